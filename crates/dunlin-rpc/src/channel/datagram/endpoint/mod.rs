@@ -1,26 +1,26 @@
 //! A datagram queue pair and the sessions that use it. Nobody waits in here: what finds no entry in the send queue
 //! stays with its sender.
 
+mod arrivals;
+mod sending;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dunlin_link::Ended;
 use dunlin_verbs::{
-    thread, Aborter, Access, Completion, CompletionQueue, ConnectAttributes, Device,
-    EndpointAddress, Notify, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport,
-    Verbs, VerbsError, Work, GRH_BYTES,
+    thread, Aborter, Access, CompletionQueue, ConnectAttributes, Device, EndpointAddress, Notify,
+    QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport, Verbs, VerbsError,
 };
 
-use super::packet::{Head, Packet, HEAD_BYTES};
+use super::packet::{Head, Packet};
 use super::receives::Receives;
 pub(crate) use super::receives::{Block, Stock};
 pub(crate) use super::sends::Route;
 use super::sends::{self, Sends};
-use super::{BESIDE_CALLS, CALLS, DOORBELL, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
+use super::{BESIDE_CALLS, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::channel::ChannelError;
 use crate::config::{DatagramBatches, REST};
-use crate::effort;
 
 /// RECEIVEs of a queue pair at most: they bound its sessions.
 const RECEIVES_MAX: usize = 16 << 10;
@@ -28,11 +28,6 @@ const RECEIVES_MAX: usize = 16 << 10;
 const _: () = assert!(RECEIVES_MAX <= u16::MAX as usize);
 /// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
 pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
-/// Lists of completions taken in one poll, of up to eight each: senders who go on for ever do not keep the poller from
-/// its sessions.
-const POLL_BUDGET: usize = 16;
-/// How long the send queue may be full while no SEND completes.
-const RECLAIM: Duration = Duration::from_secs(2);
 
 /// An endpoint of a client. Its sessions are those of one thread, so the lock has no rivals on the way of a call;
 /// others take it to close a session.
@@ -281,273 +276,6 @@ impl<D: Device> Endpoint<D> {
             // An endpoint that is broken has no use for it.
             let _ = self.receives.give_back(id, &mut self.queue_pair);
         }
-    }
-
-    /// Takes completions, so many at most: datagrams go to their sessions, which `news` hears the numbers of. Says how
-    /// many those were; one if only others were there, and more may be.
-    ///
-    /// # Errors
-    /// When the queue pair has failed: all its sessions are lost.
-    #[inline]
-    pub(crate) fn poll(&mut self, mut news: impl FnMut(u32)) -> Result<usize, ChannelError> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
-        let mut completions = [Completion::EMPTY; 8];
-        let mut arrived = 0;
-        while let Some(session) = self.missed.pop() {
-            arrived += 1;
-            news(session);
-        }
-        for _ in 0..POLL_BUDGET {
-            let count = match self.completions.poll(&mut completions) {
-                Ok(count) => count,
-                Err(error) => return Err(self.fail(error.to_string())),
-            };
-            for completion in &completions[..count] {
-                match self.sends.complete(completion) {
-                    Ok(Ended::Requests(_)) => self.full_since = None,
-                    Ok(Ended::Receive) => {
-                        if let Some(session) = self.arrive(completion)? {
-                            arrived += 1;
-                            news(session);
-                        }
-                    }
-                    Err(status) => return Err(self.fail(status.to_string())),
-                }
-            }
-            if count < completions.len() {
-                // There is time for what nobody waits for.
-                if arrived == 0 && self.receives.post_one(&mut self.queue_pair)? {
-                    continue;
-                }
-                return Ok(arrived);
-            }
-        }
-        // There is more: whoever asks whether there is work must not sleep.
-        Ok(arrived.max(1))
-    }
-
-    /// Finds out whose a datagram is.
-    #[inline]
-    fn arrive(&mut self, completion: &Completion) -> Result<Option<u32>, ChannelError> {
-        let length = completion.bytes.saturating_sub(GRH_BYTES);
-        let mut bytes = [0; HEAD_BYTES];
-        if length >= HEAD_BYTES {
-            self.receives.read(completion.id, &mut bytes);
-        }
-        // Zeros are of no version.
-        let Some(head) = Head::read(&bytes) else {
-            return self.refuse(completion.id);
-        };
-        let length = length.min(self.packet_bytes) as u32;
-        let entry = (completion.id, length);
-        if self.claim(head, completion.source_queue_pair, entry) {
-            return Ok(Some(head.session.into()));
-        }
-        if self.keeps_unclaimed && self.unclaimed.len() < FIRST_RECEIVES / 2 {
-            let source = completion.source_queue_pair;
-            self.unclaimed.push((completion.id, length, head, source));
-            return Ok(None);
-        }
-        self.refuse(completion.id)
-    }
-
-    /// Gives a datagram to its session, if there is one.
-    #[inline]
-    fn claim(&mut self, head: Head, source: Option<u32>, entry: (u64, u32)) -> bool {
-        let Some(place) = self.places.get_mut(usize::from(head.session)) else {
-            return false;
-        };
-        let theirs = place.route.as_ref().map(|route| route.queue_pair);
-        let known = place.cookie == Some(head.cookie)
-            && theirs == source
-            && place.arrived.len() < receives_of_session();
-        if known {
-            place.arrived.push_back(entry);
-        }
-        known
-    }
-
-    #[cold]
-    fn refuse(&mut self, id: u64) -> Result<Option<u32>, ChannelError> {
-        self.strange += 1;
-        tracing::debug!(count = self.strange, "a datagram that is nobody's");
-        self.receives.give_back(id, &mut self.queue_pair)?;
-        Ok(None)
-    }
-
-    /// Datagrams of sessions that are not known yet are kept until [`Endpoint::settle`].
-    pub(crate) fn keep_unclaimed(&mut self) {
-        self.keeps_unclaimed = true;
-    }
-
-    /// Whether there are such.
-    #[inline]
-    pub(crate) fn has_unclaimed(&self) -> bool {
-        !self.unclaimed.is_empty()
-    }
-
-    /// All sessions that there are have been entered: gives them their datagrams and throws the others away.
-    #[cold]
-    pub(crate) fn settle(&mut self, mut news: impl FnMut(u32)) -> Result<(), ChannelError> {
-        // In their order: a question about a call stands behind its request.
-        for (id, length, head, source) in std::mem::take(&mut self.unclaimed) {
-            if self.claim(head, source, (id, length)) {
-                news(head.session.into());
-            } else {
-                self.refuse(id)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The next datagram of a session, copied into `target`, which takes the longest: its bytes.
-    #[inline]
-    pub(crate) fn take(
-        &mut self,
-        session: u32,
-        target: &mut [u8],
-    ) -> Result<Option<usize>, ChannelError> {
-        let place = &mut self.places[session as usize];
-        let Some((id, length)) = place.arrived.pop_front() else {
-            return Ok(None);
-        };
-        let length = length as usize;
-        D::charge(effort::TAKEN);
-        D::charge(Work::Arrived);
-        D::charge(Work::Copy(length));
-        self.receives.read(id, &mut target[..length]);
-        self.receives.give_back(id, &mut self.queue_pair)?;
-        Ok(Some(length))
-    }
-
-    /// Whether something is here for a session.
-    #[inline]
-    pub(crate) fn has_arrival(&self, session: u32) -> bool {
-        !self.places[session as usize].arrived.is_empty()
-    }
-
-    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes. Says to how
-    /// many of them: there is no room now for the others.
-    #[inline]
-    pub(crate) fn send<'a>(
-        &mut self,
-        datagrams: impl Iterator<Item = (u32, &'a [u8])>,
-    ) -> Result<usize, ChannelError> {
-        let mut datagrams = datagrams.peekable();
-        let together = self.sends.together();
-        let mut sent = 0;
-        while let Some((session, bytes)) = datagrams.next() {
-            if !self.sends.has_entries(DOORBELL) && !self.look_for_room(DOORBELL)? {
-                break;
-            }
-            sent += 1;
-            let place = self.places.get(session as usize);
-            let Some(route) = place.and_then(|place| place.route.as_ref()) else {
-                // A session that has ended needs no answers.
-                continue;
-            };
-            let posted = if datagrams.peek().is_none() || together == 1 {
-                self.sends.post_one(&mut self.queue_pair, route, bytes)
-            } else {
-                let mut list: [(&Route<D>, &[u8]); DOORBELL] = [(route, bytes); DOORBELL];
-                let mut count = 1;
-                while count < together {
-                    let Some((session, bytes)) = datagrams.next() else {
-                        break;
-                    };
-                    sent += 1;
-                    let place = self.places.get(session as usize);
-                    if let Some(route) = place.and_then(|place| place.route.as_ref()) {
-                        list[count] = (route, bytes);
-                        count += 1;
-                    }
-                }
-                self.sends.post(&mut self.queue_pair, &list[..count])
-            };
-            posted.inspect_err(|error| self.broken = Some(error.clone()))?;
-        }
-        Ok(sent)
-    }
-
-    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose
-    /// limit it sets. `false`: there is no room for it.
-    #[inline]
-    pub(crate) fn gather(
-        &mut self,
-        session: u32,
-        packet: &mut Packet,
-    ) -> Result<bool, ChannelError> {
-        let together = self.sends.together();
-        if self.gathered_count == together {
-            self.send_gathered()?;
-            if self.gathered_count == together {
-                return Ok(false);
-            }
-        }
-        if self.gathered_count == self.gathered.len() {
-            self.gathered
-                .push((session, Packet::new(self.packet_bytes)));
-        }
-        let place = &mut self.gathered[self.gathered_count];
-        place.0 = session;
-        std::mem::swap(&mut place.1, packet);
-        self.gathered_count += 1;
-        Ok(true)
-    }
-
-    /// Whether something that was gathered is still to be sent.
-    #[inline]
-    pub(crate) fn has_gathered(&self) -> bool {
-        self.gathered_count > 0
-    }
-
-    /// Sends what was gathered, with one doorbell if that takes it. What finds no room stays.
-    #[inline]
-    pub(crate) fn send_gathered(&mut self) -> Result<(), ChannelError> {
-        let count = std::mem::take(&mut self.gathered_count);
-        if count == 0 {
-            return Ok(());
-        }
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let all = gathered[..count].iter();
-        let sent = self.send(all.map(|(session, packet)| (*session, packet.bytes())));
-        if let Ok(sent) = sent {
-            if sent < count {
-                gathered[..count].rotate_left(sent);
-                self.gathered_count = count - sent;
-            }
-        }
-        self.gathered = gathered;
-        sent.map(drop)
-    }
-
-    /// Whether so many datagrams find room, whatever lists they go by.
-    #[inline]
-    pub(crate) fn has_room(&mut self, datagrams: usize) -> Result<bool, ChannelError> {
-        let entries = datagrams + DOORBELL;
-        Ok(self.sends.has_entries(entries) || self.look_for_room(entries)?)
-    }
-
-    /// Takes completions for entries of the send queue.
-    ///
-    /// # Errors
-    /// When it has been full for long and none came, or the queue pair has failed.
-    #[cold]
-    fn look_for_room(&mut self, entries: usize) -> Result<bool, ChannelError> {
-        let mut missed = std::mem::take(&mut self.missed);
-        let polled = self.poll(|session| missed.push(session));
-        self.missed = missed;
-        polled?;
-        if self.sends.has_entries(entries) {
-            return Ok(true);
-        }
-        let now = thread::now();
-        if now.duration_since(*self.full_since.get_or_insert(now)) > RECLAIM {
-            return Err(self.fail("no SEND completes".to_owned()));
-        }
-        Ok(false)
     }
 
     #[cold]

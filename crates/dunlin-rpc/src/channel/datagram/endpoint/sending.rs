@@ -1,0 +1,137 @@
+//! What leaves a datagram queue pair: lists of datagrams by one doorbell, while the send queue has room.
+
+use std::time::Duration;
+
+use dunlin_verbs::{thread, Device};
+
+use super::super::packet::Packet;
+use super::super::DOORBELL;
+use super::{Endpoint, Route};
+use crate::channel::ChannelError;
+
+/// How long the send queue may be full while no SEND completes.
+const RECLAIM: Duration = Duration::from_secs(2);
+
+impl<D: Device> Endpoint<D> {
+    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes. Says to how
+    /// many of them: there is no room now for the others.
+    #[inline]
+    pub(crate) fn send<'a>(
+        &mut self,
+        datagrams: impl Iterator<Item = (u32, &'a [u8])>,
+    ) -> Result<usize, ChannelError> {
+        let mut datagrams = datagrams.peekable();
+        let together = self.sends.together();
+        let mut sent = 0;
+        while let Some((session, bytes)) = datagrams.next() {
+            if !self.sends.has_entries(DOORBELL) && !self.look_for_room(DOORBELL)? {
+                break;
+            }
+            sent += 1;
+            let place = self.places.get(session as usize);
+            let Some(route) = place.and_then(|place| place.route.as_ref()) else {
+                // A session that has ended needs no answers.
+                continue;
+            };
+            let posted = if datagrams.peek().is_none() || together == 1 {
+                self.sends.post_one(&mut self.queue_pair, route, bytes)
+            } else {
+                let mut list: [(&Route<D>, &[u8]); DOORBELL] = [(route, bytes); DOORBELL];
+                let mut count = 1;
+                while count < together {
+                    let Some((session, bytes)) = datagrams.next() else {
+                        break;
+                    };
+                    sent += 1;
+                    let place = self.places.get(session as usize);
+                    if let Some(route) = place.and_then(|place| place.route.as_ref()) {
+                        list[count] = (route, bytes);
+                        count += 1;
+                    }
+                }
+                self.sends.post(&mut self.queue_pair, &list[..count])
+            };
+            posted.inspect_err(|error| self.broken = Some(error.clone()))?;
+        }
+        Ok(sent)
+    }
+
+    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose
+    /// limit it sets. `false`: there is no room for it.
+    #[inline]
+    pub(crate) fn gather(
+        &mut self,
+        session: u32,
+        packet: &mut Packet,
+    ) -> Result<bool, ChannelError> {
+        let together = self.sends.together();
+        if self.gathered_count == together {
+            self.send_gathered()?;
+            if self.gathered_count == together {
+                return Ok(false);
+            }
+        }
+        if self.gathered_count == self.gathered.len() {
+            self.gathered
+                .push((session, Packet::new(self.packet_bytes)));
+        }
+        let place = &mut self.gathered[self.gathered_count];
+        place.0 = session;
+        std::mem::swap(&mut place.1, packet);
+        self.gathered_count += 1;
+        Ok(true)
+    }
+
+    /// Whether something that was gathered is still to be sent.
+    #[inline]
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.gathered_count > 0
+    }
+
+    /// Sends what was gathered, with one doorbell if that takes it. What finds no room stays.
+    #[inline]
+    pub(crate) fn send_gathered(&mut self) -> Result<(), ChannelError> {
+        let count = std::mem::take(&mut self.gathered_count);
+        if count == 0 {
+            return Ok(());
+        }
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let all = gathered[..count].iter();
+        let sent = self.send(all.map(|(session, packet)| (*session, packet.bytes())));
+        if let Ok(sent) = sent {
+            if sent < count {
+                gathered[..count].rotate_left(sent);
+                self.gathered_count = count - sent;
+            }
+        }
+        self.gathered = gathered;
+        sent.map(drop)
+    }
+
+    /// Whether so many datagrams find room, whatever lists they go by.
+    #[inline]
+    pub(crate) fn has_room(&mut self, datagrams: usize) -> Result<bool, ChannelError> {
+        let entries = datagrams + DOORBELL;
+        Ok(self.sends.has_entries(entries) || self.look_for_room(entries)?)
+    }
+
+    /// Takes completions for entries of the send queue.
+    ///
+    /// # Errors
+    /// When it has been full for long and none came, or the queue pair has failed.
+    #[cold]
+    fn look_for_room(&mut self, entries: usize) -> Result<bool, ChannelError> {
+        let mut missed = std::mem::take(&mut self.missed);
+        let polled = self.poll(|session| missed.push(session));
+        self.missed = missed;
+        polled?;
+        if self.sends.has_entries(entries) {
+            return Ok(true);
+        }
+        let now = thread::now();
+        if now.duration_since(*self.full_since.get_or_insert(now)) > RECLAIM {
+            return Err(self.fail("no SEND completes".to_owned()));
+        }
+        Ok(false)
+    }
+}
