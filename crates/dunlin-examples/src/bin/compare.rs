@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo build --release -p dunlin-examples --features tonic --bin compare
 //! target/release/compare           # starts its server, measures, prints a table
+//! target/release/compare typed Unix    # only the ways whose names contain one of these
 //! ```
 
 use std::convert::Infallible;
@@ -226,7 +227,7 @@ fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> Option<T> {
     values.get(values.len() / 2).copied()
 }
 
-async fn measure(at: Addresses, lasts: Duration) -> Result<(), Failure> {
+async fn measure(at: Addresses, only: &[&str], lasts: Duration) -> Result<(), Failure> {
     let channel = dunlin_service::Channel::connect(&at.typed).await?;
     let nodelay = {
         let tcp = at.tcp.clone();
@@ -251,7 +252,7 @@ async fn measure(at: Addresses, lasts: Duration) -> Result<(), Failure> {
         })
     };
     let endpoint = || Endpoint::from_static("http://localhost");
-    let ways = [
+    let mut ways = vec![
         ("raw calls, futures", Way::Raw(Client::connect(&at.typed)?)),
         (
             "typed, inline server",
@@ -274,6 +275,7 @@ async fn measure(at: Addresses, lasts: Duration) -> Result<(), Failure> {
             Way::Tonic(endpoint().connect_with_connector(nodelay).await?),
         ),
     ];
+    ways.retain(|(name, _)| only.is_empty() || only.iter().any(|part| name.contains(part)));
     println!("| way | 1 at once: calls/s | p50 | 32 at once: calls/s | p50 |");
     println!("|---|---|---|---|---|");
     let mut rows: Vec<Vec<(f64, Duration)>> = vec![Vec::new(); 2 * ways.len()];
@@ -300,7 +302,7 @@ async fn measure(at: Addresses, lasts: Duration) -> Result<(), Failure> {
 }
 
 /// Starts the server, measures, and ends it.
-async fn compare(lasts: Duration) -> Result<(), Failure> {
+async fn compare(only: &[&str], lasts: Duration) -> Result<(), Failure> {
     let unix = std::env::temp_dir().join(format!("dunlin-compare-{}", std::process::id()));
     let unix = unix.to_string_lossy().into_owned();
     let mut server = Command::new(std::env::current_exe()?)
@@ -324,6 +326,7 @@ async fn compare(lasts: Duration) -> Result<(), Failure> {
                     tcp,
                     unix,
                 },
+                only,
                 lasts,
             )
             .await
@@ -345,9 +348,9 @@ async fn main() -> Result<(), Failure> {
         .collect::<Vec<_>>()
         .as_slice()
     {
-        [] => compare(TURN).await,
-        ["--quick"] => compare(QUICK).await,
+        ["--quick"] => compare(&[], QUICK).await,
         ["serve", unix] => serve(unix).await,
-        _ => Err("usage: compare [--quick]".into()),
+        only if only.iter().all(|way| !way.starts_with('-')) => compare(only, TURN).await,
+        _ => Err("usage: compare [--quick | WAY...]".into()),
     }
 }
