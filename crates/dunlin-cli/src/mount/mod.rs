@@ -1,6 +1,7 @@
 //! The file system as the kernel sees it, by FUSE: each request is one operation of the client.
 
 mod convert;
+mod privileges;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,13 +15,14 @@ use dunlin_fs::client::Mode;
 use dunlin_fs::types::{Ino, EXTENT_BYTES, NAME_BYTES, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use dunlin_fs::{FileSystem, FsError};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
     WriteFlags,
 };
 
 use convert::{attr_of, errno_of, kind_of, nanoseconds};
+use privileges::Privileges;
 
 /// Bytes of one read or write of the kernel.
 const STEP_BYTES: u32 = 1 << 20;
@@ -38,6 +40,7 @@ pub(crate) struct Mounted {
     /// Directories that are open, as they were when they were opened.
     directories: Mutex<HashMap<u64, Entries>>,
     next: AtomicU64,
+    privileges: Privileges,
 }
 
 impl Mounted {
@@ -48,6 +51,7 @@ impl Mounted {
             cache,
             directories: Mutex::default(),
             next: AtomicU64::new(1),
+            privileges: Privileges::new(cache),
         }
     }
 
@@ -98,6 +102,9 @@ impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // The kernel takes what it can.
         let _ = config.set_max_write(STEP_BYTES);
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        // Else it asks for the attribute `security.capability` before every write: a call to the metadata server.
+        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         Ok(())
     }
 
@@ -114,7 +121,7 @@ impl Filesystem for Mounted {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -138,7 +145,7 @@ impl Filesystem for Mounted {
             atime: atime.map(nanoseconds),
             mtime: mtime.map(nanoseconds),
         };
-        match self.system.set_attributes(ino.0, &set) {
+        match self.privileges.set(&self.system, request, ino.0, set) {
             Ok(attr) => reply.attr(&self.cache, &attr_of(&attr)),
             Err(error) => reply.error(errno_of(&error)),
         }
@@ -275,11 +282,16 @@ impl Filesystem for Mounted {
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            if let Err(error) = self.privileges.drop_of(&self.system, ino.0) {
+                return reply.error(errno_of(&error));
+            }
+        }
         match self.system.write(ino.0, offset, data) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(errno_of(&error)),
@@ -304,8 +316,19 @@ impl Filesystem for Mounted {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(self.system.sync(ino.0), reply);
+    fn fsync(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        only_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        let synced = match only_data {
+            true => self.system.sync_data(ino.0),
+            false => self.system.sync(ino.0),
+        };
+        done(synced, reply);
     }
 
     /// What is in a directory is in the journal when it is answered.

@@ -33,8 +33,9 @@ pub(super) struct FileState {
     pub(super) dirty: BTreeMap<Extent, u64>,
     /// Extents from here on are to go with the next commit.
     pub(super) cut: Option<u32>,
+    /// Time of the last write that the metadata server does not have.
     pub(super) mtime: Option<i64>,
-    /// Size, map or time are not what the metadata server has.
+    /// Size or map are not what the metadata server has.
     pub(super) changed: bool,
     /// When the oldest change was made that is not committed.
     pub(super) since: Instant,
@@ -85,7 +86,12 @@ impl FileState {
     }
 
     pub(super) fn is_dirty(&self) -> bool {
-        self.changed || !self.dirty.is_empty()
+        self.is_uncommitted() || !self.dirty.is_empty()
+    }
+
+    /// The metadata server does not have all: size, map or time.
+    pub(super) fn is_uncommitted(&self) -> bool {
+        self.changed || self.mtime.is_some()
     }
 
     pub(super) fn extent(&self, index: u32) -> Option<Extent> {
@@ -100,7 +106,12 @@ impl FileState {
             self.since = Instant::now();
         }
         self.mtime = Some(now);
-        self.changed = true;
+    }
+
+    /// Gives it another size.
+    pub(super) fn resize(&mut self, size: u64) {
+        self.changed |= self.size != size;
+        self.size = size;
     }
 
     /// Makes it shorter. Extents that were never committed are given back.
@@ -114,13 +125,13 @@ impl FileState {
         for extent in &unused {
             self.dirty.remove(extent);
         }
-        self.size = size;
+        self.resize(size);
         unused
     }
 
     /// What `stat` says, with what is not committed.
     pub(super) fn overlay(&self, attr: &mut Attr) {
-        if self.right == Right::Write && self.changed {
+        if self.right == Right::Write && self.is_uncommitted() {
             attr.size = self.size;
             attr.mtime = self.mtime.unwrap_or(attr.mtime);
             attr.ctime = attr.ctime.max(attr.mtime);
