@@ -145,6 +145,7 @@ fn names_attributes_and_links() {
         refused(system.make(ROOT, &long, mode(S_IFREG), 0, &[])),
         Errno::NAMETOOLONG
     );
+    assert_eq!(refused(system.lookup(ROOT, &long)), Errno::NAMETOOLONG);
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(super) struct FileState {
     pub(super) cut: Option<u32>,
     /// Time of the last write that the metadata server does not have.
     pub(super) mtime: Option<i64>,
+    /// The same, whether it has it or not, unless another time was set since.
+    pub(super) written: Option<i64>,
     /// Size or map are not what the metadata server has.
     pub(super) changed: bool,
     /// When the oldest change was made that is not committed.
@@ -59,6 +61,7 @@ impl FileState {
             dirty: BTreeMap::new(),
             cut: None,
             mtime: None,
+            written: None,
             changed: false,
             since: Instant::now(),
             error: None,
@@ -83,6 +86,7 @@ impl FileState {
         self.fresh.clear();
         self.dirty.clear();
         (self.cut, self.mtime, self.changed) = (None, None, false);
+        self.written = None;
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -105,7 +109,7 @@ impl FileState {
         if !self.is_dirty() {
             self.since = Instant::now();
         }
-        self.mtime = Some(now);
+        (self.mtime, self.written) = (Some(now), Some(now));
     }
 
     /// Gives it another size.
@@ -129,14 +133,17 @@ impl FileState {
         unused
     }
 
-    /// What `stat` says, with what is not committed.
-    pub(super) fn overlay(&self, attr: &mut Attr) {
-        if self.right == Right::Write && self.is_uncommitted() {
-            attr.size = self.size;
-            attr.mtime = self.mtime.unwrap_or(attr.mtime);
-            attr.ctime = attr.ctime.max(attr.mtime);
-            attr.extents = (self.map.len() + self.fresh.len()) as u32;
+    /// Puts what this session alone knows, because it writes the file, over what the metadata server said at any time
+    /// of that lease. `false` where it does not write it.
+    pub(super) fn overlay(&self, attr: &mut Attr, reign: Reign) -> bool {
+        if self.right != Right::Write || self.reign.session != reign.session {
+            return false;
         }
+        attr.size = self.size;
+        attr.mtime = self.written.unwrap_or(attr.mtime);
+        attr.ctime = attr.ctime.max(self.written.unwrap_or(attr.ctime));
+        attr.extents = (self.map.len() + self.fresh.len()) as u32;
+        true
     }
 }
 
