@@ -344,8 +344,9 @@ impl Filesystem for Mounted {
         }
     }
 
+    /// A close brings nothing to the servers: the kernel need not say so again.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(
@@ -370,9 +371,9 @@ impl Filesystem for Mounted {
         done(synced, reply);
     }
 
-    /// What is in a directory is in the journal when it is answered.
+    /// What is in a directory is in the journal when it is answered: the kernel need not ask again.
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+        reply.error(Errno::ENOSYS);
     }
 
     /// Asks for nothing: a directory may be opened to be synced alone.
