@@ -1,6 +1,6 @@
 //! Programs on a mounted file system: SQLite, fio, git and tar, whose files are compared again after another mount, when
-//! nothing of them is in the kernel's memory. It needs root, `/dev/fuse` and the program; else a test says that it is
-//! skipped. `DUNLIN_MOUNT_LONG=1` has more of each. No test asserts a time.
+//! nothing of them is in the kernel's memory; and two mounts beside each other. It needs root, `/dev/fuse` and the
+//! program; else a test says that it is skipped. `DUNLIN_MOUNT_LONG=1` has more of each. No test asserts a time.
 
 mod common;
 
@@ -16,7 +16,13 @@ struct Mounted {
     meta: Serving,
     _data: Serving,
     folder: PathBuf,
-    mount: Option<Child>,
+    mount: Option<Mount>,
+}
+
+/// One mount; it ends with the test, however that ends.
+struct Mount {
+    child: Child,
+    path: PathBuf,
 }
 
 fn is_long() -> bool {
@@ -51,7 +57,7 @@ fn mounted(test: &str, programs: &[&str]) -> Option<Mounted> {
     }
     let folder = format!("dunlin-mount-{test}-{}", std::process::id());
     let folder = std::env::temp_dir().join(folder);
-    std::fs::create_dir_all(folder.join("mnt")).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (file, store) = (path("extents"), path("meta"));
     let fast = ["--durability", "process"];
@@ -75,26 +81,34 @@ impl Mounted {
     }
 
     fn mount(&mut self) {
-        let mut child = Command::new(DUNLIN)
+        self.mount = Some(self.mount_in("mnt", &[]));
+    }
+
+    /// Another mount of it, in another folder.
+    fn mount_in(&self, name: &str, further: &[&str]) -> Mount {
+        let path = self.folder.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        let child = Command::new(DUNLIN)
             .args(["mount", self.meta.address()])
-            .arg(self.path())
+            .arg(&path)
+            .args(further)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let mut mount = Mount { child, path };
         let mut line = String::new();
-        let output = child.stdout.take().unwrap();
-        self.mount = Some(child);
+        let output = mount.child.stdout.take().unwrap();
         BufReader::new(output).read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted on"), "{line}");
+        mount
     }
 
     /// Syncs everything and unmounts.
     fn unmount(&mut self) {
-        let mut child = self.mount.take().unwrap();
-        let process = Pid::from_child(&child);
-        kill_process(process, Signal::INT).unwrap();
-        let status = child.wait().unwrap();
+        let mut mount = self.mount.take().unwrap();
+        kill_process(Pid::from_child(&mount.child), Signal::INT).unwrap();
+        let status = mount.child.wait().unwrap();
         assert!(status.success(), "{status}");
     }
 
@@ -104,13 +118,20 @@ impl Mounted {
     }
 }
 
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Nothing where it has ended already.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+            let _ = Command::new("umount").arg("-l").arg(&self.path).output();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Some(mut child) = self.mount.take() {
-            let _ = kill_process(Pid::from_child(&child), Signal::INT);
-            let _ = Command::new("umount").arg("-l").arg(self.path()).output();
-            let _ = child.wait();
-        }
+        self.mount = None;
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -269,4 +290,34 @@ fn a_write_without_privileges_takes_set_user_id_away() {
     set(0o6777);
     chown(&path, Some(7), None).unwrap();
     assert_eq!(mode(), 0o777);
+}
+
+#[test]
+fn two_mounts_see_what_the_other_has_written() {
+    use std::io::Write;
+    let Some(mounted) = mounted("two", &[]) else {
+        return;
+    };
+    let mounts = ["one", "two"].map(|name| mounted.mount_in(name, &["--cache", "0"]));
+    let mut written = Vec::new();
+    for turn in 0..6u8 {
+        let (mine, others) = (
+            &mounts[usize::from(turn % 2)],
+            &mounts[usize::from(1 - turn % 2)],
+        );
+        let name = format!("made-in-turn-{turn}");
+        assert!(!others.path.join(&name).exists());
+        std::fs::write(mine.path.join(&name), [turn; 10]).unwrap();
+        assert_eq!(std::fs::read(others.path.join(&name)).unwrap(), [turn; 10]);
+
+        let mut options = std::fs::File::options();
+        let file = options
+            .append(true)
+            .create(true)
+            .open(mine.path.join("log"));
+        let line = vec![turn; 50_000];
+        file.unwrap().write_all(&line).unwrap();
+        written.extend(line);
+        assert!(std::fs::read(others.path.join("log")).unwrap() == written);
+    }
 }
