@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process_group, Pid, Signal};
 
-use common::{assert_against, assert_report, dunlin, failure, stat, DUNLIN};
+use common::{assert_against, assert_report, dunlin, failure, object, stat, DUNLIN};
 
 /// Processes of a process group that are still there.
 fn left_of_group(group: u32) -> Vec<String> {
@@ -95,6 +95,34 @@ fn the_store_is_measured_beside_others() {
         2,
     );
     assert!(words.contains("no scans"), "{words}");
+}
+
+#[test]
+fn metadata_is_measured_at_a_server_and_in_a_folder() {
+    let folder = std::env::temp_dir();
+    let few = ["perf", "meta", "--clients", "2", "--files", "30", "--json"];
+    let places = [
+        vec!["--directories", "each"],
+        vec!["--folder", folder.to_str().expect("UTF-8")],
+    ];
+    for place in &places {
+        let output = leaves_nothing(&[&few[..], place].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report = object(&output);
+        assert_eq!(report["folder"].is_string(), place[0] == "--folder");
+        let phases = report["phases"].as_array().expect("phases");
+        let names: Vec<_> = phases.iter().map(|phase| &phase["name"]).collect();
+        assert_eq!(names, ["create", "stat", "readdir", "remove"]);
+        let each = place[0] == "--directories";
+        for (phase, operations) in phases.iter().zip([60, 60, if each { 60 } else { 120 }, 60]) {
+            assert_eq!(phase["operations"], operations, "{report}");
+        }
+    }
+    let both = ["--folder", "/tmp", "--address", "dunlin://127.0.0.1:1"];
+    failure(&dunlin(&[&few[..], &both].concat()), 2);
+    let absent = ["--folder", "/no/such/folder"];
+    let words = failure(&dunlin(&[&few[..], &absent].concat()), 1);
+    assert!(words.contains("/no/such/folder/perf-"), "{words}");
 }
 
 #[test]

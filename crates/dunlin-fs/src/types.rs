@@ -100,6 +100,19 @@ pub struct Attr {
     pub ctime: i64,
 }
 
+/// Kind and permissions of a file, without the bits that a write of somebody without privileges or another owner takes
+/// away. That of a group which may not run it means something else.
+pub fn without_privileges(mode: u32) -> u32 {
+    const SET_USER_ID: u32 = 0o4000;
+    const SET_GROUP_ID: u32 = 0o2000;
+    const GROUP_MAY_RUN: u32 = 0o10;
+    match (mode & S_IFMT == S_IFREG, mode & GROUP_MAY_RUN) {
+        (false, _) => mode,
+        (true, 0) => mode & !SET_USER_ID,
+        (true, _) => mode & !(SET_USER_ID | SET_GROUP_ID),
+    }
+}
+
 impl Attr {
     /// The kind, one of the `S_IF` values.
     pub fn kind(&self) -> u32 {
@@ -183,4 +196,22 @@ pub type Outcome<T> = Result<T, Refused>;
 /// Refuses.
 pub(crate) fn refuse<T>(errno: Errno) -> Outcome<T> {
     Err(Refused(errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_write_takes_away() {
+        for (before, after) in [
+            (0o755, 0o755),
+            (0o6755, 0o755),
+            (0o6745, 0o2745),
+            (0o2745, 0o2745),
+        ] {
+            assert_eq!(without_privileges(S_IFREG | before), S_IFREG | after);
+        }
+        assert_eq!(without_privileges(S_IFDIR | 0o6755), S_IFDIR | 0o6755);
+    }
 }

@@ -98,6 +98,8 @@ pub enum Change<'a> {
         gid: Option<u32>,
         atime: Option<i64>,
         mtime: Option<i64>,
+        /// See [`crate::types::without_privileges`].
+        clear_privileges: bool,
     },
     /// Sets an extended attribute.
     SetXattr {

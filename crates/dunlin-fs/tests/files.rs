@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{eventually, Cluster};
+use common::{eventually, serve_data, Cluster};
 use dunlin_fs::client::{Mode, SetAttributes};
 use dunlin_fs::types::{Errno, EXTENT_BYTES, ROOT, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG};
 use dunlin_fs::FsError;
@@ -117,6 +117,14 @@ fn names_attributes_and_links() {
     let attr = system.set_attributes(file.ino, &set).unwrap();
     assert_eq!((attr.mode, attr.mtime), (S_IFREG | 0o4755, 5_000_000_007));
 
+    let another_owner = SetAttributes {
+        uid: Some(7),
+        clear_privileges: true,
+        ..SetAttributes::default()
+    };
+    let attr = system.set_attributes(file.ino, &another_owner).unwrap();
+    assert_eq!((attr.mode, attr.uid), (S_IFREG | 0o755, 7));
+
     system.set_xattr(file.ino, b"user.a", b"1", 0).unwrap();
     system
         .set_xattr(file.ino, b"user.b", &[9; 60_000], 0)
@@ -145,6 +153,7 @@ fn names_attributes_and_links() {
         refused(system.make(ROOT, &long, mode(S_IFREG), 0, &[])),
         Errno::NAMETOOLONG
     );
+    assert_eq!(refused(system.lookup(ROOT, &long)), Errno::NAMETOOLONG);
 }
 
 #[test]
@@ -211,4 +220,56 @@ fn two_clients_see_what_the_other_has_written() {
     }
     let findings = cluster.check();
     assert_eq!((findings.mapped, findings.quarantined), (3, 0));
+}
+
+#[test]
+fn what_sync_data_has_brought_outlives_the_data_server() {
+    let mut cluster = Cluster::new(1, 1 << 20, LEASE);
+    let system = cluster.client();
+    let file = system.create_new("/f").unwrap();
+    file.write_at(0, &[1; 50_000]).unwrap();
+    file.sync_data().unwrap();
+    file.write_at(10, &[2; 40_000]).unwrap();
+    file.sync_data().unwrap();
+
+    let server = cluster.data.remove(0);
+    let address = server.address().to_string();
+    server.shutdown();
+    let path = cluster.folder.path().join("data0");
+    cluster.data.push(serve_data(&path, &address, 1 << 20));
+    let read = file.read_at(0, 100_000).unwrap();
+    assert_eq!(read.len(), 50_000);
+    assert!(read[10..40_010].iter().all(|byte| *byte == 2));
+    assert!(read[..10]
+        .iter()
+        .chain(&read[40_010..])
+        .all(|byte| *byte == 1));
+    file.sync().unwrap();
+}
+
+#[test]
+fn who_writes_a_file_knows_its_size_and_time() {
+    let cluster = Cluster::new(1, 1 << 20, LEASE);
+    let (one, two) = (cluster.client(), cluster.client());
+    let file = one.create_new("/f").unwrap();
+    let before = file.attributes().unwrap();
+    file.write_at(0, &[1; 50_000]).unwrap();
+    let written = one.attributes_of_written(&before).unwrap();
+    assert_eq!((written.size, written.extents), (50_000, 2));
+    assert!(written.mtime > before.mtime);
+    assert_eq!(two.attributes_of_written(&before), None);
+    file.sync().unwrap();
+    // What it was told before the commit is not older than that for it.
+    let synced = one.attributes_of_written(&before).unwrap();
+    assert_eq!((synced.size, synced.mtime), (50_000, written.mtime));
+    assert_eq!(two.find("/f").unwrap().mtime, written.mtime);
+    let set = SetAttributes {
+        mtime: Some(7),
+        ..SetAttributes::default()
+    };
+    assert_eq!(one.set_attributes(before.ino, &set).unwrap().mtime, 7);
+
+    let other = two.open("/f").unwrap();
+    other.write_at(50_000, b"more").unwrap();
+    assert_eq!(one.attributes_of_written(&before), None);
 }

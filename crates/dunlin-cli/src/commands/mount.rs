@@ -1,7 +1,7 @@
 //! `dunlin mount`: the file system of a metadata server in a folder, by FUSE.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin::{Address, Preset};
 use dunlin_fs::{FileSystem, FsOptions};
@@ -44,6 +44,23 @@ pub struct Args {
     secret_file: Option<PathBuf>,
 }
 
+/// Between two looks for data servers.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits until the metadata server has met a data server, or has ever: before that there is room for nothing.
+fn wait_for_space(system: &FileSystem, patience: Duration) -> Result<(), Failure> {
+    let began = Instant::now();
+    while system.space().map_err(Failure::new)?.bytes == 0 {
+        if began.elapsed() >= patience {
+            let words = format!("no data server was met within {} s", patience.as_secs());
+            return Err(Failure::new(words)
+                .help("are those that `dunlin serve meta --data` names running?"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
 /// Mounts, until Ctrl-C or `umount`.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let cache = Duration::try_from_secs_f64(args.cache)
@@ -55,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let system = FileSystem::connect_with(&args.address.to_string(), &options)
         .map_err(|error| Failure::new(error).help("is `dunlin serve meta` running there?"))?;
+    wait_for_space(&system, args.patience)?;
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(format!("dunlin:{}", args.address)),

@@ -69,6 +69,27 @@ pub(super) fn attr_of(attr: &Attr) -> FileAttr {
     }
 }
 
+/// An entry that is not there: its number is 0, and nobody looks at the rest.
+pub(super) fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: EXTENT_BYTES as u32,
+        flags: 0,
+    }
+}
+
 /// The bytes, or how many they are where nothing else was asked.
 pub(super) fn answer_xattr(found: Result<Vec<u8>, FsError>, room: u32, reply: ReplyXattr) {
     match found {

@@ -1,6 +1,7 @@
 //! The file system as the kernel sees it, by FUSE: each request is one operation of the client.
 
 mod convert;
+mod recent;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -10,17 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use dunlin_fs::client::Mode;
-use dunlin_fs::types::{Ino, EXTENT_BYTES, NAME_BYTES, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use dunlin_fs::client::{Mode, SetAttributes};
+use dunlin_fs::types::{
+    without_privileges, Ino, EXTENT_BYTES, NAME_BYTES, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG,
+};
 use dunlin_fs::{FileSystem, FsError};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 
 use convert::{attr_of, errno_of, kind_of, nanoseconds};
+use recent::Recent;
 
 /// Bytes of one read or write of the kernel.
 const STEP_BYTES: u32 = 1 << 20;
@@ -35,9 +39,10 @@ pub(crate) struct Mounted {
     system: FileSystem,
     /// How long the kernel may keep names and attributes.
     cache: Duration,
-    /// Directories that are open, as they were when they were opened.
+    /// Directories that are open, as they were when they were read from their beginning.
     directories: Mutex<HashMap<u64, Entries>>,
     next: AtomicU64,
+    recent: Recent,
 }
 
 impl Mounted {
@@ -48,12 +53,41 @@ impl Mounted {
             cache,
             directories: Mutex::default(),
             next: AtomicU64::new(1),
+            recent: Recent::new(cache),
         }
     }
 
     fn directories(&self) -> MutexGuard<'_, HashMap<u64, Entries>> {
         let directories = self.directories.lock();
         directories.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A change, which may be one of what was learnt.
+    fn changed<T>(&self, outcome: T) -> T {
+        self.recent.forget();
+        outcome
+    }
+
+    /// Somebody writes who may not keep them.
+    fn clear_privileges(&self, ino: Ino) -> Result<(), FsError> {
+        let (attr, _) = self.recent.attributes(&self.system, ino)?;
+        if without_privileges(attr.mode) == attr.mode {
+            return Ok(());
+        }
+        let set = SetAttributes {
+            clear_privileges: true,
+            ..SetAttributes::default()
+        };
+        self.changed(self.system.set_attributes(ino, &set).map(drop))
+    }
+
+    /// What is in a directory now.
+    fn entries(&self, ino: Ino) -> Result<Entries, FsError> {
+        let mut entries = self.system.read_directory(ino)?;
+        let above = self.system.lookup(ino, b"..").map_or(ino, |attr| attr.ino);
+        entries.push((b".".to_vec(), ino, S_IFDIR));
+        entries.push((b"..".to_vec(), above, S_IFDIR));
+        Ok(Arc::new(entries))
     }
 
     fn entry(&self, made: Result<dunlin_fs::types::Attr, FsError>, reply: ReplyEntry) {
@@ -98,23 +132,33 @@ impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // The kernel takes what it can.
         let _ = config.set_max_write(STEP_BYTES);
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        // Else it asks for the attribute `security.capability` before every write: a call to the metadata server.
+        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(self.system.lookup(parent.0, name.as_bytes()), reply);
+        match self.system.lookup(parent.0, name.as_bytes()) {
+            // No number: the kernel may remember that there is nothing.
+            Err(error) if error.errno() == dunlin_fs::types::Errno::NOENT => {
+                let nothing = convert::nothing();
+                reply.entry(&self.cache, &nothing, GENERATION);
+            }
+            found => self.entry(found, reply),
+        }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.system.attributes(ino.0) {
-            Ok(attr) => reply.attr(&self.cache, &attr_of(&attr)),
+        match self.recent.attributes(&self.system, ino.0) {
+            Ok((attr, left)) => reply.attr(&left, &attr_of(&attr)),
             Err(error) => reply.error(errno_of(&error)),
         }
     }
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -130,15 +174,19 @@ impl Filesystem for Mounted {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let set = dunlin_fs::client::SetAttributes {
+        let set = SetAttributes {
             mode,
             uid,
             gid,
             size,
             atime: atime.map(nanoseconds),
             mtime: mtime.map(nanoseconds),
+            // The kernel says whether who truncates may keep them, but fuser does not pass it on: root may.
+            clear_privileges: uid.is_some()
+                || gid.is_some()
+                || size.is_some() && request.uid() != 0,
         };
-        match self.system.set_attributes(ino.0, &set) {
+        match self.changed(self.system.set_attributes(ino.0, &set)) {
             Ok(attr) => reply.attr(&self.cache, &attr_of(&attr)),
             Err(error) => reply.error(errno_of(&error)),
         }
@@ -182,7 +230,8 @@ impl Filesystem for Mounted {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(self.system.unlink(parent.0, name.as_bytes()), reply);
+        let removed = self.system.unlink(parent.0, name.as_bytes());
+        done(self.changed(removed), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -217,11 +266,13 @@ impl Filesystem for Mounted {
             (parent.0, name.as_bytes()),
             (new_parent.0, new_name.as_bytes()),
         );
-        done(self.system.rename(from, to, flags.bits()), reply);
+        let renamed = self.system.rename(from, to, flags.bits());
+        done(self.changed(renamed), reply);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(self.system.link(ino.0, parent.0, name.as_bytes()), reply);
+        let linked = self.system.link(ino.0, parent.0, name.as_bytes());
+        self.entry(self.changed(linked), reply);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -242,8 +293,10 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let mode = mode_of(request, mode & !S_IFMT | S_IFREG);
+        let asked = self.recent.ask();
         match self.system.create(parent.0, name.as_bytes(), mode) {
             Ok(attr) => {
+                self.recent.learn(asked, &self.system, &attr);
                 let (attr, flags) = (attr_of(&attr), FopenFlags::empty());
                 reply.created(&self.cache, &attr, GENERATION, FileHandle(0), flags);
             }
@@ -275,19 +328,25 @@ impl Filesystem for Mounted {
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            if let Err(error) = self.clear_privileges(ino.0) {
+                return reply.error(errno_of(&error));
+            }
+        }
         match self.system.write(ino.0, offset, data) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(errno_of(&error)),
         }
     }
 
+    /// A close brings nothing to the servers: the kernel need not say so again.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(
@@ -304,39 +363,43 @@ impl Filesystem for Mounted {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(self.system.sync(ino.0), reply);
-    }
-
-    /// What is in a directory is in the journal when it is answered.
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let system = &self.system;
-        let mut entries = match system.read_directory(ino.0) {
-            Ok(entries) => entries,
-            Err(error) => return reply.error(errno_of(&error)),
+    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, only_data: bool, reply: ReplyEmpty) {
+        let synced = match only_data {
+            true => self.system.sync_data(ino.0),
+            false => self.system.sync(ino.0),
         };
-        let above = system.lookup(ino.0, b"..").map_or(ino.0, |attr| attr.ino);
-        entries.push((b".".to_vec(), ino.0, S_IFDIR));
-        entries.push((b"..".to_vec(), above, S_IFDIR));
+        done(synced, reply);
+    }
+
+    /// What is in a directory is in the journal when it is answered: the kernel need not ask again.
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// Asks for nothing: a directory may be opened to be synced alone.
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.directories().insert(handle, Arc::new(entries));
         reply.opened(FileHandle(handle), FopenFlags::empty());
     }
 
     fn readdir(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let Some(entries) = self.directories().get(&handle.0).cloned() else {
-            return reply.error(Errno::EBADF);
+        let known = self.directories().get(&handle.0).cloned();
+        let entries = match known.filter(|_| offset > 0) {
+            Some(entries) => entries,
+            None => match self.entries(ino.0) {
+                Ok(entries) => {
+                    self.directories().insert(handle.0, Arc::clone(&entries));
+                    entries
+                }
+                Err(error) => return reply.error(errno_of(&error)),
+            },
         };
         let from = usize::try_from(offset)
             .unwrap_or(usize::MAX)
@@ -394,11 +457,21 @@ impl Filesystem for Mounted {
         let set = self
             .system
             .set_xattr(ino.0, name.as_bytes(), value, flags as u32);
-        done(set, reply);
+        done(self.changed(set), reply);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        convert::answer_xattr(self.system.xattr(ino.0, name.as_bytes()), size, reply);
+        let capability = name == "security.capability";
+        if capability && self.recent.is_incapable(ino.0) {
+            return reply.error(Errno::ENODATA);
+        }
+        let asked = self.recent.ask();
+        let found = self.system.xattr(ino.0, name.as_bytes());
+        let absent = |error: &FsError| error.errno() == dunlin_fs::types::Errno::NODATA;
+        if capability && found.as_ref().is_err_and(absent) {
+            self.recent.learn_incapable(asked, ino.0);
+        }
+        convert::answer_xattr(found, size, reply);
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -406,6 +479,7 @@ impl Filesystem for Mounted {
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(self.system.remove_xattr(ino.0, name.as_bytes()), reply);
+        let removed = self.system.remove_xattr(ino.0, name.as_bytes());
+        done(self.changed(removed), reply);
     }
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::file_state::Right;
+use super::io::Sync;
 use super::{FileSystem, FsError};
 use crate::types::Ino;
 use crate::wire::Change;
@@ -74,7 +75,7 @@ impl FileSystem {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        if state.gone || self.commit(ino, &mut state).is_err() {
+        if state.gone || self.commit(ino, &mut state, Sync::All).is_err() {
             return false;
         }
         let released = self.meta().change(Change::Release { ino });
@@ -101,7 +102,7 @@ impl FileSystem {
                 continue;
             }
             if state.is_dirty() && state.since.elapsed() > COMMIT_AFTER {
-                if let Err(error) = self.commit(ino, &mut state) {
+                if let Err(error) = self.commit(ino, &mut state, Sync::All) {
                     tracing::warn!(%error, ino, "a file is not committed yet");
                 }
             }

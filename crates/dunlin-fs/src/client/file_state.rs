@@ -33,8 +33,11 @@ pub(super) struct FileState {
     pub(super) dirty: BTreeMap<Extent, u64>,
     /// Extents from here on are to go with the next commit.
     pub(super) cut: Option<u32>,
+    /// Time of the last write that the metadata server does not have.
     pub(super) mtime: Option<i64>,
-    /// Size, map or time are not what the metadata server has.
+    /// The same, whether it has it or not, unless another time was set since.
+    pub(super) written: Option<i64>,
+    /// Size or map are not what the metadata server has.
     pub(super) changed: bool,
     /// When the oldest change was made that is not committed.
     pub(super) since: Instant,
@@ -58,6 +61,7 @@ impl FileState {
             dirty: BTreeMap::new(),
             cut: None,
             mtime: None,
+            written: None,
             changed: false,
             since: Instant::now(),
             error: None,
@@ -82,10 +86,16 @@ impl FileState {
         self.fresh.clear();
         self.dirty.clear();
         (self.cut, self.mtime, self.changed) = (None, None, false);
+        self.written = None;
     }
 
     pub(super) fn is_dirty(&self) -> bool {
-        self.changed || !self.dirty.is_empty()
+        self.is_uncommitted() || !self.dirty.is_empty()
+    }
+
+    /// The metadata server does not have all: size, map or time.
+    pub(super) fn is_uncommitted(&self) -> bool {
+        self.changed || self.mtime.is_some()
     }
 
     pub(super) fn extent(&self, index: u32) -> Option<Extent> {
@@ -99,8 +109,13 @@ impl FileState {
         if !self.is_dirty() {
             self.since = Instant::now();
         }
-        self.mtime = Some(now);
-        self.changed = true;
+        (self.mtime, self.written) = (Some(now), Some(now));
+    }
+
+    /// Gives it another size.
+    pub(super) fn resize(&mut self, size: u64) {
+        self.changed |= self.size != size;
+        self.size = size;
     }
 
     /// Makes it shorter. Extents that were never committed are given back.
@@ -114,18 +129,21 @@ impl FileState {
         for extent in &unused {
             self.dirty.remove(extent);
         }
-        self.size = size;
+        self.resize(size);
         unused
     }
 
-    /// What `stat` says, with what is not committed.
-    pub(super) fn overlay(&self, attr: &mut Attr) {
-        if self.right == Right::Write && self.changed {
-            attr.size = self.size;
-            attr.mtime = self.mtime.unwrap_or(attr.mtime);
-            attr.ctime = attr.ctime.max(attr.mtime);
-            attr.extents = (self.map.len() + self.fresh.len()) as u32;
+    /// Puts what this session alone knows, because it writes the file, over what the metadata server said at any time
+    /// of that lease. `false` where it does not write it.
+    pub(super) fn overlay(&self, attr: &mut Attr, reign: Reign) -> bool {
+        if self.right != Right::Write || self.reign.session != reign.session {
+            return false;
         }
+        attr.size = self.size;
+        attr.mtime = self.written.unwrap_or(attr.mtime);
+        attr.ctime = attr.ctime.max(self.written.unwrap_or(attr.ctime));
+        attr.extents = (self.map.len() + self.fresh.len()) as u32;
+        true
     }
 }
 

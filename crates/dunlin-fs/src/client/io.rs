@@ -18,6 +18,15 @@ const COMMITTED_AT_ONCE: usize = 16_384;
 /// Extents that one call syncs.
 const FLUSHED_AT_ONCE: usize = 16_384;
 
+/// What a commit is to bring into the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// Size, map and time.
+    All,
+    /// What one needs to find the bytes again: size and map.
+    Data,
+}
+
 /// A stretch of one region, and where its bytes are in the caller's.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -173,7 +182,8 @@ impl FileSystem {
         self.with_right(ino, Right::Write, |state| {
             self.clear_behind_end(state, offset)?;
             self.put(state, offset, bytes)?;
-            state.size = state.size.max(end);
+            let size = state.size.max(end);
+            state.resize(size);
             state.touch(super::wall_now());
             Ok(())
         })
@@ -276,7 +286,7 @@ impl FileSystem {
         self.with_right(ino, Right::Write, |state| {
             if size > state.size {
                 self.clear_behind_end(state, size)?;
-                state.size = size;
+                state.resize(size);
             } else if size < state.size {
                 let unused = state.cut_to(size);
                 self.reserved().extend(unused);
@@ -291,6 +301,19 @@ impl FileSystem {
     /// # Errors
     /// EIO where something that was written before was lost; it is said once.
     pub fn sync(&self, ino: Ino) -> Result<(), FsError> {
+        self.bring(ino, Sync::All)
+    }
+
+    /// The same without the time of the last write, which follows within a second: where nothing but bytes in place
+    /// has changed, the journal need not be waited for.
+    ///
+    /// # Errors
+    /// See [`FileSystem::sync`].
+    pub fn sync_data(&self, ino: Ino) -> Result<(), FsError> {
+        self.bring(ino, Sync::Data)
+    }
+
+    fn bring(&self, ino: Ino, what: Sync) -> Result<(), FsError> {
         let Some(file) = self.known_file(ino) else {
             return Ok(());
         };
@@ -298,7 +321,7 @@ impl FileSystem {
         if state.right == Right::Write && state.reign.session != self.reign().session {
             state.forget();
         }
-        let committed = self.commit(ino, &mut state);
+        let committed = self.commit(ino, &mut state, what);
         match state.error.take() {
             Some(errno) => Err(errno.into()),
             None => committed,
@@ -306,7 +329,12 @@ impl FileSystem {
     }
 
     /// Commits what a state has. What was lost on the way is noted in it.
-    pub(super) fn commit(&self, ino: Ino, state: &mut FileState) -> Result<(), FsError> {
+    pub(super) fn commit(
+        &self,
+        ino: Ino,
+        state: &mut FileState,
+        what: Sync,
+    ) -> Result<(), FsError> {
         if state.right != Right::Write || !state.is_dirty() {
             return Ok(());
         }
@@ -319,7 +347,7 @@ impl FileSystem {
             .iter()
             .map(|(index, at)| (*index, *at))
             .collect();
-        while state.changed {
+        while state.changed || what == Sync::All && state.mtime.is_some() {
             let later = rest.split_off(rest.len().min(COMMITTED_AT_ONCE));
             let commit = Change::Commit {
                 ino,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::file_state::{FileState, Right};
 use super::{FileSystem, FsError};
-use crate::types::{Attr, Errno, Ino, S_IFREG};
+use crate::types::{without_privileges, Attr, Errno, Ino, S_IFREG};
 use crate::wire::{Answer, Ask, Change};
 
 /// Who owns a new file, and what others may do with it: kind and permissions.
@@ -34,6 +34,8 @@ pub struct SetAttributes {
     pub atime: Option<i64>,
     /// Time of the last change.
     pub mtime: Option<i64>,
+    /// What a write of somebody without privileges or another owner takes away is to go: see [`without_privileges`].
+    pub clear_privileges: bool,
 }
 
 /// Space of a file system, in bytes, and its files.
@@ -76,10 +78,19 @@ impl FileSystem {
     fn overlaid(&self, mut attr: Attr) -> Attr {
         if attr.kind() == S_IFREG {
             if let Some(file) = self.known_file(attr.ino) {
-                file.lock().overlay(&mut attr);
+                file.lock().overlay(&mut attr, self.reign());
             }
         }
         attr
+    }
+
+    /// Attributes of a file that this session writes, without a question to the server: `known` is what it said
+    /// before. Nobody else can change size and time of such a file. `None` where the session does not write it.
+    pub fn attributes_of_written(&self, known: &Attr) -> Option<Attr> {
+        let file = self.known_file(known.ino)?;
+        let mut attr = known.clone();
+        let overlaid = file.lock().overlay(&mut attr, self.reign());
+        overlaid.then_some(attr)
     }
 
     /// Attributes of a name.
@@ -106,7 +117,8 @@ impl FileSystem {
         if set.mtime.is_some() {
             if let Some(file) = self.known_file(ino) {
                 // A later commit must not bring the time of the write back.
-                file.lock().mtime = None;
+                let mut state = file.lock();
+                (state.mtime, state.written) = (None, None);
             }
         }
         let SetAttributes {
@@ -115,11 +127,15 @@ impl FileSystem {
             gid,
             atime,
             mtime,
+            clear_privileges,
             ..
         } = *set;
         let others = mode.is_some() || uid.is_some() || gid.is_some();
         if !others && atime.is_none() && mtime.is_none() {
-            return self.attributes(ino);
+            let attr = self.attributes(ino)?;
+            if !clear_privileges || without_privileges(attr.mode) == attr.mode {
+                return Ok(attr);
+            }
         }
         let attr = self.change_attr(&Change::SetAttr {
             ino,
@@ -128,6 +144,7 @@ impl FileSystem {
             gid,
             atime,
             mtime,
+            clear_privileges,
         })?;
         Ok(self.overlaid(attr))
     }

@@ -41,6 +41,12 @@ impl File {
         self.system.sync(self.ino)
     }
 
+    /// The same without the time of the last write: see [`FileSystem::sync_data`].
+    #[allow(clippy::missing_errors_doc)]
+    pub fn sync_data(&self) -> Result<(), FsError> {
+        self.system.sync_data(self.ino)
+    }
+
     /// Makes it shorter or longer.
     #[allow(clippy::missing_errors_doc)]
     pub fn set_len(&self, bytes: u64) -> Result<(), FsError> {

@@ -2,8 +2,8 @@
 
 use super::{Namespace, Now};
 use crate::types::{
-    refuse, Attr, Errno, Ino, Outcome, S_IFMT, XATTR_BYTES, XATTR_CREATE, XATTR_NAME_BYTES,
-    XATTR_REPLACE, XATTR_VALUE_BYTES,
+    refuse, without_privileges, Attr, Errno, Ino, Outcome, S_IFMT, XATTR_BYTES, XATTR_CREATE,
+    XATTR_NAME_BYTES, XATTR_REPLACE, XATTR_VALUE_BYTES,
 };
 use crate::wire::{Answer, Change};
 
@@ -16,6 +16,7 @@ impl Namespace {
             gid,
             atime,
             mtime,
+            clear_privileges,
         } = change
         else {
             return refuse(Errno::INVAL);
@@ -24,6 +25,9 @@ impl Namespace {
         let inode = &mut node.inode;
         if let Some(mode) = mode {
             inode.mode = inode.mode & S_IFMT | mode & !S_IFMT & 0o7777;
+        }
+        if clear_privileges {
+            inode.mode = without_privileges(inode.mode);
         }
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);

@@ -27,6 +27,7 @@ impl Namespace {
     /// The inode of a name, if there is one; an error where `parent` is no directory.
     pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Outcome<Option<Ino>> {
         match &self.node(parent)?.body {
+            Body::Directory { .. } if name.len() > NAME_BYTES => refuse(Errno::NAMETOOLONG),
             Body::Directory { entries, .. } => Ok(entries.get(name).copied()),
             _ => refuse(Errno::NOTDIR),
         }

@@ -1,13 +1,17 @@
-//! `dunlin perf meta`: the metadata load of mdtest, through the library: create, stat, read directories, remove.
+//! `dunlin perf meta`: the metadata load of mdtest, through the library or in a folder of any file system: create, stat,
+//! read directories, remove.
 
+mod load;
+
+use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use dunlin::{Address, Preset};
 use dunlin_fs::client::MetaClient;
-use dunlin_fs::types::{Attr, Ino, ROOT, S_IFDIR, S_IFREG};
-use dunlin_fs::wire::{Ask, Change};
-use dunlin_fs::{FsError, FsOptions};
+use dunlin_fs::types::{ROOT, S_IFDIR};
+use dunlin_fs::wire::Change;
+use dunlin_fs::FsOptions;
 use serde::Serialize;
 
 use crate::commands::serve::read_secret;
@@ -16,6 +20,7 @@ use crate::histogram::{Latencies, Percentiles};
 use crate::interrupt;
 use crate::output;
 use crate::services::child::ServerProcess;
+use load::{make, Load, Place};
 
 /// Where the files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,7 +43,8 @@ Examples:\n  \
   dunlin perf meta --preset scalerpc --clients 40      as the ScaleRPC paper's file system\n  \
   dunlin perf meta --preset selfrpc --clients 40       its rival\n  \
   dunlin perf meta --directories each --json\n  \
-  dunlin perf meta --address dunlin://host:7400        a server that runs already")]
+  dunlin perf meta --address dunlin://host:7400        a server that runs already\n  \
+  dunlin perf meta --folder /mnt                       through the kernel, in a folder of any file system")]
 pub struct Args {
     /// Client threads, each with a session of its own
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -58,6 +64,10 @@ pub struct Args {
     /// Server to use instead (`dunlin serve meta`)
     #[arg(long)]
     address: Option<Address>,
+    /// Folder of a mounted file system to use instead of a server, by calls of the kernel. What it remembers of names
+    /// and attributes is part of the figures
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["address", "preset", "durability", "secret_file"])]
+    folder: Option<PathBuf>,
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<std::path::PathBuf>,
@@ -80,7 +90,10 @@ struct Phase {
 
 #[derive(Debug, Serialize)]
 struct MetaReport {
-    preset: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preset: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<PathBuf>,
     clients: u16,
     files: u32,
     one_directory: bool,
@@ -95,34 +108,18 @@ const PHASES: [&str; 4] = ["create", "stat", "readdir", "remove"];
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::listen()?;
-    let folder = std::env::temp_dir().join(format!("dunlin-perf-meta-{}", std::process::id()));
-    let server = match &args.address {
-        Some(_) => None,
-        None => {
-            let store = folder.to_string_lossy().into_owned();
-            let words = ["--store", &store, "--durability", &args.durability];
-            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-            Some(ServerProcess::start("meta", &words)?)
-        }
+    let phases = match &args.folder {
+        Some(folder) => measure_folder(args, folder)?,
+        None => measure_server(args)?,
     };
-    let address = args.address.as_ref();
-    let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address
-        .ok_or_else(|| Failure::new("no server"))?
-        .to_string();
-    let measured = measure(args, &address);
-    let stopped = server.map(ServerProcess::stop).transpose();
-    if args.address.is_none() {
-        let _ = std::fs::remove_dir_all(&folder);
-    }
-    let phases = measured?;
-    stopped?;
+    let own = args.folder.is_none() && args.address.is_none();
     let report = MetaReport {
-        preset: args.preset.to_string(),
+        preset: args.folder.is_none().then(|| args.preset.to_string()),
+        folder: args.folder.clone(),
         clients: args.clients,
         files: args.files,
         one_directory: args.directories == Directories::One,
-        durability: args.address.is_none().then(|| args.durability.clone()),
+        durability: own.then(|| args.durability.clone()),
         phases,
     };
     if args.json {
@@ -147,12 +144,49 @@ fn print_table(report: &MetaReport) -> Result<(), Failure> {
     output::print(table)
 }
 
-/// One client: its session, its directory, its number.
-struct MetaLoad {
-    meta: MetaClient,
-    directory: Ino,
-    number: u16,
-    files: u32,
+fn measure_server(args: &Args) -> Result<Vec<Phase>, Failure> {
+    if let Some(address) = &args.address {
+        return measure(args, &address.to_string());
+    }
+    let folder = std::env::temp_dir().join(format!("dunlin-perf-meta-{}", std::process::id()));
+    let store = folder.to_string_lossy().into_owned();
+    let words = ["--store", &store, "--durability", &args.durability];
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    let server = ServerProcess::start("meta", &words)?;
+    let measured = measure(args, &server.address().to_string());
+    let stopped = server.stop();
+    let _ = std::fs::remove_dir_all(&folder);
+    let phases = measured?;
+    stopped?;
+    Ok(phases)
+}
+
+fn measure_folder(args: &Args, folder: &std::path::Path) -> Result<Vec<Phase>, Failure> {
+    let failed =
+        |path: &std::path::Path, error| Failure::new(format!("{}: {error}", path.display()));
+    let top = folder.join(format!("perf-{}", std::process::id()));
+    std::fs::create_dir(&top).map_err(|error| failed(&top, error))?;
+    let mut loads = Vec::new();
+    for number in 0..args.clients {
+        let own = match args.directories {
+            Directories::One => top.clone(),
+            Directories::Each => {
+                let own = top.join(format!("c{number}"));
+                std::fs::create_dir(&own).map_err(|error| failed(&own, error))?;
+                own
+            }
+        };
+        loads.push(Load {
+            place: Place::Folder(own),
+            number,
+            files: args.files,
+        });
+    }
+    let outcome = phases(&loads);
+    let removed = std::fs::remove_dir_all(&top);
+    let phases = outcome?;
+    removed.map_err(|error| failed(&top, error))?;
+    Ok(phases)
 }
 
 fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
@@ -179,9 +213,8 @@ fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
                     .ino
             }
         };
-        clients.push(MetaLoad {
-            meta,
-            directory,
+        clients.push(Load {
+            place: Place::Server { meta, directory },
             number,
             files: args.files,
         });
@@ -189,14 +222,17 @@ fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
     let outcome = phases(&clients);
     // What was made for it goes again.
     for client in &clients {
-        if client.directory != top {
+        let Place::Server { meta, directory } = &client.place else {
+            continue;
+        };
+        if *directory != top {
             let name = format!("c{}", client.number);
             let _ = first.change(Change::Rmdir {
                 parent: top,
                 name: name.as_bytes(),
             });
         }
-        let _ = client.meta.change(Change::Bye);
+        let _ = meta.change(Change::Bye);
     }
     let _ = first.change(Change::Rmdir {
         parent: ROOT,
@@ -206,7 +242,7 @@ fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
     outcome
 }
 
-fn phases(clients: &[MetaLoad]) -> Result<Vec<Phase>, Failure> {
+fn phases(clients: &[Load]) -> Result<Vec<Phase>, Failure> {
     let bar = output::progress_bar();
     bar.set_length(PHASES.len() as u64);
     let mut phases = Vec::new();
@@ -223,7 +259,7 @@ fn phases(clients: &[MetaLoad]) -> Result<Vec<Phase>, Failure> {
     Ok(phases)
 }
 
-fn phase(name: &'static str, clients: &[MetaLoad]) -> Result<Phase, Failure> {
+fn phase(name: &'static str, clients: &[Load]) -> Result<Phase, Failure> {
     let start = Arc::new(Barrier::new(clients.len()));
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = clients
@@ -232,11 +268,11 @@ fn phase(name: &'static str, clients: &[MetaLoad]) -> Result<Phase, Failure> {
                 let start = Arc::clone(&start);
                 scope.spawn(move || {
                     // The connection of this thread is made before the clock starts.
-                    let warm = client.meta.ask(&Ask::GetAttr { ino: ROOT });
+                    let warm = client.begin();
                     start.wait();
                     let began = Instant::now();
                     let mut latencies = Latencies::new();
-                    let done = warm.and_then(|_| client.run(name, &mut latencies));
+                    let done = warm.and_then(|()| client.run(name, &mut latencies));
                     (done, began, Instant::now(), latencies)
                 })
             })
@@ -250,7 +286,7 @@ fn phase(name: &'static str, clients: &[MetaLoad]) -> Result<Phase, Failure> {
     let (mut began, mut ended) = (None::<Instant>, None::<Instant>);
     for result in results {
         let (done, first, last, of) = result.map_err(|_| Failure::new("a client panicked"))?;
-        operations += done.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        operations += done.map_err(|why| Failure::new(format!("{name}: {why}")))?;
         latencies.merge(&of);
         began = Some(began.map_or(first, |other| other.min(first)));
         ended = Some(ended.map_or(last, |other| other.max(last)));
@@ -265,51 +301,5 @@ fn phase(name: &'static str, clients: &[MetaLoad]) -> Result<Phase, Failure> {
         seconds,
         operations,
         latency_ns: latencies.percentiles(),
-    })
-}
-
-impl MetaLoad {
-    fn run(&self, phase: &str, latencies: &mut Latencies) -> Result<u64, FsError> {
-        if phase == "readdir" {
-            let began = Instant::now();
-            let entries = self.meta.read_dir(self.directory)?.len();
-            latencies.record(began.elapsed().as_nanos() as u64);
-            return Ok(entries as u64);
-        }
-        for file in 0..self.files {
-            let name = format!("file.{}.{file}", self.number);
-            let (parent, name) = (self.directory, name.as_bytes());
-            let began = Instant::now();
-            match phase {
-                "create" => {
-                    make(&self.meta, parent, name, S_IFREG)?;
-                }
-                "stat" => {
-                    self.meta.ask_attr(&Ask::Lookup { parent, name })?;
-                }
-                // Where Ctrl-C came, not all were made.
-                _ => match self.meta.change(Change::Unlink { parent, name }) {
-                    Err(_) if interrupt::came() => {}
-                    other => {
-                        other?;
-                    }
-                },
-            }
-            latencies.record(began.elapsed().as_nanos() as u64);
-        }
-        Ok(self.files.into())
-    }
-}
-
-fn make(meta: &MetaClient, parent: Ino, name: &[u8], kind: u32) -> Result<Attr, FsError> {
-    meta.change_attr(Change::Make {
-        parent,
-        name,
-        mode: kind | 0o755,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: &[],
-        lease: false,
     })
 }
