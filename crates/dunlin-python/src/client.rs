@@ -15,15 +15,6 @@ pub(crate) struct Client {
     pub(crate) max_outstanding: usize,
 }
 
-impl Client {
-    /// As the client, within a time of the call's own.
-    pub(crate) fn within(&self, timeout: Option<f64>) -> PyResult<dunlin::Client> {
-        Ok(self
-            .client
-            .within(options::timeout(timeout, self.deadline)?))
-    }
-}
-
 #[pymethods]
 impl Client {
     #[new]

@@ -2,15 +2,16 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::client::Client;
-use crate::errors;
 use crate::payload::with_bytes;
 use crate::region::Region;
+use crate::{errors, options};
 
 /// Answers of one look at most, so that the loop's other business has its turn.
 const ANSWERS_AT_ONCE: usize = 256;
@@ -19,7 +20,8 @@ const ANSWERS_AT_ONCE: usize = 256;
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub(crate) struct Completions {
     completions: Arc<dunlin::Completions>,
-    client: Py<Client>,
+    client: dunlin::Client,
+    deadline: Duration,
 }
 
 impl Completions {
@@ -37,12 +39,13 @@ impl Completions {
 #[pymethods]
 impl Completions {
     #[new]
-    fn new(client: Py<Client>) -> PyResult<Self> {
-        let completions = dunlin::Completions::new(client.get().max_outstanding)
+    fn new(client: &Client) -> PyResult<Self> {
+        let completions = dunlin::Completions::new(client.max_outstanding)
             .map_err(|error| PyOSError::new_err(format!("no descriptor for answers: {error}")))?;
         Ok(Self {
             completions,
-            client,
+            client: client.client.clone(),
+            deadline: client.deadline,
         })
     }
 
@@ -58,7 +61,7 @@ impl Completions {
         payload: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let client = self.client.get().within(timeout)?;
+        let client = self.client.within(options::timeout(timeout, self.deadline)?);
         with_bytes(payload, "payload", |bytes| {
             self.start(py, || client.call_async(handler, bytes))
         })?

@@ -61,6 +61,7 @@ class Client(_dunlin.Client):
         super().close()
         for answers in list(self._loops.values()):
             answers.close()
+        self._loops.clear()
 
     def _answers(self):
         loop = asyncio.get_running_loop()
@@ -111,6 +112,7 @@ class _Answers:
         self.native = _dunlin.Completions(client)
         self._fd = self.native.fileno()
         self._calls = {}
+        self._closed = False
         # Neither holds the other for ever.
         self._loop = weakref.ref(loop)
         loop.add_reader(self._fd, self._take)
@@ -137,16 +139,23 @@ class _Answers:
                 call.set_result(answer)
             else:
                 call.set_exception(error)
+        if self._closed:
+            self._leave_if_over()
 
     def cancel(self, number):
         self._calls.pop(number, None)
         self.native.cancel(number)
 
     def close(self):
-        """What is out has ended with the client; its answers are taken by the loop as ever."""
+        """The client is closed. The loop is left when what was out has ended, which it does by the client's end."""
         loop = self._loop()
-        if loop is None or loop.is_closed():
-            self.native.give_up()
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._leave_if_over)
+
+    def _leave_if_over(self):
+        self._closed = True
+        if not self._calls:
+            self._loop().remove_reader(self._fd)
 
 
 class Pipeline(_dunlin.Pipeline):
