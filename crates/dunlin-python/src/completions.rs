@@ -25,11 +25,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    fn start(
-        &self,
-        py: Python<'_>,
-        begin: impl FnOnce() -> dunlin::CallFuture,
-    ) -> PyResult<u64> {
+    fn start(&self, py: Python<'_>, begin: impl FnOnce() -> dunlin::CallFuture) -> PyResult<u64> {
         self.completions
             .start(0, begin)
             .map_err(|error| errors::call(py, &error))
@@ -61,7 +57,9 @@ impl Completions {
         payload: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let client = self.client.within(options::timeout(timeout, self.deadline)?);
+        let client = self
+            .client
+            .within(options::timeout(timeout, self.deadline)?);
         with_bytes(payload, "payload", |bytes| {
             self.start(py, || client.call_async(handler, bytes))
         })?

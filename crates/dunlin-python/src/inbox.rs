@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use dunlin::{HandlerError, OwnedRequest, OwnedResponder};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList};
 use rustix::event::{eventfd, EventfdFlags};
 
@@ -133,6 +134,8 @@ impl Inbox {
 #[pyclass(frozen, module = "dunlin")]
 pub(crate) struct Request {
     request: OwnedRequest,
+    /// Made when it is asked for.
+    payload: PyOnceLock<Py<PyBytes>>,
     responder: Mutex<Option<OwnedResponder>>,
 }
 
@@ -140,6 +143,7 @@ impl Request {
     fn new((request, responder): (OwnedRequest, OwnedResponder)) -> Self {
         Self {
             request,
+            payload: PyOnceLock::new(),
             responder: Mutex::new(Some(responder)),
         }
     }
@@ -159,8 +163,11 @@ impl Request {
 impl Request {
     /// The bytes that the caller sent.
     #[getter]
-    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.request.payload())
+    fn payload(&self, py: Python<'_>) -> Py<PyBytes> {
+        let payload = self
+            .payload
+            .get_or_init(py, || PyBytes::new(py, self.request.payload()).unbind());
+        payload.clone_ref(py)
     }
 
     fn __len__(&self) -> usize {

@@ -1,21 +1,18 @@
 //! Bytes from Python's objects, and into them.
 
-use std::ptr::NonNull;
-
 use dunlin::{Client, RequestBuffer};
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 
-use crate::errors;
-use crate::waiting;
+use crate::{errors, waiting};
 
 /// From so many bytes on a payload that is not `bytes` is copied into registered memory and nowhere else. Below that a
 /// copy on the way costs less than registered memory's account.
 const LONG_BYTES: usize = 16 << 10;
 
-/// What a call sends.
+/// What a call sends that waits without Python's lock.
 pub(crate) enum Payload<'a> {
     /// An immutable object's own bytes.
     Lent(&'a [u8]),
@@ -26,7 +23,6 @@ pub(crate) enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// For a call that waits without Python's lock.
     pub(crate) fn of(
         py: Python<'_>,
         object: Option<&'a Bound<'_, PyAny>>,
@@ -38,18 +34,16 @@ impl<'a> Payload<'a> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Self::Lent(bytes.as_bytes()));
         }
-        match buffer(object, "payload")? {
-            None => Ok(Self::Lent(&[])),
-            Some(buffer) if buffer.len_bytes() < LONG_BYTES => Ok(Self::Copied(buffer.to_vec(py)?)),
-            Some(buffer) => {
-                let length = buffer.len_bytes();
-                // It may have to make a connection.
-                let mut room = waiting::detached(py, || client.buffer(length))
-                    .map_err(|error| errors::call(py, &error))?;
-                buffer.copy_to_slice(py, &mut room)?;
-                Ok(Self::InPlace(room))
-            }
+        let buffer = contiguous(object, "payload")?;
+        let length = buffer.len_bytes();
+        if length < LONG_BYTES {
+            return Ok(Self::Copied(lent(&buffer).to_vec()));
         }
+        // It may have to make a connection.
+        let mut room = waiting::detached(py, || client.buffer(length))
+            .map_err(|error| errors::call(py, &error))?;
+        room.copy_from_slice(lent(&buffer));
+        Ok(Self::InPlace(room))
     }
 }
 
@@ -66,52 +60,53 @@ pub(crate) fn with_bytes<T>(
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(take(bytes.as_bytes()));
     }
-    let Some(buffer) = buffer(object, name)? else {
-        return Ok(take(&[]));
-    };
-    match buffer.as_slice_ptr() {
-        Some(bytes) => Ok(take(lent(&buffer, bytes))),
-        // With gaps between its bytes.
-        None => Ok(take(&buffer.to_vec(object.py())?)),
+    let buffer = contiguous(object, name)?;
+    Ok(take(lent(&buffer)))
+}
+
+/// What an object has in memory, whatever its items are.
+fn contiguous(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
+    // Some objects, those of ctypes among them, leave their strides to a memoryview.
+    let buffer = PyUntypedBuffer::get(object)
+        .or_else(|_| PyMemoryView::from(object).and_then(|view| PyUntypedBuffer::get(&view)))
+        .map_err(|_| no_buffer(object, name))?;
+    match buffer.is_c_contiguous() {
+        true => Ok(buffer),
+        false => Err(not_contiguous(name)),
     }
 }
 
-/// What `buffer` looks at, as bytes.
+#[cold]
+fn no_buffer(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
+    let kind = object.get_type();
+    let kind = kind
+        .name()
+        .map_or_else(|_| "this".into(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "{name} must be bytes-like (bytes, bytearray, memoryview, a numpy array), not {kind}"
+    ))
+}
+
+#[cold]
+fn not_contiguous(name: &str) -> PyErr {
+    PyBufferError::new_err(format!(
+        "{name} must be contiguous in memory, as numpy.ascontiguousarray or bytes() makes it"
+    ))
+}
+
+/// The bytes of a contiguous buffer. They are for Rust code alone that does not give Python's lock up before they go.
 #[allow(unsafe_code)]
-fn lent(buffer: &PyBuffer<u8>, bytes: NonNull<[u8]>) -> &[u8] {
-    debug_assert_eq!(buffer.buf_ptr().cast(), bytes.as_ptr().cast::<u8>());
-    // SAFETY: the buffer's own pointer and length, whose memory its exporter keeps in its place while the buffer is
-    // held, which the borrow sees to. `with_bytes` holds Python's lock and hands the bytes to Rust code alone, which
-    // does not give it up: no code of Python's runs meanwhile that could change them. What changes them without the
-    // lock, from C, is told by docs/python.md not to, as by every other extension that reads a buffer.
-    unsafe { bytes.as_ref() }
-}
-
-/// The bytes of anything with a buffer, whatever its items; `None`: it has none.
-pub(crate) fn buffer(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<PyBuffer<u8>>> {
-    if let Ok(buffer) = PyBuffer::get(object) {
-        return Ok(Some(buffer));
+fn lent(buffer: &PyUntypedBuffer) -> &[u8] {
+    let length = buffer.len_bytes();
+    if length == 0 || !buffer.is_c_contiguous() {
+        return &[];
     }
-    let view = view(object, name)?;
-    if view.getattr("nbytes")?.extract::<usize>()? == 0 {
-        return Ok(None);
-    }
-    let cast = view.call_method1("cast", ("B",)).map_err(|error| {
-        PyBufferError::new_err(format!(
-            "{name} must be contiguous, such as numpy.ascontiguousarray makes it: {error}"
-        ))
-    })?;
-    PyBuffer::get(&cast).map(Some)
-}
-
-fn view<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyMemoryView>> {
-    PyMemoryView::from(object).map_err(|_| {
-        let kind = object.get_type();
-        let kind = kind.name().map_or_else(|_| "?".into(), |name| name.to_string());
-        PyTypeError::new_err(format!(
-            "{name} must be bytes-like (bytes, bytearray, memoryview, a numpy array), not {kind}"
-        ))
-    })
+    // SAFETY: a contiguous buffer has so many bytes from its pointer on, which is not null as there are any. Its
+    // exporter keeps them in their place while the buffer is held, which the borrow sees to. Every caller in this file
+    // holds Python's lock and hands the bytes to code that copies or sends them at once, without giving the lock up: no
+    // code of Python's runs meanwhile that could change them. What writes to them from C without the lock must not,
+    // while they are given to a function that reads them, here as with every extension (docs/python.md).
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), length) }
 }
 
 /// A buffer of the caller's to put an answer into.
@@ -124,18 +119,19 @@ pub(crate) struct Into<'py> {
 impl<'py> Into<'py> {
     /// Refused before anything is sent.
     pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let view = view(object, "into")?;
+        let view = PyMemoryView::from(object).map_err(|_| no_buffer(object, "into"))?;
         if view.getattr("readonly")?.is_truthy()? {
             return Err(PyTypeError::new_err(
                 "into must be writable, such as a bytearray: this object is read-only",
             ));
         }
+        if !view.getattr("c_contiguous")?.is_truthy()? {
+            return Err(not_contiguous("into"));
+        }
         let room = view.getattr("nbytes")?.extract()?;
         let view = match room {
             0 => None,
-            _ => Some(view.call_method1("cast", ("B",)).map_err(|error| {
-                PyBufferError::new_err(format!("into must be contiguous: {error}"))
-            })?),
+            _ => Some(view.call_method1("cast", ("B",))?),
         };
         Ok(Self { view, room })
     }
@@ -148,12 +144,10 @@ impl<'py> Into<'py> {
         if let Some(view) = self.view.as_ref().filter(|_| !answer.is_empty()) {
             let buffer = match answer.len() == self.room {
                 true => PyBuffer::<u8>::get(view)?,
-                false => PyBuffer::get(&view.get_item(pyo3::types::PySlice::new(
-                    py,
-                    0,
-                    answer.len() as isize,
-                    1,
-                ))?)?,
+                false => {
+                    let begin = PySlice::new(py, 0, answer.len() as isize, 1);
+                    PyBuffer::get(&view.get_item(begin)?)?
+                }
             };
             buffer.copy_from_slice(py, answer)?;
         }

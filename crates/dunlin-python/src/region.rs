@@ -82,7 +82,9 @@ impl Region {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let region = self.within(timeout)?;
-        let written = with_bytes(Some(data), "data", |bytes| region.write_async(offset, bytes))?;
+        let written = with_bytes(Some(data), "data", |bytes| {
+            region.write_async(offset, bytes)
+        })?;
         ended(py, written).map(drop)
     }
 

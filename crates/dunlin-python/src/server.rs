@@ -3,13 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dunlin::{RunningServer, ServerBuilder};
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::inbox::Inbox;
-use crate::payload::buffer;
+use crate::payload::with_bytes;
 use crate::{errors, options, waiting};
 
 /// A server: made, given handlers and regions, started, and stopped, once each.
@@ -149,20 +148,12 @@ impl Server {
         })?
     }
 
-    fn region_write(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        offset: usize,
-        data: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let bytes = match buffer(data, "data")? {
-            Some(buffer) => PyBuffer::to_vec(&buffer, py)?,
-            None => Vec::new(),
-        };
-        self.with_memory(name, (offset, bytes.len()), |memory| {
-            memory.write(offset, &bytes);
-        })
+    fn region_write(&self, name: &str, offset: usize, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_bytes(Some(data), "data", |bytes| {
+            self.with_memory(name, (offset, bytes.len()), |memory| {
+                memory.write(offset, bytes);
+            })
+        })?
     }
 
     /// Binds the port and starts the server's threads.

@@ -35,7 +35,10 @@ fn of_this_thread<T>(ask: impl FnOnce(&(bool, Waker)) -> T) -> T {
     THIS.with(|this| {
         ask(this.get_or_init(|| {
             let is_main = rustix::thread::gettid() == rustix::process::getpid();
-            (is_main, Waker::from(Arc::new(Parked(std::thread::current()))))
+            (
+                is_main,
+                Waker::from(Arc::new(Parked(std::thread::current()))),
+            )
         }))
     })
 }

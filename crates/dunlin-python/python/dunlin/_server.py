@@ -6,8 +6,8 @@ import asyncio
 import atexit
 import inspect
 import logging
+import os
 import threading
-import weakref
 
 from . import _dunlin
 from ._errors import HandlerError
@@ -15,8 +15,10 @@ from ._typed import DIRECTORY, FIRST_METHOD, Typed
 
 _log = logging.getLogger("dunlin")
 
-# Threads that run handlers must have left them before the interpreter goes.
-_running = weakref.WeakSet()
+# A server runs until it is stopped, whether anybody holds it or not; threads that run handlers must have left them
+# before the interpreter goes. In a forked process there are none.
+_running = set()
+os.register_at_fork(after_in_child=_running.clear)
 
 
 @atexit.register

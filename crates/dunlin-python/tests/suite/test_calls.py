@@ -1,6 +1,8 @@
 """Calls that wait, from the main thread and from others; buffers without and with copies; errors."""
 
 import array
+import ctypes
+import os
 import threading
 import unittest
 
@@ -53,8 +55,8 @@ class Calls(unittest.TestCase):
             self.assertEqual(self.client.call(ECHO, numbers), numbers.tobytes())
             many = array.array("i", range(100_000))
             self.assertEqual(self.client.call(ECHO, many), many.tobytes())
-            self.assertEqual(self.client.call(ECHO, memoryview(b"a.b.c.")[::2]), b"abc")
             self.assertEqual(self.client.call(ECHO, array.array("d")), b"")
+            self.assertEqual(self.client.call(ECHO, (ctypes.c_uint8 * 3)(1, 2, 3)), b"\1\2\3")
             self.assertEqual(self.client.call(ECHO), b"")
 
         self.everywhere(work)
@@ -94,6 +96,8 @@ class Calls(unittest.TestCase):
             self.assertTrue((sent == got).all())
             with self.assertRaisesRegex(BufferError, "contiguous"):
                 self.client.call(ECHO, sent[:, ::2])
+            records = numpy.zeros(3, dtype=[("key", ">u4"), ("value", "f8")])
+            self.assertEqual(self.client.call(ECHO, records), records.tobytes())
 
         self.everywhere(work)
 
@@ -135,6 +139,8 @@ class Calls(unittest.TestCase):
             ((ECHO, b""), {"timeout": float("nan")}, ValueError, "timeout is NaN"),
             ((ECHO, b""), {"into": b"const"}, TypeError, "into must be writable"),
             ((ECHO, b""), {"into": 5}, TypeError, "into must be bytes-like"),
+            ((ECHO, memoryview(b"a.b.c.")[::2]), {}, BufferError, "payload must be contiguous"),
+            ((ECHO, b""), {"into": memoryview(bytearray(8))[::2]}, BufferError, "into must be contiguous"),
             ((70_000, b""), {}, OverflowError, ""),
             (("one", b""), {}, TypeError, ""),
         ):
@@ -166,6 +172,19 @@ class Calls(unittest.TestCase):
             self.assertEqual(client.call(ECHO, b"x"), b"x")
         with self.assertRaises(dunlin.Closed):
             client.call(ECHO, b"x")
+
+    def test_a_forked_process_is_told_so(self):
+        child = os.fork()
+        if child == 0:
+            try:
+                self.client.call(ECHO, b"x")
+            except dunlin.Forked:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 7)
+        self.assertEqual(self.client.call(ECHO, b"x"), b"x")
 
     def test_threads_call_at_once(self):
         wrong = []
