@@ -58,6 +58,8 @@ impl Client {
         })
     }
 
+    /// Calls a handler and waits for its answer, at most for `timeout` seconds (the client's deadline unless it is
+    /// given). Returns the answer as bytes, or its length when it was put into the writable buffer `into`.
     #[pyo3(signature = (handler, payload=None, *, timeout=None, into=None))]
     fn call<'py>(
         &self,
@@ -87,7 +89,7 @@ impl Client {
         give(py, &answer, into)
     }
 
-    /// The longest request that the server takes.
+    /// The longest request that the server takes, in bytes.
     fn max_message_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         waiting::detached(py, || self.client.max_message_bytes())
             .map_err(|error| errors::call(py, &error))
@@ -97,21 +99,25 @@ impl Client {
         waiting::detached(py, || self.client.close());
     }
 
+    /// The device that the connection uses, such as "shm".
     #[getter]
     fn device(&self) -> String {
         self.client.info().device
     }
 
+    /// The composition that the connection uses.
     #[getter]
     fn preset(&self) -> String {
         self.client.info().preset.to_string()
     }
 
+    /// Why it uses this device.
     #[getter]
     fn why(&self) -> String {
         self.client.info().why
     }
 
+    /// Seconds that a call may take when it does not say.
     #[getter]
     fn deadline(&self) -> f64 {
         self.deadline.as_secs_f64()

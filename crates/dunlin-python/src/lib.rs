@@ -19,7 +19,7 @@ mod region;
 mod server;
 mod waiting;
 
-/// What `dunlin._dunlin` has; `python/dunlin/_dunlin.pyi` describes it.
+/// What `dunlin._dunlin` has. It is private to the package, which `python/dunlin/__init__.pyi` describes.
 #[pyo3::pymodule]
 mod _dunlin {
     #[pymodule_export]

@@ -113,6 +113,8 @@ impl Pipeline {
         })))
     }
 
+    /// Puts a call into the batch, which leaves with the next wait or poll, or when it is full, and returns its tag. When
+    /// there is no room it waits for answers, and keeps them for `wait`.
     #[pyo3(signature = (handler, payload=None, tag=None))]
     fn submit(
         &self,
@@ -150,6 +152,8 @@ impl Pipeline {
         }
     }
 
+    /// Sends the batch, and waits until at least one answer has come or nothing is out. Returns pairs of a tag and the
+    /// answer: bytes, or an exception.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
         if state.taken.answers.is_empty() {
@@ -158,6 +162,7 @@ impl Pipeline {
         state.taken.give(py)
     }
 
+    /// Sends the batch, and returns what has come, without waiting.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
         state.poll(py)?;

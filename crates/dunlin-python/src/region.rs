@@ -45,6 +45,7 @@ impl Region {
         })
     }
 
+    /// The name that the server gave it.
     #[getter]
     fn name(&self) -> &str {
         self.region.name()
@@ -54,6 +55,7 @@ impl Region {
         self.region.len() as usize
     }
 
+    /// Reads so many bytes: returns them, or their number when they were put into the writable buffer `into`.
     #[pyo3(signature = (offset, length, *, timeout=None, into=None))]
     fn read<'py>(
         &self,
@@ -73,6 +75,7 @@ impl Region {
         give(py, &read, into)
     }
 
+    /// Writes bytes. When it returns they are there; when the connection was lost they may or may not be there.
     #[pyo3(signature = (offset, data, *, timeout=None))]
     fn write(
         &self,
@@ -88,6 +91,7 @@ impl Region {
         ended(py, written).map(drop)
     }
 
+    /// Adds to the 8 bytes at an offset, a number in the byte order of the server's machine, and returns what it was.
     #[pyo3(signature = (offset, add, *, timeout=None))]
     fn fetch_add(
         &self,
@@ -100,6 +104,7 @@ impl Region {
         ended(py, region.fetch_add_async(offset, add)).map(|before| word(&before))
     }
 
+    /// Replaces the 8 bytes at an offset by `swap` if they are `compare`, and returns what they were.
     #[pyo3(signature = (offset, compare, swap, *, timeout=None))]
     fn compare_swap(
         &self,

@@ -116,6 +116,8 @@ impl Server {
         })
     }
 
+    /// Grants so many bytes of memory to clients under a name: they may read it, and what else is said. It is made of
+    /// zeros when the server starts.
     #[pyo3(signature = (name, length, *, writable=false, atomic=false))]
     fn region(&self, name: &str, length: usize, writable: bool, atomic: bool) -> PyResult<()> {
         let mut region = dunlin::Region::new(name, length);
@@ -133,6 +135,7 @@ impl Server {
         Ok(())
     }
 
+    /// Copies out of a region. Clients may change it meanwhile.
     fn region_read<'py>(
         &self,
         py: Python<'py>,
@@ -148,6 +151,7 @@ impl Server {
         })?
     }
 
+    /// Copies into a region. Clients may see it half done.
     fn region_write(&self, name: &str, offset: usize, data: &Bound<'_, PyAny>) -> PyResult<()> {
         with_bytes(Some(data), "data", |bytes| {
             self.with_memory(name, (offset, bytes.len()), |memory| {
@@ -185,6 +189,7 @@ impl Server {
         }
     }
 
+    /// Where the server listens, with the port that the system chose.
     #[getter]
     fn address(&self) -> PyResult<String> {
         match &*self.lock() {

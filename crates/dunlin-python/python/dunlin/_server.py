@@ -17,7 +17,7 @@ _log = logging.getLogger("dunlin")
 
 # A server runs until it is stopped, whether anybody holds it or not; threads that run handlers must have left them
 # before the interpreter goes. In a forked process there are none.
-_running = set()
+_running: set[Server] = set()
 os.register_at_fork(after_in_child=_running.clear)
 
 
@@ -117,13 +117,15 @@ class Server(_dunlin.Server):
         if self._has_async:
             self._on_loop(self._loop.add_reader, self._for_loop.fileno(), self._take)
 
+    def _is_on_loop(self):
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
     def _on_loop(self, function, *arguments):
         """Does something on the event loop, whichever thread this is."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is self._loop:
+        if self._is_on_loop():
             function(*arguments)
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -146,6 +148,11 @@ class Server(_dunlin.Server):
         if self._stopping is None:
             self._stopping = threading.Thread(target=self._end, name="dunlin-stop", daemon=True)
             self._stopping.start()
+        if self._has_async and self._is_on_loop():
+            raise RuntimeError(
+                "the server is being stopped, but its `async def` handlers need this event loop to end: "
+                "use `async with` or `await server.stop_async()`"
+            )
         self._stopping.join(timeout)
         if self._stopping.is_alive():
             raise TimeoutError(f"the server has not stopped within {timeout} s, and goes on: wait again")

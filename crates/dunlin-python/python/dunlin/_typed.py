@@ -7,6 +7,7 @@ they are bytes.
 from __future__ import annotations
 
 import enum
+import inspect
 import struct
 import threading
 
@@ -301,7 +302,8 @@ class Typed:
         self._paths.add(path)
         entry = _counted(path.encode()) + struct.pack("<HB", number, _UNARY)
         self._entries.append(_counted(entry))
-        return _method_handler(path, request, function)
+        served = _Served(path, request, function)
+        return served.run_async if inspect.iscoroutinefunction(function) else served
 
     def answer(self, question):
         """The directory."""
@@ -314,19 +316,37 @@ class Typed:
         return b"\x01" + struct.pack("<HHHQ", version, 1, 1, 0) + entries
 
 
-def _method_handler(path, request_class, function):
-    import inspect
+class _Served:
+    """A method at a server: what is around its function."""
 
-    own = check(path)
+    def __init__(self, path, request, function):
+        self._check = check(path)
+        self._request = request
+        self._function = function
 
-    def decode(request):
-        """The message of a request, or an answer that refuses it."""
-        payload = request.payload
+    def __call__(self, request):
+        try:
+            return self._encode(self._function(self._decode(request.payload)))
+        except _OtherMethod:
+            return bytes([_OTHER_METHOD])
+        except Status as status:
+            return _refusal(status)
+
+    async def run_async(self, request):
+        try:
+            return self._encode(await self._function(self._decode(request.payload)))
+        except _OtherMethod:
+            return bytes([_OTHER_METHOD])
+        except Status as status:
+            return _refusal(status)
+
+    def _decode(self, payload):
+        """The message of a request."""
         if len(payload) < 4:
-            return None, _refusal(Code.INVALID_ARGUMENT, "the request is malformed")
+            raise Status(Code.INVALID_ARGUMENT, "the request is malformed")
         (word,) = struct.unpack_from("<I", payload)
-        if word & 0xFFFFFF00 != own:
-            return None, bytes([_OTHER_METHOD])
+        if word & 0xFFFFFF00 != self._check:
+            raise _OtherMethod
         message = payload[4:]
         try:
             if word & 0xFF == _HAS_HEADER:
@@ -335,38 +355,15 @@ def _method_handler(path, request_class, function):
                 message = bytes(reader.rest)
             elif word & 0xFF:
                 raise ValueError("a flag of a later version")
-            return (message if request_class is None else request_class.FromString(message)), None
+            return message if self._request is None else self._request.FromString(message)
         except Exception as error:
-            return None, _refusal(Code.INVALID_ARGUMENT, f"the request cannot be read: {error}")
+            raise Status(Code.INVALID_ARGUMENT, f"the request cannot be read: {error}") from None
 
-    def encode(response):
-        message = response if request_class is None else response.SerializeToString()
+    def _encode(self, response):
+        message = response.SerializeToString() if hasattr(response, "SerializeToString") else response
         return bytes([_MESSAGE]) + message
 
-    if inspect.iscoroutinefunction(function):
 
-        async def handler(request):
-            message, refused = decode(request)
-            if refused is not None:
-                return refused
-            try:
-                return encode(await function(message))
-            except Status as status:
-                return _refusal(status.code, status.message, status.details)
-
-    else:
-
-        def handler(request):
-            message, refused = decode(request)
-            if refused is not None:
-                return refused
-            try:
-                return encode(function(message))
-            except Status as status:
-                return _refusal(status.code, status.message, status.details)
-
-    return handler
-
-
-def _refusal(code, message, details=b""):
-    return bytes([_STATUS, code]) + _counted(message.encode()) + _counted(details)
+def _refusal(status):
+    """An answer that is a status without metadata."""
+    return bytes([_STATUS, status.code]) + _counted(status.message.encode()) + _counted(status.details)

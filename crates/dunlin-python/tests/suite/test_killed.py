@@ -28,9 +28,14 @@ class Killed(unittest.TestCase):
             caller = threading.Thread(target=call)
             caller.start()
             until(lambda: held(client) == 1, "the call is at the server")
-            killer = threading.Timer(0.2, server.kill)
+
+            def kill():
+                until(lambda: held(client) == 2, "the second is there, too")
+                server.kill()
+
+            killer = threading.Thread(target=kill)
             killer.start()
-            # The main thread has one out, too, when the server goes.
+            # That of the main thread.
             with self.assertRaises(dunlin.ConnectionLost) as caught:
                 client.call(HOLD, timeout=600)
             self.assertEqual(caught.exception.execution, dunlin.Execution.UNKNOWN)

@@ -180,6 +180,18 @@ class AsyncHandlers(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(caught.exception.code, 9)
         self.assertTrue(await server.stop_async())
 
+    async def test_the_loop_of_its_handlers_does_not_wait_for_a_server(self):
+        server = serving()
+
+        @server.handler(1)
+        async def handler(request):
+            return b""
+
+        server.start()
+        with self.assertRaisesRegex(RuntimeError, "await server.stop_async"):
+            server.stop()
+        self.assertTrue(await server.stop_async())
+
 
 if __name__ == "__main__":
     unittest.main()
