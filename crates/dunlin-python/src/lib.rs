@@ -5,7 +5,7 @@
 //! handlers in Python, and answers for asyncio, stand in queues that threads of Python empty.
 //!
 //! A payload is lent as it is to what is done with Python's lock held, and when it is `bytes`, which cannot change, also
-//! to what waits without it ([`payload`], where the one piece of unsafe code is).
+//! to what waits without it (`payload.rs`, where the one piece of unsafe code is).
 #![deny(unsafe_code)]
 
 mod client;

@@ -162,21 +162,21 @@ impl Server {
 
     /// Binds the port and starts the server's threads.
     fn _start(&self, py: Python<'_>) -> PyResult<()> {
-        let mut stage = self.lock();
-        match std::mem::replace(&mut *stage, Stage::Over) {
-            Stage::Building(builder) => {
-                let running = waiting::detached(py, || builder.serve())
-                    .map_err(|error| errors::serve(py, &error))?;
-                *stage = Stage::Running(running);
-                Ok(())
-            }
+        let former = std::mem::replace(&mut *self.lock(), Stage::Over);
+        let builder = match former {
+            Stage::Building(builder) => builder,
             other => {
-                *stage = other;
-                Err(PyRuntimeError::new_err(
+                *self.lock() = other;
+                return Err(PyRuntimeError::new_err(
                     "a server is started once: make another",
-                ))
+                ));
             }
-        }
+        };
+        // Nothing is locked meanwhile: who holds Python's lock may ask this server.
+        let running =
+            waiting::detached(py, || builder.serve()).map_err(|error| errors::serve(py, &error))?;
+        *self.lock() = Stage::Running(running);
+        Ok(())
     }
 
     /// Stops the server and says whether everything was answered. Waits, ten seconds at most; the main thread leaves it
