@@ -13,6 +13,9 @@ from . import _dunlin
 from ._errors import HandlerError
 from ._typed import DIRECTORY, FIRST_METHOD, Typed
 
+# Seconds that a signal waits for its handler at most.
+_BETWEEN_SIGNALS = 0.1
+
 _log = logging.getLogger("dunlin")
 
 # A server runs until it is stopped, whether anybody holds it or not; threads that run handlers must have left them
@@ -176,8 +179,11 @@ class Server(_dunlin.Server):
     def serve_forever(self):
         """Starts the server unless that has been done, and serves until Ctrl-C or an exception of a signal's handler,
         which is raised when the server has stopped."""
+        for_ever = threading.Event()
         with self:
-            threading.Event().wait()
+            # A signal that comes when the main thread is about to sleep does not wake it.
+            while not for_ever.wait(_BETWEEN_SIGNALS):
+                pass
 
     def __enter__(self):
         if not self._started:

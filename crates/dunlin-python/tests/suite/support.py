@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 
+import dunlin
+
 RUST = os.environ["DUNLIN_RUST_SERVER"]
 """Address of a server in Rust with the handlers below."""
 ECHO, DIVIDE, HOLD, HELD, LONG = 1, 2, 3, 4, 5
@@ -15,6 +17,11 @@ ECHO, DIVIDE, HOLD, HELD, LONG = 1, 2, 3, 4, 5
 BOUND = 60
 """Seconds, far beyond what anything here takes."""
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def connect(address, **settings):
+    """A client with bounds for a machine that is busy with others."""
+    return dunlin.connect(address, **{"connect_timeout": BOUND, "deadline": BOUND, **settings})
 
 
 def until(condition, what):

@@ -5,12 +5,12 @@ import threading
 import unittest
 
 import dunlin
-from support import BOUND, DIVIDE, ECHO, HELD, HOLD, RUST
+from support import BOUND, DIVIDE, ECHO, HELD, HOLD, RUST, connect
 
 
 class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self):
-        self.client = await dunlin.connect_async(RUST)
+        self.client = await dunlin.connect_async(RUST, connect_timeout=BOUND, deadline=BOUND)
 
     async def asyncTearDown(self):
         self.client.close()
@@ -44,7 +44,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             await self.client.call_async(HOLD, timeout=0.05)
         with self.assertRaises(TypeError):
             self.client.call_async(ECHO, 5)
-        few = dunlin.connect(RUST, max_outstanding=4)
+        few = connect(RUST, max_outstanding=4)
         calls = [few.call_async(HOLD, timeout=1) for _ in range(5)]
         with self.assertRaisesRegex(dunlin.TooManyOutstanding, "max_outstanding") as caught:
             await calls[4]
@@ -99,7 +99,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(wrong, [])
 
     async def test_closing_ends_what_is_out(self):
-        client = await dunlin.connect_async(RUST)
+        client = await dunlin.connect_async(RUST, connect_timeout=BOUND, deadline=BOUND)
         call = client.call_async(HOLD, timeout=600)
         self.assertEqual(await client.call_async(ECHO, b"x"), b"x")
         client.close()

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import dunlin
-from support import DIVIDE, ECHO, HELD, HOLD, LONG, RUST
+from support import DIVIDE, ECHO, HELD, HOLD, LONG, RUST, connect
 
 
 def in_thread(work):
@@ -33,7 +33,7 @@ def in_thread(work):
 class Calls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.client = dunlin.connect(RUST)
+        cls.client = connect(RUST)
 
     @classmethod
     def tearDownClass(cls):
@@ -157,19 +157,19 @@ class Calls(unittest.TestCase):
         ):
             with self.subTest(settings=settings):
                 with self.assertRaisesRegex(ValueError, words):
-                    dunlin.connect(RUST, **settings)
+                    connect(RUST, **settings)
         with self.assertRaisesRegex(ValueError, "http"):
-            dunlin.connect("http://127.0.0.1:80")
+            connect("http://127.0.0.1:80")
         with self.assertRaisesRegex(dunlin.NoDevice, "warp"):
-            dunlin.connect(RUST, device="warp")
+            connect(RUST, device="warp")
 
     def test_where_nobody_listens_there_is_no_connection(self):
         with self.assertRaises(dunlin.ConnectError) as caught:
-            dunlin.connect("dunlin://127.0.0.1:1", connect_timeout=5)
+            connect("dunlin://127.0.0.1:1", connect_timeout=5)
         self.assertIsInstance(caught.exception, ConnectionError)
 
     def test_a_closed_client_says_so(self):
-        with dunlin.connect(RUST, preset="plain") as client:
+        with connect(RUST, preset="plain") as client:
             self.assertEqual((client.preset, client.device), ("plain", "shm"))
             self.assertEqual(client.call(ECHO, b"x"), b"x")
         with self.assertRaises(dunlin.Closed):
@@ -229,7 +229,7 @@ class Calls(unittest.TestCase):
 
 class Pipelines(unittest.TestCase):
     def setUp(self):
-        self.client = dunlin.connect(RUST)
+        self.client = connect(RUST)
         self.addCleanup(self.client.close)
 
     def test_answers_come_with_their_tags(self):
@@ -261,7 +261,7 @@ class Pipelines(unittest.TestCase):
             self.assertEqual(list(pipeline.map(ECHO, payloads)), payloads)
 
     def test_a_deadline_ends_the_wait(self):
-        with dunlin.connect(RUST, deadline=0.1) as client, client.pipeline(4) as pipeline:
+        with connect(RUST, deadline=0.1) as client, client.pipeline(4) as pipeline:
             tag = pipeline.submit(HOLD, b"")
             try:
                 answers = pipeline.wait()
@@ -271,7 +271,7 @@ class Pipelines(unittest.TestCase):
             self.assertEqual([(of, type(error)) for of, error in answers], [(tag, dunlin.Expired)])
 
     def test_one_thread_at_a_time(self):
-        with dunlin.connect(RUST, deadline=2) as client:
+        with connect(RUST, deadline=2) as client:
             waiting = client.pipeline(4)
             waiting.submit(HOLD, b"")
             seen = []

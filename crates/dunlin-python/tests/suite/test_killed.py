@@ -5,7 +5,7 @@ import threading
 import unittest
 
 import dunlin
-from support import BOUND, ECHO, HELD, HOLD, RUST, Process, ServerProcess, until
+from support import BOUND, ECHO, HELD, HOLD, RUST, Process, ServerProcess, connect, until
 
 LOST = (dunlin.ConnectionLost, dunlin.NotConnected)
 
@@ -16,7 +16,7 @@ def held(client):
 
 class Killed(unittest.TestCase):
     def test_a_call_that_waits_ends(self):
-        with ServerProcess() as server, dunlin.connect(server.address) as client:
+        with ServerProcess() as server, connect(server.address) as client:
             ended = []
 
             def call():
@@ -54,12 +54,12 @@ class Killed(unittest.TestCase):
                 server.kill()
                 return await asyncio.gather(*calls, return_exceptions=True)
 
-        with ServerProcess() as server, dunlin.connect(server.address) as client:
+        with ServerProcess() as server, connect(server.address) as client:
             for error in asyncio.run(main(server, client)):
                 self.assertIsInstance(error, dunlin.ConnectionLost)
 
     def test_calls_of_a_pipeline_end(self):
-        with ServerProcess() as server, dunlin.connect(server.address, deadline=600) as client:
+        with ServerProcess() as server, connect(server.address, deadline=600) as client:
             with client.pipeline(16) as pipeline:
                 tags = {pipeline.submit(HOLD) for _ in range(10)}
                 pipeline.poll()
@@ -75,7 +75,7 @@ class Killed(unittest.TestCase):
 
     def test_a_server_that_comes_back_is_found(self):
         with ServerProcess() as first:
-            client = dunlin.connect(first.address)
+            client = connect(first.address)
             self.assertEqual(client.call(ECHO, b"one"), b"one")
             first.kill()
             with self.assertRaises(LOST):
@@ -112,7 +112,7 @@ class Interrupted(unittest.TestCase):
     def test_of_the_main_thread(self):
         setup = f"client = dunlin.connect({RUST!r}, deadline=600)"
         pipeline = f"{setup}; pipeline = client.pipeline(4); pipeline.submit({HOLD}); pipeline.poll()"
-        with dunlin.connect(RUST) as client:
+        with connect(RUST) as client:
             for setup, wait in (
                 (setup, f"client.call({HOLD})"),
                 (setup, f"client.call({HOLD}, bytearray(100_000))"),
@@ -128,7 +128,7 @@ class Interrupted(unittest.TestCase):
 
     def test_a_server_that_serves_for_ever_stops(self):
         with ServerProcess() as server:
-            with dunlin.connect(server.address) as client:
+            with connect(server.address) as client:
                 self.assertEqual(client.call(ECHO, b"x"), b"x")
             server.interrupt()
             self.assertEqual(server.line(), "stopped")

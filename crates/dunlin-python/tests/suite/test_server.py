@@ -6,6 +6,7 @@ import threading
 import unittest
 
 import dunlin
+from support import connect
 
 logging.getLogger("dunlin").setLevel(logging.CRITICAL)
 
@@ -26,7 +27,7 @@ class Servers(unittest.TestCase):
 
         server.handle(2, lambda request: None)
         server.handle(3, lambda request: memoryview(bytes(1 << 20)))
-        with server, dunlin.connect(server.address) as client:
+        with server, connect(server.address) as client:
             self.assertEqual(client.call(1, b"ab", timeout=0.9), b"abab")
             self.assertEqual(client.call(2, b"ab"), b"")
             self.assertEqual(client.call(3), bytes(1 << 20))
@@ -53,7 +54,7 @@ class Servers(unittest.TestCase):
         def far(request):
             raise dunlin.HandlerError(-1, "below zero")
 
-        with server, dunlin.connect(server.address) as client:
+        with server, connect(server.address) as client:
             for number, code, words in (
                 (1, 7, "no such bird"),
                 (2, 0, "KeyError: 'nest'"),
@@ -98,7 +99,7 @@ class Servers(unittest.TestCase):
     def test_regions_are_granted(self):
         server = serving()
         server.region("table", 64, writable=True, atomic=True)
-        with server, dunlin.connect(server.address) as client:
+        with server, connect(server.address) as client:
             region = client.attach("table")
             region.write(0, b"client")
             self.assertEqual(server.region_read("table", 0, 6), b"client")
@@ -120,7 +121,7 @@ class Servers(unittest.TestCase):
             return b"late"
 
         server.start()
-        client = dunlin.connect(server.address)
+        client = connect(server.address)
         answers = []
         caller = threading.Thread(target=lambda: answers.append(client.call(1)))
         caller.start()
@@ -137,10 +138,10 @@ class Servers(unittest.TestCase):
     def test_handlers_call_other_servers(self):
         inner = serving()
         inner.handle(1, lambda request: request.payload + b" inner")
-        with inner, dunlin.connect(inner.address) as client:
+        with inner, connect(inner.address) as client:
             outer = serving()
             outer.handle(1, lambda request: client.call(1, request.payload) + b" outer")
-            with outer, dunlin.connect(outer.address) as caller:
+            with outer, connect(outer.address) as caller:
                 self.assertEqual(caller.call(1, b"a"), b"a inner outer")
 
 
@@ -170,7 +171,7 @@ class AsyncHandlers(unittest.IsolatedAsyncioTestCase):
             raise dunlin.HandlerError(9, "nine")
 
         async with server:
-            async with await dunlin.connect_async(server.address) as client:
+            async with await asyncio.to_thread(connect, server.address) as client:
                 calls = [client.call_async(1, b"%d" % n) for n in range(50)]
                 self.assertEqual(await asyncio.gather(*calls), [b"%d" % n for n in range(50)])
                 with self.assertRaisesRegex(dunlin.HandlerError, "ValueError: no"):

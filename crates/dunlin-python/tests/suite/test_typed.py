@@ -5,7 +5,7 @@ import unittest
 
 import dunlin
 from dunlin import _typed
-from support import RUST
+from support import RUST, connect
 
 
 class Words:
@@ -24,7 +24,7 @@ class Words:
 
 class WithRust(unittest.TestCase):
     def setUp(self):
-        self.client = dunlin.connect(RUST)
+        self.client = connect(RUST)
         self.addCleanup(self.client.close)
 
     def test_a_method_takes_and_gives_messages(self):
@@ -75,7 +75,7 @@ class WithPython(unittest.TestCase):
 
         with self.assertRaisesRegex(ValueError, "added twice"):
             server.method("test.Echo/Say")(other)
-        with server, dunlin.connect(server.address) as client:
+        with server, connect(server.address) as client:
             say = client.method("test.Echo/Say", Words, Words)
             self.assertEqual(say(Words("hello")).text, "HELLO")
             self.assertEqual(say(Words("hello"), timeout=5).text, "HELLO")
@@ -96,7 +96,7 @@ class WithPython(unittest.TestCase):
 
         first = start([None, "A", "B"])
         address = first.address
-        client = dunlin.connect(address)
+        client = connect(address)
         b = client.method("test.Echo/B")
         self.assertEqual(b(b""), b"B")
         first.stop()
@@ -113,7 +113,7 @@ class WithPython(unittest.TestCase):
     def test_a_server_without_services_says_so(self):
         server = dunlin.Server("dunlin://127.0.0.1:0")
         server.handle(1, len)
-        with server, dunlin.connect(server.address) as client:
+        with server, connect(server.address) as client:
             with self.assertRaisesRegex(dunlin.Status, "no typed services"):
                 client.method("test.Echo/Say")(b"")
 
