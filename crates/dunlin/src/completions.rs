@@ -255,3 +255,43 @@ impl AsRawFd for Completions {
 fn lock(future: &Mutex<Option<CallFuture>>) -> MutexGuard<'_, Option<CallFuture>> {
     future.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::{Duration, Instant};
+
+    use super::Completions;
+    use crate::{Client, Server};
+
+    #[test]
+    fn a_call_that_is_given_up_does_not_come() {
+        let server = Server::bind("dunlin://127.0.0.1:0")
+            .unwrap()
+            .handle(1, |request, reply| reply.write(request.payload()))
+            .handle_async(2, |_| pending())
+            .serve()
+            .unwrap();
+        let client = Client::connect(&server.address().to_string()).unwrap();
+        let completions = Completions::new(1).unwrap();
+        let held = completions.start(7, || client.call_async(2, b"")).unwrap();
+        assert!(
+            completions.start(8, || unreachable!()).is_err(),
+            "one is out"
+        );
+        completions.cancel(held);
+        assert_eq!(completions.outstanding(), 0);
+        let number = completions.start(9, || client.call_async(1, b"x")).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let ended = loop {
+            if let Some(ended) = completions.next() {
+                break ended;
+            }
+            assert!(Instant::now() < until, "the answer has not come");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!((ended.tag, ended.number), (9, number));
+        assert_eq!(&*ended.result.unwrap(), b"x");
+        assert!(completions.next().is_none());
+    }
+}
