@@ -4,10 +4,12 @@
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use dunlin::Completions;
+
 use crate::client::{Client, Reply};
-use crate::completions::Completions;
 use crate::error::{Code, Error};
 use crate::given::{self, Place};
 
@@ -70,7 +72,7 @@ pub unsafe extern "C" fn dunlin_client_fd(
         place.put(-1);
         // SAFETY: as above.
         let client = unsafe { given::shared(client, "client") }?;
-        place.put(client.completions()?.descriptor());
+        place.put(client.completions()?.as_raw_fd());
         Ok(Code::Ok)
     };
     // SAFETY: as above.

@@ -7,7 +7,8 @@ use std::ffi::{c_char, c_void, CString};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::completions::Completions;
+use dunlin::Completions;
+
 use crate::error::{text, Code, Error};
 use crate::given::{self, Place};
 use crate::options::{self, ClientOptions};

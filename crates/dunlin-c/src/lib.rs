@@ -5,8 +5,8 @@
 //!
 //! Unsafe code is what this crate is about, and stands in the modules of functions that C calls and in `given`, which
 //! turns what a caller hands over into references. Each function that can fail is one call of `given::enter`: there its
-//! panics end, and there its error goes to its place. What does not touch a pointer of the caller is in safe modules:
-//! [`error`], and the answers of asynchronous calls in `completions`.
+//! panics end, and there its error goes to its place. What does not touch a pointer of the caller is in the safe module
+//! [`error`].
 #![deny(unsafe_code)]
 
 // In the order of the header, which is why they stand alone.
@@ -32,7 +32,6 @@ pub mod handlers;
 
 pub mod grants;
 
-mod completions;
 mod given;
 mod stopping;
 

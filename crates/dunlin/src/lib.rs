@@ -44,10 +44,12 @@
 //! [`Stream`] is a byte stream by address, for what runs over TCP otherwise; [`ring`] has the ring of RB² itself.
 #![forbid(unsafe_code)]
 
+mod completions;
 mod meeting;
 pub mod ring;
 pub mod stream;
 
+pub use completions::{Completions, Ended};
 pub use meeting::{Listener, MeetError};
 pub use stream::{Stream, StreamBuilder};
 

@@ -1,31 +1,39 @@
-//! Asynchronous calls: futures of the client, and a descriptor that is readable when there is something to do for them.
+//! Calls for a loop over descriptors: futures of a client, and a descriptor that is readable when there is something to
+//! do for them.
 //!
-//! This is an executor whose loop is the C program's own: it polls the descriptor beside its others, and asks for
-//! answers when it is readable. A call that is woken stands in a queue; who asks polls what stands there, once each, so
-//! that asking never waits. The descriptor counts one as long as anything stands in either queue.
+//! This is an executor whose loop is the program's own: it polls the descriptor beside its others, and asks for answers
+//! when it is readable. A call that is woken stands in a queue; who asks polls what stands there, once each, so that
+//! asking never waits. The descriptor counts one as long as anything stands in either queue. The bindings for other
+//! languages stand on it: `poll` in C, asyncio in Python.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use dunlin::{CallError, CallFuture, Reply};
 use rustix::event::{eventfd, EventfdFlags};
+
+use crate::{CallError, CallFuture, Reply};
 
 /// A call that has ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub struct Ended {
     /// The caller's name for it.
-    pub(crate) tag: u64,
-    pub(crate) result: Result<Reply, CallError>,
+    pub tag: u64,
+    /// Its number, from [`Completions::start`].
+    pub number: u64,
+    /// What it has brought.
+    pub result: Result<Reply, CallError>,
 }
 
-/// All asynchronous calls of one client.
+/// Calls that are out, and a descriptor that is readable (`poll`, `epoll`) when [`Completions::next`] has something to
+/// do, which may be to look for an answer that is not there yet: call it until it says `None`, and then wait again,
+/// level-triggered.
 #[derive(Debug)]
-pub(crate) struct Completions {
+pub struct Completions {
     event: OwnedFd,
     /// Calls that are out or whose answer was not taken, at most.
     limit: usize,
@@ -67,9 +75,11 @@ impl Wake for Call {
 }
 
 impl Completions {
+    /// For so many calls at most that are out or whose answer was not taken.
+    ///
     /// # Errors
     /// When there is no descriptor.
-    pub(crate) fn new(limit: usize) -> std::io::Result<Arc<Self>> {
+    pub fn new(limit: usize) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             limit,
@@ -81,25 +91,22 @@ impl Completions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.event.as_raw_fd()
-    }
-
     /// Calls that are out, with those whose answer was not taken.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         let state = self.lock();
         state.out.len() + state.ended.len()
     }
 
-    /// Begins a call. It ends here with an error, or with an answer that [`Completions::next`] gives.
+    /// Begins a call and says its number. It ends here with an error, or with an answer that [`Completions::next`]
+    /// gives.
     ///
     /// # Errors
     /// When it could not be sent.
-    pub(crate) fn start(
+    pub fn start(
         self: &Arc<Self>,
         tag: u64,
         begin: impl FnOnce() -> CallFuture,
-    ) -> Result<(), CallError> {
+    ) -> Result<u64, CallError> {
         let mut state = self.lock();
         if state.out.len() + state.ended.len() >= self.limit {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
@@ -123,7 +130,7 @@ impl Completions {
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => {
                 *place = Some(future);
-                Ok(())
+                Ok(number)
             }
             Poll::Ready(result) => {
                 drop(place);
@@ -132,16 +139,17 @@ impl Completions {
                 let reply = result?;
                 state.ended.push_back(Ended {
                     tag,
+                    number,
                     result: Ok(reply),
                 });
                 self.signal(&mut state);
-                Ok(())
+                Ok(number)
             }
         }
     }
 
     /// A call that has ended, if there is one now.
-    pub(crate) fn next(&self) -> Option<Ended> {
+    pub fn next(&self) -> Option<Ended> {
         let mut left = self.lock().woken.len();
         loop {
             let mut state = self.lock();
@@ -179,6 +187,7 @@ impl Completions {
             state.out.remove(&call.number);
             state.ended.push_back(Ended {
                 tag: call.tag,
+                number: call.number,
                 result,
             });
             self.signal(&mut state);
@@ -200,8 +209,19 @@ impl Completions {
         }
     }
 
-    /// Gives up all calls that are out.
-    pub(crate) fn give_up(&self) {
+    /// Gives up one call: it does not come any more, unless its answer has come already and waits to be taken. The
+    /// server may have executed it.
+    pub fn cancel(&self, number: u64) {
+        let call = self.lock().out.remove(&number);
+        if let Some(call) = call {
+            // A future that is dropped may wake another.
+            let future = lock(&call.future).take();
+            drop(future);
+        }
+    }
+
+    /// Gives up all calls that are out, and throws answers away that were not taken.
+    pub fn give_up(&self) {
         let mut state = self.lock();
         let State {
             out, woken, ended, ..
@@ -220,6 +240,58 @@ impl Completions {
     }
 }
 
+impl AsFd for Completions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl AsRawFd for Completions {
+    fn as_raw_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+}
+
 fn lock(future: &Mutex<Option<CallFuture>>) -> MutexGuard<'_, Option<CallFuture>> {
     future.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::{Duration, Instant};
+
+    use super::Completions;
+    use crate::{Client, Server};
+
+    #[test]
+    fn a_call_that_is_given_up_does_not_come() {
+        let server = Server::bind("dunlin://127.0.0.1:0")
+            .unwrap()
+            .handle(1, |request, reply| reply.write(request.payload()))
+            .handle_async(2, |_| pending())
+            .serve()
+            .unwrap();
+        let client = Client::connect(&server.address().to_string()).unwrap();
+        let completions = Completions::new(1).unwrap();
+        let held = completions.start(7, || client.call_async(2, b"")).unwrap();
+        assert!(
+            completions.start(8, || unreachable!()).is_err(),
+            "one is out"
+        );
+        completions.cancel(held);
+        assert_eq!(completions.outstanding(), 0);
+        let number = completions.start(9, || client.call_async(1, b"x")).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let ended = loop {
+            if let Some(ended) = completions.next() {
+                break ended;
+            }
+            assert!(Instant::now() < until, "the answer has not come");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!((ended.tag, ended.number), (9, number));
+        assert_eq!(&*ended.result.unwrap(), b"x");
+        assert!(completions.next().is_none());
+    }
 }

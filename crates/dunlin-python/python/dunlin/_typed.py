@@ -1,0 +1,369 @@
+"""Unary methods of typed services: the wire of docs/services.md, over messages that become bytes by themselves.
+
+Messages are of generated protobuf classes, or of any class with SerializeToString() and FromString(); without a class
+they are bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import struct
+import threading
+
+from ._errors import DunlinError, Execution, HandlerError, UnknownHandler
+
+DIRECTORY = 1024
+FIRST_METHOD = 1032
+_QUESTION = b"DLN\x01" + struct.pack("<HHQ", 1, 1, 0)
+_HAS_HEADER = 1
+_DEADLINE, _METADATA = 1, 2
+_MESSAGE, _MESSAGE_WITH_HEADER, _STATUS, _OTHER_METHOD = 0, 1, 2, 3
+_UNARY = 0
+
+
+class Code(enum.IntEnum):
+    """How a call ended: gRPC's codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class Status(DunlinError):
+    """What a typed method says instead of a response: gRPC's code, words, details (bytes for programs).
+
+    What the transport says of a call is raised as it is (ConnectionLost, DeadlineExceeded, ...)."""
+
+    def __init__(self, code, message="", details=b""):
+        super().__init__(code, message)
+        self.code = Code(code)
+        self.message = message
+        self.details = details
+
+    def __str__(self):
+        return f"{self.code.name}: {self.message}"
+
+
+def _varint(value):
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _counted(data):
+    return _varint(len(data)) + data
+
+
+class _Reader:
+    """What a peer wrote, from its beginning; ValueError: it is cut off."""
+
+    def __init__(self, data):
+        self.rest = memoryview(data)
+
+    def bytes(self, length):
+        if length > len(self.rest):
+            raise ValueError("cut off")
+        taken, self.rest = self.rest[:length], self.rest[length:]
+        return taken
+
+    def byte(self):
+        return self.bytes(1)[0]
+
+    def number(self):
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a number of more than 64 bits")
+
+    def counted(self):
+        return self.bytes(self.number())
+
+    def words(self):
+        return str(self.counted(), "utf-8", "replace")
+
+
+def _path(path):
+    """As it is on the wire."""
+    path = path if path.startswith("/") else "/" + path
+    if path.count("/") != 2 or path.endswith("/") or path.startswith("//"):
+        raise ValueError(f"{path!r} is no method: give package.Service/Method")
+    return path
+
+
+def check(path):
+    """What each request repeats of a method's name: FNV-1a, folded to 24 bits."""
+    value = 0x811C9DC5
+    for byte in path.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return (value ^ value >> 24) << 8 & 0xFFFFFFFF
+
+
+def _read_directory(answer):
+    """Numbers and kinds by path."""
+    try:
+        reader = _Reader(answer)
+        form = reader.byte()
+        version, oldest, newest = struct.unpack("<HHH", reader.bytes(6))
+        if form != 1 or version != 1:
+            raise _status(
+                Code.FAILED_PRECONDITION,
+                f"the server speaks versions {oldest} to {newest} of typed services, this client 1: update the older",
+                Execution.NOT_EXECUTED,
+            )
+        reader.bytes(8)
+        methods = {}
+        while reader.rest:
+            entry = _Reader(reader.counted())
+            path = entry.words()
+            (number,) = struct.unpack("<H", entry.bytes(2))
+            methods[path] = (number, entry.byte())
+        return methods
+    except ValueError as error:
+        raise _status(Code.INTERNAL, f"the server's directory is malformed: {error}") from None
+
+
+def _status(code, message, execution=Execution.EXECUTED, details=b""):
+    status = Status(code, message, details)
+    status.execution = execution
+    return status
+
+
+class Directory:
+    """Numbers of a server's methods, asked for once."""
+
+    def __init__(self, client):
+        self._client = client
+        self._methods = None
+        self._lock = threading.Lock()
+
+    def number(self, path, timeout):
+        with self._lock:
+            if self._methods is None:
+                try:
+                    answer = self._client.call(DIRECTORY, _QUESTION, timeout=timeout)
+                except UnknownHandler:
+                    raise _nothing_typed() from None
+                self._methods = _read_directory(answer)
+            return self._find(path)
+
+    async def number_async(self, path, timeout):
+        if self._methods is None:
+            try:
+                answer = await self._client.call_async(DIRECTORY, _QUESTION, timeout=timeout)
+            except UnknownHandler:
+                raise _nothing_typed() from None
+            self._methods = _read_directory(answer)
+        return self._find(path)
+
+    def _find(self, path):
+        methods = self._methods or {}
+        number, kind = methods.get(path, (None, _UNARY))
+        if number is None:
+            words = f"the server has no method {path}"
+        elif kind != _UNARY:
+            words = f"{path} is a method with streams, which Python does not have: call it from Rust"
+        else:
+            return number
+        raise _status(Code.UNIMPLEMENTED, words, Execution.NOT_EXECUTED)
+
+    def forget(self):
+        """The server has other numbers now."""
+        self._methods = None
+
+
+def _nothing_typed():
+    return _status(
+        Code.UNIMPLEMENTED, "the server has no typed services (no handler 1024)", Execution.NOT_EXECUTED
+    )
+
+
+class _OtherMethod(Exception):
+    """The number is another method's: the server was started anew. The call was not executed."""
+
+
+class Method:
+    """A unary method of a typed service, made by Client.method(): call it, or await its call_async().
+
+    request, response: generated protobuf classes; without them requests and responses are bytes.
+    """
+
+    def __init__(self, client, directory, path, request=None, response=None):
+        self.path = _path(path)
+        self._client = client
+        self._directory = directory
+        self._request = request
+        self._response = response
+        self._check = check(self.path)
+
+    def __repr__(self):
+        return f"<dunlin.Method {self.path}>"
+
+    def _encode(self, request, timeout):
+        if self._request is not None:
+            if not isinstance(request, self._request):
+                kind, wanted = type(request).__name__, self._request.__name__
+                raise TypeError(f"{self.path} takes a {wanted}, not {kind}")
+            request = request.SerializeToString()
+        if timeout is None:
+            return struct.pack("<I", self._check) + request
+        micros = _varint(int(timeout * 1e6))
+        header = bytes([_DEADLINE]) + _counted(micros)
+        return struct.pack("<I", self._check | _HAS_HEADER) + _counted(header) + request
+
+    def _decode(self, answer):
+        kind = answer[0] if answer else None
+        if kind == _MESSAGE:
+            message = answer[1:]
+        elif kind == _OTHER_METHOD:
+            raise _OtherMethod
+        else:
+            message = self._decode_rest(answer, kind)
+        return message if self._response is None else self._response.FromString(message)
+
+    def _decode_rest(self, answer, kind):
+        """What is not a bare message."""
+        try:
+            reader = _Reader(answer[1:])
+            if kind == _MESSAGE_WITH_HEADER:
+                reader.counted()
+                return bytes(reader.rest)
+            if kind == _STATUS:
+                number, message, details = reader.byte(), reader.words(), bytes(reader.counted())
+                code = Code(number) if number in Code._value2member_map_ else Code.UNKNOWN
+                raise _status(code, message, Execution.EXECUTED, details)
+        except ValueError:
+            pass
+        raise _status(Code.INTERNAL, f"the answer of {self.path} is malformed")
+
+    def __call__(self, request, *, timeout=None):
+        """Calls the method and waits for its response. Raises Status when the server refuses."""
+        payload = self._encode(request, timeout)
+        for _ in range(2):
+            number = self._directory.number(self.path, timeout)
+            try:
+                return self._decode(self._client.call(number, payload, timeout=timeout))
+            except (_OtherMethod, UnknownHandler):
+                self._directory.forget()
+        raise self._changes()
+
+    async def call_async(self, request, *, timeout=None):
+        """As calling it, for an event loop."""
+        payload = self._encode(request, timeout)
+        for _ in range(2):
+            number = await self._directory.number_async(self.path, timeout)
+            try:
+                return self._decode(await self._client.call_async(number, payload, timeout=timeout))
+            except (_OtherMethod, UnknownHandler):
+                self._directory.forget()
+        raise self._changes()
+
+    def _changes(self):
+        return _status(
+            Code.UNAVAILABLE, f"the server's numbers change: {self.path} was not executed", Execution.NOT_EXECUTED
+        )
+
+
+class Typed:
+    """Methods at a server in Python: its directory, and what stands around their messages."""
+
+    def __init__(self):
+        self._entries = []
+        self._paths = set()
+
+    def __len__(self):
+        return len(self._entries)
+
+    def add(self, path, number, request, function):
+        """A handler that runs a method."""
+        path = _path(path)
+        if path in self._paths:
+            raise ValueError(f"the method {path} is added twice")
+        self._paths.add(path)
+        entry = _counted(path.encode()) + struct.pack("<HB", number, _UNARY)
+        self._entries.append(_counted(entry))
+        served = _Served(path, request, function)
+        return served.run_async if inspect.iscoroutinefunction(function) else served
+
+    def answer(self, question):
+        """The directory."""
+        asked = question.payload
+        if len(asked) < 16 or asked[:4] != _QUESTION[:4]:
+            raise HandlerError(0, "this is no question for the directory")
+        oldest, newest, _ = struct.unpack("<HHQ", asked[4:16])
+        version = 1 if oldest <= 1 <= newest else 0
+        entries = b"".join(self._entries) if version else b""
+        return b"\x01" + struct.pack("<HHHQ", version, 1, 1, 0) + entries
+
+
+class _Served:
+    """A method at a server: what is around its function."""
+
+    def __init__(self, path, request, function):
+        self._check = check(path)
+        self._request = request
+        self._function = function
+
+    def __call__(self, request):
+        try:
+            return self._encode(self._function(self._decode(request.payload)))
+        except _OtherMethod:
+            return bytes([_OTHER_METHOD])
+        except Status as status:
+            return _refusal(status)
+
+    async def run_async(self, request):
+        try:
+            return self._encode(await self._function(self._decode(request.payload)))
+        except _OtherMethod:
+            return bytes([_OTHER_METHOD])
+        except Status as status:
+            return _refusal(status)
+
+    def _decode(self, payload):
+        """The message of a request."""
+        if len(payload) < 4:
+            raise Status(Code.INVALID_ARGUMENT, "the request is malformed")
+        (word,) = struct.unpack_from("<I", payload)
+        if word & 0xFFFFFF00 != self._check:
+            raise _OtherMethod
+        message = payload[4:]
+        try:
+            if word & 0xFF == _HAS_HEADER:
+                reader = _Reader(message)
+                reader.counted()
+                message = bytes(reader.rest)
+            elif word & 0xFF:
+                raise ValueError("a flag of a later version")
+            return message if self._request is None else self._request.FromString(message)
+        except Exception as error:
+            raise Status(Code.INVALID_ARGUMENT, f"the request cannot be read: {error}") from None
+
+    def _encode(self, response):
+        message = response.SerializeToString() if hasattr(response, "SerializeToString") else response
+        return bytes([_MESSAGE]) + message
+
+
+def _refusal(status):
+    """An answer that is a status without metadata."""
+    return bytes([_STATUS, status.code]) + _counted(status.message.encode()) + _counted(status.details)

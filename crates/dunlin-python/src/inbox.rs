@@ -1,0 +1,215 @@
+//! Requests for handlers in Python: a queue between the server's polling threads, which never take Python's lock, and
+//! who runs the handlers, which are threads of Python or an event loop.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use dunlin::{HandlerError, OwnedRequest, OwnedResponder};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyList};
+use rustix::event::{eventfd, EventfdFlags};
+
+use crate::payload::with_bytes;
+use crate::waiting;
+
+/// Requests of one look of an event loop at most, so that its other business has its turn.
+const REQUESTS_AT_ONCE: usize = 256;
+
+/// Requests that nobody has taken yet. How many there can be is bounded by the server.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Counts something while there are requests.
+    event: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<(OwnedRequest, OwnedResponder)>,
+    closed: bool,
+    signalled: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, request: OwnedRequest, responder: OwnedResponder) {
+        let mut state = self.lock();
+        if state.closed {
+            // Its caller is told that nobody answers.
+            return;
+        }
+        state.requests.push_back((request, responder));
+        if !state.signalled {
+            // A write to an event that counts nothing cannot fail.
+            state.signalled = rustix::io::write(&self.event, &1u64.to_ne_bytes()).is_ok();
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The first request, if there is one now.
+    fn take(&self, state: &mut State) -> Option<(OwnedRequest, OwnedResponder)> {
+        let taken = state.requests.pop_front();
+        if state.requests.is_empty() && state.signalled {
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+            state.signalled = false;
+        }
+        taken
+    }
+
+    fn wait(&self) -> Option<(OwnedRequest, OwnedResponder)> {
+        let mut state = self.lock();
+        loop {
+            if let Some(taken) = self.take(&mut state) {
+                return Some(taken);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Where requests for some handlers of a server wait.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub(crate) struct Inbox(pub(crate) Arc<Queue>);
+
+#[pymethods]
+impl Inbox {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| PyOSError::new_err(format!("no descriptor for requests: {error}")))?;
+        Ok(Self(Arc::new(Queue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            event,
+        })))
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.event.as_raw_fd()
+    }
+
+    /// The next request; waits for one, and ends with `None` when the inbox is closed. Not for the main thread.
+    fn next(&self, py: Python<'_>) -> Option<Request> {
+        let here = self.0.take(&mut self.0.lock());
+        let taken = here.or_else(|| waiting::detached(py, || self.0.wait()));
+        taken.map(Request::new)
+    }
+
+    /// What is there now.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let given = PyList::empty(py);
+        for _ in 0..REQUESTS_AT_ONCE {
+            let taken = self.0.take(&mut self.0.lock());
+            let Some(taken) = taken else { break };
+            given.append(Request::new(taken))?;
+        }
+        Ok(given)
+    }
+
+    /// Nobody takes requests any more: callers whose requests stand here are told.
+    fn close(&self) {
+        let mut state = self.0.lock();
+        state.closed = true;
+        let left = std::mem::take(&mut state.requests);
+        drop(state);
+        drop(left);
+        self.0.changed.notify_all();
+    }
+}
+
+/// A request in a handler's hands.
+#[pyclass(frozen, module = "dunlin")]
+pub(crate) struct Request {
+    request: OwnedRequest,
+    /// Made when it is asked for.
+    payload: PyOnceLock<Py<PyBytes>>,
+    responder: Mutex<Option<OwnedResponder>>,
+}
+
+impl Request {
+    fn new((request, responder): (OwnedRequest, OwnedResponder)) -> Self {
+        Self {
+            request,
+            payload: PyOnceLock::new(),
+            responder: Mutex::new(Some(responder)),
+        }
+    }
+
+    fn responder(&self) -> PyResult<OwnedResponder> {
+        let mut responder = self
+            .responder
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        responder
+            .take()
+            .ok_or_else(|| PyRuntimeError::new_err("the request has been answered already"))
+    }
+}
+
+#[pymethods]
+impl Request {
+    /// The bytes that the caller sent.
+    #[getter]
+    fn payload(&self, py: Python<'_>) -> Py<PyBytes> {
+        let payload = self
+            .payload
+            .get_or_init(py, || PyBytes::new(py, self.request.payload()).unbind());
+        payload.clone_ref(py)
+    }
+
+    fn __len__(&self) -> usize {
+        self.request.payload().len()
+    }
+
+    /// The number of the handler.
+    #[getter]
+    fn handler(&self) -> u16 {
+        self.request.handler()
+    }
+
+    /// Which connection of the server it came by.
+    #[getter]
+    fn connection(&self) -> u64 {
+        self.request.connection()
+    }
+
+    /// Seconds that the caller goes on waiting; None: it did not say.
+    #[getter]
+    fn remaining(&self) -> Option<f64> {
+        self.request.remaining().map(|left| left.as_secs_f64())
+    }
+
+    /// Whether nobody waits for the answer any more.
+    #[getter]
+    fn is_cancelled(&self) -> bool {
+        self.request.is_cancelled()
+    }
+
+    /// Answers.
+    fn _reply(&self, answer: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        // An answer that is no bytes leaves the request to be answered otherwise.
+        with_bytes(answer, "a handler's answer", |bytes| {
+            self.responder()
+                .map(|responder| responder.answer(|reply| reply.write(bytes)))
+        })?
+    }
+
+    /// Answers with an error.
+    fn _fail(&self, code: u32, message: String) -> PyResult<()> {
+        self.responder()?.fail(HandlerError::new(code, message));
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Pipelines: one thread that keeps many calls out.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use dunlin::CallError;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::client::Client;
+use crate::payload::with_bytes;
+use crate::{errors, waiting};
+
+/// A connection for one loop that keeps many calls out.
+#[pyclass(subclass, frozen, module = "dunlin._dunlin")]
+pub(crate) struct Pipeline(Mutex<State>);
+
+struct State {
+    pipeline: dunlin::Pipeline,
+    taken: Taken,
+    next_tag: u64,
+}
+
+/// Answers that nobody has asked for yet, with their bytes one behind the other.
+#[derive(Default)]
+struct Taken {
+    bytes: Vec<u8>,
+    answers: Vec<(u64, Result<Range<usize>, CallError>)>,
+}
+
+impl Taken {
+    fn put(&mut self, tag: u64, result: Result<&[u8], CallError>) {
+        let result = result.map(|answer| {
+            let begin = self.bytes.len();
+            self.bytes.extend_from_slice(answer);
+            begin..self.bytes.len()
+        });
+        self.answers.push((tag, result));
+    }
+
+    /// Tags with `bytes` or exceptions.
+    fn give<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let given = PyList::empty(py);
+        for (tag, result) in self.answers.drain(..) {
+            match result {
+                Ok(range) => given.append((tag, PyBytes::new(py, &self.bytes[range])))?,
+                Err(error) => given.append((tag, errors::call(py, &error)))?,
+            }
+        }
+        self.bytes.clear();
+        Ok(given)
+    }
+}
+
+impl Pipeline {
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        match self.0.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "the pipeline is in use by another thread: give each thread its own",
+            )),
+        }
+    }
+}
+
+impl State {
+    /// Sends the batch and takes what is there; waits until that is something, or nothing is out.
+    fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.poll(py)?;
+        if !self.taken.answers.is_empty() {
+            return Ok(());
+        }
+        let Self {
+            pipeline, taken, ..
+        } = self;
+        let mut answer = |tag, result: Result<&[u8], _>| taken.put(tag, result);
+        let waited = match waiting::is_main_thread() {
+            true => waiting::wait(py, pipeline.wait_async(&mut answer))?,
+            false => waiting::detached(py, || pipeline.wait(&mut answer)),
+        };
+        self.ended(py, waited)
+    }
+
+    fn poll(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Self {
+            pipeline, taken, ..
+        } = self;
+        let polled = pipeline.poll(|tag, result| taken.put(tag, result));
+        self.ended(py, polled)
+    }
+
+    /// A connection that was lost has told each call that was out, and those are given first.
+    fn ended(&self, py: Python<'_>, result: Result<usize, CallError>) -> PyResult<()> {
+        match result {
+            Err(error) if self.taken.answers.is_empty() => Err(errors::call(py, &error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl Pipeline {
+    #[new]
+    fn new(py: Python<'_>, client: &Client, window: usize) -> PyResult<Self> {
+        let pipeline = waiting::detached(py, || client.client.pipeline_of(window))
+            .map_err(|error| errors::connect(py, &error))?;
+        Ok(Self(Mutex::new(State {
+            pipeline,
+            taken: Taken::default(),
+            next_tag: 0,
+        })))
+    }
+
+    /// Puts a call into the batch, which leaves with the next wait or poll, or when it is full, and returns its tag. When
+    /// there is no room it waits for answers, and keeps them for `wait`.
+    #[pyo3(signature = (handler, payload=None, tag=None))]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        handler: u16,
+        payload: Option<&Bound<'_, PyAny>>,
+        tag: Option<u64>,
+    ) -> PyResult<u64> {
+        let mut state = self.lock()?;
+        let tag = tag.unwrap_or(state.next_tag);
+        state.next_tag = tag.wrapping_add(1);
+        loop {
+            let submitted = with_bytes(payload, "payload", |bytes| {
+                state.pipeline.submit(handler, bytes, tag)
+            })?;
+            match submitted {
+                Ok(true) => return Ok(tag),
+                // There is no room: answers that come are kept for who asks for them.
+                Ok(false) => {
+                    let before = state.taken.answers.len();
+                    state.poll(py)?;
+                    if state.taken.answers.len() == before {
+                        let kept = std::mem::take(&mut state.taken);
+                        let waited = state.wait(py);
+                        let come = std::mem::replace(&mut state.taken, kept);
+                        for (tag, result) in &come.answers {
+                            let result = result.as_ref().map(|range| &come.bytes[range.clone()]);
+                            state.taken.put(*tag, result.map_err(Clone::clone));
+                        }
+                        waited?;
+                    }
+                }
+                Err(error) => return Err(errors::call(py, &error)),
+            }
+        }
+    }
+
+    /// Sends the batch, and waits until at least one answer has come or nothing is out. Returns pairs of a tag and the
+    /// answer: bytes, or an exception.
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut state = self.lock()?;
+        if state.taken.answers.is_empty() {
+            state.wait(py)?;
+        }
+        state.taken.give(py)
+    }
+
+    /// Sends the batch, and returns what has come, without waiting.
+    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut state = self.lock()?;
+        state.poll(py)?;
+        state.taken.give(py)
+    }
+
+    /// Calls that are out, with answers that were not taken.
+    #[getter]
+    fn outstanding(&self) -> PyResult<usize> {
+        let state = self.lock()?;
+        Ok(state.pipeline.outstanding() + state.taken.answers.len())
+    }
+}

@@ -1,0 +1,198 @@
+"""Servers in Python: threads and async handlers, exceptions, regions, stopping."""
+
+import asyncio
+import logging
+import threading
+import unittest
+
+import dunlin
+from support import connect
+
+logging.getLogger("dunlin").setLevel(logging.CRITICAL)
+
+
+def serving(**settings):
+    return dunlin.Server("dunlin://127.0.0.1:0", **settings)
+
+
+class Servers(unittest.TestCase):
+    def test_handlers_get_a_request_and_give_bytes(self):
+        server = serving()
+        seen = []
+
+        @server.handler(1)
+        def handler(request):
+            seen.append((request.handler, len(request), request.is_cancelled, request.remaining))
+            return bytearray(request.payload) * 2
+
+        server.handle(2, lambda request: None)
+        server.handle(3, lambda request: memoryview(bytes(1 << 20)))
+        with server, connect(server.address) as client:
+            self.assertEqual(client.call(1, b"ab", timeout=0.9), b"abab")
+            self.assertEqual(client.call(2, b"ab"), b"")
+            self.assertEqual(client.call(3), bytes(1 << 20))
+            self.assertEqual(server.connections, 1)
+        number, length, is_cancelled, remaining = seen[0]
+        self.assertEqual((number, length, is_cancelled), (1, 2, False))
+        self.assertGreater(remaining, 0)
+
+    def test_exceptions_go_to_the_caller(self):
+        server = serving()
+
+        @server.handler(1)
+        def refuses(request):
+            raise dunlin.HandlerError(7, "no such bird")
+
+        @server.handler(2)
+        def fails(request):
+            raise KeyError("nest")
+
+        server.handle(3, lambda request: 5)
+        server.handle(4, lambda request: exit())
+
+        @server.handler(5)
+        def far(request):
+            raise dunlin.HandlerError(-1, "below zero")
+
+        with server, connect(server.address) as client:
+            for number, code, words in (
+                (1, 7, "no such bird"),
+                (2, 0, "KeyError: 'nest'"),
+                (3, 0, "a handler's answer must be bytes-like"),
+                (4, 0, "SystemExit"),
+                (5, 0, "code -1"),
+            ):
+                with self.subTest(number=number):
+                    with self.assertRaisesRegex(dunlin.HandlerError, words) as caught:
+                        client.call(number)
+                    self.assertEqual(caught.exception.code, code)
+            with self.assertRaisesRegex(dunlin.HandlerError, "no such bird"):
+                client.call(1)
+
+    def test_wrong_uses_are_named(self):
+        server = serving()
+        server.handle(1, len)
+        with self.assertRaisesRegex(RuntimeError, "start it first"):
+            server.address
+        server.handle(1, len)
+        with self.assertRaisesRegex(ValueError, "registered twice"):
+            server.start()
+        with self.assertRaisesRegex(RuntimeError, "started once"):
+            server.start()
+        server = serving()
+        with server:
+            with self.assertRaisesRegex(RuntimeError, "before it is started"):
+                server.handle(2, len)
+        with self.assertRaisesRegex(ValueError, "workers is 0"):
+            serving(workers=0)
+        with self.assertRaisesRegex(ValueError, "http"):
+            dunlin.Server("http://127.0.0.1:80")
+        server = serving()
+
+        @server.handler(1)
+        async def handler(request):
+            return b""
+
+        with self.assertRaisesRegex(RuntimeError, "need an event loop"):
+            server.start()
+
+    def test_regions_are_granted(self):
+        server = serving()
+        server.region("table", 64, writable=True, atomic=True)
+        with server, connect(server.address) as client:
+            region = client.attach("table")
+            region.write(0, b"client")
+            self.assertEqual(server.region_read("table", 0, 6), b"client")
+            server.region_write("table", 8, b"server")
+            self.assertEqual(region.read(8, 6), b"server")
+            with self.assertRaisesRegex(ValueError, "leave the region"):
+                server.region_read("table", 60, 5)
+            with self.assertRaisesRegex(KeyError, "chair"):
+                server.region_read("chair", 0, 1)
+
+    def test_stopping_answers_what_was_taken(self):
+        server = serving()
+        taken, go = threading.Event(), threading.Event()
+
+        @server.handler(1)
+        def slow(request):
+            taken.set()
+            go.wait()
+            return b"late"
+
+        server.start()
+        client = connect(server.address)
+        answers = []
+        caller = threading.Thread(target=lambda: answers.append(client.call(1)))
+        caller.start()
+        taken.wait()
+        with self.assertRaisesRegex(TimeoutError, "wait again"):
+            server.stop(timeout=0.05)
+        go.set()
+        self.assertTrue(server.stop())
+        caller.join()
+        self.assertEqual(answers, [b"late"])
+        self.assertTrue(server.stop(), "once more is no harm")
+        client.close()
+
+    def test_handlers_call_other_servers(self):
+        inner = serving()
+        inner.handle(1, lambda request: request.payload + b" inner")
+        with inner, connect(inner.address) as client:
+            outer = serving()
+            outer.handle(1, lambda request: client.call(1, request.payload) + b" outer")
+            with outer, connect(outer.address) as caller:
+                self.assertEqual(caller.call(1, b"a"), b"a inner outer")
+
+
+class AsyncHandlers(unittest.IsolatedAsyncioTestCase):
+    async def test_they_run_on_the_loop_side_by_side(self):
+        server = serving()
+        loop = asyncio.get_running_loop()
+        arrived = 0
+        all_here = asyncio.Event()
+
+        @server.handler(1)
+        async def together(request):
+            nonlocal arrived
+            arrived += 1
+            if arrived == 50:
+                all_here.set()
+            await all_here.wait()
+            self.assertIs(asyncio.get_running_loop(), loop)
+            return request.payload
+
+        @server.handler(2)
+        async def fails(request):
+            raise ValueError("no")
+
+        @server.handler(3)
+        async def refuses(request):
+            raise dunlin.HandlerError(9, "nine")
+
+        async with server:
+            async with await asyncio.to_thread(connect, server.address) as client:
+                calls = [client.call_async(1, b"%d" % n) for n in range(50)]
+                self.assertEqual(await asyncio.gather(*calls), [b"%d" % n for n in range(50)])
+                with self.assertRaisesRegex(dunlin.HandlerError, "ValueError: no"):
+                    await client.call_async(2)
+                with self.assertRaises(dunlin.HandlerError) as caught:
+                    await client.call_async(3)
+                self.assertEqual(caught.exception.code, 9)
+        self.assertTrue(await server.stop_async())
+
+    async def test_the_loop_of_its_handlers_does_not_wait_for_a_server(self):
+        server = serving()
+
+        @server.handler(1)
+        async def handler(request):
+            return b""
+
+        server.start()
+        with self.assertRaisesRegex(RuntimeError, "await server.stop_async"):
+            server.stop()
+        self.assertTrue(await server.stop_async())
+
+
+if __name__ == "__main__":
+    unittest.main()

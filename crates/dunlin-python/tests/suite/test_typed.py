@@ -1,0 +1,141 @@
+"""Typed methods: a client in Python with servers in Rust and in Python, by classes such as protobuf generates."""
+
+import asyncio
+import unittest
+
+import dunlin
+from dunlin import _typed
+from support import RUST, connect
+
+
+class Words:
+    """As a generated class is, to those who use it."""
+
+    def __init__(self, text=""):
+        self.text = text
+
+    def SerializeToString(self):
+        return self.text.encode()
+
+    @classmethod
+    def FromString(cls, data):
+        return cls(data.decode())
+
+
+class WithRust(unittest.TestCase):
+    def setUp(self):
+        self.client = connect(RUST)
+        self.addCleanup(self.client.close)
+
+    def test_a_method_takes_and_gives_messages(self):
+        say = self.client.method("test.Echo/Say", Words, Words)
+        self.assertEqual(say(Words("hello")).text, "hello")
+        self.assertEqual(say(Words("x" * 100_000), timeout=0.9).text, "x" * 100_000)
+
+        async def main():
+            calls = [say.call_async(Words(str(n)), timeout=5) for n in range(20)]
+            return [answer.text for answer in await asyncio.gather(*calls)]
+
+        self.assertEqual(asyncio.run(main()), [str(n) for n in range(20)])
+        raw = self.client.method("/test.Echo/Say")
+        self.assertEqual(raw(b"bytes"), b"bytes")
+        with self.assertRaisesRegex(TypeError, "takes a Words, not bytes"):
+            say(b"bytes")
+
+    def test_a_refusal_is_a_status(self):
+        say = self.client.method("test.Echo/Say")
+        with self.assertRaises(dunlin.Status) as caught:
+            say(b"refuse")
+        status = caught.exception
+        self.assertEqual(status.code, dunlin.Code.NOT_FOUND)
+        self.assertEqual((status.message, status.details), ("no such bird", b"details"))
+        self.assertEqual(status.execution, dunlin.Execution.EXECUTED)
+        for path, words in (("test.Echo/Sing", "no method /test.Echo/Sing"), ("test.Echo/Flow", "streams")):
+            with self.assertRaisesRegex(dunlin.Status, words) as caught:
+                self.client.method(path)(b"")
+            self.assertEqual(caught.exception.code, dunlin.Code.UNIMPLEMENTED)
+            self.assertEqual(caught.exception.execution, dunlin.Execution.NOT_EXECUTED)
+        with self.assertRaisesRegex(ValueError, "Service/Method"):
+            self.client.method("Say")
+
+
+class WithPython(unittest.TestCase):
+    def test_a_service_in_python(self):
+        server = dunlin.Server("dunlin://127.0.0.1:0")
+
+        @server.method("test.Echo/Say", Words)
+        def say(words):
+            if words.text == "refuse":
+                raise dunlin.Status(dunlin.Code.ABORTED, "not now", b"\x01")
+            return Words(words.text.upper())
+
+        @server.method("test.Echo/Other")
+        def other(message):
+            return message
+
+        with self.assertRaisesRegex(ValueError, "added twice"):
+            server.method("test.Echo/Say")(other)
+        with server, connect(server.address) as client:
+            say = client.method("test.Echo/Say", Words, Words)
+            self.assertEqual(say(Words("hello")).text, "HELLO")
+            self.assertEqual(say(Words("hello"), timeout=5).text, "HELLO")
+            with self.assertRaisesRegex(dunlin.Status, "ABORTED: not now") as caught:
+                say(Words("refuse"))
+            self.assertEqual(caught.exception.details, b"\x01")
+            self.assertEqual(client.method("test.Echo/Other")(b"raw"), b"raw")
+            with self.assertRaisesRegex(dunlin.Status, "cannot be read"):
+                client.method("test.Echo/Say")(b"\xff")
+
+    def test_a_server_with_other_numbers_is_asked_again(self):
+        def start(names):
+            server = dunlin.Server("dunlin://127.0.0.1:0" if not names[0] else names[0])
+            for name in names[1:]:
+                server.method(f"test.Echo/{name}")(lambda message, name=name: name.encode())
+            server.start()
+            return server
+
+        first = start([None, "A", "B"])
+        address = first.address
+        client = connect(address)
+        b = client.method("test.Echo/B")
+        self.assertEqual(b(b""), b"B")
+        first.stop()
+        second = start([address, "B", "A"])
+        # The connection may have to be made anew first.
+        try:
+            answer = b(b"")
+        except dunlin.ConnectionLost:
+            answer = b(b"")
+        self.assertEqual(answer, b"B")
+        second.stop()
+        client.close()
+
+    def test_a_server_without_services_says_so(self):
+        server = dunlin.Server("dunlin://127.0.0.1:0")
+        server.handle(1, len)
+        with server, connect(server.address) as client:
+            with self.assertRaisesRegex(dunlin.Status, "no typed services"):
+                client.method("test.Echo/Say")(b"")
+
+    def test_the_check_of_a_name_is_as_in_rust(self):
+        self.assertEqual(_typed.check("/helloworld.Greeter/SayHello"), 0xA5AC4600)
+
+
+class Malformed(unittest.TestCase):
+    """What a peer writes is read without harm."""
+
+    def test_directories_and_answers(self):
+        method = _typed.Method(None, None, "a.B/C")
+        for data in (b"", b"\x01", b"\x01\x00", bytes(14), b"\x01" + b"\xff" * 40):
+            with self.subTest(directory=data):
+                with self.assertRaises(dunlin.Status):
+                    _typed._read_directory(data)
+        for data in (b"", b"\x01", b"\x01\x05a", b"\x02", b"\x02\x05\xff", b"\x09", b"\x01" + b"\xff" * 20):
+            with self.subTest(answer=data):
+                with self.assertRaises(dunlin.Status) as caught:
+                    method._decode(data)
+                self.assertEqual(caught.exception.code, dunlin.Code.INTERNAL)
+
+
+if __name__ == "__main__":
+    unittest.main()
