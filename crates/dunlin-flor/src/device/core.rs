@@ -126,10 +126,10 @@ impl<D: Device> Core<D> {
         write(&self.pairs).retain(|pair| pair.number != number);
     }
 
-    /// Whether the thread has nothing to do any more: the next queue pair starts another.
+    /// Whether the thread has nothing to do any more: the next queue pair that is connected starts another.
     fn retire(&self) -> bool {
         let mut driven = lock(&self.driven);
-        *driven = !read(&self.pairs).is_empty();
+        *driven = read(&self.pairs).iter().any(|pair| pair.is_at_work());
         !*driven
     }
 
@@ -312,11 +312,11 @@ impl<D: Device> Drop for Driver<D> {
     }
 }
 
-/// The open device; its thread ends when its last queue pair is gone.
+/// The open device; its thread ends when no queue pair is connected any more.
 #[derive(Debug)]
 pub(crate) struct Handle<D: Device> {
     core: Arc<Core<D>>,
-    /// While there are queue pairs.
+    /// While there are connected queue pairs.
     driver: Mutex<Option<Driver<D>>>,
     registered: Once,
 }
@@ -334,7 +334,7 @@ impl<D: Device> Handle<D> {
         &self.core
     }
 
-    /// Starts the thread for a queue pair that is among the core's, unless it runs.
+    /// Starts the thread for a queue pair of the core's that has been connected, unless it runs.
     pub(crate) fn drive(&self) -> Result<(), VerbsError> {
         let mut driver = lock(&self.driver);
         let mut driven = lock(&self.core.driven);

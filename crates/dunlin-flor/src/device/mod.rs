@@ -305,9 +305,7 @@ impl<D: Device> Device for FlorDevice<D> {
             message_bytes: self.attributes().max_message_bytes,
         };
         let requests = config.send_requests;
-        let queue_pair = FlorQueuePair::new(&self.handle, shared, limits, requests);
-        self.handle.drive()?;
-        Ok(queue_pair)
+        Ok(FlorQueuePair::new(&self.handle, shared, limits, requests))
     }
 
     fn create_shared_receive_queue(

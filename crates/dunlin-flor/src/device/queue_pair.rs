@@ -225,6 +225,7 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
         self.shared.set_state(QueuePairState::ReadyToReceive);
         drop(engine);
         // There is a connection more to look after.
+        self.device.drive()?;
         self.core().attend();
         Ok(())
     }

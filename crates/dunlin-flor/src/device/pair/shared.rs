@@ -62,6 +62,11 @@ impl<D: Device> Shared<D> {
         self.state.store(state as u32, Ordering::Release);
     }
 
+    /// Whether anything can come or is to be done: before it is connected there is nothing.
+    pub(crate) fn is_at_work(&self) -> bool {
+        !matches!(self.state(), QueuePairState::Reset | QueuePairState::Init)
+    }
+
     /// It goes to error for this: what is said first holds.
     pub(crate) fn failed_by(&self, cause: Cause) {
         dunlin_verbs::thread::lock(&self.cause).get_or_insert(cause);
