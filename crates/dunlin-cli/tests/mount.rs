@@ -1,5 +1,5 @@
-//! Programs on a mounted file system: SQLite, fio, git and tar, whose files are compared again after another mount, when
-//! nothing of them is in the kernel's memory; and two mounts beside each other. It needs root, `/dev/fuse` and the
+//! Programs on a mounted file system: SQLite, fio, git and tar, whose files are compared again after another mount,
+//! when nothing of them is in the kernel's memory; and two mounts beside each other. It needs root, `/dev/fuse` and the
 //! program; else a test says that it is skipped. `DUNLIN_MOUNT_LONG=1` has more of each. No test asserts a time.
 
 mod common;

@@ -1,4 +1,5 @@
-//! Calls of an event loop: asyncio polls the descriptor beside its others, and takes all answers that are there at once.
+//! Calls of an event loop: asyncio polls the descriptor beside its others, and takes all answers that are there at
+//! once.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;

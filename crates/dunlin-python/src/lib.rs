@@ -1,11 +1,11 @@
 //! Dunlin for Python: `dunlin._dunlin`, the extension module below the package in `python/dunlin`.
 //!
-//! Here is what moves bytes and waits; classes with manners (context managers, asyncio, decorators, typed methods) are in
-//! Python, over these. Python's lock is given up by whoever waits, and no thread of Dunlin's ever takes it: requests for
-//! handlers in Python, and answers for asyncio, stand in queues that threads of Python empty.
+//! Here is what moves bytes and waits; classes with manners (context managers, asyncio, decorators, typed methods) are
+//! in Python, over these. Python's lock is given up by whoever waits, and no thread of Dunlin's ever takes it: requests
+//! for handlers in Python, and answers for asyncio, stand in queues that threads of Python empty.
 //!
-//! A payload is lent as it is to what is done with Python's lock held, and when it is `bytes`, which cannot change, also
-//! to what waits without it (`payload.rs`, where the one piece of unsafe code is).
+//! A payload is lent as it is to what is done with Python's lock held, and when it is `bytes`, which cannot change,
+//! also to what waits without it (`payload.rs`, where the one piece of unsafe code is).
 #![deny(unsafe_code)]
 
 mod client;

@@ -113,8 +113,8 @@ impl Pipeline {
         })))
     }
 
-    /// Puts a call into the batch, which leaves with the next wait or poll, or when it is full, and returns its tag. When
-    /// there is no room it waits for answers, and keeps them for `wait`.
+    /// Puts a call into the batch, which leaves with the next wait or poll, or when it is full, and returns its tag.
+    /// When there is no room it waits for answers, and keeps them for `wait`.
     #[pyo3(signature = (handler, payload=None, tag=None))]
     fn submit(
         &self,

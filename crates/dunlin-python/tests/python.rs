@@ -1,6 +1,6 @@
 //! The package from Python: the library that Cargo has built is put into it, and unittest of the standard library runs
-//! `tests/suite` in a process of its own, against servers in Rust and in Python. Then a client in Rust calls a server in
-//! Python.
+//! `tests/suite` in a process of its own, against servers in Rust and in Python. Then a client in Rust calls a server
+//! in Python.
 //!
 //! Without Python 3.11 or later it says that it is skipped.
 #![allow(missing_docs, unreachable_pub)]

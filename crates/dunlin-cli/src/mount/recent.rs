@@ -1,8 +1,9 @@
 //! What a mount has learnt of the files that it writes.
 //!
 //! After each write the kernel forgets what it knew of a file, and asks again before the next. Size and times of such a
-//! file nobody else can change; the rest is believed for as long as the kernel believes names, unless this mount changes
-//! something itself. Without this, a program that writes and looks in turns waits for the metadata server each time.
+//! file nobody else can change; the rest is believed for as long as the kernel believes names, unless this mount
+//! changes something itself. Without this, a program that writes and looks in turns waits for the metadata server each
+//! time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

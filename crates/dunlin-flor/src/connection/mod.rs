@@ -165,8 +165,8 @@ impl Connection {
         self.cx.config.peer_queue_pair = peer_queue_pair;
     }
 
-    /// Takes a message of so many bytes. They must not change before it is finished. One with a `tag` is written however
-    /// short it is: the peer's user is told the tag when it is asked for memory.
+    /// Takes a message of so many bytes. They must not change before it is finished. One with a `tag` is written
+    /// however short it is: the peer's user is told the tag when it is asked for memory.
     ///
     /// # Errors
     /// When it is too long or there are too many.

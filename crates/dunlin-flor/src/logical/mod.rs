@@ -202,8 +202,8 @@ impl<D: Device> LogicalConnection<D> {
         self.submit_tagged(now_ns, source, 0)
     }
 
-    /// The same; unless the tag is zero, the message is written however short it is, and the peer's user is told the tag
-    /// when it is announced.
+    /// The same; unless the tag is zero, the message is written however short it is, and the peer's user is told the
+    /// tag when it is announced.
     ///
     /// # Errors
     /// When it is too long or there are too many.

@@ -10,8 +10,8 @@ use super::ChannelError;
 
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
 const FULL_BYTES: usize = 24 * LINE_BYTES;
-/// The same where batches are stored into mapped memory and the peer has nothing to read: it waits for this one. Measured
-/// on two cores with 64 bytes: one line is slower with 8 calls out, three and more are with 4.
+/// The same where batches are stored into mapped memory and the peer has nothing to read: it waits for this one.
+/// Measured on two cores with 64 bytes: one line is slower with 8 calls out, three and more are with 4.
 const FULL_BYTES_LEAST: usize = 2 * LINE_BYTES;
 
 /// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.

@@ -5,8 +5,8 @@ use crate::{Access, CompletionOpcode, Device, Operation, Region, Transport, Verb
 use super::{pattern, piece, Outcome, Stage};
 
 const RC: Transport = Transport::ReliableConnection;
-/// Nothing, an odd byte, around a path MTU of 1024 bytes, the largest of RoCE, around 32 KiB, up to which Flor sends and
-/// above which it writes (its own headers among them), and many packets.
+/// Nothing, an odd byte, around a path MTU of 1024 bytes, the largest of RoCE, around 32 KiB, up to which Flor sends
+/// and above which it writes (its own headers among them), and many packets.
 const LENGTHS: [usize; 11] = [
     0, 1, 1023, 1024, 1025, 4096, 32_744, 32_768, 32_769, 65_536, 1_048_576,
 ];

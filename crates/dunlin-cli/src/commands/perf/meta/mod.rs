@@ -1,5 +1,5 @@
-//! `dunlin perf meta`: the metadata load of mdtest, through the library or in a folder of any file system: create, stat,
-//! read directories, remove.
+//! `dunlin perf meta`: the metadata load of mdtest, through the library or in a folder of any file system: create,
+//! stat, read directories, remove.
 
 mod load;
 
