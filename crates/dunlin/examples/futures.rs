@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The second keeps so many calls out, and makes so many in each of its turns: as futures, by a pipeline that a thread
-//! waits for (`pipeline`) or a task (`awaited`), and none at all (`executor`: what as many tasks cost that only run).
+//! waits for (`pipeline`) or a task (`awaited`), as futures that one task awaits in their order (`window`), and none at all (`executor`: what as many tasks cost that only run).
 
 use std::error::Error;
 use std::io::Write;
@@ -49,6 +49,25 @@ async fn futures(client: &Client, out: usize, calls: usize) -> Result<Duration, 
     }
     while let Some(done) = tasks.join_next().await {
         done??;
+    }
+    Ok(start.elapsed())
+}
+
+/// One task that keeps futures in a queue and awaits the oldest: most are never polled before their answer is there.
+async fn window(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    let mut queue = std::collections::VecDeque::with_capacity(out);
+    let mut sent = 0;
+    while sent < calls || !queue.is_empty() {
+        while sent < calls && queue.len() < out {
+            queue.push_back(client.call_async(ECHO, &PAYLOAD));
+            sent += 1;
+        }
+        if let Some(oldest) = queue.pop_front() {
+            if oldest.await?[..] != PAYLOAD {
+                return Err("another answer".into());
+            }
+        }
     }
     Ok(start.elapsed())
 }
@@ -99,7 +118,7 @@ async fn awaited(client: &Client, out: usize, calls: usize) -> Result<Duration, 
 }
 
 /// What is measured.
-const KINDS: [&str; 4] = ["futures", "pipeline", "awaited", "executor"];
+const KINDS: [&str; 5] = ["futures", "window", "pipeline", "awaited", "executor"];
 
 async fn call(address: &str, out: usize, calls: usize, kinds: &[&str]) -> Result<(), Failure> {
     let channel = ChannelConfig {
@@ -112,6 +131,7 @@ async fn call(address: &str, out: usize, calls: usize, kinds: &[&str]) -> Result
         for (kind, rates) in kinds.iter().zip(&mut rates) {
             let took = match *kind {
                 "futures" => futures(&client, out, calls).await?,
+                "window" => window(&client, out, calls).await?,
                 "pipeline" => pipeline(&client, out, calls)?,
                 "awaited" => awaited(&client, out, calls).await?,
                 "executor" => executor(out, calls).await?,

@@ -87,10 +87,10 @@ pub(crate) trait Lane: Send {
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError>;
-    /// Asks for a region of this name with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for
+    /// Asks for a region with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for
     /// [`Lane::submit`].
-    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError>;
-    /// The server has granted the region with this number at the client.
+    fn submit_attach(&mut self, region: &RegionKey, tag: u64) -> Result<Option<CallId>, CallError>;
+    /// The server has granted the region with this number at the client, as it was asked by this lane.
     fn set_attached(&mut self, region: u64, attached: Attached);
     /// Does a one-sided operation with the next flush; its answer is what it read.
     fn submit_one_sided(

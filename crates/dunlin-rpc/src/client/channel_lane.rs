@@ -257,10 +257,11 @@ impl<C: Channel> Lane for ChannelLane<C> {
         Ok(Some(call))
     }
 
-    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError> {
+    fn submit_attach(&mut self, region: &RegionKey, tag: u64) -> Result<Option<CallId>, CallError> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
+        let name = &region.name;
         check_length(name.len(), NAME_BYTES_MAX)?;
         let room = self.core.channel.make_room(name.len());
         if !room? {

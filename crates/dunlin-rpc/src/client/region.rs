@@ -242,7 +242,7 @@ pub(super) fn attach_on(
     waiter = waiter.since(Some(began));
     let mut sink = One(None);
     let call = loop {
-        match lane.submit_attach(&region.name, 0)? {
+        match lane.submit_attach(region, 0)? {
             Some(call) => break call,
             None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
             None => waiter.idle(lane, &mut sink)?,
@@ -288,7 +288,7 @@ where
     let mut call = None;
     loop {
         if call.is_none() {
-            call = lane.submit_attach(&region.name, tag)?;
+            call = lane.submit_attach(region, tag)?;
         }
         lane.turn(sink, true)?;
         if let Some(answer) = ended(sink) {

@@ -331,7 +331,7 @@ impl<D: Device> Lane for DatagramLane<D> {
         Ok(Some(call))
     }
 
-    fn submit_attach(&mut self, _name: &str, _tag: u64) -> Result<Option<CallId>, CallError> {
+    fn submit_attach(&mut self, _: &RegionKey, _: u64) -> Result<Option<CallId>, CallError> {
         Err(CallError::OneSidedUnsupported)
     }
 

@@ -160,7 +160,7 @@ impl Wish<'_> {
                 lane.submit_one_sided(region, offset, &wanted, tag as u64)
             }
             Wish::Attach(region) => lane
-                .submit_attach(&region.name, tag as u64)
+                .submit_attach(region, tag as u64)
                 .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
         };
         submitted
@@ -210,11 +210,25 @@ impl Calls {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
         }
         self.live += 1;
-        let tag = self.free.pop().unwrap_or_else(|| {
+        let tag = self.unused();
+        Ok((tag, &mut self.slots[tag]))
+    }
+
+    /// The number of a free slot.
+    #[inline]
+    fn unused(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::Free);
             self.slots.len() - 1
-        });
-        Ok((tag, &mut self.slots[tag]))
+        })
+    }
+
+    /// A call that has failed before it could be sent, for its future to find.
+    #[cold]
+    pub(super) fn refuse(&mut self, error: CallError) -> usize {
+        let tag = self.unused();
+        self.slots[tag] = Slot::Done(Err(error));
+        tag
     }
 
     /// Nobody wants what is in the slot any more, which is given back for the caller to drop: it may hold a waker.
@@ -335,7 +349,7 @@ impl Calls {
             };
             let submitted = match (submitted, wish) {
                 (Ok(Submitted::Unattached), Wish::OneSided(region, ..)) => {
-                    match lane.submit_attach(&region.name, ATTACH) {
+                    match lane.submit_attach(region, ATTACH) {
                         Ok(Some(call)) => {
                             self.attaching = Some(Attaching {
                                 call,

@@ -61,21 +61,25 @@ fn send(
     wish: Wish<'_>,
     mut held: Option<Arc<Owned<AsyncLane>>>,
 ) -> CallFuture {
-    let put = put(core, deadline, wish, &mut held);
+    let future = match may_call(core) {
+        Ok(()) => put(core, deadline, wish, &mut held),
+        Err(error) => CallFuture::failed(core, error),
+    };
     // A place on a lane that was replaced meanwhile.
     if let Some(lane) = held.filter(|lane| lane.is_here()) {
         let mut inner = lane.lock();
         inner.calls.give_place_back();
         give_back(inner);
     }
-    match put {
-        Ok((lane, tag)) => CallFuture(State::Out {
-            lane,
-            tag,
-            asked: false,
-        }),
-        Err(error) => CallFuture(State::Failed(Some(error))),
+    future
+}
+
+fn may_call(core: &Core) -> Result<(), CallError> {
+    core.check()?;
+    if identity::polls_here() {
+        core.recipe().refuse_own_server()?;
     }
+    Ok(())
 }
 
 /// Puts a call into the client's lane for futures, which is made anew when there is none that can be used.
@@ -84,15 +88,11 @@ fn put(
     after: Duration,
     wish: Wish<'_>,
     held: &mut Option<Arc<Owned<AsyncLane>>>,
-) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
-    core.check()?;
-    if identity::polls_here() {
-        core.recipe().refuse_own_server()?;
-    }
+) -> CallFuture {
     let terms = Terms::new(after, core.settings.told);
     let mut place = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
-        return Err(CallError::Closed);
+        return CallFuture::failed(core, CallError::Closed);
     }
     if let Some(lane) = place.clone() {
         let mut inner = lane.lock();
@@ -104,15 +104,31 @@ fn put(
         if inner.takes_calls() {
             drop(place);
             let awake = !lane.sleeping.load(Ordering::SeqCst);
-            let tag = inner.put(wish, terms, awake);
+            let put = inner.put(wish, terms, awake);
+            let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
             give_back(inner);
             lane.rouse();
-            return tag.map(|tag| (lane, tag));
+            return CallFuture::new(lane, tag);
         }
         give_back(inner);
         lane.replace();
         *place = None;
     }
+    match begin(core, wish, terms) {
+        Ok((lane, tag)) => {
+            *place = Some(Arc::clone(&lane));
+            CallFuture::new(lane, tag)
+        }
+        Err(error) => CallFuture::failed(core, error),
+    }
+}
+
+/// A lane with its first call, and the driver that makes it.
+fn begin(
+    core: &Core,
+    wish: Wish<'_>,
+    terms: Terms,
+) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
     let recipe = core.recipe();
     let lane = AsyncLane::new(&core.settings.channel);
     let lane = Arc::new(Owned::new(lane));
@@ -129,31 +145,59 @@ fn put(
         .map_err(|error| CallError::NoThread {
             why: error.to_string(),
         })?;
-    *place = Some(Arc::clone(&lane));
     Ok((lane, tag))
 }
 
 /// The answer of a call, when it comes. Works under any executor. Dropping it cancels the call.
+///
+/// A pair of registers: what is returned through memory, and moved by wider loads than it was stored by, waits there
+/// for all stores before it, and here those are to lines that the server has.
 #[must_use = "the call is cancelled when the future is dropped"]
-pub struct CallFuture(State);
+pub struct CallFuture {
+    /// Where its outcome will be, or is; `None` when that was taken.
+    lane: Option<Arc<Owned<AsyncLane>>>,
+    place: Place,
+}
 
-enum State {
-    Out {
-        lane: Arc<Owned<AsyncLane>>,
-        tag: usize,
-        /// It was polled.
-        asked: bool,
-    },
-    Failed(Option<CallError>),
-    Over,
+/// The slot of a call, and whether its future was polled.
+#[derive(Clone, Copy)]
+struct Place(usize);
+
+impl Place {
+    fn tag(self) -> usize {
+        self.0 >> 1
+    }
+
+    /// Says whether it was marked before.
+    fn mark_polled(&mut self) -> bool {
+        let before = self.0 & 1 == 1;
+        self.0 |= 1;
+        before
+    }
+}
+
+impl CallFuture {
+    fn new(lane: Arc<Owned<AsyncLane>>, tag: usize) -> Self {
+        Self {
+            lane: Some(lane),
+            place: Place(tag << 1),
+        }
+    }
+
+    /// A call that was never sent.
+    #[cold]
+    fn failed(core: &Core, error: CallError) -> Self {
+        let lane = AsyncLane::new(&core.settings.channel);
+        let tag = lane.lock().calls.refuse(error);
+        Self::new(Arc::new(Owned::new(lane)), tag)
+    }
 }
 
 impl std::fmt::Debug for CallFuture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = match self.0 {
-            State::Out { .. } => "out",
-            State::Failed(_) => "failed",
-            State::Over => "over",
+        let state = match self.lane {
+            Some(_) => "pending",
+            None => "over",
         };
         write!(f, "CallFuture({state})")
     }
@@ -232,24 +276,19 @@ impl Future for CallFuture {
     /// # Panics
     /// When polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut self.0;
-        let result = match this {
-            State::Failed(error) => Err(error.take().unwrap_or(CallError::Closed)),
-            State::Over => panic!("a call was polled after its answer"),
-            State::Out { lane, .. } if !lane.is_here() => Err(CallError::Forked),
-            State::Out { lane, tag, asked } => {
-                // Most calls are polled twice, and wait in between: the waker is cloned outside of the lock.
-                let waker = (!*asked).then(|| context.waker().clone());
-                *asked = true;
-                let polled = lane.poll_call(*tag, context, waker);
-                if polled.is_ready() {
-                    *this = State::Over;
-                }
-                return polled;
-            }
+        let Some(lane) = self.lane.take() else {
+            panic!("a call was polled after its answer");
         };
-        *this = State::Over;
-        Poll::Ready(result)
+        if !lane.is_here() {
+            return Poll::Ready(Err(CallError::Forked));
+        }
+        // Most calls are polled twice, and wait in between: the waker is cloned outside of the lock.
+        let waker = (!self.place.mark_polled()).then(|| context.waker().clone());
+        let polled = lane.poll_call(self.place.tag(), context, waker);
+        if polled.is_pending() {
+            self.lane = Some(lane);
+        }
+        polled
     }
 }
 
@@ -260,10 +299,7 @@ impl CallFuture {
         context: &mut Context<'_>,
         region: &RegionKey,
     ) -> Poll<Result<Attached, CallError>> {
-        let over = match &self.0 {
-            State::Out { lane, .. } => Some(Arc::clone(lane)),
-            _ => None,
-        };
+        let over = self.lane.clone();
         let Poll::Ready(answer) = Pin::new(self).poll(context) else {
             return Poll::Pending;
         };
@@ -282,22 +318,20 @@ impl CallFuture {
 
 impl Drop for CallFuture {
     fn drop(&mut self) {
-        let State::Out { lane, tag, .. } = &self.0 else {
+        let Some(lane) = self.lane.take().filter(|lane| lane.is_here()) else {
             return;
         };
-        if !lane.is_here() {
-            return;
-        }
+        let tag = self.place.tag();
         let mut inner = lane.lock();
         let Inner {
             lane: engine,
             calls,
             ..
         } = &mut *inner;
-        if let (Slot::Out(call, _), Some(engine)) = (&calls.slots[*tag], engine) {
+        if let (Slot::Out(call, _), Some(engine)) = (&calls.slots[tag], engine) {
             engine.abandon(*call);
         }
-        let given_up = inner.release(*tag);
+        let given_up = inner.release(tag);
         give_back(inner);
         drop(given_up);
     }

@@ -9,6 +9,7 @@ mod ending;
 mod looking;
 mod sending;
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +36,10 @@ use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
+/// Regions that a lane was asked for, and whose grants were not taken yet: as many are remembered. Of those that nobody
+/// takes nobody says so.
+const ASKED_MAX: usize = 64;
+
 /// See the module.
 pub(crate) struct ThreadPort {
     handle: Arc<Handle>,
@@ -49,6 +54,8 @@ pub(crate) struct ThreadPort {
     staging: Staging,
     /// Regions that are attached on the lane.
     attached: Vec<(u64, Attached)>,
+    /// Those that it was asked for since the thread came to it, the latest last.
+    asked: VecDeque<u64>,
     /// Looks in vain since the last answer or yield.
     looks: Looks,
     /// The last poll looked itself: nobody else led.
@@ -74,6 +81,7 @@ impl ThreadPort {
             calls,
             staging: Staging::new(most),
             attached: Vec::new(),
+            asked: VecDeque::new(),
             looks: Looks::simulated(),
             looked: false,
             held: None,
@@ -87,6 +95,7 @@ impl ThreadPort {
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
         self.attached.clear();
+        self.asked.clear();
         self.going = None;
         self.is_stuck = false;
         self.staging.settle(placed.lane.limits().0);
@@ -170,10 +179,11 @@ impl Lane for ThreadPort {
         Ok(Some(call))
     }
 
-    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError> {
+    fn submit_attach(&mut self, region: &RegionKey, tag: u64) -> Result<Option<CallId>, CallError> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
+        let name = &region.name;
         check_length(name.len(), NAME_BYTES_MAX)?;
         if !self.is_in_place() && !self.migrate() || !self.has_room(name.len()) {
             return Ok(None);
@@ -183,10 +193,20 @@ impl Lane for ThreadPort {
         };
         let header = Header::new(Kind::Attach, 0, call, name.len());
         self.staging.push_call(header, name.as_bytes());
+        if self.asked.len() == ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back(region.number);
         Ok(Some(call))
     }
 
     fn set_attached(&mut self, region: u64, attached: Attached) {
+        // An answer may be taken long after it came, when the thread has gone to another lane, where the grant is
+        // worth nothing: operations find none there, and ask again.
+        let Some(asked) = self.asked.iter().position(|number| *number == region) else {
+            return;
+        };
+        self.asked.remove(asked);
         self.attached.retain(|(number, _)| *number != region);
         self.lane.set_attached(region, attached);
     }
