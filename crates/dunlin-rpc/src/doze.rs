@@ -13,6 +13,8 @@ use dunlin_verbs::thread;
 
 /// How long a thread looks on after it has announced its sleep: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
+/// Longest sleep of one that has not looked on before.
+const BRIEF: Duration = Duration::from_micros(200);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -37,6 +39,11 @@ pub(crate) trait Doze {
     fn check(&mut self) -> Result<(), Self::Error>;
     /// Sleeps until it is woken, for `most` at most.
     fn sleep(&mut self, most: Duration) -> Result<(), Self::Error>;
+    /// Whether who is waited for may be waiting for this core: then it does not look on, and sleeps for [`BRIEF`] at most,
+    /// which bounds the harm where a peer had not heard of it.
+    fn gives_way(&self) -> bool {
+        false
+    }
 }
 
 /// How it went.
@@ -44,7 +51,7 @@ pub(crate) trait Doze {
 pub(crate) enum Dozed {
     /// Not all peers have heard of it yet.
     Unheard,
-    /// Something came before it slept.
+    /// Something came before it slept, or ended a brief sleep.
     Found,
     /// It slept, and woke.
     Slept,
@@ -57,6 +64,17 @@ pub(crate) enum Dozed {
 pub(crate) fn doze<D: Doze>(one: &mut D, most: Duration) -> Result<Dozed, D::Error> {
     if !one.announce()? {
         return Ok(Dozed::Unheard);
+    }
+    if one.gives_way() {
+        one.check()?;
+        if one.look()? {
+            return Ok(Dozed::Found);
+        }
+        let most = most.min(BRIEF);
+        let began = thread::now();
+        one.sleep(most)?;
+        let woken = thread::now().duration_since(began) < most;
+        return Ok(if woken { Dozed::Found } else { Dozed::Slept });
     }
     let announced = thread::now();
     while thread::now().duration_since(announced) < GRACE {

@@ -44,6 +44,68 @@ pub(super) trait Rounds {
     fn close(&mut self);
 }
 
+/// Whether it pays to look for as long as [`WaitMode`] says before a sleep. It does not where requests come seldom, nor
+/// where who sends the next one waits for this core: that one comes as soon as the thread sleeps, and never before.
+struct Spinning {
+    /// Passes without work since the last work or sleep.
+    passes: u32,
+    /// Times that it looked for so long in vain, one after the other.
+    in_vain: u32,
+    /// Short waits until one is as long as it may be again.
+    until_probe: u32,
+    /// The last sleep was a brief one that nobody ended, and there was no work since.
+    slept_briefly: bool,
+}
+
+impl Spinning {
+    /// Long waits in vain, one after the other, after which they become short.
+    const IN_VAIN: u32 = 4;
+    /// Passes of a short wait.
+    const SHORT: u32 = 16;
+    /// One of so many waits is long, whatever has paid.
+    const WAITS_PER_PROBE: u32 = 16;
+
+    fn new() -> Self {
+        Self {
+            passes: 0,
+            in_vain: 0,
+            until_probe: 0,
+            slept_briefly: false,
+        }
+    }
+
+    /// One more pass without work; whether a short wait is over with it. A simulated thread's pass lasts until news.
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        self.passes = self.passes.saturating_add(1);
+        self.passes >= Self::SHORT
+            && self.in_vain >= Self::IN_VAIN
+            && self.until_probe > 0
+            && !thread::is_simulated()
+    }
+
+    /// There was work.
+    #[inline]
+    fn found(&mut self) {
+        if self.passes >= Self::SHORT {
+            self.in_vain = 0;
+        }
+        self.passes = 0;
+        self.slept_briefly = false;
+    }
+
+    /// Nothing had come, and the thread slept; `long`: after having looked for as long as it may.
+    fn slept(&mut self, long: bool) {
+        self.passes = 0;
+        if long {
+            self.in_vain = self.in_vain.saturating_add(1);
+            self.until_probe = Self::WAITS_PER_PROBE;
+        } else {
+            self.until_probe -= 1;
+        }
+    }
+}
+
 /// Serves until the server ends, and gives `task` its turns; sleeps on `wake`.
 pub(super) fn run(
     mut rounds: impl Rounds,
@@ -56,6 +118,7 @@ pub(super) fn run(
     let mut turns = 0u32;
     let mut next_check: Option<Instant> = None;
     let mut idle_since: Option<Instant> = None;
+    let mut spinning = Spinning::new();
     loop {
         let work = rounds.pass();
         if rounds.is_over() {
@@ -80,6 +143,7 @@ pub(super) fn run(
         if work > 0 || own == ThreadProgress::Worked {
             idle_passes = 0;
             idle_since = None;
+            spinning.found();
             continue;
         }
         if own == ThreadProgress::Waiting {
@@ -95,6 +159,15 @@ pub(super) fn run(
             continue;
         }
         idle_passes = idle_passes.wrapping_add(1);
+        if spinning.is_over() && matches!(wait, WaitMode::Doze { .. }) {
+            // Where nothing has come in a brief sleep nobody was waiting for the core.
+            let brief = !spinning.slept_briefly;
+            let dozed = sleep(&mut rounds, wake, brief);
+            spinning.slept(false);
+            spinning.slept_briefly = brief && dozed == Some(Dozed::Slept);
+            idle_since = None;
+            continue;
+        }
         if idle_passes % PASSES_PER_CLOCK != 0 {
             thread::stand_by(REST, idle_passes);
             continue;
@@ -103,7 +176,8 @@ pub(super) fn run(
         let since = *idle_since.get_or_insert(now);
         if let WaitMode::Doze { spin } = wait {
             if now.duration_since(since) >= spin {
-                sleep(&mut rounds, wake);
+                sleep(&mut rounds, wake, false);
+                spinning.slept(true);
                 idle_since = None;
             }
         }
@@ -112,22 +186,33 @@ pub(super) fn run(
 }
 
 #[cold]
-fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
+fn sleep(
+    rounds: &mut impl Rounds,
+    wake: &impl CompletionChannel,
+    gives_way: bool,
+) -> Option<Dozed> {
     let most = rounds.longest_sleep();
     // Nobody is told of a sleep that will not be, or is not worth it.
     if rounds.has_work() || most < SHORTEST_SLEEP {
-        return;
+        return None;
     }
-    let Ok(dozed) = doze(&mut Polling { rounds, wake }, most);
+    let mut polling = Polling {
+        rounds,
+        wake,
+        gives_way,
+    };
+    let Ok(dozed) = doze(&mut polling, most);
     if dozed == Dozed::Unheard {
         thread::sleep(UNHEARD_PAUSE);
     }
+    Some(dozed)
 }
 
 /// A poller that may fall asleep.
 struct Polling<'a, R, W> {
     rounds: &'a mut R,
     wake: &'a W,
+    gives_way: bool,
 }
 
 impl<R: Rounds, W: CompletionChannel> Doze for Polling<'_, R, W> {
@@ -150,6 +235,10 @@ impl<R: Rounds, W: CompletionChannel> Doze for Polling<'_, R, W> {
         // What the checks have found may be due sooner.
         rest(self.wake, most.min(self.rounds.longest_sleep()));
         Ok(())
+    }
+
+    fn gives_way(&self) -> bool {
+        self.gives_way
     }
 }
 
