@@ -173,6 +173,18 @@ impl State {
         self.set(machine);
     }
 
+    /// Who has proposed what was refused looks again.
+    fn proposed(&mut self, proposal: &Proposal) {
+        let before = self.register.digest;
+        self.replace(proposal);
+        let proposer = &self.machines[usize::from(proposal.next.manager.0)];
+        if let Some(machine) = proposer.as_ref().filter(|_| self.register.digest == before) {
+            let mut machine = machine.copied();
+            machine.saw = 0;
+            self.set(machine);
+        }
+    }
+
     fn replace(&mut self, proposal: &Proposal) {
         let revision = self
             .register
@@ -273,7 +285,7 @@ impl State {
                 true
             }
             Message::Proposal(proposal) => {
-                next.replace(proposal);
+                next.proposed(proposal);
                 true
             }
             Message::Ask { from, to, request } => next.ask(*from, *to, request),
