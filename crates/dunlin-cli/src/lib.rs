@@ -27,5 +27,6 @@ pub mod report;
 pub mod ring;
 pub mod services;
 pub mod top;
+pub mod txn_load;
 pub mod verbs;
 pub mod workload;

@@ -97,6 +97,57 @@ fn the_store_is_measured_beside_others() {
     assert!(words.contains("no scans"), "{words}");
 }
 
+/// Beside what is installed; what is not is said, and how to have it.
+#[test]
+fn transactions_are_measured_beside_others() {
+    let few = [
+        "--rows",
+        "1000",
+        "--seconds",
+        "0.4",
+        "--turns",
+        "2",
+        "--json",
+    ];
+    for (other, workload) in [("redis", "smallbank"), ("redis", "tatp")]
+        .into_iter()
+        .chain([("postgres", "smallbank"), ("postgres", "tatp")])
+    {
+        let arguments = ["perf", "txn", "--against", other, "--workload", workload];
+        let output = leaves_nothing(&[&arguments[..], &few].concat());
+        let words = String::from_utf8_lossy(&output.stderr);
+        if words.contains("is not installed") {
+            println!("skipped: {other}: {words}");
+            assert!(failure(&output, 1).contains("apt-get install"), "{words}");
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report = object(&output);
+        let found = &report["against"][0];
+        let version = found["against"].as_str().expect("a version");
+        assert!(version.starts_with(other), "{report}");
+        for figure in [
+            &report["rate_per_s"],
+            &found["rate_per_s"],
+            &found["ratio"]["median"],
+        ] {
+            assert!(
+                figure.as_f64().is_some_and(|figure| figure > 0.0),
+                "{report}"
+            );
+        }
+        // TATP deletes call forwardings of which most are not there.
+        if workload == "tatp" {
+            assert!(
+                found["declined"].as_u64().is_some_and(|n| n > 0),
+                "{report}"
+            );
+        }
+    }
+    let others = ["perf", "txn", "--against", "redis", "--workload", "ycsb-a"];
+    assert!(failure(&dunlin(&others), 2).contains("smallbank and tatp"));
+}
+
 #[test]
 fn metadata_is_measured_at_a_server_and_in_a_folder() {
     let folder = std::env::temp_dir();

@@ -2,7 +2,7 @@
 use crate::types::{Key, MachineId, TransactionId, Update, Value, Version};
 
 /// A transaction that has committed: what it read, and what it changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Committed {
     /// Every key of its read and write sets, with the version and value that it saw.
     pub reads: Vec<(Key, Version, Option<Value>)>,

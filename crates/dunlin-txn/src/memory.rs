@@ -4,12 +4,13 @@ use crate::store::{LockError, Store, Stored};
 use crate::types::{Address, Key, Place, TransactionId, Update, Value, Version};
 use dunlin_store::Header;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
 
 /// What a value may grow to by one-sided WRITEs.
 const CAPACITY_BYTES: u32 = 256;
 
 /// Items in memory. Addresses are indices, and a one-sided operation is a method.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryStore {
     headers: Vec<Cell>,
     shards: u64,
@@ -20,13 +21,13 @@ pub struct MemoryStore {
     learned: Option<HashMap<Key, Version>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Hash)]
 struct Cell {
     version: Version,
     owner: Option<TransactionId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Item {
     key: Key,
     value: Option<Value>,
@@ -116,6 +117,17 @@ impl MemoryStore {
     fn header_of(&self, key: &Key) -> usize {
         let in_shard = self.headers.len() as u64 / self.shards;
         (Placement::shard_of(key, self.shards) * in_shard + key.spread() % in_shard) as usize
+    }
+}
+
+/// What can be told apart by what the store does: its maps are made of its items, or are hashed in order.
+impl Hash for MemoryStore {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.headers.hash(state);
+        self.items.hash(state);
+        let learned = self.learned.as_ref();
+        let learned: Option<BTreeMap<&Key, &Version>> = learned.map(|map| map.iter().collect());
+        learned.hash(state);
     }
 }
 

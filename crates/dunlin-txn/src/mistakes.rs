@@ -2,7 +2,7 @@
 //! none, and the questions for them compile to nothing.
 
 /// A way to do it wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
     /// A transaction commits without validating what it read.
     ValidationLeftOut,
@@ -16,6 +16,10 @@ pub enum Mistake {
     LockLeftOut,
     /// A lock that another transaction holds is given a second time.
     LockTaken,
+    /// A participant unlocks when it logs, before it installs.
+    UnlockedAtLog,
+    /// A transaction is reported when the first machine has logged it.
+    ReportedEarly,
     /// Only some of the primaries get the changes; the others unlock.
     PartOfCommitLost,
     /// Requests that come twice, or late, are executed again.
@@ -55,7 +59,7 @@ pub enum Mistake {
 }
 
 /// The mistake that is switched in, if any. Ordinarily there is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mistakes {
     #[cfg(feature = "mistakes")]
     made: Option<Mistake>,

@@ -156,7 +156,7 @@ impl fmt::Display for TransactionId {
 pub struct Address(pub u64);
 
 /// Where an item lies, for one-sided operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Its header, a [`dunlin_store::Header`].
     pub header: Address,
@@ -168,7 +168,7 @@ pub struct Place {
 
 /// What a lock of a key that was absent has done to the header that absent keys share: all others who saw one of them
 /// absent find it changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Raised {
     /// The header.
     pub header: Address,
@@ -179,7 +179,7 @@ pub struct Raised {
 }
 
 /// A change of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Update {
     /// The key.
     pub key: Key,

@@ -281,8 +281,10 @@ fn a_machine_finds_what_it_had_and_refuses_what_it_had_not() {
     assert!(matches!(refusal(folder), LogError::InUse { .. }));
     drop(store);
 
-    // Snapshots were made by then, and the log goes on.
+    // Snapshots were made by then, and the log goes on. What is loaded while it runs is in it too.
     let store = alone(folder).unwrap();
+    let more = (ACCOUNTS..ACCOUNTS + 50).map(|n| (Key::number(0, n), Value::from(vec![7; 8])));
+    assert_eq!(store.load(more).unwrap(), 50);
     assert_eq!(count(&store, 599), 610);
     assert!(store.log_statistics().unwrap().groups > 0);
     drop(store);
@@ -294,6 +296,10 @@ fn a_machine_finds_what_it_had_and_refuses_what_it_had_not() {
     fs::write(&log, [&whole[..], &whole[..whole.len().min(30)]].concat()).unwrap();
     let store = alone(folder).unwrap();
     assert_eq!(count(&store, 0), 611);
+    let accounts: Table<u64, i64> = open(&store).table("accounts").unwrap();
+    let keys: Vec<u64> = (ACCOUNTS..ACCOUNTS + 50).collect();
+    let loaded: Result<_, DatabaseError> = open(&store).read(|t| t.get_many(&accounts, &keys));
+    assert_eq!(loaded.unwrap(), vec![Some(i64::from_le_bytes([7; 8])); 50]);
     drop(store);
 
     // Other tables, another machine.

@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{kill_process, Pid, Signal};
+
 use crate::affinity;
 use crate::commands::Failure;
 
 /// How long it may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// And to end by itself.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A store to measure beside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +50,42 @@ impl Program {
     }
 }
 
+/// A folder of one process of ours, which is gone when this value is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new one, for a program of this name.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new(name: &str) -> io::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("dunlin-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self(folder))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// The process. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
-    folder: PathBuf,
+    folder: Folder,
     socket: PathBuf,
     version: String,
+    /// What ends it at once.
+    ends_by: Signal,
 }
 
 impl Peer {
@@ -62,37 +95,42 @@ impl Peer {
     /// When it is not installed, or does not listen.
     pub fn start(program: Program, memory: usize) -> Result<Self, Failure> {
         let name = program.name();
-        let version = version(name)?;
-        let folder = std::env::temp_dir().join(format!("dunlin-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        let socket = folder.join("socket");
+        let version = version(Path::new(name), name)?;
+        let folder = Folder::new(name)?;
+        let socket = folder.path().join("socket");
+        let mut command = program.command(&socket, memory);
+        command.current_dir(folder.path()).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         // The process begins where its parent is, with all its threads.
         if let Some((_, server)) = affinity::client_and_server() {
             affinity::pin(server);
         }
-        let spawned = program
-            .command(&socket, memory)
-            .current_dir(&folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
+        let started = Self::run(command, (folder, socket), version, Signal::KILL);
         affinity::release();
-        let child = match spawned {
-            Ok(child) => child,
-            Err(error) => {
-                let _ = std::fs::remove_dir_all(&folder);
-                return Err(Failure::new(format!("{name}: {error}")));
-            }
-        };
-        let mut peer = Self {
+        let mut peer = started?;
+        peer.wait_until_it_listens(name)?;
+        Ok(peer)
+    }
+
+    /// Runs a command in its folder, which a signal ends. It need not listen yet.
+    ///
+    /// # Errors
+    /// When the system cannot start it.
+    pub fn run(
+        mut command: Command,
+        (folder, socket): (Folder, PathBuf),
+        version: String,
+        ends_by: Signal,
+    ) -> Result<Self, Failure> {
+        let spawned = command.spawn();
+        let child = spawned.map_err(|error| Failure::new(format!("{version}: {error}")))?;
+        Ok(Self {
             child,
             folder,
             socket,
             version,
-        };
-        peer.wait_until_it_listens(name)?;
-        Ok(peer)
+            ends_by,
+        })
     }
 
     /// Its name and version, as it says itself.
@@ -105,12 +143,27 @@ impl Peer {
         &self.socket
     }
 
+    /// Its own folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// # Errors
+    /// When it has ended.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait()? {
+            Some(status) => Err(Failure::new(format!(
+                "{} ended at once: {status}",
+                self.version
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn wait_until_it_listens(&mut self, name: &str) -> Result<(), Failure> {
         let start = Instant::now();
         while std::os::unix::net::UnixStream::connect(&self.socket).is_err() {
-            if let Some(status) = self.child.try_wait()? {
-                return Err(Failure::new(format!("{name} ended at once: {status}")));
-            }
+            self.check()?;
             if start.elapsed() > PATIENCE {
                 return Err(Failure::new(format!("{name} does not listen")));
             }
@@ -122,17 +175,31 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        // Who has processes of its own ends them, if the signal leaves it the time.
+        let asked = Pid::from_raw(self.child.id() as i32).map(|id| kill_process(id, self.ends_by));
+        let start = Instant::now();
+        while asked.is_some() && start.elapsed() < ENDS_WITHIN {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-fn version(name: &str) -> Result<String, Failure> {
-    let output = Command::new(name).arg("--version").output();
+/// The version of a program, which a package of Debian has.
+///
+/// # Errors
+/// When it is not there.
+pub fn version(program: &Path, package: &str) -> Result<String, Failure> {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let output = Command::new(program).arg("--version").output();
     let output = output.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(format!("{name} is not installed"))
-            .help(format!("Debian and Ubuntu have it: apt-get install {name}")),
+        io::ErrorKind::NotFound => Failure::new(format!("{name} is not installed")).help(format!(
+            "Debian and Ubuntu have it: apt-get install {package}"
+        )),
         _ => Failure::new(format!("{name}: {error}")),
     })?;
     let words = String::from_utf8_lossy(&output.stdout);

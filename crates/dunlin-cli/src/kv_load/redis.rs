@@ -22,6 +22,12 @@ impl Redis {
     pub fn connect(path: &Path) -> std::io::Result<Self> {
         Ok(Self(Socket::connect(path)?))
     }
+
+    /// Appends any command, to be sent with the next wait.
+    pub fn submit_words(&mut self, words: &[&[u8]], tag: u64) {
+        command(&mut self.0.requests, words);
+        self.0.add(tag);
+    }
 }
 
 /// Appends a command.

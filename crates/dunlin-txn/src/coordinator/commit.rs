@@ -170,6 +170,10 @@ impl Coordinator {
         match response {
             Response::Done => {
                 self.pending.remove(&machine);
+                if self.config.mistakes.has(Mistake::ReportedEarly) && self.phase != Phase::Release
+                {
+                    self.report(Ok(self.footprint()));
+                }
                 self.advance_when_answered();
             }
             // It stays pending and is asked again, but nobody should wait for it.

@@ -4,6 +4,8 @@
 //! phase sends all its requests at once and ends with the last answer. Every phase is a *step*, and a machine gets at
 //! most one request of each, so an answer that is late or comes twice is known by its step.
 mod commit;
+#[cfg(feature = "mistakes")]
+mod copied;
 mod execute;
 mod inquire;
 mod validate;
@@ -104,7 +106,7 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Execute,
     Validate,
@@ -118,21 +120,21 @@ enum Phase {
 }
 
 /// A key that was executed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Accessed {
     machine: MachineId,
     place: Place,
     locked: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Hash, Clone)]
 struct Pending {
     request: Request,
     sent: u32,
 }
 
 /// A one-sided operation that is out.
-#[derive(Debug)]
+#[derive(Debug, Hash, Clone)]
 enum OneSided {
     Read {
         machine: MachineId,

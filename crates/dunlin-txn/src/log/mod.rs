@@ -25,7 +25,7 @@ pub use file::LogStatistics;
 pub(crate) use file::{Appender, LogFile, Shared};
 
 /// Where entries go.
-pub trait Append: fmt::Debug + Send {
+pub trait Append: fmt::Debug + Send + Sync {
     /// Takes an entry behind all that it was given before, and returns its position. What is done may be seen by others
     /// afterwards, and told when the position is safe.
     fn append(&mut self, entry: &Entry) -> u64;

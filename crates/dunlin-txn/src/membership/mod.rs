@@ -101,7 +101,7 @@ pub struct Registration {
 }
 
 /// What a membership says at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// The configuration with its revision, when there is one.
     pub configuration: Option<(u64, Configuration)>,

@@ -11,7 +11,7 @@ use crate::wire::{Reader, WireError};
 const LIST_MAX: usize = 1 << 17;
 
 /// A request of one machine to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerRequest {
     /// Be of this epoch, serve no more, and say which transactions were decided since `base` began to serve.
     Seal {
@@ -44,7 +44,7 @@ pub enum PeerRequest {
 }
 
 /// The answer to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerAnswer {
     /// Sealed; what was decided.
     Report(Vec<Record>),

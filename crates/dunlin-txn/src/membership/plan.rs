@@ -4,7 +4,7 @@ use super::{Configuration, Epoch, Member, Observed, Registration, Role};
 use crate::types::MachineId;
 
 /// A configuration to be proposed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Proposal {
     /// The revision that it would replace.
     pub revision: u64,

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 const OUTCOMES: usize = 64;
 
 /// Of which epoch a participant is, and how far.
-#[derive(Debug)]
+#[derive(Debug, Hash, Clone)]
 pub(super) struct Standing {
     pub(super) epoch: Epoch,
     pub(super) serving: bool,

@@ -6,6 +6,8 @@
 //! Where machines replace each other ([`crate::membership`]) it is of one epoch at a time; [`epochs`] has what it does
 //! between two. Where it has a log ([`crate::log`]) that gets all of it that must not be lost, before anybody sees it;
 //! [`replay`] has how it comes back from there.
+#[cfg(feature = "mistakes")]
+mod copied;
 mod epochs;
 mod replay;
 
@@ -37,7 +39,7 @@ pub struct Participant<S> {
 }
 
 /// What is remembered of a coordinator's slot: its last transaction here.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Hash, Clone)]
 struct Slot {
     /// When it was used last, in requests of the participant.
     used: u64,
@@ -253,6 +255,9 @@ impl<S: Store> Participant<S> {
                     apply: apply.clone(),
                 });
                 self.record(slot, append, apply);
+                if self.mistakes.has(Mistake::UnlockedAtLog) {
+                    self.release(transaction, slot);
+                }
                 Response::Done
             }
             Body::Commit(updates) => {
@@ -332,6 +337,7 @@ impl<S: Store> Participant<S> {
         let forced = [
             Mistake::LockLeftOut,
             Mistake::LockTaken,
+            Mistake::UnlockedAtLog,
             Mistake::LateRequestExecuted,
         ];
         for update in updates {

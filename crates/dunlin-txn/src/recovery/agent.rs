@@ -16,7 +16,7 @@ use crate::types::MachineId;
 const RETURN_LEASES: u32 = 2;
 
 /// How long things take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub struct Timing {
     /// A machine that has not renewed its lease for so long may be replaced.
     pub lease: Duration,
@@ -56,7 +56,7 @@ pub enum Condition {
 }
 
 /// Keeps one life of a machine a member. Times are from any start that all calls have in common.
-#[derive(Debug)]
+#[derive(Debug, Hash, Clone)]
 pub struct Agent {
     me: Registration,
     /// The random number of the database that this machine would begin.

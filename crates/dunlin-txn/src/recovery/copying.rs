@@ -9,7 +9,7 @@ use crate::membership::{Configuration, Epoch, Role};
 use crate::types::{MachineId, Update};
 
 /// What is left to be copied in one epoch.
-#[derive(Debug)]
+#[derive(Debug, Hash, Clone)]
 pub(super) struct Copying {
     epoch: Epoch,
     me: MachineId,

@@ -9,7 +9,7 @@ use crate::membership::{Configuration, Epoch, Record};
 use crate::mistakes::{Mistake, Mistakes};
 use crate::types::{MachineId, TransactionId, Update};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Seal,
     Install,
@@ -17,7 +17,7 @@ enum Stage {
 }
 
 /// One epoch's beginning.
-#[derive(Debug)]
+#[derive(Debug, Hash, Clone)]
 pub(super) struct Beginning {
     pub(super) epoch: Epoch,
     base: Epoch,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::types::TransactionId;
 
 /// When each holder of locks was first seen at its step.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Hash, Clone)]
 pub(super) struct Suspicion {
     since: BTreeMap<(TransactionId, u16), Duration>,
 }

@@ -67,11 +67,14 @@ pub(super) struct Disk {
     database: AtomicU64,
     /// Some keys have their only copy here: what a reader sees of them may be on no other disk.
     alone: AtomicBool,
+    /// Where the log is.
+    directory: PathBuf,
 }
 
 impl Disk {
-    fn new(shared: &Arc<Shared>, database: u64) -> Self {
+    fn new(shared: &Arc<Shared>, database: u64, directory: PathBuf) -> Self {
         Self {
+            directory,
             shared: Arc::clone(shared),
             own: Mutex::new(Appender::new(shared)),
             appended: AtomicU64::new(0),
@@ -94,6 +97,16 @@ impl Disk {
     /// The position of that.
     pub(super) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
+    }
+
+    /// Waits until that is on the disk.
+    pub(super) fn wait(&self) -> Result<(), LogError> {
+        match self.shared.wait(self.appended()) {
+            true => Ok(()),
+            false => Err(LogError::Failed {
+                directory: self.directory.clone(),
+            }),
+        }
     }
 
     /// Whether that is on the disk.
@@ -274,14 +287,10 @@ impl Opened {
         }
         let file = LogFile::begin(&self.directory, self.next, least, failed)?;
         let shared = file.shared();
-        let disk = Arc::new(Disk::new(shared, self.database));
+        let disk = Arc::new(Disk::new(shared, self.database, self.folder.path));
         if let Some(life) = self.lives.last().filter(|_| goes_on) {
             disk.append(life);
-            if !shared.wait(disk.appended()) {
-                return Err(LogError::Failed {
-                    directory: self.folder.path,
-                });
-            }
+            disk.wait()?;
         }
         let logging = participants.into_iter().map(|one| {
             let one = one.into_inner().unwrap_or_else(PoisonError::into_inner);

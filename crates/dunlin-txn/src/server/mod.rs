@@ -5,6 +5,7 @@ pub(crate) mod catalogue;
 mod disk;
 mod error;
 mod handlers;
+mod load;
 mod member;
 pub(crate) mod shape;
 mod tables;
@@ -28,6 +29,7 @@ use catalogue::Catalogue;
 pub use disk::LogFolder;
 use disk::{Disk, Opened};
 pub use error::StoreServerError;
+use load::load;
 use member::{Member, Participants};
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
@@ -213,7 +215,12 @@ impl StoreServer {
         }
         let participants: Participants = participants.into_iter().map(Mutex::new).collect();
         if begins == Begins::First {
-            load(&participants, server.machine, &server.placement, initial())?;
+            load(
+                &participants,
+                (server.machine, &server.placement),
+                initial(),
+                None,
+            )?;
         }
         // The member that ends when the disk fails, once there is one.
         let ends: Arc<OnceLock<Weak<Member>>> = Arc::default();
@@ -351,13 +358,18 @@ impl StoreServer {
     }
 
     /// Puts values there that this machine has a copy of, and leaves the others out: what is in the tables before the
-    /// first transaction. All machines must be given the same.
+    /// first transaction. All machines must be given the same. Where the machine has a log on a disk they are there when
+    /// this returns.
     ///
     /// # Errors
-    /// When a table does not take a key or is full.
+    /// When a table does not take a key or is full, or the disk fails.
     pub fn load(&self, items: impl Iterator<Item = (Key, Value)>) -> Result<u64, StoreServerError> {
         match self.service.get() {
-            Some(service) => load(&service.participants, self.machine, &self.placement, items),
+            Some(service) => {
+                let disk = service.disk.as_deref();
+                let place = (self.machine, &self.placement);
+                load(&service.participants, place, items, disk)
+            }
             None => Ok(0),
         }
     }
@@ -380,32 +392,6 @@ impl StoreServer {
         drop(self.log);
         self.server.shutdown()
     }
-}
-
-fn load(
-    participants: &Participants,
-    machine: MachineId,
-    placement: &Placement,
-    items: impl Iterator<Item = (Key, Value)>,
-) -> Result<u64, StoreServerError> {
-    let Some(first) = participants.first() else {
-        return Ok(0);
-    };
-    let mut participant = first.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut loaded = 0;
-    for (key, value) in items {
-        let primary = placement.primary(&key) == machine;
-        if !primary && !placement.backups(&key).contains(&machine) {
-            continue;
-        }
-        let put = participant.store_mut().load(&key, &value);
-        put.map_err(|source| StoreServerError::Table {
-            name: format!("number {}", key.table()),
-            source,
-        })?;
-        loaded += 1;
-    }
-    Ok(loaded)
 }
 
 fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {

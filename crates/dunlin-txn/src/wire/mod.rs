@@ -15,7 +15,7 @@ pub const MAX_ITEMS: usize = 4096;
 
 /// A request: one step of a transaction at one machine. Steps rise within a transaction, and a machine gets at most one
 /// request of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The transaction.
     pub transaction: TransactionId,
@@ -26,7 +26,7 @@ pub struct Request {
 }
 
 /// What a participant is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// Lock and read the write set, read the read set.
     Execute {
@@ -53,7 +53,7 @@ pub enum Body {
 }
 
 /// What has become of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// All of its changes are there.
     Committed,
@@ -66,7 +66,7 @@ pub enum Fate {
 }
 
 /// A key as a participant found it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Item {
     /// Its value.
     pub value: Option<Value>,
@@ -79,7 +79,7 @@ pub struct Item {
 }
 
 /// An answer, with the step that it answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
     /// The transaction.
     pub transaction: TransactionId,
@@ -90,7 +90,7 @@ pub struct Answer {
 }
 
 /// What a participant has done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Response {
     /// The items in the order of the request: first the write set, which is locked, then the read set.
     Executed(Vec<Item>),
@@ -118,7 +118,7 @@ pub enum Response {
 }
 
 /// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Hash)]
 pub enum Refusal {
     /// The transaction is past this step.
     #[error("the request is older than what this machine has seen of the slot")]

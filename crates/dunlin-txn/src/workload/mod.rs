@@ -7,8 +7,8 @@ mod ycsb;
 
 pub use object::Objects;
 pub use random::Random;
-pub use smallbank::SmallBank;
-pub use tatp::Tatp;
+pub use smallbank::{SmallBank, SmallBankTransaction};
+pub use tatp::{Tatp, TatpTransaction};
 pub use ycsb::{Mix, Ycsb};
 
 use crate::logic::Logic;

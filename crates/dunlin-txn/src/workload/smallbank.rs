@@ -104,50 +104,100 @@ impl Workload for SmallBank {
     }
 
     fn next(&mut self, random: &mut fastrand::Rng) -> Box<dyn Logic> {
-        let (one, other) = self.two(random);
-        let savings = Key::number(SAVINGS, one);
-        let checking = Key::number(CHECKING, one);
-        let to = Key::number(CHECKING, other);
+        self.draw(random).logic()
+    }
+}
+
+/// A transaction of the load, for whoever executes it in another way than by its [`Logic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SmallBankTransaction {
+    /// All of one customer's money goes to another's checking account.
+    Amalgamate {
+        /// Whose money it is.
+        from: u64,
+        /// Who gets it.
+        to: u64,
+    },
+    /// Both accounts of a customer are read.
+    Balance(u64),
+    /// So much comes to a checking account.
+    DepositChecking(u64, i64),
+    /// So much goes from one checking account to another, if it is there.
+    SendPayment {
+        /// Who pays.
+        from: u64,
+        /// Who gets it.
+        to: u64,
+        /// How much.
+        amount: i64,
+    },
+    /// So much comes to a savings account.
+    TransactSavings(u64, i64),
+    /// So much goes from a checking account, and one more where both accounts together do not cover it.
+    WriteCheck(u64, i64),
+}
+
+impl SmallBank {
+    /// The next transaction: 15 % of each, 25 % of payments.
+    pub fn draw(&self, random: &mut fastrand::Rng) -> SmallBankTransaction {
+        let (from, to) = self.two(random);
         let amount = random.i64(1..100);
         match random.u8(0..100) {
-            // Amalgamate: all of one customer's money to another.
-            0..15 => Box::new(Once::new(
-                access(&[], &[&savings, &checking, &to]),
-                move |view| {
+            0..15 => SmallBankTransaction::Amalgamate { from, to },
+            15..30 => SmallBankTransaction::Balance(from),
+            30..45 => SmallBankTransaction::DepositChecking(from, amount),
+            45..70 => SmallBankTransaction::SendPayment { from, to, amount },
+            70..85 => SmallBankTransaction::TransactSavings(from, amount),
+            _ => SmallBankTransaction::WriteCheck(from, amount),
+        }
+    }
+}
+
+impl SmallBankTransaction {
+    /// What it asks for, and what it makes of it.
+    pub fn logic(self) -> Box<dyn Logic> {
+        let savings = |customer| Key::number(SAVINGS, customer);
+        let checking = |customer| Key::number(CHECKING, customer);
+        match self {
+            SmallBankTransaction::Amalgamate { from, to } => {
+                let (savings, checking, to) = (savings(from), checking(from), checking(to));
+                let access = access(&[], &[&savings, &checking, &to]);
+                Box::new(Once::new(access, move |view| {
                     let all = held(view, &savings) + held(view, &checking);
                     let sum = held(view, &to) + all;
                     Step::Commit(vec![set(&savings, 0), set(&checking, 0), set(&to, sum)])
-                },
-            )),
-            // Balance.
-            15..30 => Box::new(Once::new(access(&[&savings, &checking], &[]), |_| {
-                Step::Commit(vec![])
-            })),
-            // Deposit checking.
-            30..45 => Box::new(Once::new(access(&[], &[&checking]), move |view| {
-                Step::Commit(vec![set(&checking, held(view, &checking) + amount)])
-            })),
-            // Send payment.
-            45..70 => Box::new(Once::new(access(&[], &[&checking, &to]), move |view| {
-                let left = held(view, &checking) - amount;
-                if left < 0 {
-                    return Step::Abort;
-                }
-                Step::Commit(vec![
-                    set(&checking, left),
-                    set(&to, held(view, &to) + amount),
-                ])
-            })),
-            // Transact savings.
-            70..85 => Box::new(Once::new(access(&[], &[&savings]), move |view| {
-                Step::Commit(vec![set(&savings, held(view, &savings) + amount)])
-            })),
-            // Write check: with a penalty where both accounts together do not cover it.
-            _ => Box::new(Once::new(access(&[&savings], &[&checking]), move |view| {
-                let covered = held(view, &savings) + held(view, &checking) >= amount;
-                let taken = if covered { amount } else { amount + 1 };
-                Step::Commit(vec![set(&checking, held(view, &checking) - taken)])
-            })),
+                }))
+            }
+            SmallBankTransaction::Balance(of) => {
+                let access = access(&[&savings(of), &checking(of)], &[]);
+                Box::new(Once::new(access, |_| Step::Commit(vec![])))
+            }
+            SmallBankTransaction::DepositChecking(to, amount) => adds(checking(to), amount),
+            SmallBankTransaction::TransactSavings(to, amount) => adds(savings(to), amount),
+            SmallBankTransaction::SendPayment { from, to, amount } => {
+                let (from, to) = (checking(from), checking(to));
+                Box::new(Once::new(access(&[], &[&from, &to]), move |view| {
+                    let left = held(view, &from) - amount;
+                    if left < 0 {
+                        return Step::Abort;
+                    }
+                    Step::Commit(vec![set(&from, left), set(&to, held(view, &to) + amount)])
+                }))
+            }
+            SmallBankTransaction::WriteCheck(of, amount) => {
+                let (savings, checking) = (savings(of), checking(of));
+                Box::new(Once::new(access(&[&savings], &[&checking]), move |view| {
+                    let covered = held(view, &savings) + held(view, &checking) >= amount;
+                    let taken = if covered { amount } else { amount + 1 };
+                    Step::Commit(vec![set(&checking, held(view, &checking) - taken)])
+                }))
+            }
         }
     }
+}
+
+fn adds(account: Key, amount: i64) -> Box<dyn Logic> {
+    Box::new(Once::new(access(&[], &[&account]), move |view| {
+        Step::Commit(vec![set(&account, held(view, &account) + amount)])
+    }))
 }

@@ -178,79 +178,91 @@ impl Workload for Tatp {
     }
 
     fn next(&mut self, random: &mut fastrand::Rng) -> Box<dyn Logic> {
+        self.draw(random).logic()
+    }
+}
+
+/// A transaction of the load, for whoever executes it in another way than by its [`Logic`]. Facilities and kinds of
+/// access are of the four types 0 to 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TatpTransaction {
+    /// A subscriber's row.
+    GetSubscriber(u64),
+    /// A row of a subscriber's access information.
+    GetAccess(u64, u64),
+    /// A facility, and the call forwardings that begin up to this start.
+    GetDestination(u64, u64, usize),
+    /// A subscriber and a facility change, if the facility is there.
+    UpdateSubscriber {
+        /// Whose.
+        subscriber: u64,
+        /// Which facility.
+        facility: u64,
+        /// What the subscriber's row becomes.
+        bit: u64,
+        /// What the facility's row becomes.
+        data: u64,
+    },
+    /// A subscriber, who is known by telephone number, is elsewhere.
+    UpdateLocation(u64, u64),
+    /// A call forwarding comes, if the facility is active and there is none.
+    InsertForwarding(u64, u64, usize),
+    /// A call forwarding goes, if there is one.
+    DeleteForwarding(u64, u64, usize),
+}
+
+impl Tatp {
+    /// The next transaction, by the mix of the benchmark.
+    pub fn draw(&self, random: &mut fastrand::Rng) -> TatpTransaction {
         let s = self.subscriber(random);
         let kind = random.u64(0..4);
         let start = random.usize(0..STARTS.len());
         match random.u8(0..100) {
-            // Get subscriber data.
-            0..35 => reads(vec![Key::number(SUBSCRIBER, s)]),
-            // Get access data.
-            35..70 => reads(vec![typed(ACCESS_INFO, s, kind)]),
-            // Get new destination.
-            70..80 => {
+            0..35 => TatpTransaction::GetSubscriber(s),
+            35..70 => TatpTransaction::GetAccess(s, kind),
+            70..80 => TatpTransaction::GetDestination(s, kind, start),
+            80..82 => TatpTransaction::UpdateSubscriber {
+                subscriber: s,
+                facility: kind,
+                bit: random.u64(..),
+                data: random.u64(0..100),
+            },
+            82..96 => TatpTransaction::UpdateLocation(s, random.u64(..)),
+            96..98 => TatpTransaction::InsertForwarding(s, kind, start),
+            _ => TatpTransaction::DeleteForwarding(s, kind, start),
+        }
+    }
+}
+
+impl TatpTransaction {
+    /// What it asks for, and what it makes of it.
+    pub fn logic(self) -> Box<dyn Logic> {
+        match self {
+            TatpTransaction::GetSubscriber(s) => reads(vec![Key::number(SUBSCRIBER, s)]),
+            TatpTransaction::GetAccess(s, kind) => reads(vec![typed(ACCESS_INFO, s, kind)]),
+            TatpTransaction::GetDestination(s, kind, start) => {
                 let facility = typed(SPECIAL_FACILITY, s, kind);
                 let forwardings = (0..=start).map(|start| forwarding(s, kind, start));
                 reads(std::iter::once(facility).chain(forwardings).collect())
             }
-            // Update subscriber data.
-            80..82 => {
-                let (subscriber, facility) =
-                    (Key::number(SUBSCRIBER, s), typed(SPECIAL_FACILITY, s, kind));
-                let access = Access {
-                    reads: Vec::new(),
-                    writes: vec![
-                        (subscriber.clone(), SUBSCRIBER_BYTES as u32),
-                        (facility.clone(), FACILITY_BYTES as u32),
-                    ],
-                };
-                let (bit, data) = (random.u64(..), random.u64(0..100));
-                Box::new(Once::new(access, move |view| {
-                    if view.value(&facility).is_none() {
-                        return Step::Abort;
-                    }
-                    Step::Commit(vec![
-                        (subscriber.clone(), Some(row(SUBSCRIBER_BYTES, bit))),
-                        (facility.clone(), Some(row(FACILITY_BYTES, data))),
-                    ])
-                }))
-            }
-            // Update location.
-            82..96 => {
+            TatpTransaction::UpdateSubscriber {
+                subscriber,
+                facility,
+                bit,
+                data,
+            } => update_subscriber(subscriber, facility, bit, data),
+            TatpTransaction::UpdateLocation(s, location) => {
                 let subscriber = Key::number(SUBSCRIBER, s);
-                let access = Access {
-                    reads: Vec::new(),
-                    writes: vec![(subscriber.clone(), SUBSCRIBER_BYTES as u32)],
-                };
-                let location = random.u64(..);
+                let access = writes(&[(&subscriber, SUBSCRIBER_BYTES)]);
                 by_number(s, access, move |_| {
                     let row = row(SUBSCRIBER_BYTES, location);
                     Step::Commit(vec![(subscriber.clone(), Some(row))])
                 })
             }
-            // Insert call forwarding.
-            96..98 => {
-                let (facility, row_key) =
-                    (typed(SPECIAL_FACILITY, s, kind), forwarding(s, kind, start));
-                let access = Access {
-                    reads: vec![facility.clone()],
-                    writes: vec![(row_key.clone(), FORWARDING_BYTES as u32)],
-                };
-                by_number(s, access, move |view| {
-                    let active = first(view, &facility).is_some_and(is_active);
-                    if !active || view.value(&row_key).is_some() {
-                        return Step::Abort;
-                    }
-                    let row = row(FORWARDING_BYTES, STARTS[start] + 8);
-                    Step::Commit(vec![(row_key.clone(), Some(row))])
-                })
-            }
-            // Delete call forwarding.
-            _ => {
+            TatpTransaction::InsertForwarding(s, kind, start) => insert_forwarding(s, kind, start),
+            TatpTransaction::DeleteForwarding(s, kind, start) => {
                 let row_key = forwarding(s, kind, start);
-                let access = Access {
-                    reads: Vec::new(),
-                    writes: vec![(row_key.clone(), FORWARDING_BYTES as u32)],
-                };
+                let access = writes(&[(&row_key, FORWARDING_BYTES)]);
                 by_number(s, access, move |view| match view.value(&row_key) {
                     Some(_) => Step::Commit(vec![(row_key.clone(), None)]),
                     None => Step::Abort,
@@ -258,4 +270,42 @@ impl Workload for Tatp {
             }
         }
     }
+}
+
+fn writes(keys: &[(&Key, usize)]) -> Access {
+    let write = |&(key, bytes): &(&Key, usize)| (key.clone(), bytes as u32);
+    Access {
+        reads: Vec::new(),
+        writes: keys.iter().map(write).collect(),
+    }
+}
+
+fn update_subscriber(s: u64, kind: u64, bit: u64, data: u64) -> Box<dyn Logic> {
+    let (subscriber, facility) = (Key::number(SUBSCRIBER, s), typed(SPECIAL_FACILITY, s, kind));
+    let keys = [(&subscriber, SUBSCRIBER_BYTES), (&facility, FACILITY_BYTES)];
+    Box::new(Once::new(writes(&keys), move |view| {
+        if view.value(&facility).is_none() {
+            return Step::Abort;
+        }
+        Step::Commit(vec![
+            (subscriber.clone(), Some(row(SUBSCRIBER_BYTES, bit))),
+            (facility.clone(), Some(row(FACILITY_BYTES, data))),
+        ])
+    }))
+}
+
+fn insert_forwarding(s: u64, kind: u64, start: usize) -> Box<dyn Logic> {
+    let (facility, row_key) = (typed(SPECIAL_FACILITY, s, kind), forwarding(s, kind, start));
+    let access = Access {
+        reads: vec![facility.clone()],
+        ..writes(&[(&row_key, FORWARDING_BYTES)])
+    };
+    by_number(s, access, move |view| {
+        let active = first(view, &facility).is_some_and(is_active);
+        if !active || view.value(&row_key).is_some() {
+            return Step::Abort;
+        }
+        let row = row(FORWARDING_BYTES, STARTS[start] + 8);
+        Step::Commit(vec![(row_key.clone(), Some(row))])
+    })
 }

@@ -1,5 +1,5 @@
 //! A load that moves money between accounts of a database whose machines fail, and what its clients saw.
-#![allow(missing_docs, unreachable_pub)]
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,23 +1,32 @@
-//! `dunlin perf txn`: transactions on three server processes.
+//! `dunlin perf txn`: transactions on three server processes, beside other databases.
+
+mod beside;
 
 use std::time::Duration;
 
-use dunlin::txn::{Database, Report, TransactionError, TRANSACTIONS, TRANSACTIONS_MAX};
+use dunlin::txn::{Database, TRANSACTIONS, TRANSACTIONS_MAX};
 use dunlin::{Address, Preset};
 use serde::Serialize;
 
-use crate::clock::now_ns;
 use crate::commands::{connect, Failure};
-use crate::histogram::{Latencies, Percentiles};
+use crate::histogram::Percentiles;
 use crate::services::child::ServerProcess;
 use crate::services::store::workload;
+use crate::txn_load::{measure_ours, OurLoad, Tally};
 use crate::{interrupt, output};
+use beside::{Beside, Compared};
 
 /// Measure transactions on three server processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Without --address it starts three server processes of its own, each with a copy of every key. A client thread runs\n\
 20 transactions at once; one that is aborted is counted and another is begun. The rate is of those that committed.\n\n\
+With --against redis or postgres (both may be said) that program is started on a unix socket in a folder of its own,\n\
+given the same rows and the same mix (smallbank, tatp) from as many threads, as many at once, and takes turns with\n\
+ours; rates are medians of the turns, and ratios are made of each turn. Each is used as suits it best: Redis by\n\
+single commands and functions that are executed there, over one connection a thread; PostgreSQL by prepared statements\n\
+and functions, one call a transaction, SERIALIZABLE, synchronous_commit off, a connection for each at once. Both are\n\
+one process without replicas, ours are three that have a copy each.\n\n\
 Workloads: smallbank, tatp, object-R-W (R random keys, W of them changed), ycsb-a, -b, -c, -d, -f.\n\
 Protocols, and the preset that goes with each if none is said:\n  \
   fasst      RPC for all; log at the coordinator's replicas    fasst\n  \
@@ -28,6 +37,7 @@ Protocols, and the preset that goes with each if none is said:\n  \
 Examples:\n  \
   dunlin perf txn                                                  SmallBank, auto\n  \
   dunlin perf txn --workload tatp --protocol fasst --device roce\n  \
+  dunlin perf txn --against redis --against postgres --turns 5 --seconds 10\n  \
   dunlin perf txn --workload object-4-2 --protocol scaletx --preset plain --json | jq .rate_per_s")]
 pub struct Args {
     /// What the transactions do
@@ -58,6 +68,12 @@ pub struct Args {
     /// replace each other, and are left as they are
     #[arg(long)]
     address: Vec<Address>,
+    /// A database to measure beside ours, in turns; may be said for each
+    #[arg(long, value_enum)]
+    against: Vec<Beside>,
+    /// With --against: how many turns each has, of the seconds together
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    turns: u16,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -93,28 +109,17 @@ struct Found {
     transactions: u16,
     rows: u64,
     seconds: f64,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    committed: u64,
-    aborted: u64,
-    declined: u64,
-    superseded: u64,
-    /// Of an outcome that nobody knows yet.
-    unknown: u64,
-    /// Machines replace each other, so that one which does not answer is no error.
-    replaces: bool,
-    errors: u64,
-    last_error: Option<String>,
-    latencies: Latencies,
-    elapsed_ns: u64,
+    /// Other databases in turns with ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    against: Vec<Compared>,
 }
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     // Says what there is before servers are started.
     workload(&args.workload, 2)?;
+    interrupt::listen()?;
+    let others = beside::start(args)?;
     let preset = args.preset.unwrap_or(match args.protocol.as_str() {
         "fasst" => Preset::Fasst,
         "flocktx" => Preset::Flock,
@@ -139,49 +144,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         builder = builder.device(device);
     }
     let database = builder.open(&addresses).map_err(Failure::new)?;
-    interrupt::listen()?;
     let bar = output::progress_bar();
     bar.set_message("perf txn");
-    let tallies = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads)
-            .map(|number| {
-                let (database, bar) = (&database, &bar);
-                scope.spawn(move || {
-                    measure(args, database, |done| {
-                        if number == 0 {
-                            bar.set_position((done * 1000.0) as u64);
-                        }
-                    })
-                })
-            })
-            .collect();
-        let gone = || Err(Failure::new("a client thread ended early"));
-        let tallies = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| gone()));
-        tallies.collect::<Result<Vec<_>, _>>()
-    })?;
+    let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
+    let measured = match others.is_empty() {
+        true => ours(args, &database, args.seconds, progress).map(|tally| (tally, None)),
+        false => beside::in_turns(args, &database, others, progress)
+            .map(|(tally, rate, against)| (tally, Some((rate, against)))),
+    };
     bar.finish_and_clear();
+    let (sum, compared) = measured?;
     let info = database.connection();
     drop(database);
     servers.into_iter().try_for_each(ServerProcess::stop)?;
-    let mut sum = Tally::default();
-    for tally in tallies {
-        sum.committed += tally.committed;
-        sum.aborted += tally.aborted;
-        sum.declined += tally.declined;
-        sum.superseded += tally.superseded;
-        sum.errors += tally.errors;
-        sum.last_error = sum.last_error.or(tally.last_error);
-        sum.latencies.merge(&tally.latencies);
-        sum.elapsed_ns = sum.elapsed_ns.max(tally.elapsed_ns);
-    }
-    let seconds = sum.elapsed_ns as f64 / 1e9;
+    let (rate_per_s, against) = compared.unwrap_or_else(|| (sum.rate_per_s(), Vec::new()));
     let found = Found {
         protocol: args.protocol.clone(),
         workload: args.workload.clone(),
-        rate_per_s: sum.committed as f64 / seconds.max(1e-9),
-        abort_share: sum.aborted as f64 / (sum.committed + sum.aborted).max(1) as f64,
+        rate_per_s,
+        abort_share: sum.abort_share(),
         errors: sum.errors,
         latency_ns: sum.latencies.percentiles(),
         declined: sum.declined,
@@ -196,7 +177,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         threads: args.threads,
         transactions: args.transactions,
         rows: args.rows,
-        seconds,
+        seconds: sum.elapsed_ns as f64 / 1e9,
+        against,
     };
     print(&found, args.json)?;
     if let Some(why) = sum.last_error {
@@ -224,102 +206,49 @@ fn server_arguments(args: &Args, number: u16) -> Vec<String> {
     arguments
 }
 
-/// One thread's part.
-fn measure(args: &Args, database: &Database, progress: impl Fn(f64)) -> Result<Tally, Failure> {
-    let mut driver = database.driver(args.transactions).map_err(Failure::new)?;
-    let mut load = workload(&args.workload, args.rows)?;
-    let mut random = fastrand::Rng::new();
-    let mut tally = Tally {
-        replaces: database.configuration().is_some(),
-        ..Tally::default()
+/// All client threads together, for so long.
+fn ours(
+    args: &Args,
+    database: &Database,
+    limit: Duration,
+    progress: impl Fn(f64) + Sync,
+) -> Result<Tally, Failure> {
+    let load = OurLoad {
+        workload: &args.workload,
+        rows: args.rows,
+        transactions: args.transactions,
     };
-    let limit = args.seconds.as_nanos() as u64;
-    let start = now_ns();
-    let mut now = start;
-    let mut polls = 0_u32;
-    while now - start < limit {
-        while driver.free() > 0 {
-            driver.begin(now, load.next(&mut random));
-        }
-        let busy = driver.poll(|began, _, report| tally.take(began, report));
-        polls = polls.wrapping_add(1);
-        if busy || polls % 16 == 0 {
-            now = now_ns();
-        }
-        if polls % 4096 == 0 {
-            progress((now - start) as f64 / limit as f64);
-            if interrupt::came() {
-                break;
-            }
-        }
-        if !busy {
-            driver.rest();
-        }
-    }
-    tally.elapsed_ns = now_ns() - start;
-    // What is under way ends, and counts no more.
-    let end = now_ns();
-    while driver.running() > 0 && now_ns() - end < ENDING_NS {
-        if !driver.poll(|_, _, report| tally.settle(&report)) {
-            driver.rest();
-        }
-    }
-    if tally.unknown > 0 {
-        tally.errors += tally.unknown;
-        let words = "whether they have committed is not known";
-        tally.last_error.get_or_insert_with(|| words.to_owned());
-    }
-    Ok(tally)
-}
-
-/// How long the last transactions may take to end.
-const ENDING_NS: u64 = 3_000_000_000;
-
-impl Tally {
-    fn take(&mut self, began: u64, report: Report) {
-        match report {
-            Report::Ended(Ok(_)) => {
-                self.committed += 1;
-                self.latencies.record(now_ns().saturating_sub(began));
-            }
-            Report::Ended(Err(TransactionError::Itself)) => self.declined += 1,
-            Report::Ended(Err(
-                TransactionError::Locked { .. } | TransactionError::Changed { .. },
-            )) => {
-                self.aborted += 1;
-            }
-            Report::Ended(Err(TransactionError::Superseded)) => self.superseded += 1,
-            Report::Ended(Err(TransactionError::Unavailable { .. })) if self.replaces => {
-                self.superseded += 1;
-            }
-            Report::Ended(Err(TransactionError::Unknown { .. })) => self.unknown += 1,
-            Report::Ended(Err(error)) => {
-                self.errors += 1;
-                self.last_error.get_or_insert_with(|| error.to_string());
-            }
-            Report::Settled(_) | Report::Undone => self.settle(&report),
-        }
-    }
-
-    /// What became of one whose outcome was unknown. It is late, so it has no latency.
-    fn settle(&mut self, report: &Report) {
-        match report {
-            Report::Settled(_) => {
-                self.unknown = self.unknown.saturating_sub(1);
-                self.committed += 1;
-            }
-            Report::Undone => {
-                self.unknown = self.unknown.saturating_sub(1);
-                self.superseded += 1;
-            }
-            Report::Ended(_) => {}
-        }
-    }
+    let tallies = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..args.threads)
+            .map(|number| {
+                let progress = &progress;
+                let first = move |done| {
+                    if number == 0 {
+                        progress(done);
+                    }
+                };
+                scope.spawn(move || measure_ours(load, database, limit, first))
+            })
+            .collect();
+        let gone = || Err(Failure::new("a client thread ended early"));
+        let tallies = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| gone()));
+        tallies.collect::<Result<Vec<_>, _>>()
+    })?;
+    let mut sum = Tally::default();
+    tallies
+        .into_iter()
+        .for_each(|tally| sum.merge_beside(tally));
+    Ok(sum)
 }
 
 fn print(found: &Found, json: bool) -> Result<(), Failure> {
     if json {
         return output::print_json(found);
+    }
+    if !found.against.is_empty() {
+        return beside::print(found);
     }
     let mut table = output::table(&["", found.workload.as_str()]);
     let nanoseconds = |value: u64| output::nanoseconds(value as f64);

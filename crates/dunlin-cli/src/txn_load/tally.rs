@@ -1,0 +1,114 @@
+//! How the transactions of a thread or of a stretch of time have ended.
+
+use dunlin::txn::{Report, TransactionError};
+
+use super::Outcome;
+use crate::clock::now_ns;
+use crate::histogram::Latencies;
+
+/// The counts.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Those that committed.
+    pub committed: u64,
+    /// Aborted by others.
+    pub aborted: u64,
+    /// Aborted by themselves.
+    pub declined: u64,
+    /// Ended with a machine or an epoch.
+    pub superseded: u64,
+    /// Of an outcome that nobody knows yet.
+    pub(super) unknown: u64,
+    /// Machines replace each other, so that one which does not answer is no error.
+    pub(super) replaces: bool,
+    /// Ended in any other way.
+    pub errors: u64,
+    /// Why the last of these did.
+    pub last_error: Option<String>,
+    /// Of those that committed.
+    pub latencies: Latencies,
+    /// How long it took.
+    pub elapsed_ns: u64,
+}
+
+impl Tally {
+    /// Adds what another thread counted during the same time.
+    pub fn merge_beside(&mut self, other: Self) {
+        let elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.merge_after(other);
+        self.elapsed_ns = elapsed_ns;
+    }
+
+    /// Adds what was counted during another stretch of time.
+    pub fn merge_after(&mut self, other: Self) {
+        self.committed += other.committed;
+        self.aborted += other.aborted;
+        self.declined += other.declined;
+        self.superseded += other.superseded;
+        self.errors += other.errors;
+        self.last_error = self.last_error.take().or(other.last_error);
+        self.latencies.merge(&other.latencies);
+        self.elapsed_ns += other.elapsed_ns;
+    }
+
+    /// Transactions that committed, a second.
+    pub fn rate_per_s(&self) -> f64 {
+        self.committed as f64 / (self.elapsed_ns as f64 / 1e9).max(1e-9)
+    }
+
+    /// Of the transactions that others could abort, how many they did.
+    pub fn abort_share(&self) -> f64 {
+        self.aborted as f64 / (self.committed + self.aborted).max(1) as f64
+    }
+
+    /// One of another's engine has ended.
+    pub(super) fn ended(&mut self, began: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Committed => {
+                self.committed += 1;
+                self.latencies.record(now_ns().saturating_sub(began));
+            }
+            Outcome::Declined => self.declined += 1,
+            Outcome::Aborted => self.aborted += 1,
+            Outcome::Failed(why) => {
+                self.errors += 1;
+                self.last_error.get_or_insert(why);
+            }
+        }
+    }
+
+    /// One of ours has.
+    pub(super) fn take(&mut self, began: u64, report: Report) {
+        match report {
+            Report::Ended(Ok(_)) => self.ended(began, Outcome::Committed),
+            Report::Ended(Err(TransactionError::Itself)) => self.declined += 1,
+            Report::Ended(Err(
+                TransactionError::Locked { .. } | TransactionError::Changed { .. },
+            )) => {
+                self.aborted += 1;
+            }
+            Report::Ended(Err(TransactionError::Superseded)) => self.superseded += 1,
+            Report::Ended(Err(TransactionError::Unavailable { .. })) if self.replaces => {
+                self.superseded += 1;
+            }
+            Report::Ended(Err(TransactionError::Unknown { .. })) => self.unknown += 1,
+            Report::Ended(Err(error)) => self.ended(began, Outcome::Failed(error.to_string())),
+            Report::Settled(_) | Report::Undone => self.settle(&report),
+        }
+    }
+
+    /// What became of one whose outcome was unknown. It is late, so it has no latency.
+    pub(super) fn settle(&mut self, report: &Report) {
+        match report {
+            Report::Settled(_) => {
+                self.unknown = self.unknown.saturating_sub(1);
+                self.committed += 1;
+            }
+            Report::Undone => {
+                self.unknown = self.unknown.saturating_sub(1);
+                self.superseded += 1;
+            }
+            Report::Ended(_) => {}
+        }
+    }
+}

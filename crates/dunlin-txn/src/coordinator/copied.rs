@@ -1,0 +1,44 @@
+//! Copies and hashes of coordinators, for who explores all their states.
+use super::Coordinator;
+use crate::logic::Logic;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+impl Coordinator {
+    /// A copy, which goes its own way, with this logic. It should be as far as the original's is.
+    pub fn copied(&self, logic: Box<dyn Logic>) -> Coordinator {
+        Coordinator {
+            id: self.id,
+            config: Arc::clone(&self.config),
+            logic,
+            phase: self.phase,
+            step: self.step,
+            pending: self.pending.clone(),
+            one_sided: self.one_sided.clone(),
+            next_token: self.next_token,
+            seen: self.seen.clone(),
+            accessed: self.accessed.clone(),
+            holders: self.holders.clone(),
+            updates: self.updates.clone(),
+            raised: self.raised.clone(),
+            reported: self.reported,
+            forgotten: self.forgotten.clone(),
+            unanswered: self.unanswered.clone(),
+            lost: self.lost,
+            waits: self.waits,
+            actions: self.actions.clone(),
+        }
+    }
+}
+
+/// Equal for coordinators of one configuration that act alike: their logic is a function of what they have seen, and
+/// what they have in common is named by its epoch.
+impl Hash for Coordinator {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.id, self.config.epoch, self.phase, self.step).hash(state);
+        (&self.pending, &self.one_sided, self.next_token).hash(state);
+        (&self.seen, &self.accessed, &self.holders).hash(state);
+        (&self.updates, &self.raised, self.reported).hash(state);
+        (&self.forgotten, &self.unanswered, self.lost, self.waits).hash(state);
+    }
+}
