@@ -29,6 +29,11 @@ pub fn ignore() -> Result<(), Failure> {
     ctrlc::set_handler(|| {}).map_err(Failure::new)
 }
 
+/// As if Ctrl-C had come: whoever has started this process asks for what there is.
+pub fn end() {
+    CAME.store(true, Ordering::Relaxed);
+}
+
 /// Whether Ctrl-C came.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
