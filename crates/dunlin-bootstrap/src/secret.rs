@@ -57,7 +57,7 @@ impl Secret {
     fn code(&self, role: Role, transcript: &Transcript) -> HMAC {
         let mut code = HMAC::new(&*self.0);
         code.update(role.label());
-        code.update(transcript.0.clone().finalize());
+        code.update(transcript.0.finalize());
         code
     }
 

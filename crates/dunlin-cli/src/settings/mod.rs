@@ -111,10 +111,12 @@ impl Channel {
     /// The channel's defaults with what is set here.
     pub fn config(self) -> ChannelConfig {
         let default = ChannelConfig::default();
+        let longest = self.max_message_bytes.unwrap_or(default.max_message_bytes);
         ChannelConfig {
             ring_bytes: self.ring_bytes.unwrap_or(default.ring_bytes),
-            eager_bytes: self.eager_bytes.unwrap_or(default.eager_bytes),
-            max_message_bytes: self.max_message_bytes.unwrap_or(default.max_message_bytes),
+            // No longer than the longest message, which would be refused.
+            eager_bytes: self.eager_bytes.unwrap_or(default.eager_bytes.min(longest)),
+            max_message_bytes: longest,
             max_outstanding: self.max_outstanding.unwrap_or(default.max_outstanding),
             wait: self.wait.unwrap_or(default.wait),
             ..default
@@ -257,6 +259,8 @@ mod tests {
         assert_eq!(settings.server.pollers, Some(2));
         assert_eq!(settings.server.channel.config().wait, WaitMode::Spin);
         assert_eq!(settings.server.workers, None);
+        let short = with("[client]\nmax_message_bytes = 1024\n", &[]).unwrap();
+        assert_eq!(short.client.channel.config().eager_bytes, 1024);
     }
 
     #[test]
