@@ -482,3 +482,34 @@ fn what_was_measured_before_an_interrupt_is_reported() {
         assert!(words.contains("interrupted before the end"), "{words}");
     }
 }
+
+/// The same of what is simulated: the seeds that were hunted before the interrupt count.
+#[test]
+fn a_hunt_that_is_interrupted_says_what_it_has() {
+    let mut child = Command::new(DUNLIN)
+        .args(["lab", "hunt", "--seeds", "20000", "--threads", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    wait_for(|| {
+        let fields = stat(&child.id().to_string())?;
+        fields[11]
+            .parse::<u64>()
+            .is_ok_and(|ticks| ticks > 50)
+            .then_some(())
+    });
+    let process = Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process(process, Signal::INT).expect("it runs");
+    let mut output = String::new();
+    let stdout = child.stdout.as_mut().expect("its output");
+    stdout.read_to_string(&mut output).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(130), "{output}");
+    let last = output.lines().last().unwrap_or_default();
+    let seeds: u64 = last
+        .split(" seeds, ")
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("{output}"));
+    assert!(seeds < 20_000, "{last}");
+}
