@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use hmac_sha256::Hash as Sha256;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// Names a running kernel, a network namespace and a user. Two processes can share memory only where it is equal.
 ///

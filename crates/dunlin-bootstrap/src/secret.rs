@@ -6,8 +6,7 @@
 
 use std::fmt;
 
-use hmac::{Hmac, Mac};
-use sha2::{Digest, Sha256};
+use hmac_sha256::{Hash as Sha256, HMAC};
 use zeroize::Zeroizing;
 
 /// Bytes of a proof.
@@ -55,22 +54,20 @@ impl Secret {
         }
     }
 
-    fn code(&self, role: Role, transcript: &Transcript) -> Hmac<Sha256> {
-        // A key of any length is one: `Hmac` hashes those that are longer than a block.
-        #[allow(clippy::expect_used)]
-        let mut code = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key");
+    fn code(&self, role: Role, transcript: &Transcript) -> HMAC {
+        let mut code = HMAC::new(&*self.0);
         code.update(role.label());
-        code.update(&transcript.0.clone().finalize());
+        code.update(transcript.0.finalize());
         code
     }
 
     pub(crate) fn prove(&self, role: Role, transcript: &Transcript) -> Proof {
-        self.code(role, transcript).finalize().into_bytes().into()
+        self.code(role, transcript).finalize()
     }
 
     /// Whether it is the proof; takes the same time for every wrong one.
     pub(crate) fn verifies(&self, role: Role, transcript: &Transcript, proof: &Proof) -> bool {
-        self.code(role, transcript).verify_slice(proof).is_ok()
+        self.code(role, transcript).finalize_verify(proof)
     }
 }
 
@@ -100,8 +97,14 @@ impl Role {
 }
 
 /// A hash of everything both sides said, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Transcript(Sha256);
+
+impl fmt::Debug for Transcript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transcript(..)")
+    }
+}
 
 impl Transcript {
     pub(crate) fn new() -> Self {
@@ -140,6 +143,29 @@ mod tests {
         let mut changed = proof;
         changed[31] ^= 1;
         assert!(!secret.verifies(Role::ClientOpen, &transcript, &changed));
+    }
+
+    /// What Python's `hmac` and `hashlib` make of the same words, for a key within a block and for one beyond it.
+    #[test]
+    fn a_proof_is_hmac_sha256_of_label_and_transcript() {
+        let mut transcript = Transcript::new();
+        transcript.add(b"hello");
+        transcript.add(b"world");
+        for (secret, expected) in [
+            (
+                &b"correct horse"[..],
+                "0174c31547fe1b4a47c5816330cf65743e7c6c118821e51888553f1cf81e2407",
+            ),
+            (
+                &[b'k'; 100],
+                "636386aa346f966817c171001620f809277e678c7f291a37d4e49917f20e14c7",
+            ),
+        ] {
+            let secret = Secret::new(secret).unwrap();
+            let proof = secret.prove(Role::ClientOpen, &transcript);
+            let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, expected);
+        }
     }
 
     #[test]

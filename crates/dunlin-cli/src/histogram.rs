@@ -58,6 +58,23 @@ impl Latencies {
         self.histogram.len()
     }
 
+    /// How many were from each power of two up to the next, without empty ones at the ends.
+    pub fn by_power_of_two(&self) -> Vec<(u64, u64)> {
+        let mut counts: Vec<(u64, u64)> = Vec::new();
+        for value in self.histogram.iter_recorded() {
+            let from = 1u64 << value.value_iterated_to().max(1).ilog2();
+            while counts.last().is_some_and(|(last, _)| *last < from / 2) {
+                let next = counts.last().map_or(from, |(last, _)| last * 2);
+                counts.push((next, 0));
+            }
+            match counts.last_mut() {
+                Some((last, count)) if *last == from => *count += value.count_at_value(),
+                _ => counts.push((from, value.count_at_value())),
+            }
+        }
+        counts
+    }
+
     /// The percentiles to report.
     pub fn percentiles(&self) -> Percentiles {
         if self.histogram.is_empty() {
@@ -119,6 +136,27 @@ mod tests {
         here.merge(&received);
         assert_eq!(here.count(), 2000);
         assert_eq!(here.percentiles().max, 1000);
+    }
+
+    #[test]
+    fn powers_of_two_hold_all_and_have_no_gap() {
+        let mut latencies = Latencies::new();
+        for latency_ns in [5, 6, 7, 8, 40, 1000] {
+            latencies.record(latency_ns);
+        }
+        let counts = latencies.by_power_of_two();
+        let expected = [
+            (4, 3),
+            (8, 1),
+            (16, 0),
+            (32, 1),
+            (64, 0),
+            (128, 0),
+            (256, 0),
+            (512, 1),
+        ];
+        assert_eq!(counts, expected);
+        assert_eq!(Latencies::new().by_power_of_two(), []);
     }
 
     #[test]

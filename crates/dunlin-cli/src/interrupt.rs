@@ -3,10 +3,16 @@
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use crate::commands::{Failure, INTERRUPTED};
 
 static CAME: AtomicBool = AtomicBool::new(false);
+static FIRST: OnceLock<Instant> = OnceLock::new();
+
+/// What comes so soon after the first is the same Ctrl-C once more: `timeout` signals a process and then its group.
+const ONCE: Duration = Duration::from_millis(200);
 
 /// From now on Ctrl-C is heard by [`came`] instead of ending the process; once in a process.
 ///
@@ -14,7 +20,8 @@ static CAME: AtomicBool = AtomicBool::new(false);
 /// When the system refuses a handler.
 pub fn listen() -> Result<(), Failure> {
     let heard = || {
-        if CAME.swap(true, Ordering::Relaxed) {
+        let first = FIRST.get_or_init(Instant::now);
+        if CAME.swap(true, Ordering::Relaxed) && first.elapsed() > ONCE {
             exit(INTERRUPTED.into());
         }
     };
@@ -27,6 +34,11 @@ pub fn listen() -> Result<(), Failure> {
 /// When the system refuses a handler.
 pub fn ignore() -> Result<(), Failure> {
     ctrlc::set_handler(|| {}).map_err(Failure::new)
+}
+
+/// As if Ctrl-C had come: whoever has started this process asks for what there is.
+pub fn end() {
+    CAME.store(true, Ordering::Relaxed);
 }
 
 /// Whether Ctrl-C came.

@@ -9,13 +9,18 @@ use crate::commands::Failure;
 /// (`dunlin_rpc=debug,dunlin_shm=trace`).
 const VARIABLE: &str = "DUNLIN_LOG";
 
-/// Begins to log, if the variable is set. Processes that this one starts inherit it.
+/// What a server says when the variable is not set: whom it has refused, and why.
+const OF_SERVERS: &str = "warn";
+
+/// Begins to log, if the variable is set or this is a server. Processes that this one starts inherit it.
 ///
 /// # Errors
 /// When the variable says nothing that can be understood.
-pub fn start() -> Result<(), Failure> {
-    let Ok(wanted) = std::env::var(VARIABLE) else {
-        return Ok(());
+pub fn start(serves: bool) -> Result<(), Failure> {
+    let wanted = match std::env::var(VARIABLE) {
+        Ok(wanted) => wanted,
+        Err(_) if serves => OF_SERVERS.to_owned(),
+        Err(_) => return Ok(()),
     };
     let targets: Targets = wanted.parse().map_err(|error| {
         Failure::usage(format!("{VARIABLE}={wanted}: {error}"))

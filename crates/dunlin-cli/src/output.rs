@@ -8,6 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::commands::Failure;
+use crate::environment::Environment;
+use crate::histogram::Latencies;
 use crate::report::{AnyLimits, Report};
 
 /// Writes bytes to standard output, at once.
@@ -37,11 +39,28 @@ pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Prints exactly one JSON object on one line.
+/// Prints exactly one JSON object on one line, with where and when as its last member, `environment`.
 ///
 /// # Errors
 /// As for [`write()`].
 pub fn print_json(object: &impl Serialize) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Object<'a, T> {
+        #[serde(flatten)]
+        object: &'a T,
+        environment: Environment,
+    }
+    print_message(&Object {
+        object,
+        environment: Environment::now(),
+    })
+}
+
+/// Prints one JSON object on one line as it is, for another process of this command.
+///
+/// # Errors
+/// As for [`write()`].
+pub fn print_message(object: &impl Serialize) -> Result<(), Failure> {
     print(serde_json::to_string(object).map_err(Failure::new)?)
 }
 
@@ -72,10 +91,42 @@ pub fn file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// As for [`write()`].
 pub fn print_report(report: &Report, json: bool) -> Result<(), Failure> {
     if json {
-        print_json(report)
-    } else {
-        print(report_table(report))
+        print_json(report)?;
+        return Ok(());
     }
+    print(report_table(report))?;
+    match &report.histogram_ns {
+        Some(latencies) => print(histogram_table(latencies)),
+        None => Ok(()),
+    }
+}
+
+/// Characters of the longest bar.
+const BAR: f64 = 40.0;
+
+fn histogram_table(latencies: &Latencies) -> Table {
+    let counts = latencies.by_power_of_two();
+    let most = counts.iter().map(|(_, count)| *count).max().unwrap_or(0);
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_BORDERS_ONLY)
+        .set_header(["latency from", "calls", "part", ""]);
+    for (from, count) in counts {
+        let part = count as f64 / latencies.count().max(1) as f64;
+        let bar = (count as f64 / most.max(1) as f64 * BAR).ceil() as usize;
+        table.add_row([
+            nanoseconds(from as f64),
+            count.to_string(),
+            format!("{:.4} %", part * 100.0),
+            "#".repeat(bar),
+        ]);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index < 3 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }
 
 /// A table in this command's style; numbers to the right of the first column.

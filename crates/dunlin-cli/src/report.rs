@@ -105,6 +105,9 @@ pub struct Report {
     /// With `--against limits`: how many pairs the ratios are medians of, and their spread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<Pairs>,
+    /// With `--histogram`: latencies in nanoseconds and how many operations took so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram_ns: Option<Latencies>,
 }
 
 /// The limits a report carries.
@@ -131,6 +134,7 @@ impl Report {
             limits: None,
             ratio: None,
             pairs: None,
+            histogram_ns: None,
         }
     }
 }

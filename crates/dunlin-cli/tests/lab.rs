@@ -120,6 +120,9 @@ fn the_quick_set_runs_whole() {
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(folder.join("report.html")).expect("a report");
     let list = text(&lab(&["list"]));
+    let listed: Value = serde_json::from_str(&text(&lab(&["list", "--json"]))).expect("JSON");
+    let listed = listed["figures"].as_array().expect("a list");
+    assert_eq!(listed.len(), list.lines().count());
     let names: Vec<&str> = list
         .lines()
         .filter(|line| !line.starts_with(' '))

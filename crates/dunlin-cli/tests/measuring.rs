@@ -187,6 +187,60 @@ fn calls_are_measured() {
 }
 
 #[test]
+fn calls_are_measured_by_size() {
+    let sweep = ["perf", "rpc", "-a", "--seconds", "0.1", "--json"];
+    let output = leaves_nothing(&sweep);
+    assert!(output.status.success(), "{output:?}");
+    let object = object(&output);
+    common::assert_environment(&object);
+    let reports = object["sweep"].as_array().expect("a list");
+    let sizes: Vec<u64> = (3..=22).map(|power| 1 << power).collect();
+    assert_eq!(reports.len(), sizes.len());
+    for (report, size) in reports.iter().zip(sizes) {
+        assert_eq!(report["size"], size, "{report}");
+        assert!(report["rate_per_s"].as_f64() > Some(0.0), "{report}");
+        assert_eq!(report["errors"], 0, "{report}");
+    }
+    // No further than the server takes.
+    let server = common::Serving::start("echo", &["--max-message-bytes", "1KiB"]);
+    let more = ["--address", server.address()];
+    let output = dunlin(&[&sweep[..], &more].concat());
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(object["sweep"].as_array().map(Vec::len), Some(8));
+    server.stop();
+}
+
+#[test]
+fn a_histogram_holds_every_call_that_was_timed() {
+    let command = ["perf", "rpc", "--histogram", "--seconds", "0.2"];
+    let report = assert_report(&leaves_nothing(&[&command[..], &["--json"]].concat()));
+    let counts = report["histogram_ns"].as_array().expect("a list");
+    let sum: u64 = counts.iter().filter_map(|pair| pair[1].as_u64()).sum();
+    let calls = report["rate_per_s"].as_f64().unwrap() * report["seconds"].as_f64().unwrap();
+    assert_eq!(sum, calls.round() as u64);
+    let text = String::from_utf8(dunlin(&command).stdout).expect("UTF-8");
+    assert!(
+        text.contains("latency from") && text.contains('#'),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_share_of_the_slowest_process_can_be_asked_for() {
+    let perf = ["perf", "rpc", "--processes", "2", "--seconds", "0.3"];
+    let fair = |part: &str| dunlin(&[&perf[..], &["--fairness", part, "--json"]].concat());
+    let output = fair("0");
+    assert!(output.status.success(), "{output:?}");
+    let share = object(&output)["slowest_of_mean"].as_f64();
+    assert!(share > Some(0.0) && share <= Some(1.0), "{share:?}");
+    // Two processes have never made the very same number of calls.
+    let output = fair("1");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("--fairness asks for 1"), "{words}");
+}
+
+#[test]
 fn calls_are_measured_against_the_limits() {
     let arguments = ["perf", "rpc", "--seconds", "1", "--against", "limits"];
     let report = assert_report(&dunlin(&[&arguments[..], &["--json"]].concat()));
@@ -435,7 +489,13 @@ fn a_peer_that_is_killed_is_an_error() {
 /// Ctrl-C ends a measurement, not what was measured: a report, and the exit code of an interrupted command.
 #[test]
 fn what_was_measured_before_an_interrupt_is_reported() {
-    for command in [&["perf", "rpc"][..], &["demo", "--entries", "10"]] {
+    for command in [
+        &["perf", "rpc"][..],
+        &["perf", "rpc", "--processes", "2"],
+        &["perf", "verbs"],
+        &["perf", "ring"],
+        &["demo", "--entries", "10"],
+    ] {
         let mut child = Command::new(DUNLIN)
             .args(command)
             .args(["--seconds", "600", "--json"])
@@ -472,4 +532,35 @@ fn what_was_measured_before_an_interrupt_is_reported() {
         );
         assert!(words.contains("interrupted before the end"), "{words}");
     }
+}
+
+/// The same of what is simulated: the seeds that were hunted before the interrupt count.
+#[test]
+fn a_hunt_that_is_interrupted_says_what_it_has() {
+    let mut child = Command::new(DUNLIN)
+        .args(["lab", "hunt", "--seeds", "20000", "--threads", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    wait_for(|| {
+        let fields = stat(&child.id().to_string())?;
+        fields[11]
+            .parse::<u64>()
+            .is_ok_and(|ticks| ticks > 50)
+            .then_some(())
+    });
+    let process = Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process(process, Signal::INT).expect("it runs");
+    let mut output = String::new();
+    let stdout = child.stdout.as_mut().expect("its output");
+    stdout.read_to_string(&mut output).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(130), "{output}");
+    let last = output.lines().last().unwrap_or_default();
+    let seeds: u64 = last
+        .split(" seeds, ")
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("{output}"));
+    assert!(seeds < 20_000, "{last}");
 }

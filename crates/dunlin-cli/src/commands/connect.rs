@@ -8,6 +8,8 @@ use dunlin::{Address, Client, ClientBuilder, Preset};
 use super::perf::parse_seconds;
 use super::serve::read_secret;
 use super::Failure;
+use crate::input::parse_bytes;
+use crate::settings;
 
 /// Reads the name of a device, as `dunlin devices` prints it. Whether it can be used here shows when it is opened.
 ///
@@ -22,7 +24,7 @@ pub fn parse_device(name: &str) -> Result<String, &'static str> {
     }
 }
 
-/// How to reach a server.
+/// How to reach a server. What is not said here is taken from the settings ([`settings::Client`]).
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Use this device or fail (see `dunlin devices`)
@@ -30,69 +32,90 @@ pub struct Options {
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a
     /// rival of flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
-    /// scalerpc, a rival of theirs (rawwrite, selfrpc, erpc, herd), flor or its rival xrdma
-    #[arg(long, default_value = "auto")]
-    preset: Preset,
+    /// scalerpc, a rival of theirs (rawwrite, selfrpc, erpc, herd), flor or its rival xrdma [default: auto]
+    #[arg(long)]
+    preset: Option<Preset>,
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Tell the server each second what this client does, under this name, for `dunlin top`
     #[arg(long, value_name = "NAME")]
     report: Option<String>,
-    /// Longest time for a call
-    #[arg(long, default_value = "10", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
-    deadline: Duration,
+    /// Longest time for a call [default: 10]
+    #[arg(long, value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
+    deadline: Option<Duration>,
+    /// Longest response that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
+    #[arg(long, value_parser = parse_bytes(0..=u32::MAX), value_name = "BYTES")]
+    max_message_bytes: Option<u32>,
 }
 
 impl Options {
     /// The device asked for.
     pub fn device(&self) -> Option<&str> {
-        self.device.as_deref()
+        let set = settings::get().client.device.as_deref();
+        self.device.as_deref().or(set)
     }
 
     /// The preset asked for.
     pub fn preset(&self) -> Preset {
-        self.preset
+        let set = settings::get().client.preset;
+        self.preset.or(set).unwrap_or_default()
     }
 
     /// The same with another preset.
     pub fn with_preset(&self, preset: Preset) -> Self {
         Self {
-            preset,
+            preset: Some(preset),
             ..self.clone()
         }
     }
 
-    /// The options as another process of this command takes them.
+    /// The options as another process of this command takes them, which has the settings from where this one has them.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![
-            "--preset".to_owned(),
-            self.preset.to_string(),
-            "--deadline".to_owned(),
-            self.deadline.as_secs_f64().to_string(),
-        ];
-        if let Some(device) = &self.device {
-            arguments.extend(["--device".to_owned(), device.clone()]);
-        }
-        if let Some(file) = &self.secret_file {
-            let file = file.to_string_lossy().into_owned();
-            arguments.extend(["--secret-file".to_owned(), file]);
-        }
+        let mut arguments = Vec::new();
+        let mut option = |name: &str, value: Option<String>| {
+            arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+        };
+        option("--preset", self.preset.map(|preset| preset.to_string()));
+        let seconds = self.deadline.map(|deadline| deadline.as_secs_f64());
+        option("--deadline", seconds.map(|seconds| seconds.to_string()));
+        let bytes = self.max_message_bytes.map(|bytes| bytes.to_string());
+        option("--max-message-bytes", bytes);
+        option("--device", self.device.clone());
+        let file = self.secret_file.as_ref();
+        option(
+            "--secret-file",
+            file.map(|file| file.to_string_lossy().into_owned()),
+        );
         arguments
     }
 
     /// A client's settings.
     pub fn builder(&self) -> Result<ClientBuilder, Failure> {
+        let set = &settings::get().client;
+        let mut channel = set.channel;
+        if let Some(bytes) = self.max_message_bytes {
+            channel.max_message_bytes = Some(bytes as usize);
+        }
         let mut builder = Client::builder()
-            .preset(self.preset)
-            .deadline(self.deadline);
-        if let Some(device) = &self.device {
+            .preset(self.preset())
+            .channel(channel.config());
+        if let Some(deadline) = self.deadline.or(set.deadline) {
+            builder = builder.deadline(deadline);
+        }
+        if let Some(timeout) = set.connect_timeout {
+            builder = builder.connect_timeout(timeout);
+        }
+        if let Some(lanes) = set.lanes {
+            builder = builder.lanes(lanes);
+        }
+        if let Some(device) = self.device() {
             builder = builder.device(device);
         }
-        if let Some(file) = &self.secret_file {
+        if let Some(file) = self.secret_file.as_ref().or(set.secret_file.as_ref()) {
             builder = builder.secret(read_secret(file)?);
         }
-        if let Some(name) = &self.report {
+        if let Some(name) = self.report.as_ref().or(set.reports_figures.as_ref()) {
             builder = builder.reports_figures(name, Duration::from_secs(1));
         }
         Ok(builder)

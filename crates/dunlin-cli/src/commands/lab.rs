@@ -19,7 +19,11 @@ use crate::output;
 )]
 pub enum Command {
     /// Name the figures
-    List,
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Run figures, or an experiment that a file describes
     #[command(after_help = EXAMPLE)]
     Run {
@@ -181,7 +185,12 @@ impl Command {
     /// When it was called wrongly, a file cannot be written, parameters are not frozen, or the hunt found something.
     pub fn run(self) -> Result<(), Failure> {
         match self {
-            Self::List => {
+            Self::List { json: true } => {
+                let figure = |figure: &dunlin_lab::figure::Figure| serde_json::json!({ "name": figure.name, "title": figure.title });
+                let figures: Vec<_> = figures::ALL.iter().map(figure).collect();
+                output::print_json(&serde_json::json!({ "figures": figures }))
+            }
+            Self::List { json: false } => {
                 for figure in figures::ALL {
                     output::print(format_args!("{:18} {}", figure.name, figure.title))?;
                 }

@@ -1,6 +1,7 @@
 //! The subcommands. To add one: a file here with `Args` and `run`, a variant of [`Command`] and its arm.
 
 pub mod call;
+pub mod completions;
 pub mod connect;
 pub mod demo;
 pub mod devices;
@@ -8,16 +9,19 @@ pub mod doctor;
 pub mod fsck;
 pub mod kv;
 pub mod lab;
+pub mod man;
 #[cfg(feature = "mount")]
 pub mod mount;
 mod payload;
 pub mod perf;
+pub mod ping;
 pub mod serve;
 pub mod top;
 pub mod txn;
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -37,11 +41,16 @@ use crate::output;
         dunlin perf limits              what this machine allows, before any framework\n  \
         dunlin doctor                   what is missing here, and how to get it\n\n\
         Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured until then).\n\n\
+        Settings: what the command line leaves out is taken from DUNLIN_CLIENT_... and DUNLIN_SERVER_... in the\n\
+        environment (DUNLIN_CLIENT_DEADLINE=2), then from [client] and [server] of the --config file.\n\n\
         DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace\n\
-        takes one crate alone.",
+        takes one crate alone. A server warns of clients that it refuses; DUNLIN_LOG=off has it silent.",
     arg_required_else_help = true
 )]
 pub struct Cli {
+    /// File of settings, in TOML; also DUNLIN_CONFIG
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -56,6 +65,8 @@ pub enum Command {
     Serve(Box<serve::Args>),
     /// Send one request and print the response
     Call(call::Args),
+    /// See whether a server answers, and how fast
+    Ping(ping::Args),
     /// Use the key-value service
     Kv(kv::Args),
     /// Mount the file system of a metadata server
@@ -77,6 +88,10 @@ pub enum Command {
     Devices(devices::Args),
     /// See what is there, what is missing, and how to get it
     Doctor(doctor::Args),
+    /// Print what a shell needs to complete this command
+    Completions(completions::Args),
+    /// Write the manual pages
+    Man(man::Args),
 }
 
 impl Command {
@@ -86,6 +101,7 @@ impl Command {
             Self::Demo(args) => demo::run(&args),
             Self::Serve(args) => serve::run(&args),
             Self::Call(args) => call::run(&args),
+            Self::Ping(args) => ping::run(&args),
             Self::Kv(args) => kv::run(&args),
             #[cfg(feature = "mount")]
             Self::Mount(args) => mount::run(&args),
@@ -96,6 +112,8 @@ impl Command {
             Self::Perf(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Doctor(args) => doctor::run(&args),
+            Self::Completions(args) => completions::run(&args),
+            Self::Man(args) => man::run(&args),
         }
     }
 }
@@ -202,10 +220,10 @@ impl From<ServeError> for Failure {
 pub fn main() -> ExitCode {
     // Before anything pins a thread, so that both cores are known.
     let _ = crate::affinity::cores();
-    if let Err(failure) = crate::log::start() {
-        return failure.exit();
-    }
-    match Cli::parse().command.run() {
+    let Cli { config, command } = Cli::parse();
+    let serves = matches!(command, Command::Serve(_));
+    let ready = crate::log::start(serves).and_then(|()| crate::settings::load(config.as_deref()));
+    match ready.and_then(|()| command.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.exit(),
     }

@@ -12,7 +12,10 @@ use dunlin::{Address, Client, RunningServer, Secret, Server, ServerBuilder, Wait
 use super::{connect, Failure};
 use crate::input::parse_bytes;
 use crate::services::{echo, fs, kv, metrics::MetricsPort, store, typed};
-use crate::{affinity, input, interrupt, output};
+use crate::{affinity, input, interrupt, output, settings};
+
+/// Where a server listens if nothing is said: on this host alone.
+const LISTEN: &str = "dunlin://127.0.0.1:7400";
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -46,18 +49,16 @@ Examples:\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
-  dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus")]
+  dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus\n  \
+  dunlin --config dunlin.toml serve kv                   what is not said here from `[server]` of a file")]
 pub struct Args {
     /// Which service
     #[arg(value_enum)]
     service: Service,
     /// Address to listen on; port 0 picks a free one, and the first line of output says which
-    #[arg(
-        long,
-        default_value = "dunlin://127.0.0.1:7400",
-        value_name = "ADDRESS"
-    )]
-    listen: Address,
+    /// [default: dunlin://127.0.0.1:7400]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<Address>,
     /// Memory of the key-value store, taken at the start; clients can read all of it
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     memory: u32,
@@ -67,9 +68,21 @@ pub struct Args {
     /// Serve over this device alone (see `dunlin devices`)
     #[arg(long, value_parser = connect::parse_device)]
     device: Option<String>,
-    /// Threads that poll for requests
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pollers: usize,
+    /// Threads that poll for requests [default: 1]
+    #[arg(long, value_name = "N")]
+    pollers: Option<usize>,
+    /// Threads for handlers that take long [default: 4]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Connections at a time; whoever comes beyond them is refused [default: 4096]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+    /// Longest request that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(0..=u32::MAX))]
+    max_message_bytes: Option<u32>,
+    /// Calls outstanding on a connection [default: 1024]
+    #[arg(long, value_name = "N")]
+    max_outstanding: Option<usize>,
     /// Pin polling threads to cores, from this one on
     #[arg(long, value_name = "CORE")]
     pin: Option<usize>,
@@ -108,18 +121,46 @@ pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
     Secret::new(bytes).map_err(|error| wrong(&error))
 }
 
+/// Where Prometheus is answered. What another command has started shares no port with the server of the settings.
+fn metrics(args: &Args) -> Option<SocketAddr> {
+    let set = settings::get().server.metrics;
+    args.metrics.or(set.filter(|_| !args.with_parent))
+}
+
 /// A server of these settings.
 fn builder(
     args: &Args,
     listen: &Address,
     secret: Option<&Secret>,
 ) -> Result<ServerBuilder, Failure> {
-    let mut server = Server::bind(&listen.to_string())?.pollers(args.pollers);
-    if let Some(device) = &args.device {
+    let set = &settings::get().server;
+    let mut channel = set.channel;
+    if let Some(bytes) = args.max_message_bytes {
+        channel.max_message_bytes = Some(bytes as usize);
+    }
+    channel.max_outstanding = args.max_outstanding.or(channel.max_outstanding);
+    let mut server = Server::bind(&listen.to_string())?.channel(channel.config());
+    let pollers = args.pollers.or(set.pollers);
+    if let Some(pollers) = pollers {
+        server = server.pollers(pollers);
+    }
+    if let Some(workers) = args.workers.or(set.workers) {
+        server = server.workers(workers);
+    }
+    if let Some(most) = args.max_connections.or(set.max_connections) {
+        server = server.max_connections(most);
+    }
+    if let Some(most) = set.max_active_queue_pairs {
+        server = server.max_active_queue_pairs(most);
+    }
+    if let Some(timeout) = set.handshake_timeout {
+        server = server.handshake_timeout(timeout);
+    }
+    if let Some(device) = args.device.as_ref().or(set.device.as_ref()) {
         server = server.device(device);
     }
-    if let Some(core) = args.pin {
-        let last = core.saturating_add(args.pollers).saturating_sub(1);
+    if let Some(core) = args.pin.or(set.pin_pollers) {
+        let last = core.saturating_add(pollers.unwrap_or(1)).saturating_sub(1);
         if !affinity::can_pin(core) || !affinity::can_pin(last) {
             let words = "this process cannot run on all of these cores";
             return Err(Failure::usage(format!(
@@ -139,11 +180,18 @@ fn builder(
 
 /// Serves.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
+    let set = &settings::get().server;
+    let secret = args.secret_file.as_ref().or(set.secret_file.as_ref());
+    let secret = secret.map(read_secret).transpose()?;
+    let listen = args.listen.clone().or_else(|| set.listen.clone());
+    let listen = match listen {
+        Some(listen) => listen,
+        None => LISTEN.parse().map_err(Failure::usage)?,
+    };
     if args.service == Service::Store && args.store.is_replicated() {
-        return run_replicated(args, secret.as_ref());
+        return run_replicated(args, &listen, secret.as_ref());
     }
-    let server = builder(args, &args.listen, secret.as_ref())?;
+    let server = builder(args, &listen, secret.as_ref())?;
     // Of the metadata server; they end after it.
     let mut threads = None;
     let server = match args.service {
@@ -160,8 +208,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         Service::Data => fs::serve_data(server, &args.fs)?,
     };
-    let metrics = args
-        .metrics
+    let metrics = metrics(args)
         .map(|address| MetricsPort::open(address, server.observer()))
         .transpose()?;
     output::print(format_args!("listening on {}", server.address()))?;
@@ -185,9 +232,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// A machine that others replace, and that goes on in another life when they have.
-fn run_replicated(args: &Args, secret: Option<&Secret>) -> Result<(), Failure> {
+fn run_replicated(args: &Args, listen: &Address, secret: Option<&Secret>) -> Result<(), Failure> {
+    let set = &settings::get().server;
     let mut client = Client::builder();
-    if let Some(device) = &args.device {
+    if let Some(device) = args.device.as_ref().or(set.device.as_ref()) {
         client = client.device(device);
     }
     if let Some(secret) = secret {
@@ -206,9 +254,9 @@ fn run_replicated(args: &Args, secret: Option<&Secret>) -> Result<(), Failure> {
     }
     let begins = store::Begins {
         server: &|listen| builder(args, listen, secret),
-        listen: &args.listen,
+        listen,
         client,
-        metrics: args.metrics,
+        metrics: metrics(args),
     };
     let is_over = || interrupt::came() || parent_gone.load(Ordering::Relaxed);
     store::serve_replicated(&begins, &args.store, &is_over)

@@ -7,6 +7,7 @@ use dunlin_lab::parallel;
 
 use super::runner;
 use crate::commands::Failure;
+use crate::interrupt;
 use crate::output;
 
 /// Random loads under random faults, with invariants checked
@@ -47,14 +48,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(seed) => vec![seed],
         None => (args.from..args.from.saturating_add(args.seeds)).collect(),
     };
-    let outcomes = runner::points(seeds.len(), "seeds", || {
+    interrupt::listen()?;
+    // Seeds that are left at Ctrl-C are not begun.
+    let outcomes: Vec<_> = runner::points(seeds.len(), "seeds", || {
         parallel::map(runner::threads(args.threads), &seeds, |&seed| {
-            match args.load {
+            if interrupt::came() {
+                return None;
+            }
+            Some(match args.load {
                 None => hunt::hunt(seed),
                 Some(load) => hunt::hunt_with(load, seed),
-            }
+            })
         })
     });
+    let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
     let (mut failed, mut events, mut posted, mut succeeded) = (0, 0, 0, 0);
     for outcome in &outcomes {
         events += outcome.events;
@@ -79,12 +86,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             ))?;
         }
     }
-    let count = seeds.len();
+    let count = outcomes.len();
     output::print(format_args!(
         "{count} seeds, {posted} messages posted, {succeeded} succeeded, {events} events, {failed} seeds failed"
     ))?;
     if failed > 0 {
         return Err(Failure::new(format!("{failed} of {count} seeds failed")));
     }
-    Ok(())
+    interrupt::check()
 }

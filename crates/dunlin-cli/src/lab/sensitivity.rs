@@ -5,6 +5,7 @@ use dunlin_lab::sensitivity::{self, Moved};
 
 use crate::commands::lab::Selection;
 use crate::commands::Failure;
+use crate::interrupt;
 use crate::output;
 
 /// Halve and double guessed parameters: which verdicts move?
@@ -59,8 +60,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 number(is)
             ))?;
         }
-        Ok::<_, Failure>(())
+        interrupt::check()
     };
+    interrupt::listen()?;
     let all = sensitivity::run(
         &args.selection.figures()?,
         args.selection.effort(),

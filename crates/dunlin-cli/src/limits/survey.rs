@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::probes::{probes, Found, Probe};
 use crate::histogram::Percentiles;
+use crate::interrupt;
 
 /// Every limit by its name; the unit is the end of the name. What `perf limits --json` holds under `limits`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -83,7 +84,9 @@ pub fn survey(duration: Duration, mut progress: impl FnMut(f64, &str)) -> io::Re
     let mut found: Vec<Vec<Found>> = probes.iter().map(|_| Vec::new()).collect();
     let start = Instant::now();
     let mut rounds = 0;
-    while rounds == 0 || start.elapsed() + slice * (probes.len() as u32) <= duration {
+    while rounds == 0
+        || start.elapsed() + slice * (probes.len() as u32) <= duration && !interrupt::came()
+    {
         for (probe, found) in probes.iter().zip(&mut found) {
             progress(
                 start.elapsed().as_secs_f64() / duration.as_secs_f64(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Answer, AnswerOf, Order, OrderOf, Role};
 use crate::commands::Failure;
-use crate::{input, output};
+use crate::{input, interrupt, output};
 
 /// Longest order in bytes: an offer is a few hundred.
 const ORDER_BYTES: usize = 1 << 20;
@@ -25,6 +25,7 @@ pub struct Orders<R: Role> {
 pub fn serve<R: Role>(
     with: impl FnOnce(R::Opening, Orders<R>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    interrupt::ignore()?;
     let end = Arc::new(AtomicBool::new(false));
     let orders = listen::<R>(Arc::clone(&end))?;
     let Ok(Order::Open(opening)) = orders.recv() else {
@@ -59,7 +60,7 @@ fn listen<R: Role>(end: Arc<AtomicBool>) -> Result<Receiver<OrderOf<R>>, Failure
 }
 
 fn say<R: Role>(answer: &AnswerOf<R>) -> Result<(), Failure> {
-    output::print_json(answer)
+    output::print_message(answer)
 }
 
 /// The other side waits for [`Start::begin`].

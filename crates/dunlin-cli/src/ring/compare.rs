@@ -10,6 +10,7 @@ use super::Plan;
 use crate::affinity;
 use crate::against::{conclude, Look};
 use crate::commands::Failure;
+use crate::interrupt;
 use crate::limits::ring;
 use crate::limits::survey::median;
 use crate::peer::Peer;
@@ -54,7 +55,7 @@ pub fn compare<D: Device>(
     let mut beside: Vec<Vec<(Tally, Look, Look)>> = vec![Vec::new(); plans.len()];
     let mut unread: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
     let mut rounds = 0;
-    while rounds < ROUNDS || start.elapsed() < duration {
+    while rounds == 0 || (rounds < ROUNDS || start.elapsed() < duration) && !interrupt::came() {
         for (index, active) in actives.iter_mut().enumerate() {
             let look = |plan: &Plan| {
                 against

@@ -11,6 +11,7 @@ use super::plot::{plot, Series, Unit};
 use super::report::RingReport;
 use super::{Choice, Plan, Test};
 use crate::commands::Failure;
+use crate::interrupt;
 use crate::output;
 
 /// The sizes.
@@ -56,6 +57,9 @@ pub fn sweep<D: Device>(
         })
         .collect();
     for (done, size) in SIZES.into_iter().enumerate() {
+        if interrupt::came() {
+            break;
+        }
         let plans: Vec<Plan> = plans
             .iter()
             .map(|plan| Plan {

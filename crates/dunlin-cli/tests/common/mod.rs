@@ -106,7 +106,18 @@ pub fn assert_report(output: &Output) -> Value {
         assert!(report[key].is_string(), "{key}: {report}");
     }
     assert_eq!(report["errors"], 0, "{report}");
+    assert_environment(&report);
     report
+}
+
+/// Where and when: a part of every object.
+pub fn assert_environment(object: &Value) {
+    let environment = &object["environment"];
+    for key in ["version", "host", "kernel", "machine", "time"] {
+        let text = environment[key].as_str();
+        assert!(text.is_some_and(|text| !text.is_empty()), "{key}: {object}");
+    }
+    assert!(environment["cpus"].as_u64() > Some(0), "{object}");
 }
 
 /// What `--against limits` adds.

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::rpc::Args;
 use crate::commands::Failure;
+use crate::interrupt;
 use crate::output;
 use crate::report::Report;
 use crate::services::child::ServerProcess;
@@ -82,6 +83,11 @@ impl ClientProcess {
         }
     }
 
+    /// Tells it to end with what it has.
+    fn end(&mut self) {
+        self.child.stdin = None;
+    }
+
     fn report(mut self) -> Result<Report, Failure> {
         let mut text = String::new();
         self.output.read_to_string(&mut text)?;
@@ -128,6 +134,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for client in &mut clients {
         client.await_ready()?;
     }
+    interrupt::listen()?;
     for client in &mut clients {
         client.begin()?;
     }
@@ -137,6 +144,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     while !clients.iter_mut().all(over) {
         if started.elapsed() > args.seconds + PATIENCE {
             return Err(Failure::new("client processes do not end"));
+        }
+        if interrupt::came() {
+            clients.iter_mut().for_each(ClientProcess::end);
         }
         std::thread::sleep(SAMPLE);
         most = most.max(memory());
@@ -168,7 +178,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if crowd.errors > 0 {
         return Err(Failure::new(format!("{} calls failed", crowd.errors)));
     }
-    Ok(())
+    interrupt::check()?;
+    match args.fairness {
+        Some(least) if crowd.slowest_of_mean < least => Err(Failure::new(format!(
+            "the slowest process had {:.2} of the mean, and --fairness asks for {least}",
+            crowd.slowest_of_mean
+        ))
+        .help("a longer time (--seconds) evens out what the scheduler of the system does")),
+        _ => Ok(()),
+    }
 }
 
 fn print(crowd: &Crowd, json: bool) -> Result<(), Failure> {

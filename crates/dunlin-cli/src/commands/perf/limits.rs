@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::commands::Failure;
 use crate::histogram::Percentiles;
+use crate::interrupt;
 use crate::limits::survey::{survey, Figure, Survey, Unit};
 use crate::output;
 use crate::report::{AnyLimits, Report, Setting};
@@ -29,6 +30,7 @@ pub struct Args {
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    interrupt::listen()?;
     let bar = output::progress_bar();
     let survey = survey(args.seconds, |done, what| {
         bar.set_position((done * 1000.0) as u64);
@@ -63,7 +65,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             survey.elapsed.as_secs_f64()
         ))?;
     }
-    Ok(())
+    interrupt::check()
 }
 
 fn shown(figure: &Figure, value: f64) -> String {
@@ -100,5 +102,6 @@ fn report(survey: &Survey) -> Report {
         limits: Some(AnyLimits::All(survey.limits())),
         ratio: None,
         pairs: None,
+        histogram_ns: None,
     }
 }

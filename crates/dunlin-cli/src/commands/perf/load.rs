@@ -156,7 +156,7 @@ fn one_by_one(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
     let start = now_ns();
     let limit = slice.as_nanos() as u64;
     let mut elapsed = 0;
-    while elapsed < limit {
+    while elapsed < limit && !interrupt::came() {
         for _ in 0..STRIDE {
             let before = now_ns();
             let ended = load.call();
@@ -192,7 +192,7 @@ fn many(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
     let limit = slice.as_nanos() as u64;
     let start = now_ns();
     let (mut elapsed, mut sent) = (0, 0u64);
-    while elapsed < limit {
+    while elapsed < limit && !interrupt::came() {
         for _ in 0..STRIDE {
             for _ in load.outstanding()..shape.outstanding {
                 sent += 1;

@@ -9,6 +9,7 @@ use dunlin_verbs::Device;
 use super::Against;
 use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
+use crate::interrupt;
 use crate::output;
 use crate::ring::compare::compare;
 use crate::ring::consume::STAMP_BYTES;
@@ -108,6 +109,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         })
         .collect();
     let pages = Pages::of(&plans[0]);
+    interrupt::listen()?;
     on_device_with(&args.device, pages, Measuring { args, plans })
 }
 
@@ -136,7 +138,7 @@ impl OnDevice for Measuring<'_> {
             bar.finish_and_clear();
             let (csv, svg) = (out.join("ring.csv"), out.join("ring.svg"));
             output::print(format_args!("{}\n{}", csv.display(), svg.display()))?;
-            return Ok(());
+            return interrupt::check();
         }
         let duration = args.seconds * plans.len() as u32;
         let against = args.against.is_some();
@@ -149,7 +151,7 @@ impl OnDevice for Measuring<'_> {
                 "{errors} messages were lost or wrong"
             )));
         }
-        Ok(())
+        interrupt::check()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::affinity;
 use crate::against;
 use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
+use crate::interrupt;
 use crate::output;
 use crate::peer::Peer;
 use crate::report::{Report, Setting, Tally};
@@ -57,13 +58,14 @@ pub struct Args {
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    interrupt::listen()?;
     let report = on_device(&args.device, Measuring { args })?;
     output::print_report(&report, args.json)?;
     if report.errors > 0 {
         let words = format!("{} operations were lost or wrong", report.errors);
         return Err(Failure::new(words));
     }
-    Ok(())
+    interrupt::check()
 }
 
 struct Measuring<'a> {
@@ -113,7 +115,7 @@ impl OnDevice for Measuring<'_> {
             }
             None => {
                 let mut tally = Tally::default();
-                while tally.elapsed < args.seconds {
+                while tally.elapsed < args.seconds && !interrupt::came() {
                     let left = args.seconds - tally.elapsed;
                     tally.merge_after(&slice(left.min(Duration::from_millis(250)))?);
                     progress(tally.elapsed.as_secs_f64() / args.seconds.as_secs_f64());

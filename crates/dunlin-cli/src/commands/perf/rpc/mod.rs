@@ -2,6 +2,7 @@
 
 mod presets;
 mod raw;
+mod sweep;
 
 use std::io::Read;
 use std::str::FromStr;
@@ -31,7 +32,9 @@ Examples:\n  \
   dunlin perf rpc --outstanding 64 --against limits   rate, beside what the bare machine allows\n  \
   dunlin perf rpc --threads 4 --against plain,flock   the preset `auto` beside two others, in turns\n  \
   dunlin perf rpc --size 1MiB --outstanding 4 --json | jq .bytes_per_s\n  \
-  dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60    is anybody starved, and what it costs")]
+  dunlin perf rpc --sweep                             all sizes from 8 B to 4 MiB\n  \
+  dunlin perf rpc --histogram                         how many calls took how long\n  \
+  dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60 --fairness 0.5    is anybody starved?")]
 pub struct Args {
     /// Bytes of a request, at least 4; 4K and 1MiB are numbers, too
     #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=u32::MAX))]
@@ -48,6 +51,15 @@ pub struct Args {
     /// Client processes with so many threads each; says how even they were served, and the server's memory
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) processes: u16,
+    /// With --processes: fail (exit code 1) when the slowest process had a smaller part of the mean than this
+    #[arg(long, value_name = "PART", value_parser = parse_part, allow_negative_numbers = true)]
+    pub(super) fairness: Option<f64>,
+    /// All sizes from 8 B to 4 MiB, as far as the server takes them, a tenth of the seconds for each
+    #[arg(long, short = 'a', conflicts_with_all = ["size", "against", "histogram"])]
+    sweep: bool,
+    /// Also print how many calls took how long; with --json all that were told apart, to a part in a thousand
+    #[arg(long, conflicts_with = "against")]
+    histogram: bool,
     /// How long to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     pub(super) seconds: Duration,
@@ -93,6 +105,13 @@ impl Args {
     }
 }
 
+/// A part of a whole.
+fn parse_part(text: &str) -> Result<f64, String> {
+    let part = text.parse::<f64>().ok();
+    let part = part.filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| "a part is from 0 to 1".to_owned())
+}
+
 /// What is measured beside the preset.
 #[derive(Clone, Debug)]
 enum Against {
@@ -122,7 +141,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         if args.against.is_some() {
             return Err(Failure::usage("--against: not with --processes"));
         }
+        if args.sweep || args.histogram {
+            let words = "--sweep and --histogram: not with --processes";
+            return Err(Failure::usage(words));
+        }
         return super::crowd::run(args);
+    }
+    if args.fairness.is_some() {
+        return Err(Failure::usage("--fairness: only with --processes"));
     }
     // One of many processes has no core to itself.
     let cores: &[usize] = if args.held { &[] } else { affinity::cores() };
@@ -146,37 +172,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     let longest = clients[0].max_message_bytes().map_err(Failure::new)?;
-    if args.size as usize > longest {
-        let words = format!(
-            "--size {}: the server takes {longest} bytes at most",
-            args.size
-        );
-        return Err(Failure::usage(words));
-    }
-    let shape = args.shape();
-    let threads = (0..usize::from(args.threads))
-        .map(|i| {
-            let core = (i == 0).then(|| cores.first().copied()).flatten();
-            let loads = clients.iter().map(|client| Raw::new(client, shape));
-            Loader::start(loads.collect(), core)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    if args.held {
-        // Threads connect with their first call.
-        measure(&threads, 0, Duration::from_nanos(1))?;
-        output::print("ready")?;
-        // Whatever it is: the word to begin, or the end of who would say it.
-        let _ = std::io::stdin().read(&mut [0])?;
-    } else {
+    args.check(longest)?;
+    if args.sweep {
         interrupt::listen()?;
+        let reports = sweep::run(args, &clients[0], longest)?;
+        clients.iter().for_each(Client::close);
+        server.map(ServerProcess::stop).transpose()?;
+        return sweep::print(&reports, args.json);
     }
-    let setting = Setting {
-        device: clients[0].info().device,
-        preset: clients[0].info().preset.to_string(),
-        threads: threads.len(),
-        outstanding: shape.outstanding,
-        size: shape.size,
-    };
+    let shape = args.shape(args.size);
+    let threads = args.start(&clients, shape, cores)?;
+    match args.held {
+        true => args.hold(&threads)?,
+        false => interrupt::listen()?,
+    }
+    let setting = setting(&clients[0], shape, threads.len());
     let bar = output::progress_bar();
     bar.set_message("perf rpc");
     let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
@@ -199,7 +209,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 false => SLICE,
             };
             let tally = in_slices(&threads, args.seconds, longest, progress)?;
-            (Report::new(setting, &tally), None)
+            let histogram_ns = args.histogram.then(|| tally.latencies.clone());
+            let report = Report {
+                histogram_ns,
+                ..Report::new(setting, &tally)
+            };
+            (report, None)
         }
     };
     bar.finish_and_clear();
@@ -216,16 +231,83 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if errors > 0 {
         return Err(Failure::new(format!("{errors} calls failed")));
     }
-    interrupt::check()
+    // One of many was told to end by who reports.
+    match args.held {
+        true => Ok(()),
+        false => interrupt::check(),
+    }
+}
+
+fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
+    let info = client.info();
+    Setting {
+        device: info.device,
+        preset: info.preset.to_string(),
+        threads,
+        outstanding: shape.outstanding,
+        size: shape.size,
+    }
 }
 
 impl Args {
-    fn shape(&self) -> Shape {
+    /// Refuses, before anything is measured, what the server would refuse.
+    fn check(&self, longest: usize) -> Result<(), Failure> {
+        let sizes = [
+            ("--size", Some(self.size)),
+            ("--response-size", self.response_size),
+        ];
+        for (name, size) in sizes {
+            match size {
+                Some(size) if size as usize > longest => {
+                    let words = format!("{name} {size}: the server takes {longest} bytes at most");
+                    let help =
+                        "--max-message-bytes of `dunlin serve`, and of this command for responses";
+                    return Err(Failure::usage(words).help(help));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads with a load for each client; the first thread is pinned.
+    fn start(
+        &self,
+        clients: &[Client],
+        shape: Shape,
+        cores: &[usize],
+    ) -> Result<Vec<Loader>, Failure> {
+        let thread = |i| {
+            let core = (i == 0).then(|| cores.first().copied()).flatten();
+            let loads = clients.iter().map(|client| Raw::new(client, shape));
+            Loader::start(loads.collect(), core)
+        };
+        (0..usize::from(self.threads)).map(thread).collect()
+    }
+
+    /// One of many processes: connects, says so, and waits for the word to begin. From then on it ends early when its
+    /// standard input does.
+    fn hold(&self, threads: &[Loader]) -> Result<(), Failure> {
+        interrupt::ignore()?;
+        // Threads connect with their first call.
+        measure(threads, 0, Duration::from_nanos(1))?;
+        output::print("ready")?;
+        let read = || std::io::stdin().read(&mut [0; 16]);
+        // Whatever it is: the word to begin, or the end of who would say it.
+        let _ = read()?;
+        std::thread::spawn(move || {
+            while matches!(read(), Ok(1..)) {}
+            interrupt::end();
+        });
+        Ok(())
+    }
+
+    fn shape(&self, size: u32) -> Shape {
         Shape {
-            size: self.size as usize,
+            size: size as usize,
             response: self
                 .response_size
-                .unwrap_or(if self.size <= 4096 { self.size } else { 64 }),
+                .unwrap_or(if size <= 4096 { size } else { 64 }),
             outstanding: self.outstanding as usize,
             warm_up: if self.held { 0 } else { WARM_UP },
         }

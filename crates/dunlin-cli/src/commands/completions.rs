@@ -1,0 +1,27 @@
+//! `dunlin completions`: what shells need to complete this command.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::{Cli, Failure};
+use crate::output;
+
+/// Print what a shell needs to complete this command
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:\n  \
+  dunlin completions bash > ~/.local/share/bash-completion/completions/dunlin\n  \
+  dunlin completions zsh > ~/.zfunc/_dunlin\n  \
+  dunlin completions fish > ~/.config/fish/completions/dunlin.fish")]
+pub struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "dunlin", &mut script);
+    output::write(&script)
+}
