@@ -5,8 +5,6 @@
 //! cargo run -p dunlin-examples --bin stream_copy -- send dunlin://127.0.0.1:7412 Cargo.lock
 //! ```
 
-use std::future::poll_fn;
-
 use dunlin::Stream;
 use dunlin_examples::{until_input_ends, Failure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +14,7 @@ async fn serve(address: &str) -> Result<(), Failure> {
     let listener = Stream::bind(address)?;
     println!("listening on {}", listener.address());
     loop {
-        let mut stream = poll_fn(|context| listener.poll_accept(context)).await?;
+        let mut stream = listener.accept_async().await?;
         tokio::spawn(async move {
             let taken = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
             stream
@@ -31,7 +29,10 @@ async fn serve(address: &str) -> Result<(), Failure> {
 // ANCHOR: send
 async fn send(address: &str, path: &str) -> Result<(), Failure> {
     let content = std::fs::read(path)?;
-    let mut stream = Stream::connect(address)?;
+    // Connecting waits for the other host: not on a thread of the executor.
+    let address = address.to_owned();
+    let connecting = tokio::task::spawn_blocking(move || Stream::connect(&address));
+    let mut stream = connecting.await??;
     stream.write_all(&content).await?;
     stream.shutdown().await?; // the end, for the reader; our own reading goes on
     let mut answer = String::new();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::blocks::{self, Block, Command};
 use crate::expected;
+use crate::links;
 use crate::ports::Ports;
 use crate::processes::{self, Running};
 use crate::tools::Tools;
@@ -47,6 +48,9 @@ pub(crate) fn run(book: &Path, file: &str, tools: &Tools) -> Report {
             return report;
         }
     };
+    for link in links::broken(book, file, &text) {
+        report.fail(format!("{file}: {link}"));
+    }
     let folder = tools.folder(file);
     let needs = text
         .lines()
@@ -103,8 +107,13 @@ impl Chapter<'_> {
             report.not_here.push(place.to_owned());
             return Ok(());
         }
-        if let Some(unknown) = block.marks.first() {
-            return Err(format!("nobody knows the mark '{unknown}'"));
+        for mark in &block.marks {
+            let tool = mark.strip_prefix("needs-");
+            let tool = tool.ok_or_else(|| format!("nobody knows the mark '{mark}'"))?;
+            if let Err(why) = self.tools.prepare(tool, &self.folder) {
+                report.not_here.push(format!("{place}: {why}"));
+                return Ok(());
+            }
         }
         match (block.language.as_str(), block.includes()) {
             ("sh", None) => self.shell(block, report),
@@ -215,7 +224,13 @@ impl Chapter<'_> {
             return Ok(());
         }
         let ended = processes::run(&mut self.tools.shell(&self.folder), &line)?;
-        let fails = |lines: &Vec<String>| lines.iter().any(|line| ["error: ", "Error: "].iter().any(|word| line.starts_with(word)));
+        let fails = |lines: &Vec<String>| {
+            lines.iter().any(|line| {
+                ["error: ", "Error: "]
+                    .iter()
+                    .any(|word| line.starts_with(word))
+            })
+        };
         if ended.status.success() == shown.as_ref().is_some_and(fails) {
             return Err(format!("{}\n{}", ended.status, ended.said));
         }

@@ -8,6 +8,7 @@
 mod blocks;
 mod chapter;
 mod expected;
+mod links;
 mod ports;
 mod processes;
 mod tools;

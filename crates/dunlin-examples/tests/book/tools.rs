@@ -81,15 +81,15 @@ impl Tools {
         shell
     }
 
-    /// Makes ready what a chapter says that it needs; why it cannot be had.
+    /// Makes ready what a chapter or a block says that it needs; why it cannot be had.
     pub(crate) fn prepare(&self, what: &str, folder: &Path) -> Result<(), String> {
         match what {
-            "cc" => match Command::new("cc").arg("--version").output() {
+            "cc" | "curl" => match Command::new(what).arg("--version").output() {
                 Ok(output) if output.status.success() => Ok(()),
-                _ => Err("no C compiler here".to_owned()),
+                _ => Err(format!("no {what} here")),
             },
             "python3" => python(folder),
-            other => panic!("nobody knows what '{other}' is that a chapter needs"),
+            other => panic!("nobody knows what '{other}' is, which the book needs"),
         }
     }
 }
