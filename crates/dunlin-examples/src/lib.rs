@@ -1,4 +1,5 @@
-//! The services of the examples, as `dunlin-build` makes them of the files in `proto/`.
+//! What the examples share: services, as `dunlin-build` makes them of the files in `proto/`, and how a program serves.
+//! Each program is in `src/bin`, and in a chapter of the book (`docs/book`).
 #![forbid(unsafe_code)]
 
 /// `proto/helloworld.proto`.

@@ -92,6 +92,9 @@ fn run(filter: Option<&str>) -> usize {
     for place in &all.not_here {
         println!("not here: {place}");
     }
+    if let Some(filter) = filter.filter(|_| all.blocks == 0) {
+        println!("book: no chapter has '{filter}' in its name");
+    }
     println!(
         "book: {} blocks, of which {} cannot run here; {:.1} s",
         all.blocks,

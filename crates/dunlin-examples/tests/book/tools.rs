@@ -78,6 +78,10 @@ impl Tools {
             .env("PYTHONPATH", folder.join("python"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUNBUFFERED", "1");
+        // What is shown does not depend on who runs it.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
+            shell.env_remove(name);
+        }
         shell
     }
 
@@ -98,6 +102,12 @@ impl Drop for Tools {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Whether it is a variable that Dunlin reads.
+fn is_setting(name: &std::ffi::OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| name.starts_with("DUNLIN_"))
 }
 
 /// Where Cargo puts libraries that tests depend on.
