@@ -1,4 +1,5 @@
-//! The services of the examples, as `dunlin-build` makes them of the files in `proto/`.
+//! What the examples share: services, as `dunlin-build` makes them of the files in `proto/`, and how a program serves.
+//! Each program is in `src/bin`, and in a chapter of the book (`docs/book`).
 #![forbid(unsafe_code)]
 
 /// `proto/helloworld.proto`.
@@ -33,15 +34,19 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// # Errors
 /// When it cannot be started.
 pub async fn serve(server: dunlin_service::Server, address: &str) -> Result<(), Failure> {
-    use std::io::{Read, Write};
     let running = server.start(address)?;
     println!("listening on {}", running.address());
-    std::io::stdout().flush()?;
-    tokio::task::spawn_blocking(|| {
-        let mut byte = [0];
-        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
-    })
-    .await?;
+    tokio::task::spawn_blocking(until_input_ends).await??;
     tokio::task::spawn_blocking(move || running.shutdown()).await?;
+    Ok(())
+}
+
+/// Waits until standard input ends: how an example's server is told to end, by Ctrl-D or by the end of whoever started
+/// it.
+///
+/// # Errors
+/// When standard input cannot be read.
+pub fn until_input_ends() -> Result<(), Failure> {
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }

@@ -306,6 +306,14 @@ impl<T: Send + 'static> Listener<T> {
         }
     }
 
+    /// The next one that connected, as a future for any executor. One task at a time may wait.
+    ///
+    /// # Errors
+    /// As for [`Listener::accept`].
+    pub async fn accept_async(&self) -> Result<T, MeetError> {
+        std::future::poll_fn(|context| self.poll_accept(context)).await
+    }
+
     /// The next one that connected. One task at a time may wait.
     ///
     /// # Errors

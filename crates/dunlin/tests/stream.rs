@@ -1,6 +1,5 @@
 //! Streams and rings by address: between processes, and what goes wrong on the way.
 
-use std::future::poll_fn;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -99,9 +98,7 @@ async fn bytes_go_both_ways_until_both_sides_end() {
     let listener = Stream::bind(ANYWHERE).unwrap();
     let address = listener.address().to_string();
     let client = std::thread::spawn(move || Stream::connect(&address).unwrap());
-    let mut server = poll_fn(|context| listener.poll_accept(context))
-        .await
-        .unwrap();
+    let mut server = listener.accept_async().await.unwrap();
     let mut client = client.join().unwrap();
     assert_eq!((client.device(), server.device()), ("shm", "shm"));
     assert!(client.why().contains("same host"));

@@ -5,6 +5,7 @@
 //! cargo run -p dunlin-examples --bin helloworld -- call dunlin://127.0.0.1:7470 Ada
 //! ```
 
+// ANCHOR: program
 use dunlin_examples::helloworld::greeter_client::GreeterClient;
 use dunlin_examples::helloworld::greeter_server::{Greeter, GreeterServer};
 use dunlin_examples::helloworld::{HelloReply, HelloRequest};
@@ -51,3 +52,4 @@ async fn main() -> Result<(), Failure> {
         _ => Err("usage: helloworld serve ADDRESS | call ADDRESS NAME".into()),
     }
 }
+// ANCHOR_END: program

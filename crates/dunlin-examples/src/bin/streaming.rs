@@ -38,6 +38,7 @@ impl Echo for Echoing {
         Ok(Response::new(EchoResponse { message }))
     }
 
+    // ANCHOR: server
     /// Without end: it is the client who goes.
     async fn server_streaming_echo(
         &self,
@@ -53,6 +54,7 @@ impl Echo for Echoing {
         });
         Ok(Response::new(endless.boxed()))
     }
+    // ANCHOR_END: server
 
     async fn client_streaming_echo(
         &self,
