@@ -59,7 +59,7 @@ struct Spinning {
 
 impl Spinning {
     /// Long waits in vain, one after the other, after which they become short.
-    const IN_VAIN: u32 = 4;
+    const IN_VAIN: u32 = 16;
     /// Passes of a short wait.
     const SHORT: u32 = 16;
     /// One of so many waits is long, whatever has paid.
@@ -87,6 +87,12 @@ impl Spinning {
     /// There was work.
     #[inline]
     fn found(&mut self) {
+        if self.passes > 0 {
+            self.found_after_passes();
+        }
+    }
+
+    fn found_after_passes(&mut self) {
         if self.passes >= Self::SHORT {
             self.in_vain = 0;
         }
