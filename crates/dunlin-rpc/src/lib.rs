@@ -41,7 +41,8 @@ pub use admission::{LaneUse, SenderReport};
 pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectFuture,
-    ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,
+    ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, Transfer,
+    TransferError,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, capability, chosen, offered, DeviceReport};

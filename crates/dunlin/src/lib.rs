@@ -62,7 +62,7 @@ pub use dunlin_rpc::{
     PacketLoss, Peers, Permit, Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion,
     RemoteRegion, Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport,
     ServeError, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
-    ThreadProgress, Upcoming, WaitMode, FIGURES,
+    ThreadProgress, Transfer, TransferError, Upcoming, WaitMode, FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -33,6 +33,17 @@ pub enum MeetError {
     /// The handshake failed, or the port cannot be had.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// Something else is served at that port.
+    #[error("{address} has no {asked}, it speaks: {}; a stream or ring needs the port of a `Listener`, \
+        a server of calls a `Client`", known.join(", "))]
+    OtherService {
+        /// Where.
+        address: Address,
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        known: Vec<String>,
+    },
     /// The two were not configured alike, or the device cannot carry the ring.
     #[error(transparent)]
     Ring(#[from] ConfigError),
@@ -56,6 +67,21 @@ pub enum MeetError {
     /// The listener takes no more.
     #[error("the listener has ended: {0}")]
     Ended(String),
+}
+
+/// What the server has refused, in the words of those who wanted a stream or a ring.
+fn refused(error: BootstrapError) -> MeetError {
+    match error {
+        BootstrapError::Refused {
+            address,
+            refusal: Refusal::UnknownPreset { asked, known },
+        } => MeetError::OtherService {
+            address,
+            asked,
+            known,
+        },
+        other => other.into(),
+    }
 }
 
 impl From<VerbsError> for MeetError {
@@ -150,12 +176,13 @@ pub(crate) fn connect<T, U, const N: usize>(
         why: dialed.why(),
     };
     let (end, offer) = open(&chosen.device)?;
-    let reply = dialed.open(OpenRequest {
+    let asked = dialed.open(OpenRequest {
         device: String::new(),
         preset: kind.to_owned(),
         endpoint: nowhere(),
         parameters: to_numbers(&offer),
-    })?;
+    });
+    let reply = asked.map_err(refused)?;
     let theirs = from_numbers(&reply.parameters).map_err(MeetError::Offer)?;
     Ok((join(end, &theirs)?, chosen))
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dunlin::ring::{Design, Received, RingBuilder, RingConfig, RingError, SendError};
-use dunlin::{BootstrapError, Client, MeetError, Refusal, Secret, Server, Stream};
+use dunlin::{BootstrapError, Client, MeetError, Secret, Server, Stream};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -145,10 +145,11 @@ fn a_listener_wants_its_secret_and_its_own_kind_of_client() {
     assert!(error.to_string().contains("stream"), "{error}");
     let server = Server::bind(ANYWHERE).unwrap().serve().unwrap();
     let error = Stream::connect(&server.address().to_string()).unwrap_err();
-    let MeetError::Bootstrap(BootstrapError::Refused { refusal, .. }) = &error else {
-        panic!("{error:?}");
-    };
-    assert!(matches!(refusal, Refusal::UnknownPreset { .. }));
+    assert!(matches!(error, MeetError::OtherService { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("has no stream, it speaks: "),
+        "{error}"
+    );
     let error = Stream::builder()
         .device("none")
         .connect(ANYWHERE)

@@ -62,6 +62,9 @@ pub struct Args {
     /// Memory of the key-value store, taken at the start; clients can read all of it
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     memory: u32,
+    /// Bytes of a region 'memory' of the echo service, which clients may read and write
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
+    region: Option<u32>,
     /// Keys that the key-value store is made for; by default one for each 256 bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
@@ -199,7 +202,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let (memory, keys) = (args.memory as usize, args.keys);
             kv::on(server, &kv::Settings { memory, keys })?.serve()?
         }
-        Service::Echo => typed::on(echo::on(server))?.serve()?,
+        Service::Echo => {
+            let region = args.region.map(|bytes| bytes as usize);
+            typed::on(echo::on(server, region))?.serve()?
+        }
         Service::Store => store::serve(server, &args.store)?,
         Service::Meta => {
             let (server, beside) = fs::serve_meta(server, &args.fs, secret)?;

@@ -1,14 +1,21 @@
 //! The echo service: what was sent comes back, and a measuring call whose response has any size.
 
-use dunlin::{HandlerError, HandlerId, ServerBuilder};
+use dunlin::{HandlerError, HandlerId, Region, ServerBuilder};
 
 /// Answers with the request's own bytes.
 pub const ECHO: HandlerId = 1;
 /// Answers with as many bytes as the first four bytes of the request say, little endian. For measuring.
 pub const MEASURE: HandlerId = 2;
 
-/// Adds the handlers.
-pub fn on(server: ServerBuilder) -> ServerBuilder {
+/// Memory that clients may read and write, where there is any.
+pub const REGION: &str = "memory";
+
+/// Adds the handlers, and a region of so many bytes.
+pub fn on(server: ServerBuilder, region: Option<usize>) -> ServerBuilder {
+    let server = match region {
+        Some(bytes) => server.region(&Region::new(REGION, bytes).writable()),
+        None => server,
+    };
     server
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle(MEASURE, |request, reply| {

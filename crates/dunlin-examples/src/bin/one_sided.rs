@@ -14,6 +14,7 @@ fn main() -> Result<(), Failure> {
     let server = Server::bind("dunlin://127.0.0.1:0")?
         .region(&rows)
         .region(&catalog)
+        .region(&Region::new("checkpoint", 8 << 20).writable())
         .serve()?;
     catalog
         .memory()
@@ -41,5 +42,21 @@ fn main() -> Result<(), Failure> {
         println!("{error}");
     }
     // ANCHOR_END: refused
+
+    // ANCHOR: transfer
+    let checkpoint = client.attach("checkpoint")?;
+    let weights = vec![7; 8 << 20];
+    let mut arrived = 0;
+    checkpoint
+        .transfer()
+        .progress(|bytes| arrived = bytes)
+        .put(0, &weights)?;
+    let mut back = vec![0; weights.len()];
+    checkpoint.transfer().lanes(2).get(0, &mut back)?;
+    println!(
+        "{arrived} bytes arrived, the same came back: {}",
+        back == weights
+    );
+    // ANCHOR_END: transfer
     Ok(())
 }

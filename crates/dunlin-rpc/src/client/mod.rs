@@ -18,6 +18,7 @@ pub(crate) mod region;
 mod report;
 mod spares;
 mod thread_lane;
+mod transfer;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +39,7 @@ pub use pipeline::Pipeline;
 pub use region::{AttachFuture, RemoteRegion};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
+pub use transfer::{Transfer, TransferError};
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::timeout::{Told, TRAILER_BYTES};

@@ -13,7 +13,7 @@ use dunlin_verbs::thread;
 
 use super::driver::{self, CallFuture};
 use super::wait::Waiter;
-use super::{finish, thread_lane, Core, One};
+use super::{finish, thread_lane, Client, Core, One};
 use crate::call::lane::{Lane, Submitted};
 use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
@@ -94,6 +94,18 @@ impl RemoteRegion {
 
     pub(super) fn key(&self) -> &RegionKey {
         &self.key
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// The client that it belongs to.
+    pub(super) fn client(&self) -> Client {
+        Client {
+            core: Arc::clone(&self.core),
+            deadline: self.deadline,
+        }
     }
 
     /// Does one operation and waits for its end, within the client's deadline.

@@ -8,6 +8,7 @@ mod load;
 pub mod meta;
 pub mod ring;
 pub mod rpc;
+pub mod transfer;
 pub mod txn;
 pub mod typed;
 pub mod verbs;
@@ -33,6 +34,8 @@ pub enum Command {
     Meta(meta::Args),
     /// Calls of a typed service between two processes
     Typed(typed::Args),
+    /// Many bytes into memory of another process and back
+    Transfer(transfer::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
     /// One way through a ring between two processes: RB² and its rivals
@@ -56,6 +59,7 @@ impl Command {
             Self::Kv(args) => kv::run(&args),
             Self::Meta(args) => meta::run(&args),
             Self::Typed(args) => typed::run(&args),
+            Self::Transfer(args) => transfer::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
             Self::RingPeer => crate::ring::serve::run(),

@@ -1,0 +1,161 @@
+//! `dunlin perf transfer`: how fast many bytes get into a region of another process, and out of it.
+
+use std::time::{Duration, Instant};
+
+use dunlin::{Address, RemoteRegion, TransferError};
+use serde::Serialize;
+
+use crate::affinity;
+use crate::commands::connect;
+use crate::commands::Failure;
+use crate::input::parse_bytes;
+use crate::interrupt;
+use crate::output;
+use crate::services::child::ServerProcess;
+use crate::services::echo::REGION;
+
+/// Measure how fast many bytes are put into memory of another process, and got back
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it. What comes back is
+compared once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
+Examples:\n  \
+  dunlin perf transfer                                      256 MiB, one connection\n  \
+  dunlin perf transfer --size 1GiB --lanes 2 --device roce\n  \
+  dunlin serve echo --region 1GiB; dunlin perf transfer --address dunlin://HOST:7400 --size 1GiB")]
+pub struct Args {
+    /// Bytes of a transfer
+    #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
+    size: u32,
+    /// Bytes of a piece [default: 128KiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
+    piece: Option<u32>,
+    /// Connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    lanes: u16,
+    /// Turns after one that does not count
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    turns: u32,
+    /// Server to use instead of one of our own (`dunlin serve echo --region BYTES`)
+    #[arg(long)]
+    address: Option<Address>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+/// Rates of the turns in one direction.
+#[derive(Debug, Serialize)]
+struct Rates {
+    median_bytes_per_s: f64,
+    range_bytes_per_s: [f64; 2],
+}
+
+impl Rates {
+    fn of(bytes: u32, took: &mut [Duration]) -> Self {
+        took.sort_unstable();
+        let rate = |took: Duration| f64::from(bytes) / took.as_secs_f64();
+        let last = took.len() - 1;
+        Self {
+            median_bytes_per_s: rate(took[last / 2]),
+            range_bytes_per_s: [rate(took[last]), rate(took[0])],
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct TransferReport {
+    device: String,
+    preset: String,
+    size: u32,
+    lanes: u16,
+    put: Rates,
+    get: Rates,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let cores = affinity::cores();
+    let server = match &args.address {
+        Some(_) => None,
+        None => {
+            let second = cores.get(1).map(std::slice::from_ref).unwrap_or_default();
+            let mut arguments = super::server_arguments(second, args.connect.device());
+            arguments.extend(["--region".to_owned(), args.size.to_string()]);
+            Some(ServerProcess::start("echo", &arguments)?)
+        }
+    };
+    if let (Some(first), true) = (cores.first(), server.is_some()) {
+        affinity::pin(*first);
+    }
+    let address = args.address.as_ref();
+    let address = address.or(server.as_ref().map(ServerProcess::address));
+    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let client = args.connect.connect(address)?;
+    let region = client.attach(REGION).map_err(Failure::new)?;
+    let (mut put, mut get) = (Vec::new(), Vec::new());
+    let source: Vec<u8> = (0..args.size).map(|at| (at >> 12 ^ at) as u8).collect();
+    let mut back = vec![0; source.len()];
+    for turn in 0..=args.turns {
+        let (putting, getting) =
+            turn_of(args, &region, (&source, &mut back)).map_err(Failure::new)?;
+        if turn == 0 && back != source {
+            return Err(Failure::new("other bytes came back than were put"));
+        }
+        if turn > 0 {
+            put.push(putting);
+            get.push(getting);
+        }
+        if interrupt::came() && !put.is_empty() {
+            break;
+        }
+        interrupt::check()?;
+    }
+    let info = client.info();
+    let report = TransferReport {
+        device: info.device,
+        preset: info.preset.to_string(),
+        size: args.size,
+        lanes: args.lanes,
+        put: Rates::of(args.size, &mut put),
+        get: Rates::of(args.size, &mut get),
+    };
+    if args.json {
+        return output::print_json(&report);
+    }
+    for (what, rates) in [("put", &report.put), ("get", &report.get)] {
+        let [least, most] = rates.range_bytes_per_s.map(|rate| rate / 1e9);
+        output::print(format!(
+            "{what} {} bytes over {} ({} connections): {:.2} GB/s ({least:.2} to {most:.2})",
+            report.size,
+            report.device,
+            report.lanes,
+            rates.median_bytes_per_s / 1e9,
+        ))?;
+    }
+    Ok(())
+}
+
+/// Puts and gets once.
+fn turn_of(
+    args: &Args,
+    region: &RemoteRegion,
+    (source, back): (&[u8], &mut [u8]),
+) -> Result<(Duration, Duration), TransferError> {
+    let transfer = || {
+        let transfer = region.transfer().lanes(usize::from(args.lanes));
+        match args.piece {
+            Some(bytes) => transfer.piece_bytes(bytes as usize),
+            None => transfer,
+        }
+    };
+    let start = Instant::now();
+    transfer().put(0, source)?;
+    let putting = start.elapsed();
+    let start = Instant::now();
+    transfer().get(0, back)?;
+    Ok((putting, start.elapsed()))
+}

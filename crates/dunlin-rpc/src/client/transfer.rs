@@ -1,0 +1,266 @@
+//! Bytes of any length into a region and out of it: in pieces, several of which are out at a time, on one connection or
+//! more.
+//!
+//! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lasts.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_verbs::thread;
+
+use super::{Pipeline, RemoteRegion};
+use crate::error::CallError;
+
+/// Bytes of a piece: pieces that are under way fit into a core's cache, and each is worth its work request.
+const PIECE_BYTES: usize = 128 << 10;
+/// Pieces that are out on a connection at a time.
+const PIECES_OUT: usize = 4;
+/// Connections of one transfer at most.
+const LANES_MAX: usize = 64;
+
+/// A transfer between memory of the caller's and a region of the server's, longer than an operation may be. Made by
+/// [`RemoteRegion::transfer`].
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = dunlin_rpc::Client::connect("dunlin://127.0.0.1:7400")?;
+/// let checkpoint = client.attach("checkpoint")?;
+/// let weights = vec![7; 1 << 30];
+/// checkpoint.transfer().lanes(2).progress(|arrived| eprintln!("{arrived} bytes")).put(0, &weights)?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is transferred until `put` or `get`"]
+pub struct Transfer<'t> {
+    region: &'t RemoteRegion,
+    lanes: usize,
+    piece_bytes: usize,
+    progress: Option<Box<dyn FnMut(u64) + 't>>,
+}
+
+impl std::fmt::Debug for Transfer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transfer")
+            .field("region", &self.region.name())
+            .field("lanes", &self.lanes)
+            .field("piece_bytes", &self.piece_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A transfer that did not come to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{arrived} of {total} bytes arrived: {cause}")]
+#[non_exhaustive]
+pub struct TransferError {
+    /// So many bytes from the first on have arrived: it can go on behind them. Some of the others may have.
+    pub arrived: u64,
+    /// So many were to arrive.
+    pub total: u64,
+    /// Why no more.
+    #[source]
+    pub cause: CallError,
+}
+
+impl RemoteRegion {
+    /// A transfer of any length, with one connection of its own, in pieces of 128 KiB. The deadline of the region's
+    /// operations is the longest time in which no piece may arrive.
+    pub fn transfer(&self) -> Transfer<'_> {
+        Transfer {
+            region: self,
+            lanes: 1,
+            piece_bytes: PIECE_BYTES,
+            progress: None,
+        }
+    }
+}
+
+impl<'t> Transfer<'t> {
+    /// So many connections, 1 to 64: more than one where a single queue pair does not fill the network.
+    pub fn lanes(self, lanes: usize) -> Self {
+        let lanes = lanes.clamp(1, LANES_MAX);
+        Self { lanes, ..self }
+    }
+
+    /// So many bytes in a piece, one at least.
+    pub fn piece_bytes(self, bytes: usize) -> Self {
+        let piece_bytes = bytes.max(1);
+        Self {
+            piece_bytes,
+            ..self
+        }
+    }
+
+    /// Called on the caller's thread whenever more has arrived, with how many bytes from the first on have.
+    pub fn progress(self, report: impl FnMut(u64) + 't) -> Self {
+        Self {
+            progress: Some(Box::new(report)),
+            ..self
+        }
+    }
+
+    /// Puts `source` into the region from `offset` on. When this returns all of it is there.
+    ///
+    /// # Errors
+    /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of it
+    /// lies in the region.
+    pub fn put(self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
+        let region = self.region;
+        self.run(
+            (offset, source.len()),
+            |pipeline, at, range, tag| pipeline.write(region, at, &source[range], tag),
+            |_, _| {},
+        )
+    }
+
+    /// Gets what stands in the region from `offset` on.
+    ///
+    /// # Errors
+    /// As for [`Transfer::put`]; what has not arrived is as it was.
+    pub fn get(self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
+        let region = self.region;
+        self.run(
+            (offset, into.len()),
+            |pipeline, at, range, tag| pipeline.read(region, at, range.len(), tag),
+            |range, bytes| into[range].copy_from_slice(bytes),
+        )
+    }
+
+    fn run(
+        mut self,
+        (offset, length): (u64, usize),
+        mut submit: impl FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError>,
+        mut take: impl FnMut(Range<usize>, &[u8]),
+    ) -> Result<(), TransferError> {
+        let mut pieces = Pieces::new(length, self.piece_bytes);
+        let ended = self.move_all(offset, &mut pieces, &mut submit, &mut take);
+        ended.map_err(|cause| TransferError {
+            arrived: pieces.arrived(),
+            total: length as u64,
+            cause,
+        })
+    }
+
+    fn move_all(
+        &mut self,
+        offset: u64,
+        pieces: &mut Pieces,
+        submit: &mut dyn FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError>,
+        take: &mut dyn FnMut(Range<usize>, &[u8]),
+    ) -> Result<(), CallError> {
+        let region = self.region;
+        let bytes = pieces.length;
+        let end = offset.checked_add(bytes as u64);
+        if end.is_none_or(|end| end > region.len()) {
+            return Err(CallError::RegionBounds {
+                region: region.name().to_owned(),
+                offset,
+                bytes,
+                length: region.len(),
+            });
+        }
+        let client = region.client();
+        let lanes = self.lanes.min(pieces.count).max(1);
+        let lanes: Result<Vec<_>, _> = (0..lanes).map(|_| client.pipeline_of(PIECES_OUT)).collect();
+        let mut lanes = lanes.map_err(|error| CallError::Connect(Arc::new(error)))?;
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            for lane in &mut lanes {
+                while let Some(range) = pieces.next().filter(|_| lane.outstanding() < PIECES_OUT) {
+                    let at = offset + range.start as u64;
+                    if !submit(lane, at, range, pieces.sent as u64)? {
+                        break;
+                    }
+                    pieces.sent += 1;
+                }
+            }
+            let before = pieces.arrived();
+            let mut failed = None;
+            let mut answer = |tag: u64, answer: Result<&[u8], CallError>| match answer {
+                Ok(bytes) => {
+                    take(pieces.range(tag as usize), bytes);
+                    pieces.arrive(tag as usize);
+                }
+                Err(error) => failed = Some(error),
+            };
+            let mut taken = 0;
+            for lane in &mut lanes {
+                taken += lane.poll(&mut answer)?;
+            }
+            let busy = lanes.iter_mut().find(|lane| lane.outstanding() > 0);
+            if let Some(lane) = busy.filter(|_| taken == 0) {
+                taken = lane.wait(&mut answer)?;
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if pieces.arrived() > before {
+                if let Some(report) = &mut self.progress {
+                    report(pieces.arrived());
+                }
+            }
+            if pieces.arrived() == bytes as u64 {
+                return Ok(());
+            }
+            if taken > 0 {
+                idle_since = None;
+                continue;
+            }
+            // Nothing is out: calls of others have the room.
+            let now = thread::now();
+            let after = region.deadline();
+            if now.duration_since(*idle_since.get_or_insert(now)) > after {
+                return Err(CallError::DeadlineExceeded { after });
+            }
+        }
+    }
+}
+
+/// The pieces of a transfer, in their order.
+struct Pieces {
+    length: usize,
+    piece: usize,
+    count: usize,
+    sent: usize,
+    /// All before it have arrived.
+    first_missing: usize,
+    /// Which of those behind it have.
+    arrived: Vec<bool>,
+}
+
+impl Pieces {
+    fn new(length: usize, piece: usize) -> Self {
+        let count = length.div_ceil(piece);
+        Self {
+            length,
+            piece,
+            count,
+            sent: 0,
+            first_missing: 0,
+            arrived: vec![false; count],
+        }
+    }
+
+    /// The next that is to be sent.
+    fn next(&self) -> Option<Range<usize>> {
+        (self.sent < self.count).then(|| self.range(self.sent))
+    }
+
+    fn range(&self, number: usize) -> Range<usize> {
+        let start = number * self.piece;
+        start..self.length.min(start + self.piece)
+    }
+
+    fn arrive(&mut self, number: usize) {
+        self.arrived[number] = true;
+        while self.arrived.get(self.first_missing) == Some(&true) {
+            self.first_missing += 1;
+        }
+    }
+
+    /// Bytes from the first on that have arrived.
+    fn arrived(&self) -> u64 {
+        (self.first_missing * self.piece).min(self.length) as u64
+    }
+}
