@@ -69,9 +69,14 @@ impl State {
     /// Sends the batch and takes what is there; waits until that is something, or nothing is out.
     fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
         self.poll(py)?;
-        if !self.taken.answers.is_empty() {
-            return Ok(());
+        match self.taken.answers.is_empty() {
+            true => self.wait_for_more(py),
+            false => Ok(()),
         }
+    }
+
+    /// Waits for an answer, whether or not there are some that nobody has asked for.
+    fn wait_for_more(&mut self, py: Python<'_>) -> PyResult<()> {
         let Self {
             pipeline, taken, ..
         } = self;
@@ -137,14 +142,7 @@ impl Pipeline {
                     let before = state.taken.answers.len();
                     state.poll(py)?;
                     if state.taken.answers.len() == before {
-                        let kept = std::mem::take(&mut state.taken);
-                        let waited = state.wait(py);
-                        let come = std::mem::replace(&mut state.taken, kept);
-                        for (tag, result) in &come.answers {
-                            let result = result.as_ref().map(|range| &come.bytes[range.clone()]);
-                            state.taken.put(*tag, result.map_err(Clone::clone));
-                        }
-                        waited?;
+                        state.wait_for_more(py)?;
                     }
                 }
                 Err(error) => return Err(errors::call(py, &error)),

@@ -30,6 +30,13 @@ def _stop_all():
         server.stop()
 
 
+def _is_async(handler):
+    """Whether it is called on the event loop."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)
+    )
+
+
 class Server(_dunlin.Server):
     """A server: it is made, given handlers and regions, started, and stopped, once each.
 
@@ -65,15 +72,12 @@ class Server(_dunlin.Server):
         A plain function runs on one of the server's threads, an `async def` on the event loop. HandlerError goes to the
         caller with its code; any other exception with code 0, and with its traceback to the log "dunlin".
         """
-        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)
-        )
-        self._handle(number, self._for_loop if is_async else self._for_threads)
+        self._handle(number, self._for_loop if _is_async(handler) else self._for_threads)
         self._handlers[number] = handler
-        if is_async:
-            self._has_async = True
 
-    _has_async = False
+    @property
+    def _has_async(self):
+        return any(map(_is_async, self._handlers.values()))
 
     def handler(self, number):
         """As handle(), as a decorator."""
