@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Preprocessor of mdBook: puts the reference pages of docs/ behind the chapters, so that links to them hold in the book.
+"""Preprocessor of mdBook: puts the reference pages of docs/ behind the chapters, so that links to them hold in the
+book.
 
 In the repository a chapter links to ../../calls.md; in the book that is reference/calls.md. Links of the pages to files
 that are not in the book (sources, ARCHITECTURE.md) become the path of the file.

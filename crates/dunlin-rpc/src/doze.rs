@@ -39,8 +39,8 @@ pub(crate) trait Doze {
     fn check(&mut self) -> Result<(), Self::Error>;
     /// Sleeps until it is woken, for `most` at most.
     fn sleep(&mut self, most: Duration) -> Result<(), Self::Error>;
-    /// Whether who is waited for may be waiting for this core: then it does not look on, and sleeps for [`BRIEF`] at most,
-    /// which bounds the harm where a peer had not heard of it.
+    /// Whether who is waited for may be waiting for this core: then it does not look on, and sleeps for [`BRIEF`] at
+    /// most, which bounds the harm where a peer had not heard of it.
     fn gives_way(&self) -> bool {
         false
     }

@@ -186,7 +186,10 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::List { json: true } => {
-                let figure = |figure: &dunlin_lab::figure::Figure| serde_json::json!({ "name": figure.name, "title": figure.title });
+                let figure = |figure: &dunlin_lab::figure::Figure| {
+                    let (name, title) = (figure.name, figure.title);
+                    serde_json::json!({ "name": name, "title": title })
+                };
                 let figures: Vec<_> = figures::ALL.iter().map(figure).collect();
                 output::print_json(&serde_json::json!({ "figures": figures }))
             }

@@ -27,7 +27,14 @@ pub struct Args {
     #[arg(long, short = 'c', default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Time between two calls
-    #[arg(long, short = 'i', default_value = "1", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        short = 'i',
+        default_value = "1",
+        value_parser = parse_seconds,
+        value_name = "SECONDS",
+        allow_negative_numbers = true
+    )]
     interval: Duration,
     /// Print one JSON object
     #[arg(long)]

@@ -1,9 +1,9 @@
 //! Runs the book: every block of `docs/book/src` is run, included from a program that is run, or marked `not-here` with
 //! what cannot be had on this machine. What the book shows of an output is compared with what comes.
 //!
-//! `cargo test -p dunlin-examples --test book -- streams` runs the chapters whose file has that in its name. The command
-//! `dunlin` of the book is this program started again ([`COMMAND`]), and `cargo run` finds the examples that Cargo has
-//! built beside it.
+//! `cargo test -p dunlin-examples --test book -- streams` runs the chapters whose file has that in its name. The
+//! command `dunlin` of the book is this program started again ([`COMMAND`]), and `cargo run` finds the examples that
+//! Cargo has built beside it.
 
 mod blocks;
 mod chapter;

@@ -1,5 +1,5 @@
-//! What the book's commands find: a folder for each chapter that looks like the checkout, and in front of the `PATH` the
-//! command `dunlin` and a `cargo` that runs what Cargo has built already.
+//! What the book's commands find: a folder for each chapter that looks like the checkout, and in front of the `PATH`
+//! the command `dunlin` and a `cargo` that runs what Cargo has built already.
 
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::{Path, PathBuf};

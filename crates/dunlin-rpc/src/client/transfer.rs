@@ -103,8 +103,8 @@ impl<'t> Transfer<'t> {
     /// Puts `source` into the region from `offset` on. When this returns all of it is there.
     ///
     /// # Errors
-    /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of it
-    /// lies in the region.
+    /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of
+    /// it lies in the region.
     pub fn put(self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
         let region = self.region;
         self.run(
@@ -146,7 +146,7 @@ impl<'t> Transfer<'t> {
         &mut self,
         offset: u64,
         pieces: &mut Pieces,
-        submit: &mut dyn FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError>,
+        submit: &mut Submit<'_>,
         take: &mut dyn FnMut(Range<usize>, &[u8]),
     ) -> Result<(), CallError> {
         let region = self.region;
@@ -216,6 +216,9 @@ impl<'t> Transfer<'t> {
         }
     }
 }
+
+/// Puts a piece into the batch of a pipeline: where in the region, which of the bytes, its number; `false`: no room.
+type Submit<'s> = dyn FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError> + 's;
 
 /// The pieces of a transfer, in their order.
 struct Pieces {

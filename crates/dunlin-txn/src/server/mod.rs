@@ -358,8 +358,8 @@ impl StoreServer {
     }
 
     /// Puts values there that this machine has a copy of, and leaves the others out: what is in the tables before the
-    /// first transaction. All machines must be given the same. Where the machine has a log on a disk they are there when
-    /// this returns.
+    /// first transaction. All machines must be given the same. Where the machine has a log on a disk they are there
+    /// when this returns.
     ///
     /// # Errors
     /// When a table does not take a key or is full, or the disk fails.

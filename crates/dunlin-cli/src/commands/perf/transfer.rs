@@ -17,8 +17,8 @@ use crate::services::echo::REGION;
 /// Measure how fast many bytes are put into memory of another process, and got back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it. What comes back is
-compared once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
+Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it. What comes back
+is compared once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
 Examples:\n  \
   dunlin perf transfer                                      256 MiB, one connection\n  \
   dunlin perf transfer --size 1GiB --lanes 2 --device roce\n  \
