@@ -44,19 +44,20 @@ fn all_bytes_arrive_and_come_back() {
         .enumerate()
         {
             let sent = pattern(length, seed as u64);
-            let transfer = || remote.transfer().lanes(lanes).piece_bytes(piece);
             let mut reports = Vec::new();
-            transfer()
-                .progress(|arrived| reports.push(arrived))
-                .put(7, &sent)
-                .unwrap();
+            let mut transfer = remote.transfer().lanes(lanes).piece_bytes(piece);
+            transfer.put(7, &vec![0; length]).unwrap();
+            let mut transfer = transfer.progress(|arrived| reports.push(arrived));
+            transfer.put(7, &sent).unwrap();
+            drop(transfer);
             assert!(reports.is_sorted_by(|one, next| one < next), "{reports:?}");
             assert_eq!(reports.last().copied().unwrap_or(0), length as u64);
             let mut stored = vec![0; length];
             region.memory().unwrap().read(7, &mut stored);
             assert!(stored == sent, "{preset}: {length} bytes were put");
             let mut back = vec![0; length];
-            transfer().get(7, &mut back).unwrap();
+            let mut transfer = remote.transfer().lanes(lanes).piece_bytes(piece);
+            transfer.get(7, &mut back).unwrap();
             assert!(back == sent, "{preset}: {length} bytes were got");
         }
         // Calls go on meanwhile and after it.

@@ -88,8 +88,8 @@ class Killed(unittest.TestCase):
 INTERRUPTED = """
 import sys, asyncio, dunlin
 {setup}
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     {wait}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -111,7 +111,7 @@ class Interrupted(unittest.TestCase):
 
     def test_of_the_main_thread(self):
         setup = f"client = dunlin.connect({RUST!r}, deadline=600)"
-        pipeline = f"{setup}; pipeline = client.pipeline(4); pipeline.submit({HOLD}); pipeline.poll()"
+        pipeline = f"{setup}; pipeline = client.pipeline(4); pipeline.submit({HOLD})"  # `wait` sends it
         with connect(RUST) as client:
             for setup, wait in (
                 (setup, f"client.call({HOLD})"),

@@ -1,7 +1,8 @@
 //! Bytes of any length into a region and out of it: in pieces, several of which are out at a time, on one connection or
 //! more.
 //!
-//! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lasts.
+//! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lives. What a server grants is
+//! granted to a connection, and on `shm` mapped for it, so it pays to keep one for several transfers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct Transfer<'t> {
     lanes: usize,
     piece_bytes: usize,
     progress: Option<Box<dyn FnMut(u64) + 't>>,
+    /// Its connections, from the first transfer on.
+    pipelines: Vec<Pipeline>,
 }
 
 impl std::fmt::Debug for Transfer<'_> {
@@ -72,6 +75,7 @@ impl RemoteRegion {
             lanes: 1,
             piece_bytes: PIECE_BYTES,
             progress: None,
+            pipelines: Vec::new(),
         }
     }
 }
@@ -105,7 +109,7 @@ impl<'t> Transfer<'t> {
     /// # Errors
     /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of
     /// it lies in the region.
-    pub fn put(self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
+    pub fn put(&mut self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
         let region = self.region;
         self.run(
             (offset, source.len()),
@@ -118,7 +122,7 @@ impl<'t> Transfer<'t> {
     ///
     /// # Errors
     /// As for [`Transfer::put`]; what has not arrived is as it was.
-    pub fn get(self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
+    pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
         let region = self.region;
         self.run(
             (offset, into.len()),
@@ -128,17 +132,21 @@ impl<'t> Transfer<'t> {
     }
 
     fn run(
-        mut self,
+        &mut self,
         (offset, length): (u64, usize),
         mut submit: impl FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError>,
         mut take: impl FnMut(Range<usize>, &[u8]),
     ) -> Result<(), TransferError> {
         let mut pieces = Pieces::new(length, self.piece_bytes);
         let ended = self.move_all(offset, &mut pieces, &mut submit, &mut take);
-        ended.map_err(|cause| TransferError {
-            arrived: pieces.arrived(),
-            total: length as u64,
-            cause,
+        ended.map_err(|cause| {
+            // Pieces that are out end with their connection.
+            self.pipelines.clear();
+            TransferError {
+                arrived: pieces.arrived(),
+                total: length as u64,
+                cause,
+            }
         })
     }
 
@@ -161,12 +169,15 @@ impl<'t> Transfer<'t> {
             });
         }
         let client = region.client();
-        let lanes = self.lanes.min(pieces.count).max(1);
-        let lanes: Result<Vec<_>, _> = (0..lanes).map(|_| client.pipeline_of(PIECES_OUT)).collect();
-        let mut lanes = lanes.map_err(|error| CallError::Connect(Arc::new(error)))?;
+        while self.pipelines.len() < self.lanes.min(pieces.count) {
+            let pipeline = client.pipeline_of(PIECES_OUT);
+            self.pipelines
+                .push(pipeline.map_err(|error| CallError::Connect(Arc::new(error)))?);
+        }
+        let lanes = &mut self.pipelines;
         let mut idle_since: Option<Instant> = None;
         loop {
-            for lane in &mut lanes {
+            for lane in &mut *lanes {
                 while let Some(range) = pieces.next().filter(|_| lane.outstanding() < PIECES_OUT) {
                     let at = offset + range.start as u64;
                     if !submit(lane, at, range, pieces.sent as u64)? {
@@ -185,7 +196,7 @@ impl<'t> Transfer<'t> {
                 Err(error) => failed = Some(error),
             };
             let mut taken = 0;
-            for lane in &mut lanes {
+            for lane in &mut *lanes {
                 taken += lane.poll(&mut answer)?;
             }
             let busy = lanes.iter_mut().find(|lane| lane.outstanding() > 0);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin::{Address, RemoteRegion, TransferError};
+use dunlin::{Address, Transfer, TransferError};
 use serde::Serialize;
 
 use crate::affinity;
@@ -99,9 +99,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut put, mut get) = (Vec::new(), Vec::new());
     let source: Vec<u8> = (0..args.size).map(|at| (at >> 12 ^ at) as u8).collect();
     let mut back = vec![0; source.len()];
+    let mut transfer = region.transfer().lanes(usize::from(args.lanes));
+    if let Some(bytes) = args.piece {
+        transfer = transfer.piece_bytes(bytes as usize);
+    }
     for turn in 0..=args.turns {
         let (putting, getting) =
-            turn_of(args, &region, (&source, &mut back)).map_err(Failure::new)?;
+            turn_of(&mut transfer, (&source, &mut back)).map_err(Failure::new)?;
         if turn == 0 && back != source {
             return Err(Failure::new("other bytes came back than were put"));
         }
@@ -141,21 +145,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Puts and gets once.
 fn turn_of(
-    args: &Args,
-    region: &RemoteRegion,
+    transfer: &mut Transfer<'_>,
     (source, back): (&[u8], &mut [u8]),
 ) -> Result<(Duration, Duration), TransferError> {
-    let transfer = || {
-        let transfer = region.transfer().lanes(usize::from(args.lanes));
-        match args.piece {
-            Some(bytes) => transfer.piece_bytes(bytes as usize),
-            None => transfer,
-        }
-    };
     let start = Instant::now();
-    transfer().put(0, source)?;
+    transfer.put(0, source)?;
     let putting = start.elapsed();
     let start = Instant::now();
-    transfer().get(0, back)?;
+    transfer.get(0, back)?;
     Ok((putting, start.elapsed()))
 }
