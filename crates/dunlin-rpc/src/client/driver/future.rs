@@ -149,9 +149,8 @@ fn begin(
 }
 
 /// The answer of a call, when it comes. Works under any executor. Dropping it cancels the call.
-///
-/// A pair of registers: what is returned through memory, and moved by wider loads than it was stored by, waits there
-/// for all stores before it, and here those are to lines that the server has.
+// A pair of registers: what is returned through memory, and moved by wider loads than it was stored by, waits there for
+// all stores before it, and here those are to lines that the server has.
 #[must_use = "the call is cancelled when the future is dropped"]
 pub struct CallFuture {
     /// Where its outcome will be, or is; `None` when that was taken.
