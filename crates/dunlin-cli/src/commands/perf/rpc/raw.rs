@@ -66,7 +66,8 @@ impl Load for Raw {
     #[inline]
     fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
-        let waited = pipeline.wait(|tag, result| take(tag, result.ok().map(<[u8]>::len)));
+        let waited =
+            pipeline.wait(|tag, result| take(tag, result.as_ref().ok().map(|bytes| bytes.len())));
         waited.map(drop).map_err(Failure::new)
     }
 }
