@@ -10,14 +10,14 @@
 //! A file whose name ends in `.new` was not finished, and is removed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{flock, FlockOperation};
 
 use super::entry::Entry;
 use super::error::LogError;
-use super::frame::{self, Rest};
+use super::frame::{self, Frames, Rest};
 
 const FORMAT: &str = "dunlin log 1";
 const MACHINE: &str = "machine";
@@ -25,6 +25,8 @@ const LOCK: &str = "lock";
 const SNAPSHOT: &str = "snapshot-";
 const LOG: &str = "log-";
 const UNFINISHED: &str = ".new";
+/// Bytes that are asked of the system at once.
+const READ_BYTES: usize = 256 * 1024;
 
 /// Whose log it is, in a line for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,20 +39,40 @@ pub(crate) struct Directory {
     _lock: File,
 }
 
-/// What was in it.
-#[derive(Debug)]
-pub(crate) struct Contents {
-    /// Nothing where no machine has begun here. Those of the snapshot are first.
-    pub(crate) entries: Vec<Entry>,
+/// Where the log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
     /// The number of the next group.
     pub(crate) next: u64,
     /// Bytes of a torn tail, which was cut.
     pub(crate) cut: u64,
 }
 
+/// What the beginnings of the files tell.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    /// The entries of each file's first group; nothing where no machine has begun here.
+    pub(crate) entries: Vec<Entry>,
+    /// A number that no group has yet, nor one before it that is above all others.
+    pub(crate) unused: u64,
+}
+
+/// What was found in a file.
+struct Groups {
+    /// The number of the group that would follow.
+    next: u64,
+    /// Where the whole groups end.
+    end: u64,
+    /// What is behind them.
+    rest: Rest,
+}
+
+/// Takes the entries of a group; whether it wants more.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(Vec<Entry>) -> Result<bool, LogError>;
+
 impl Directory {
-    /// The directory, which is made where it is missing, and what is in it.
-    pub(crate) fn open(path: &Path, of: &Identity) -> Result<(Directory, Contents), LogError> {
+    /// The directory, which is made where it is missing.
+    pub(crate) fn open(path: &Path, of: &Identity) -> Result<Directory, LogError> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(io_error(path, "make the directory"))?;
             let above = path.parent().filter(|above| !above.as_os_str().is_empty());
@@ -76,8 +98,7 @@ impl Directory {
             _lock: lock,
         };
         directory.identify(of)?;
-        let contents = directory.read()?;
-        Ok((directory, contents))
+        Ok(directory)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -154,90 +175,156 @@ impl Directory {
             .try_for_each(|path| fs::remove_file(path).map_err(io_error(path, "remove")))
     }
 
-    fn damaged(&self, file: &Path, offset: usize, why: impl Into<String>) -> LogError {
+    fn damaged(&self, file: &Path, offset: u64, why: impl Into<String>) -> LogError {
         LogError::Damaged {
             directory: self.path.clone(),
             file: file.to_owned(),
-            offset: offset as u64,
+            offset,
             why: why.into(),
         }
     }
 
-    fn read(&self) -> Result<Contents, LogError> {
+    /// What the beginnings of the files tell, without the rest of them. A life of a machine begins with a file of its
+    /// own, so all lives are there.
+    pub(crate) fn heads(&self) -> Result<Heads, LogError> {
+        let (mut entries, mut unused) = (Vec::new(), 1);
         let logs = self.numbers(LOG)?;
-        let mut contents = Contents {
-            entries: Vec::new(),
-            next: 1,
-            cut: 0,
-        };
+        let last = logs.last().map(|number| self.file(LOG, *number));
+        let logs = logs
+            .into_iter()
+            .map(|number| (self.file(LOG, number), number, number));
+        let snapshot = self.numbers(SNAPSHOT)?.pop();
+        let snapshot = snapshot.map(|number| (self.file(SNAPSHOT, number), 1, number));
+        for (path, first, number) in snapshot.into_iter().chain(logs) {
+            let mut frames = self.frames(&path, first)?;
+            let group = frames.next().map_err(io_error(&path, "read"))?;
+            let group = group
+                .map(|group| self.decode(&path, 0, group))
+                .transpose()?;
+            let is_damaged = |frames: Frames<_>| -> Result<bool, LogError> {
+                let rest = frames.rest().map_err(io_error(&path, "read"))?;
+                Ok(last.as_ref() != Some(&path) || rest == Rest::Damaged)
+            };
+            match group {
+                Some(group) => entries.extend(group),
+                None if is_damaged(frames)? => {
+                    return Err(self.damaged(&path, 0, "no whole group, and others follow it"));
+                }
+                // Its life had not begun.
+                None => {}
+            }
+            let length = fs::metadata(&path).map_err(io_error(&path, "read"))?.len();
+            unused = unused.max(number + length / frame::SHORTEST + 1);
+        }
+        Ok(Heads { entries, unused })
+    }
+
+    /// Gives all entries, group after group, those of the snapshot first, and then makes the end one that can be
+    /// appended to. `None` when the taker wanted no more of them.
+    pub(crate) fn read(&self, take: Take<'_>) -> Result<Option<End>, LogError> {
+        let logs = self.numbers(LOG)?;
+        let mut end = End { next: 1, cut: 0 };
         let Some(at) = self.numbers(SNAPSHOT)?.pop() else {
             return match logs.first() {
                 Some(first) => {
                     let why = "there is no snapshot that it follows";
                     Err(self.damaged(&self.file(LOG, *first), 0, why))
                 }
-                None => Ok(contents),
+                None => Ok(Some(end)),
             };
         };
         let path = self.file(SNAPSHOT, at);
-        let (groups, end, rest) = self.groups(&path, 1)?;
-        contents.entries = groups.into_iter().flatten().collect();
-        if rest != Rest::Nothing || contents.entries.pop() != Some(Entry::End) {
-            return Err(self.damaged(&path, end, "a snapshot that is not whole"));
+        let mut is_whole = false;
+        let mut take_one = |group: Vec<Entry>| {
+            is_whole = group.last() == Some(&Entry::End);
+            take(group)
+        };
+        let Some(read) = self.groups(&path, 1, &mut take_one)? else {
+            return Ok(None);
+        };
+        if read.rest != Rest::Nothing || !is_whole {
+            return Err(self.damaged(&path, read.end, "a snapshot that is not whole"));
         }
-        contents.next = at;
+        end.next = at;
         let logs: Vec<u64> = logs.into_iter().filter(|number| *number >= at).collect();
         for (nth, number) in logs.iter().enumerate() {
             let path = self.file(LOG, *number);
-            if *number != contents.next {
-                let why = format!("group {} is missing before it", contents.next);
+            let is_last = nth + 1 == logs.len();
+            if *number != end.next {
+                let why = format!("group {} is missing before it", end.next);
                 return Err(self.damaged(&path, 0, why));
             }
-            let (groups, end, rest) = self.groups(&path, *number)?;
-            match rest {
+            let Some(read) = self.groups(&path, *number, take)? else {
+                return Ok(None);
+            };
+            match read.rest {
                 Rest::Nothing => {}
-                Rest::Torn if nth + 1 == logs.len() => {}
+                Rest::Torn if is_last => {}
                 Rest::Torn | Rest::Damaged => {
                     let why = "no whole group, and others follow it";
-                    return Err(self.damaged(&path, end, why));
+                    return Err(self.damaged(&path, read.end, why));
                 }
             }
-            contents.next += groups.len() as u64;
-            contents.entries.extend(groups.into_iter().flatten());
-            if end == 0 {
+            end.next = read.next;
+            if read.end == 0 {
                 let length = fs::metadata(&path).map_err(io_error(&path, "read"))?.len();
                 fs::remove_file(&path).map_err(io_error(&path, "remove"))?;
-                contents.cut = length;
-            } else if nth + 1 == logs.len() {
-                contents.cut = self.rewrite(&path, end)?;
+                end.cut = length;
+            } else if is_last {
+                end.cut = self.rewrite(&path, read.end)?;
             }
         }
         self.tidy(at)?;
-        Ok(contents)
+        Ok(Some(end))
     }
 
-    /// The entries of each whole group of a file, where those end, and what is behind them.
-    fn groups(&self, path: &Path, first: u64) -> Result<(Vec<Vec<Entry>>, usize, Rest), LogError> {
-        let bytes = fs::read(path).map_err(io_error(path, "read"))?;
-        let found = frame::find(&bytes, first);
-        let entries = found.groups.iter().map(|group| {
-            let decoded = Entry::decode_all(&bytes[group.clone()]);
-            decoded.map_err(|error| self.damaged(path, group.start, error.to_string()))
-        });
-        Ok((entries.collect::<Result<_, _>>()?, found.end, found.rest))
+    fn frames(&self, path: &Path, first: u64) -> Result<Frames<BufReader<File>>, LogError> {
+        let opened = || {
+            let file = File::open(path)?;
+            let length = file.metadata()?.len();
+            Ok(Frames::new(
+                BufReader::with_capacity(READ_BYTES, file),
+                length,
+                first,
+            ))
+        };
+        opened().map_err(io_error(path, "read"))
+    }
+
+    fn decode(&self, path: &Path, at: u64, group: &[u8]) -> Result<Vec<Entry>, LogError> {
+        Entry::decode_all(group).map_err(|error| self.damaged(path, at, error.to_string()))
+    }
+
+    /// Gives the entries of each whole group of a file. `None` when the taker wanted no more of them.
+    fn groups(&self, path: &Path, first: u64, take: Take<'_>) -> Result<Option<Groups>, LogError> {
+        let mut frames = self.frames(path, first)?;
+        loop {
+            let at = frames.end();
+            let group = frames.next().map_err(io_error(path, "read"))?;
+            let Some(group) = group else { break };
+            if !take(self.decode(path, at, group)?)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Groups {
+            next: frames.next_number(),
+            end: frames.end(),
+            rest: frames.rest().map_err(io_error(path, "read"))?,
+        }))
     }
 
     /// Writes what counts of the last file anew, and returns how much was behind it. Its last group may never have
     /// reached the disk, though it can be read: the life that wrote it ended before the sync, or the sync failed, after
     /// which no other sync of the same pages tells anything.
-    fn rewrite(&self, path: &Path, end: usize) -> Result<u64, LogError> {
-        let bytes = fs::read(path).map_err(io_error(path, "read"))?;
-        let (counts, torn) = bytes.split_at(end);
-        let mut file = Unfinished::create(path.to_owned())?;
-        file.write(counts)?;
-        file.finish()?;
+    fn rewrite(&self, path: &Path, end: u64) -> Result<u64, LogError> {
+        let old = File::open(path).map_err(io_error(path, "read"))?;
+        let length = old.metadata().map_err(io_error(path, "read"))?.len();
+        let mut new = Unfinished::create(path.to_owned())?;
+        let copied = io::copy(&mut old.take(end), &mut new.file);
+        copied.map_err(io_error(&new.unfinished, "write"))?;
+        new.finish()?;
         sync(&self.path)?;
-        Ok(torn.len() as u64)
+        Ok(length.saturating_sub(end))
     }
 
     /// A file for groups from this number on.

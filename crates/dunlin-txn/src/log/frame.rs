@@ -1,14 +1,16 @@
-//! The format of the files: frames one after another, as functions of bytes.
+//! The format of the files: frames one after another.
 //!
 //! A frame is a mark, the length of what follows the head, the sequence number, a CRC-32 of both and of what follows,
 //! and then the entries. In a file sequence numbers rise by one.
 
-use std::ops::Range;
+use std::io::{self, Read};
 
 /// What a frame begins with: by it frames are found behind one that is damaged.
 const MARK: [u8; 4] = *b"DLog";
 /// Mark, length, sequence number, checksum.
 const HEAD: usize = 4 + 4 + 8 + 4;
+/// The least that a frame is long.
+pub(super) const SHORTEST: u64 = HEAD as u64;
 
 /// Begins a frame in an empty buffer; the entries follow, and then [`seal`].
 pub(super) fn begin(out: &mut Vec<u8>) {
@@ -34,18 +36,7 @@ fn checksum(frame: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What a file has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    /// Where the entries of each whole frame are.
-    pub(super) groups: Vec<Range<usize>>,
-    /// Where the whole frames end.
-    pub(super) end: usize,
-    /// What is behind them.
-    pub(super) rest: Rest,
-}
-
-/// What is behind the whole frames.
+/// What is behind the whole frames of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// Nothing.
@@ -56,42 +47,142 @@ pub(super) enum Rest {
     Damaged,
 }
 
-/// The frames of a file whose first one has this number.
-pub(super) fn find(bytes: &[u8], first: u64) -> Found {
-    let (mut groups, mut end, mut next) = (Vec::new(), 0, first);
-    while let Some(length) = frame_at(bytes, end, |sequence| sequence == next) {
-        groups.push(end + HEAD..end + length);
-        end += length;
-        next += 1;
+/// The whole frames of a file, one after another; only one of them is in memory.
+#[derive(Debug)]
+pub(super) struct Frames<R> {
+    from: R,
+    /// Of the file.
+    length: u64,
+    /// Where the whole frames so far end.
+    end: u64,
+    /// The number of the next one.
+    next: u64,
+    frame: Vec<u8>,
+}
+
+impl<R: Read> Frames<R> {
+    /// The frames of a file of this length, the first of which has this number.
+    pub(super) fn new(from: R, length: u64, first: u64) -> Self {
+        Self {
+            from,
+            length,
+            end: 0,
+            next: first,
+            frame: Vec::new(),
+        }
     }
-    let later = || {
-        let marks = bytes[end..].windows(MARK.len()).enumerate();
-        marks
-            .filter(|(_, window)| **window == MARK)
-            .any(|(at, _)| frame_at(bytes, end + at, |sequence| sequence >= next).is_some())
-    };
-    let rest = match () {
-        () if end == bytes.len() => Rest::Nothing,
-        () if later() => Rest::Damaged,
-        () => Rest::Torn,
-    };
-    Found { groups, end, rest }
+
+    /// The entries of the next frame; `None` where no whole one follows. What was read then is left to
+    /// [`Frames::rest`].
+    pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        self.frame.clear();
+        let head = self.fill(HEAD as u64)?;
+        let length = Head::of(&self.frame)
+            .filter(|_| head)
+            .map(|head| head.length);
+        let Some(length) = length.filter(|length| *length <= self.length - self.end) else {
+            return Ok(None);
+        };
+        self.fill(length)?;
+        let next = self.next;
+        if frame_at(&self.frame, 0, |sequence| sequence == next) != Some(length as usize) {
+            return Ok(None);
+        }
+        self.end += length;
+        self.next += 1;
+        Ok(Some(&self.frame[HEAD..]))
+    }
+
+    /// Where the whole frames end that were given.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The number of the next frame.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// What is behind them, after [`Frames::next`] gave none: read whole, since a frame may be anywhere in it.
+    pub(super) fn rest(mut self) -> io::Result<Rest> {
+        if self.end == self.length {
+            return Ok(Rest::Nothing);
+        }
+        self.from.read_to_end(&mut self.frame)?;
+        let (bytes, next) = (&self.frame, self.next);
+        let mut marks = bytes.windows(MARK.len()).enumerate();
+        let is_frame = |at: usize| frame_at(bytes, at, |sequence| sequence >= next).is_some();
+        match marks.any(|(at, window)| *window == MARK && is_frame(at)) {
+            true => Ok(Rest::Damaged),
+            false => Ok(Rest::Torn),
+        }
+    }
+
+    /// Reads until so much of the frame is there, or the file ends. Whether it is there.
+    fn fill(&mut self, length: u64) -> io::Result<bool> {
+        let missing = length.saturating_sub(self.frame.len() as u64);
+        self.from
+            .by_ref()
+            .take(missing)
+            .read_to_end(&mut self.frame)?;
+        Ok(self.frame.len() as u64 >= length)
+    }
+}
+
+/// What stands at the beginning of a frame.
+struct Head {
+    /// Of the frame, its head with it.
+    length: u64,
+    sequence: u64,
+    sum: u32,
+}
+
+impl Head {
+    /// The head that bytes begin with, if they do.
+    fn of(bytes: &[u8]) -> Option<Head> {
+        let (head, _) = bytes.split_first_chunk::<HEAD>()?;
+        let word = |from: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| head[from + n]));
+        (head[..4] == MARK).then(|| Head {
+            length: HEAD as u64 + u64::from(word(4)),
+            sequence: u64::from(word(8)) | u64::from(word(12)) << 32,
+            sum: word(16),
+        })
+    }
 }
 
 /// The length of a whole frame that begins there and has such a number.
 fn frame_at(bytes: &[u8], at: usize, fits: impl Fn(u64) -> bool) -> Option<usize> {
-    let (head, _) = bytes.get(at..)?.split_first_chunk::<HEAD>()?;
-    let word = |from: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| head[from + n]));
-    let sequence = u64::from(word(8)) | u64::from(word(12)) << 32;
-    let length = HEAD.checked_add(word(4) as usize)?;
-    let frame = bytes.get(at..at.checked_add(length)?)?;
-    (head[..4] == MARK && fits(sequence) && checksum(frame) == word(16)).then_some(length)
+    let bytes = bytes.get(at..)?;
+    let head = Head::of(bytes)?;
+    let frame = bytes.get(..usize::try_from(head.length).ok()?)?;
+    (fits(head.sequence) && checksum(frame) == head.sum).then_some(frame.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::ops::Range;
+
+    /// What a file has: where the entries of each whole frame are, where those end, and what is behind them.
+    struct Found {
+        groups: Vec<Range<usize>>,
+        end: usize,
+        rest: Rest,
+    }
+
+    fn find(bytes: &[u8], first: u64) -> Found {
+        let mut frames = Frames::new(bytes, bytes.len() as u64, first);
+        let mut groups = Vec::new();
+        while let Some(length) = frames.next().unwrap().map(<[u8]>::len) {
+            let end = frames.end() as usize;
+            assert_eq!(frames.next_number(), first + groups.len() as u64 + 1);
+            groups.push(end - length..end);
+        }
+        let end = frames.end() as usize;
+        let rest = frames.rest().unwrap();
+        Found { groups, end, rest }
+    }
 
     /// A file of frames with these contents, and where each ends.
     fn file(contents: &[Vec<u8>], first: u64) -> (Vec<u8>, Vec<usize>) {

@@ -5,7 +5,7 @@
 //! before it is on the disk, so only the last one can be torn: what is wrong before it is damage. The position of an
 //! entry is the sequence number of its group, and what was done with it may be told when that group is on the disk.
 //!
-//! `frame` is the format as functions of bytes, `entry` what is in it, `directory` the files, and `file` the thread
+//! `frame` is the format, `entry` what is in it, `directory` the files, and `file` the thread
 //! that writes. `docs/transactions.md` has the contract.
 
 mod directory;
@@ -15,6 +15,7 @@ mod file;
 mod frame;
 #[cfg(test)]
 mod tests;
+mod unsynced;
 
 use std::fmt;
 
@@ -23,6 +24,7 @@ pub use entry::Entry;
 pub use error::LogError;
 pub use file::LogStatistics;
 pub(crate) use file::{Appender, LogFile, Shared};
+pub use unsynced::Unsynced;
 
 /// Where entries go.
 pub trait Append: fmt::Debug + Send + Sync {

@@ -5,8 +5,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 
-use super::directory::Contents;
+use super::directory::End;
 use super::*;
+
+/// What was in a directory.
+#[derive(Debug)]
+struct Contents {
+    entries: Vec<Entry>,
+    next: u64,
+    cut: u64,
+}
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -18,7 +26,19 @@ impl Folder {
     }
 
     fn open(&self) -> Result<(Directory, Contents), LogError> {
-        Directory::open(&self.0, &Identity("machine 0".to_owned()))
+        let directory = Directory::open(&self.0, &Identity("machine 0".to_owned()))?;
+        let heads = directory.heads();
+        let mut entries = Vec::new();
+        let read = directory.read(&mut |mut group| {
+            entries.append(&mut group);
+            Ok(true)
+        });
+        let End { next, cut } = read?.unwrap();
+        let heads = heads.unwrap();
+        assert!(heads.unused >= next);
+        assert_eq!(heads.entries.first(), entries.first());
+        entries.retain(|entry| *entry != Entry::End);
+        Ok((directory, Contents { entries, next, cut }))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -104,6 +124,33 @@ fn a_flipped_bit_before_the_last_group_is_damage_with_its_place() {
     assert!(matches!(folder.open(), Err(LogError::Damaged { .. })));
     fs::remove_file(folder.file(LOG)).unwrap();
     assert!(matches!(folder.open(), Err(LogError::Damaged { .. })));
+}
+
+#[test]
+fn the_beginnings_of_files_are_read_without_the_rest_and_reading_can_be_given_up() {
+    let folder = Folder::new("heads");
+    begun(&folder, 3);
+    let path = folder.file(LOG);
+    let mut bytes = fs::read(&path).unwrap();
+    let (group, last) = (bytes.len() / 3, bytes.len() - 1);
+    let (directory, contents) = folder.open().unwrap();
+    assert_eq!(contents.entries, entries(0..=3));
+    let mut seen = Vec::new();
+    let read = directory.read(&mut |group| {
+        seen.extend(group);
+        Ok(seen.len() < 2)
+    });
+    assert_eq!((read.unwrap(), seen), (None, [entry(0), Entry::End].into()));
+    // Damage behind the first group is not looked for.
+    bytes[last] ^= 1;
+    bytes[group + 20] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(directory.heads().unwrap().entries, entries([0, 1]));
+    // In the first one it is, where another follows: a life of the machine may have stood there.
+    bytes[group + 20] ^= 1;
+    bytes[20] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert!(matches!(directory.heads(), Err(LogError::Damaged { .. })));
 }
 
 #[test]

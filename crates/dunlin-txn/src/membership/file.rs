@@ -35,6 +35,8 @@ pub struct FileMembership {
     directory: PathBuf,
     /// The file of this machine, once it has one.
     mine: Option<File>,
+    /// The life that this machine goes on with has no file any more.
+    has_succeeded: bool,
 }
 
 impl FileMembership {
@@ -48,6 +50,7 @@ impl FileMembership {
         Ok(Self {
             directory,
             mine: None,
+            has_succeeded: false,
         })
     }
 
@@ -75,16 +78,19 @@ impl FileMembership {
                 fs::hard_link(&temporary, &path)?;
                 fs::remove_file(&temporary)?;
                 self.mine = Some(OpenOptions::new().write(true).open(&path)?);
-                if let Some(before) = registration.succeeds {
-                    // It is over, and its lease with it: nobody need wait for that. Not before this one is there, or
-                    // the machine would seem to be gone.
-                    let before = self.machine_file(registration.machine, before);
-                    match fs::remove_file(&before) {
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                        other => other?,
-                    }
+            }
+        }
+        if registration.whole && !self.has_succeeded {
+            if let Some(before) = registration.succeeds {
+                // It is over, and its lease with it: nobody need wait for that. Not before this one is there and whole,
+                // or the machine would seem to be gone.
+                let before = self.machine_file(registration.machine, before);
+                match fs::remove_file(&before) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    other => other?,
                 }
             }
+            self.has_succeeded = true;
         }
         fs::metadata(&path).map(drop)
     }

@@ -93,11 +93,22 @@ pub struct Registration {
     pub incarnation: u64,
     /// Where it is.
     pub address: String,
-    /// It has all that it should have: what was loaded before the first epoch, or has copied it since.
+    /// It has all that it should have: what was loaded before the first epoch, or has copied it since, or has read its
+    /// log.
     pub whole: bool,
-    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has. That
-    /// life is over, as who has its disk knows, so a membership may end its lease at once.
+    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has when it is
+    /// whole, and until then it reads its log. That life is over, as who has its disk knows, so a membership may end its
+    /// lease as soon as this one is whole.
     pub succeeds: Option<u64>,
+}
+
+impl Registration {
+    /// Whether the life that this one goes on with is a member still, and so this one can be in its place.
+    pub fn may_succeed(&self, of: &Configuration) -> bool {
+        let member = of.member(self.machine);
+        let before = member.filter(|member| member.role == Role::Whole);
+        before.is_some_and(|before| self.succeeds == Some(before.incarnation))
+    }
 }
 
 /// What a membership says at one moment.
@@ -122,6 +133,14 @@ impl Observed {
             one.machine == machine && one.succeeds == Some(incarnation) && one.whole
         };
         self.alive.iter().find(succeeds)
+    }
+
+    /// Whether the next life of a machine, with a lease, reads the log of this one.
+    pub fn is_returning(&self, machine: MachineId, incarnation: u64) -> bool {
+        let returns = |one: &Registration| {
+            one.machine == machine && one.succeeds == Some(incarnation) && !one.whole
+        };
+        self.alive.iter().any(returns)
     }
 }
 
@@ -203,18 +222,6 @@ impl Configuration {
             }
         };
         Placement::new((0..count).map(shard).collect())
-    }
-
-    /// Whether some keys have only one copy that would outlive all processes: a learner begins anew when it comes back.
-    pub fn has_single_copies(&self) -> bool {
-        let count = self.members.len();
-        let has = |at: usize| self.members[at % count].role == Role::Whole;
-        let copies = |first: usize| {
-            (0..usize::from(self.replicas))
-                .filter(|n| has(first + n))
-                .count()
-        };
-        (0..count).any(|first| copies(first) < 2)
     }
 
     /// Where a coordinator of this number logs, if its protocol has logs of its own: at two machines that are whole, as

@@ -19,7 +19,7 @@ use crate::types::{Key, TransactionId, Update, Version};
 use crate::wire::{Answer, Body, Fate, Item, Refusal, Request, Response};
 pub use epochs::OtherEpoch;
 use epochs::Standing;
-pub(crate) use replay::keeps;
+pub(crate) use replay::{keeps, Replay};
 pub use replay::{replay, NotReplayed};
 use std::collections::HashMap;
 

@@ -28,18 +28,49 @@ pub fn replay<S: Store>(
     me: MachineId,
     entries: impl IntoIterator<Item = Entry>,
 ) -> Result<(), NotReplayed> {
-    // As one that copies: items of a snapshot are there before anything was changed.
-    for participant in &mut *participants {
-        participant.store.learn(true);
-    }
-    for (nth, entry) in entries.into_iter().enumerate() {
-        replay_one(participants, me, entry).ok_or(NotReplayed(nth))?;
-    }
-    for participant in participants {
-        participant.standing.serving = false;
-        participant.store.learn(false);
-    }
+    let mut replay = Replay::begin(participants, me);
+    entries
+        .into_iter()
+        .try_for_each(|entry| replay.take(entry))?;
+    replay.end();
     Ok(())
+}
+
+/// [`replay`], entry by entry.
+#[derive(Debug)]
+pub(crate) struct Replay<'a, S> {
+    participants: &'a mut [Participant<S>],
+    me: MachineId,
+    taken: usize,
+}
+
+impl<'a, S: Store> Replay<'a, S> {
+    pub(crate) fn begin(participants: &'a mut [Participant<S>], me: MachineId) -> Self {
+        // As one that copies: items of a snapshot are there before anything was changed.
+        for participant in &mut *participants {
+            participant.store.learn(true);
+        }
+        Self {
+            participants,
+            me,
+            taken: 0,
+        }
+    }
+
+    pub(crate) fn take(&mut self, entry: Entry) -> Result<(), NotReplayed> {
+        replay_one(self.participants, self.me, entry).ok_or(NotReplayed(self.taken))?;
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// That was all. How many entries it was.
+    pub(crate) fn end(self) -> usize {
+        for participant in self.participants {
+            participant.standing.serving = false;
+            participant.store.learn(false);
+        }
+        self.taken
+    }
 }
 
 fn replay_one<S: Store>(all: &mut [Participant<S>], me: MachineId, entry: Entry) -> Option<()> {

@@ -8,7 +8,7 @@ use super::suspicion::Suspicion;
 use super::Local;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::plan::{self, Proposal};
-use crate::membership::{Configuration, Epoch, Observed, Registration, Role};
+use crate::membership::{Configuration, Epoch, Member, Observed, Registration, Role};
 use crate::mistakes::{Mistake, Mistakes};
 use crate::types::MachineId;
 
@@ -72,6 +72,8 @@ pub struct Agent {
     /// An epoch is to begin with what this life has missed: the others have gone on without it in between.
     pub(super) missed: bool,
     loaded: bool,
+    /// An epoch has served with this life.
+    has_served: bool,
     beginning: Option<Beginning>,
     copying: Option<Copying>,
     suspicion: Suspicion,
@@ -101,6 +103,7 @@ impl Agent {
             known_once: false,
             sealed: Epoch::FIXED,
             missed: false,
+            has_served: false,
             beginning: None,
             copying: None,
             suspicion: Suspicion::default(),
@@ -152,7 +155,7 @@ impl Agent {
         let mine = now.member(self.me.machine);
         let mine = mine.filter(|mine| mine.incarnation == self.me.incarnation);
         let role = mine.map(|mine| mine.role);
-        let may_succeed = self.may_succeed(now);
+        let may_succeed = self.me.may_succeed(now);
         self.known_once |= role.is_some();
         if role.is_some_and(|role| role != Role::Out) {
             // The membership gave the lease before it said that this is a member, so who leaves it out has to wait.
@@ -175,13 +178,6 @@ impl Agent {
         }
     }
 
-    /// Whether the life that this one goes on with is a member still, and so this one can be in its place.
-    fn may_succeed(&self, of: &Configuration) -> bool {
-        let member = of.member(self.me.machine);
-        let before = member.filter(|member| member.role == Role::Whole);
-        before.is_some_and(|before| self.me.succeeds == Some(before.incarnation))
-    }
-
     /// What is to be done now.
     pub fn poll(&mut self, now: Duration, local: &mut dyn Local) -> Vec<Order> {
         let mut orders = Vec::new();
@@ -193,7 +189,7 @@ impl Agent {
         };
         let mine = configuration.member(self.me.machine);
         let Some(mine) = mine.filter(|mine| mine.incarnation == self.me.incarnation) else {
-            if self.may_succeed(&configuration) {
+            if self.me.may_succeed(&configuration) {
                 self.change(&configuration, now, local, &mut orders);
             }
             return orders;
@@ -210,6 +206,7 @@ impl Agent {
     fn serve(&mut self, of: &Configuration, role: Role, local: &mut dyn Local) {
         if local.standing() != (of.epoch, true) {
             let _ = local.serve(of);
+            self.has_served = true;
             self.suspicion.forget();
         }
         let mine = role == Role::Learner && !self.me.whole;
@@ -316,18 +313,27 @@ impl Agent {
         let Some(rank) = whole.map(|(m, _)| m).position(|m| m == self.me.machine) else {
             return;
         };
+        // Who comes back from its disk is seldom the only one: until an epoch serves it waits before it goes on without
+        // others, which would have to copy then, and as long as those say that they read their logs.
+        let leaves_out = |(machine, _): &(MachineId, &Member)| {
+            let member = proposal.next.member(*machine);
+            member.is_none_or(|member| member.role == Role::Out)
+        };
+        let left_out: Vec<_> = of.present().filter(leaves_out).collect();
+        let waits = !left_out.is_empty() && self.me.succeeds.is_some() && !self.has_served;
+        let returns = |(machine, member): &(MachineId, &Member)| {
+            observed.is_returning(*machine, member.incarnation)
+        };
+        let is_awaited = waits && left_out.iter().any(returns);
         let since = match self.wanted_since {
-            Some((epoch, since)) if epoch == of.epoch => since,
+            Some((epoch, since)) if epoch == of.epoch && !is_awaited => since,
             _ => now,
         };
-        self.wanted_since = Some((of.epoch, since));
-        // Who comes back from its disk is seldom the only one: it waits before it goes on without others, which would
-        // have to copy then.
-        let leaves_out = proposal.next.present().count() < of.present().count();
-        let patience = match leaves_out && self.may_succeed(of) {
+        let patience = match waits {
             true => self.timing.lease * RETURN_LEASES,
             false => Duration::ZERO,
         };
+        self.wanted_since = Some((of.epoch, since));
         if now >= since + patience + self.timing.again * rank as u32 {
             orders.push(Order::Replace(proposal));
         }

@@ -2,7 +2,7 @@
 //! snapshot is made.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,9 +11,11 @@ use dunlin_rpc::OwnedResponder;
 
 use super::member::{lock_all, Guard, Participants};
 use super::{StoreConfig, TableSpec};
-use crate::log::{Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared};
+use crate::log::{
+    Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared, Unsynced,
+};
 use crate::membership::Configuration;
-use crate::participant::{replay, Participant};
+use crate::participant::{Participant, Replay};
 use crate::recovery::{database_of, Begins, CannotBegin, CHUNK_BYTES};
 use crate::store::Store;
 use crate::types::MachineId;
@@ -65,8 +67,8 @@ pub(super) struct Disk {
     appended: AtomicU64,
     /// The number of the database, or 0 before it has begun.
     database: AtomicU64,
-    /// Some keys have their only copy here: what a reader sees of them may be on no other disk.
-    alone: AtomicBool,
+    /// What readers may see of keys that is not on the disk.
+    unsynced: Arc<Mutex<Unsynced>>,
     /// Where the log is.
     directory: PathBuf,
 }
@@ -79,13 +81,17 @@ impl Disk {
             own: Mutex::new(Appender::new(shared)),
             appended: AtomicU64::new(0),
             database: AtomicU64::new(database),
-            alone: AtomicBool::new(true),
+            unsynced: Arc::default(),
         }
     }
 
     /// One who appends, for a participant.
     pub(super) fn appender(&self) -> Box<dyn Append> {
-        Box::new(Appender::new(&self.shared))
+        Box::new(Noting {
+            appender: Appender::new(&self.shared),
+            shared: Arc::clone(&self.shared),
+            unsynced: Arc::clone(&self.unsynced),
+        })
     }
 
     /// Appends what the machine as a whole has done.
@@ -114,10 +120,9 @@ impl Disk {
         self.shared.is_safe(self.appended())
     }
 
-    /// An epoch serves: whether each key has another copy in it.
-    pub(super) fn serves(&self, of: &Configuration) {
-        self.database.store(of.database, Ordering::Release);
-        self.alone.store(of.has_single_copies(), Ordering::Release);
+    /// An epoch of this database serves.
+    pub(super) fn serves(&self, database: u64) {
+        self.database.store(database, Ordering::Release);
     }
 
     /// What must be on the disk before a request is answered, by a participant that has appended so far.
@@ -125,9 +130,10 @@ impl Disk {
         match body {
             // Or another has sent the same before, and it is not on the disk yet.
             Body::Replicate { .. } | Body::Commit(_) => appended,
-            // Elsewhere what can be read is on the disks of all backups already.
-            Body::Execute { .. } if self.alone.load(Ordering::Acquire) => self.shared.appended(),
-            _ => 0,
+            _ => {
+                let unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+                unsynced.needed(body, |position| self.shared.is_safe(position))
+            }
         }
     }
 
@@ -151,6 +157,23 @@ impl Disk {
     /// Does something when what was appended last is on the disk.
     pub(super) fn afterwards(&self, then: impl FnOnce() + Send + 'static) {
         self.shared.when_safe(self.appended(), Box::new(then));
+    }
+}
+
+/// Appends for a participant, and notes which keys that changes.
+#[derive(Debug)]
+struct Noting {
+    appender: Appender,
+    shared: Arc<Shared>,
+    unsynced: Arc<Mutex<Unsynced>>,
+}
+
+impl Append for Noting {
+    fn append(&mut self, entry: &Entry) -> u64 {
+        let position = self.appender.append(entry);
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        unsynced.note(entry, position, |position| self.shared.is_safe(position));
+        position
     }
 }
 
@@ -182,8 +205,7 @@ pub(super) struct Opened {
     folder: LogFolder,
     directory: Arc<Directory>,
     begins: Begins,
-    /// What is to be done again before the life begins.
-    entries: Vec<Entry>,
+    /// The number of the next group.
     next: u64,
     /// The lives of the machine whose changes are here, the last one with them.
     lives: Vec<Entry>,
@@ -199,8 +221,19 @@ impl Opened {
         of: Option<&Configuration>,
         incarnation: u64,
     ) -> Result<Opened, LogError> {
-        let (directory, contents) = Directory::open(&folder.path, &identity(config))?;
-        let begins = Begins::of(&contents.entries, MachineId(config.machine), of);
+        let directory = Directory::open(&folder.path, &identity(config))?;
+        let heads = directory.heads()?;
+        let tells = |entry: &Entry| matches!(entry, Entry::Life { .. } | Entry::Serve { .. });
+        let mut told: Vec<Entry> = heads.entries.into_iter().filter(tells).collect();
+        if database_of(&told) == 0 && !told.is_empty() {
+            // There was one life. Whether it served stands somewhere behind its beginning.
+            directory.read(&mut |group| {
+                let serves = |entry: &Entry| matches!(entry, Entry::Serve { .. });
+                told.extend(group.into_iter().filter(serves));
+                Ok(true)
+            })?;
+        }
+        let begins = Begins::of(&told, MachineId(config.machine), of);
         let begins = begins.map_err(|why| {
             let directory = folder.path.clone();
             match why {
@@ -208,37 +241,30 @@ impl Opened {
                 CannotBegin::OtherDatabase => LogError::OtherDatabase { directory },
             }
         })?;
-        if contents.cut > 0 {
-            tracing::warn!(
-                bytes = contents.cut,
-                "a write that was under way is cut off the log"
-            );
-        }
-        let entries = match begins {
-            Begins::Continues(_) => contents.entries,
-            Begins::First | Begins::Empty => Vec::new(),
-        };
-        let is_life = |entry: &&Entry| matches!(entry, Entry::Life { .. });
-        let mut lives: Vec<Entry> = entries.iter().filter(is_life).cloned().collect();
+        let database = database_of(&told);
+        let is_life = |entry: &Entry| matches!(entry, Entry::Life { .. });
+        let mut lives: Vec<Entry> = told.into_iter().filter(is_life).collect();
         let loaded = match lives.first() {
             Some(Entry::Life { loaded, .. }) => *loaded,
             _ => begins == Begins::First,
         };
-        let database = database_of(&entries);
         lives.push(Entry::Life {
             incarnation,
             loaded,
             database,
         });
-        Ok(Opened {
+        let mut opened = Opened {
             folder,
             directory: Arc::new(directory),
             begins,
-            entries,
-            next: contents.next,
+            next: heads.unused,
             lives,
             database,
-        })
+        };
+        if begins == Begins::Empty {
+            opened.forget();
+        }
+        Ok(opened)
     }
 
     /// With what the life begins.
@@ -251,24 +277,52 @@ impl Opened {
         matches!(self.lives.first(), Some(Entry::Life { loaded: true, .. }))
     }
 
-    /// Has the participants do again what the log has.
+    /// The others have gone on without the machine: what the directory has is of before, and the life begins with
+    /// nothing.
+    pub(super) fn forget(&mut self) {
+        self.begins = Begins::Empty;
+        self.database = 0;
+        self.lives.drain(..self.lives.len().saturating_sub(1));
+        for life in &mut self.lives {
+            if let Entry::Life {
+                loaded, database, ..
+            } = life
+            {
+                (*loaded, *database) = (false, 0);
+            }
+        }
+    }
+
+    /// Has the participants do again what the log has, as long as it is worth it. Whether that was all of it.
     pub(super) fn replay<S: Store>(
         &mut self,
         participants: &mut [Participant<S>],
         me: MachineId,
-    ) -> Result<(), LogError> {
-        let entries = std::mem::take(&mut self.entries);
-        let (began, count) = (Instant::now(), entries.len());
-        if count == 0 {
-            return Ok(());
-        }
-        replay(participants, me, entries).map_err(|error| LogError::Replay {
-            directory: self.directory.path().to_owned(),
-            why: error.to_string(),
+        is_worth_it: &dyn Fn() -> bool,
+    ) -> Result<bool, LogError> {
+        let began = Instant::now();
+        let mut replay = Replay::begin(participants, me);
+        let end = self.directory.read(&mut |group| {
+            let done = group.into_iter().try_for_each(|entry| replay.take(entry));
+            done.map_err(|error| LogError::Replay {
+                directory: self.directory.path().to_owned(),
+                why: error.to_string(),
+            })?;
+            Ok(is_worth_it())
         })?;
         let took = began.elapsed();
-        tracing::info!(entries = count, ?took, "the log was executed again");
-        Ok(())
+        let Some(end) = end else {
+            tracing::info!(?took, "the others have gone on: the log is left unread");
+            return Ok(false);
+        };
+        if end.cut > 0 {
+            let bytes = end.cut;
+            tracing::warn!(bytes, "a write that was under way is cut off the log");
+        }
+        let entries = replay.end();
+        tracing::info!(entries, ?took, "the log was executed again");
+        self.next = end.next;
+        Ok(true)
     }
 
     /// Begins to log. What the life begins with is on the disk when it returns. `failed` is told when the disk fails.

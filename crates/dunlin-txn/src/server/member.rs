@@ -21,12 +21,13 @@ use crate::store::Store;
 use crate::types::{Key, MachineId, TransactionId, Update};
 
 /// Parts of a lease: how often it is renewed, and how often the agent looks at what is under way.
-const BEATS: u32 = 5;
+pub(super) const BEATS: u32 = 5;
 const LOOKS: u32 = 40;
 /// Notes that wait for the agent.
 const WAITING: usize = 64;
 
-pub(super) type Participants = Vec<Mutex<Participant<TableStore<RegisteredRegion>>>>;
+pub(super) type TableParticipant = Participant<TableStore<RegisteredRegion>>;
+pub(super) type Participants = Vec<Mutex<TableParticipant>>;
 
 /// What the agent's thread is told.
 #[derive(Debug)]
@@ -291,7 +292,7 @@ pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
         .collect()
 }
 
-pub(super) type Guard<'a> = MutexGuard<'a, Participant<TableStore<RegisteredRegion>>>;
+pub(super) type Guard<'a> = MutexGuard<'a, TableParticipant>;
 
 /// The machine's participants as one.
 struct Own<'a>(&'a Member);
@@ -356,7 +357,7 @@ impl Local for Own<'_> {
             return Ok(());
         }
         if let Some(disk) = &self.0.disk {
-            disk.serves(of);
+            disk.serves(of.database);
         }
         all.iter_mut().try_for_each(|one| one.serve(of.epoch))?;
         let (epoch, database) = (of.epoch, of.database);

@@ -7,11 +7,12 @@ mod error;
 mod handlers;
 mod load;
 mod member;
+mod returning;
 pub(crate) mod shape;
 mod tables;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub use disk::LogFolder;
 use disk::{Disk, Opened};
 pub use error::StoreServerError;
 use load::load;
-use member::{Member, Participants};
+use member::{Member, Participants, TableParticipant};
+use returning::Life;
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
 
@@ -110,14 +112,14 @@ impl Replicated {
         self.log = Some(LogFolder::new(directory));
         self
     }
+}
 
-    fn timing(&self) -> Timing {
-        Timing {
-            lease: self.lease,
-            margin: self.lease / 10,
-            patience: self.lease,
-            again: self.lease / 20,
-        }
+fn timing(lease: Duration) -> Timing {
+    Timing {
+        lease,
+        margin: lease / 10,
+        patience: lease,
+        again: lease / 20,
     }
 }
 
@@ -156,9 +158,10 @@ impl StoreServer {
     /// # Errors
     /// When the configuration contradicts itself, the server does not start, or there is no memory for the tables.
     pub fn serve(builder: ServerBuilder, config: StoreConfig) -> Result<Self, StoreServerError> {
-        let (server, participants) = Self::start(builder, config, (None, false))?;
+        let (server, regions) = Self::start(builder, config, (None, false))?;
+        let participants = server.participants(&regions)?.into_iter();
         let _ = server.service.set(Service {
-            participants: Arc::new(participants),
+            participants: Arc::new(participants.map(Mutex::new).collect()),
             member: None,
             disk: None,
         });
@@ -196,23 +199,39 @@ impl StoreServer {
         let log = replicated.log.take();
         let log = log.map(|folder| Opened::new(folder, &config, known, incarnation));
         let mut log = log.transpose()?;
-        let (begins, loaded) = match &log {
-            Some(log) => (log.begins(), log.is_loaded()),
+        let begins = match &log {
+            Some(log) => log.begins(),
             // Before there is a configuration nobody has anything that this machine could copy.
-            None if known.is_none() => (Begins::First, true),
-            None => (Begins::Empty, false),
+            None if known.is_none() => Begins::First,
+            None => Begins::Empty,
         };
-        let (mut server, participants) =
+        let (mut server, regions) =
             Self::start(builder, config, (Some(incarnation), log.is_some()))?;
-        let participants = participants.into_iter().map(|participant| {
-            let participant = participant.into_inner();
-            let participant = participant.unwrap_or_else(PoisonError::into_inner);
-            participant.recovering(loaded)
-        });
-        let mut participants: Vec<_> = participants.collect();
-        if let Some(log) = &mut log {
-            log.replay(&mut participants, me)?;
-        }
+        let address = replicated.advertise.take();
+        let registration = Registration {
+            machine: me,
+            incarnation,
+            address: address.unwrap_or_else(|| server.server.address().to_string()),
+            whole: begins != Begins::Empty,
+            succeeds: match begins {
+                Begins::Continues(before) => before,
+                Begins::First | Begins::Empty => None,
+            },
+        };
+        let tables = || server.participants(&regions);
+        let life = Life {
+            begins,
+            registration,
+            membership: replicated.membership,
+            participants: tables()?,
+        };
+        let lease = replicated.lease;
+        let Life {
+            begins,
+            registration,
+            membership,
+            participants,
+        } = life.read(log.as_mut(), &tables, lease)?;
         let participants: Participants = participants.into_iter().map(Mutex::new).collect();
         if begins == Begins::First {
             load(
@@ -237,18 +256,7 @@ impl StoreServer {
                 (participants, Some(disk))
             }
         };
-        let address = replicated.advertise.take();
-        let registration = Registration {
-            machine: me,
-            incarnation,
-            address: address.unwrap_or_else(|| server.server.address().to_string()),
-            whole: begins != Begins::Empty,
-            succeeds: match begins {
-                Begins::Continues(before) => before,
-                Begins::First | Begins::Empty => None,
-            },
-        };
-        let timing = replicated.timing();
+        let timing = timing(lease);
         let agent = Agent::new(registration, machines, replicas, timing, database);
         let (member, inbox) = Member::new(agent, Arc::clone(&participants), disk.clone());
         let _ = ends.set(Arc::downgrade(&member));
@@ -261,9 +269,7 @@ impl StoreServer {
             disk,
         });
         let running = Arc::clone(&member);
-        let lease = replicated.lease;
         let client = replicated.client.connect_timeout(lease).deadline(lease);
-        let membership = replicated.membership;
         let agent = std::thread::Builder::new().name("dunlin-member".into());
         let agent = agent.spawn(move || running.run(membership, (&inbox, &client), lease));
         let thread = agent.map_err(|error| ServeError::Setting(error.to_string()))?;
@@ -291,7 +297,7 @@ impl StoreServer {
         builder: ServerBuilder,
         config: StoreConfig,
         (incarnation, defers): (Option<u64>, bool),
-    ) -> Result<(Self, Participants), StoreServerError> {
+    ) -> Result<(Self, Vec<Region>), StoreServerError> {
         let placement = check(&config)?;
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
         let incarnation = incarnation.map_or_else(random, Ok)?;
@@ -320,21 +326,6 @@ impl StoreServer {
         let service: Arc<OnceLock<Service>> = Arc::default();
         let builder = regions.iter().fold(builder, ServerBuilder::region);
         let server = handlers::on(builder, (&service, defers), &catalogue).serve()?;
-        let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
-        let Some(registered) = registered else {
-            let words = "a region of the store was not registered".to_owned();
-            return Err(ServeError::Setting(words).into());
-        };
-        let tables = Tables::create(&config.tables, registered).map_err(|source| {
-            let name = "of the store".to_owned();
-            StoreServerError::Table { name, source }
-        })?;
-        let participants = TableStore::divide(&Arc::new(tables), PARTICIPANTS).into_iter();
-        let participants = participants.take(PARTICIPANTS).map(|store| {
-            let most = store.owners_max();
-            Mutex::new(Participant::new(store, most))
-        });
-        let participants = participants.collect();
         let server = Self {
             server,
             service,
@@ -344,7 +335,26 @@ impl StoreServer {
             agent: None,
             log: None,
         };
-        Ok((server, participants))
+        Ok((server, regions))
+    }
+
+    /// Empty tables in these regions, and those who store there.
+    fn participants(&self, regions: &[Region]) -> Result<Vec<TableParticipant>, StoreServerError> {
+        let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
+        let Some(registered) = registered else {
+            let words = "a region of the store was not registered".to_owned();
+            return Err(ServeError::Setting(words).into());
+        };
+        let tables = Tables::create(&self.tables, registered).map_err(|source| {
+            let name = "of the store".to_owned();
+            StoreServerError::Table { name, source }
+        })?;
+        let stores = TableStore::divide(&Arc::new(tables), PARTICIPANTS).into_iter();
+        let stores = stores.take(PARTICIPANTS).map(|store| {
+            let most = store.owners_max();
+            Participant::new(store, most)
+        });
+        Ok(stores.collect())
     }
 
     /// The server below: its address, its figures.

@@ -202,6 +202,9 @@ impl Cluster {
             Happening::Start(client, slot) => self.start(client, slot, load),
             Happening::Request(to, epoch, request) => {
                 let number = usize::from(to.0);
+                if self.machines[number].reads(self.time.now) {
+                    return;
+                }
                 if self.postponed(number, |_| Happening::Request(to, epoch, request.clone())) {
                     return;
                 }
@@ -223,8 +226,7 @@ impl Cluster {
                     let request = sent(&request);
                     let machine = &mut self.machines[number];
                     let answer = machine.local.participant.handle(&request, epoch);
-                    let of = machine.agent.configuration();
-                    let needed = machine.local.needed(&request.body, of);
+                    let needed = machine.local.needed(&request.body);
                     let reply = self.reply(MachineId(life.0), &request, answer.response);
                     self.send_when_safe(life, needed, reply);
                 }
@@ -256,6 +258,9 @@ impl Cluster {
                 if self.postponed(number, |_| again(&observed)) {
                     return;
                 }
+                if self.machines[number].reads(self.time.now) {
+                    return self.reading(number, &observed);
+                }
                 match self.machines[number].agent.observed(asked, observed) {
                     Condition::Well => self.poll(number),
                     Condition::Fenced => self.restart(life.0),
@@ -275,7 +280,10 @@ impl Cluster {
                 }
             }
             Happening::Peer(from, to, request) => {
-                let Some(number) = self.at(to) else { return };
+                let reads = |number: &usize| !self.machines[*number].reads(self.time.now);
+                let Some(number) = self.at(to).filter(reads) else {
+                    return;
+                };
                 if self.postponed(number, |_| Happening::Peer(from, to, request.clone())) {
                     return;
                 }
@@ -337,10 +345,9 @@ impl Cluster {
             return;
         }
         let machine = &self.machines[number];
-        let (me, asked) = (
-            machine.agent.registration().clone(),
-            machine.clock(self.time.now),
-        );
+        let asked = machine.clock(self.time.now);
+        let mut me = machine.agent.registration().clone();
+        me.whole &= !machine.reads(self.time.now);
         self.send(
             u64::from(life.0),
             MEMBERSHIP,
@@ -352,6 +359,9 @@ impl Cluster {
 
     fn poll(&mut self, number: usize) {
         let machine = &mut self.machines[number];
+        if machine.reads(self.time.now) {
+            return;
+        }
         let clock = machine.clock(self.time.now);
         let from = (number as u16, machine.incarnation);
         let before = machine.local.appended();
@@ -409,7 +419,31 @@ impl Cluster {
             disk,
         };
         self.machines[at] = Machine::new(number, start, shape, drift);
+        if matches!(begins, Begins::Continues(Some(_))) && self.time.random.bool() {
+            let reads = self.time.random.u64(1..4 * LEASE);
+            self.machines[at].reads_until = self.time.now + reads;
+        }
         self.time.later(1, Happening::Beat((number, self.lives)));
+    }
+
+    /// What a machine that reads its log hears of the membership: whether the others have gone on without it.
+    fn reading(&mut self, number: usize, observed: &Observed) {
+        let machine = &self.machines[number];
+        let of = observed.configuration.as_ref().map(|(_, of)| of);
+        let may_succeed = |of| machine.agent.registration().may_succeed(of);
+        if of.is_some_and(may_succeed)
+            || self.mistakes == Mistakes::of(Mistake::BehindTakenForWhole)
+        {
+            return;
+        }
+        let start = Start {
+            incarnation: machine.incarnation,
+            begins: Begins::Empty,
+            load: None,
+            disk: machine.local.disk.clone(),
+        };
+        let (shape, drift) = ((self.headers, self.mistakes), machine.drift());
+        self.machines[number] = Machine::new(number as u16, start, shape, drift);
     }
 
     /// Sends what a machine may say when what it has appended so far is on its disk.
@@ -428,7 +462,9 @@ impl Cluster {
     }
 
     fn later_safe(&mut self, life: Life, position: u64, then: Option<(Node, Box<Happening>)>) {
-        let delay = self.time.delay() * 4;
+        // Now and then a disk takes its time.
+        let slow = [4, 4, 4, 40][self.time.random.usize(0..4)];
+        let delay = self.time.delay() * slow;
         self.time
             .later(delay, Happening::Synced(life, position, then));
     }

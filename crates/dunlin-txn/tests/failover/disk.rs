@@ -1,5 +1,6 @@
 //! A machine's disk in virtual time: entries, of which the first ones are safe. It outlives the machine.
-use dunlin_txn::log::{Append, Entry};
+use dunlin_txn::log::{Append, Entry, Unsynced};
+use dunlin_txn::wire::Body;
 use dunlin_txn::{MemoryStore, Participant};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +13,7 @@ struct State {
     entries: Vec<(u64, Entry)>,
     appended: u64,
     safe: u64,
+    unsynced: Unsynced,
 }
 
 impl Disk {
@@ -32,8 +34,12 @@ impl Disk {
         state.entries.iter().map(|(_, one)| one.clone()).collect()
     }
 
-    pub(crate) fn appended(&self) -> u64 {
-        self.0.lock().unwrap().appended
+    /// What must be safe before the answer to a request is given that has read.
+    pub(crate) fn needed(&self, body: &Body) -> u64 {
+        let state = self.0.lock().unwrap();
+        state
+            .unsynced
+            .needed(body, |position| state.safe >= position)
     }
 
     pub(crate) fn is_safe(&self, position: u64) -> bool {
@@ -108,6 +114,12 @@ impl Disk {
 
 impl Append for Disk {
     fn append(&mut self, entry: &Entry) -> u64 {
-        self.push(entry)
+        let position = self.push(entry);
+        let mut state = self.0.lock().unwrap();
+        let safe = state.safe;
+        state
+            .unsynced
+            .note(entry, position, |position| safe >= position);
+        position
     }
 }

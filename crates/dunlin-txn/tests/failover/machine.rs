@@ -21,6 +21,8 @@ pub(crate) struct Machine {
     pub(crate) incarnation: u64,
     pub(crate) alive: bool,
     pub(crate) paused_until: u64,
+    /// Until then it reads its log: it renews its lease, and does nothing else.
+    pub(crate) reads_until: u64,
     /// Its clock is faster by so many parts of a thousand, and shows so much at the beginning.
     drift: (i64, u64),
 }
@@ -110,6 +112,7 @@ impl Machine {
             incarnation,
             alive: true,
             paused_until: 0,
+            reads_until: 0,
             drift,
         }
     }
@@ -118,6 +121,10 @@ impl Machine {
         let (rate, start) = self.drift;
         let shown = start as i64 + now as i64 + now as i64 * rate / 1000;
         Duration::from_micros(shown as u64)
+    }
+
+    pub(crate) fn reads(&self, now: u64) -> bool {
+        self.reads_until > now
     }
 
     pub(crate) fn drift(&self) -> (i64, u64) {
@@ -142,15 +149,11 @@ impl Own {
     }
 
     /// What must be on the disk before a request is answered.
-    pub(crate) fn needed(&self, body: &Body, of: Option<&Configuration>) -> u64 {
+    pub(crate) fn needed(&self, body: &Body) -> u64 {
         match (body, &self.disk) {
             (Body::Replicate { .. } | Body::Commit(_), Some(_)) => self.participant.appended(),
-            (Body::Execute { .. }, Some(disk))
-                if of.is_none_or(Configuration::has_single_copies) =>
-            {
-                disk.appended()
-            }
-            _ => 0,
+            (_, Some(disk)) => disk.needed(body),
+            (_, None) => 0,
         }
     }
 

@@ -8,6 +8,7 @@ mod left_out;
 mod machine;
 mod membership;
 mod network;
+mod returning;
 #[path = "../common/simulation.rs"]
 mod simulation;
 

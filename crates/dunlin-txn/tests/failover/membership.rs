@@ -13,7 +13,7 @@ pub(crate) struct Register {
 impl Register {
     pub(crate) fn beat(&mut self, me: Registration, now: u64, lease: u64) -> Observed {
         // Some memberships end the lease of a life that another goes on with, and some do not.
-        if let Some(before) = me.succeeds.filter(|_| me.incarnation % 2 == 0) {
+        if let Some(before) = me.succeeds.filter(|_| me.whole && me.incarnation % 2 == 0) {
             self.leases.remove(&(me.machine, before));
         }
         self.leases

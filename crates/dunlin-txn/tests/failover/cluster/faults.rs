@@ -138,10 +138,11 @@ impl Cluster {
     /// All machines that are there are gone, or each by chance, and come back about together, or not.
     fn blackout(&mut self) {
         self.run.faults += 1;
-        let (all, together) = (self.time.random.bool(), self.time.random.bool());
+        let all = self.time.random.bool();
+        // Together, or so that some are waited for, or in vain.
+        let longest = [LEASE / 4, 4 * LEASE, 16 * LEASE][self.time.random.usize(0..3)];
         for at in 0..usize::from(MACHINES) {
             if self.machines[at].alive && (all || self.time.random.bool()) {
-                let longest = if together { LEASE / 4 } else { 4 * LEASE };
                 let back = self.time.random.u64(1..longest);
                 self.crash(at, back);
             }
