@@ -43,7 +43,7 @@ pub use completion::{
 };
 pub use device::{AsyncEvent, Device, Simulation};
 pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
-pub use mapped::{NotMapped, PeerMemory};
+pub use mapped::{NotMapped, PeerMemory, PeerSource};
 pub use memory::{
     copy_in_order, copy_lines, copy_lines_first_word_last, Access, LocalKey, Memory, Region,
     RemoteAddress, RemoteKey,

@@ -31,6 +31,20 @@ pub trait PeerMemory: Debug + Send + 'static {
     fn expect(&self, offset: usize, length: usize);
 }
 
+/// Memory of a connected peer that the calling process has mapped, for who reads there; see
+/// [`crate::QueuePair::map_peer_source`].
+pub trait PeerSource: Debug + Send + 'static {
+    /// Whether it may be read: as [`PeerMemory::is_open`].
+    fn is_open(&self) -> bool;
+
+    /// Copies what stands at `offset`, in no order. Whether the region was still registered afterwards: if it was not,
+    /// what was copied may be anything, and a READ tells why. What the peer writes meanwhile may be there in part.
+    ///
+    /// # Panics
+    /// When the range is not inside.
+    fn load(&self, offset: usize, into: &mut [u8]) -> bool;
+}
+
 /// The memory that devices map whose peers are elsewhere: there is none.
 #[derive(Clone, Copy, Debug)]
 pub enum NotMapped {}

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::error::{PostError, VerbsError};
-use crate::mapped::PeerMemory;
+use crate::mapped::{PeerMemory, PeerSource};
 use crate::memory::{Access, Region, RemoteAddress};
 use crate::state::QueuePairState;
 use crate::work::{ReceiveRequest, SendRequest};
@@ -247,6 +247,17 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// WRITE to it has succeeded; before, and where peers are elsewhere, this is `None`.
     #[inline]
     fn map_peer(&mut self, remote: RemoteAddress, length: usize) -> Option<Self::Mapped> {
+        let _ = (remote, length);
+        None
+    }
+
+    /// The same for who reads there: if this queue pair may read all of it and it is mapped here, as it is after a READ
+    /// of it has succeeded.
+    fn map_peer_source(
+        &mut self,
+        remote: RemoteAddress,
+        length: usize,
+    ) -> Option<Box<dyn PeerSource>> {
         let _ = (remote, length);
         None
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_verbs::thread;
-use dunlin_verbs::{CompletionChannel, VerbsError};
+use dunlin_verbs::{CompletionChannel, PeerMemory, PeerSource, VerbsError};
 
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{Bytes, BytesMut};
@@ -100,6 +100,14 @@ pub(crate) trait Lane: Send {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<Submitted, CallError>;
+    /// The memory of an attached region, where it is mapped here and may be written: after a WRITE to it has succeeded.
+    fn region_target(&mut self, _region: &RegionKey) -> Option<Box<dyn PeerMemory>> {
+        None
+    }
+    /// The same for who may read it, after a READ.
+    fn region_source(&mut self, _region: &RegionKey) -> Option<Box<dyn PeerSource>> {
+        None
+    }
     /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those
     /// of the other methods with a sink.
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, Work};
+use dunlin_verbs::{Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work};
 
 use crate::bugs::{is_planted, Bug};
 use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
@@ -177,6 +177,15 @@ impl<C: Channel> ChannelLane<C> {
     }
 }
 
+impl<C: Channel> ChannelLane<C> {
+    /// Where a region is that was attached on this connection.
+    fn attached_to(&self, region: &RegionKey) -> Option<(RemoteAddress, usize)> {
+        let mut all = self.attached.iter();
+        let (_, attached) = all.find(|(number, _)| *number == region.number)?;
+        Some((attached.remote, usize::try_from(attached.length).ok()?))
+    }
+}
+
 impl<C: Channel> Lane for ChannelLane<C> {
     #[inline]
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
@@ -312,6 +321,17 @@ impl<C: Channel> Lane for ChannelLane<C> {
         };
         self.operations.push(OneSided { call, remote, verb });
         Ok(Submitted::Call(call))
+    }
+
+    fn region_target(&mut self, region: &RegionKey) -> Option<Box<dyn PeerMemory>> {
+        let (remote, length) = self.attached_to(region)?;
+        let mapped = self.core.channel.queue_pair.map_peer(remote, length)?;
+        Some(Box::new(mapped))
+    }
+
+    fn region_source(&mut self, region: &RegionKey) -> Option<Box<dyn PeerSource>> {
+        let (remote, length) = self.attached_to(region)?;
+        self.core.channel.queue_pair.map_peer_source(remote, length)
     }
 
     #[inline]

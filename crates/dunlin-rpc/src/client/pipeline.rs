@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::thread;
+use dunlin_verbs::{thread, PeerMemory, PeerSource};
 
 use super::recipe::Recipe;
 use super::region::attach_by;
@@ -381,6 +381,16 @@ impl Pipeline {
             tag,
             self.deadline,
         )
+    }
+
+    /// The memory of a region, where it is mapped here and may be written, after a WRITE to it has succeeded.
+    pub(super) fn region_target(&mut self, region: &RemoteRegion) -> Option<Box<dyn PeerMemory>> {
+        self.lane.region_target(region.key())
+    }
+
+    /// The same for who may read it, after a READ.
+    pub(super) fn region_source(&mut self, region: &RemoteRegion) -> Option<Box<dyn PeerSource>> {
+        self.lane.region_source(region.key())
     }
 
     /// A request of `length` bytes to fill in place.

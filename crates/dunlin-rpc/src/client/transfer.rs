@@ -1,10 +1,15 @@
 //! Bytes of any length into a region and out of it: in pieces, several of which are out at a time, on one connection or
 //! more.
 //!
+//! Where the region's memory is mapped here the pieces behind the first are copied to and from it by the caller, without
+//! an operation for each: that is what the operation would do, after another copy.
+//!
 //! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lives. What a server grants is
 //! granted to a connection, and on `shm` mapped for it, so it pays to keep one for several transfers.
 
-use std::ops::Range;
+mod pieces;
+mod way;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,9 +17,14 @@ use dunlin_verbs::thread;
 
 use super::{Pipeline, RemoteRegion};
 use crate::error::CallError;
+use pieces::Pieces;
+use way::{Get, Put, Way};
 
 /// Bytes of a piece: pieces that are under way fit into a core's cache, and each is worth its work request.
 const PIECE_BYTES: usize = 128 << 10;
+/// Bytes that are copied at once where the region's memory is mapped: from so many on copies go past the caches, and of
+/// shorter ones each line of the target is read before it is written.
+const AT_ONCE_BYTES: usize = 1 << 20;
 /// Pieces that are out on a connection at a time.
 const PIECES_OUT: usize = 4;
 /// Connections of one transfer at most.
@@ -110,12 +120,8 @@ impl<'t> Transfer<'t> {
     /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of
     /// it lies in the region.
     pub fn put(&mut self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
-        let region = self.region;
-        self.run(
-            (offset, source.len()),
-            |pipeline, at, range, tag| pipeline.write(region, at, &source[range], tag),
-            |_, _| {},
-        )
+        let put = &mut Put::of(source);
+        self.run((offset, source.len()), put)
     }
 
     /// Gets what stands in the region from `offset` on.
@@ -123,22 +129,17 @@ impl<'t> Transfer<'t> {
     /// # Errors
     /// As for [`Transfer::put`]; what has not arrived is as it was.
     pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
-        let region = self.region;
-        self.run(
-            (offset, into.len()),
-            |pipeline, at, range, tag| pipeline.read(region, at, range.len(), tag),
-            |range, bytes| into[range].copy_from_slice(bytes),
-        )
+        let length = into.len();
+        self.run((offset, length), &mut Get::of(into))
     }
 
     fn run(
         &mut self,
         (offset, length): (u64, usize),
-        mut submit: impl FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError>,
-        mut take: impl FnMut(Range<usize>, &[u8]),
+        way: &mut dyn Way,
     ) -> Result<(), TransferError> {
         let mut pieces = Pieces::new(length, self.piece_bytes);
-        let ended = self.move_all(offset, &mut pieces, &mut submit, &mut take);
+        let ended = self.move_all(offset, &mut pieces, way);
         ended.map_err(|cause| {
             // Pieces that are out end with their connection.
             self.pipelines.clear();
@@ -154,8 +155,7 @@ impl<'t> Transfer<'t> {
         &mut self,
         offset: u64,
         pieces: &mut Pieces,
-        submit: &mut Submit<'_>,
-        take: &mut dyn FnMut(Range<usize>, &[u8]),
+        way: &mut dyn Way,
     ) -> Result<(), CallError> {
         let region = self.region;
         let bytes = pieces.length;
@@ -175,12 +175,29 @@ impl<'t> Transfer<'t> {
                 .push(pipeline.map_err(|error| CallError::Connect(Arc::new(error)))?);
         }
         let lanes = &mut self.pipelines;
+        let report = &mut self.progress;
+        let mut report = |pieces: &Pieces| {
+            if let Some(report) = report {
+                report(pieces.arrived());
+            }
+        };
         let mut idle_since: Option<Instant> = None;
         loop {
+            if lanes.iter().all(|lane| lane.outstanding() == 0) {
+                while let Some((range, last)) = pieces.next_within(AT_ONCE_BYTES) {
+                    let (at, first) = (offset + range.start as u64, pieces.sent);
+                    if !way.at_once(&mut lanes[0], region, at, range) {
+                        break;
+                    }
+                    pieces.sent = last + 1;
+                    (first..=last).for_each(|number| pieces.arrive(number));
+                    report(pieces);
+                }
+            }
             for lane in &mut *lanes {
                 while let Some(range) = pieces.next().filter(|_| lane.outstanding() < PIECES_OUT) {
                     let at = offset + range.start as u64;
-                    if !submit(lane, at, range, pieces.sent as u64)? {
+                    if !way.submit(lane, region, at, range, pieces.sent as u64)? {
                         break;
                     }
                     pieces.sent += 1;
@@ -190,7 +207,7 @@ impl<'t> Transfer<'t> {
             let mut failed = None;
             let mut answer = |tag: u64, answer: Result<&[u8], CallError>| match answer {
                 Ok(bytes) => {
-                    take(pieces.range(tag as usize), bytes);
+                    way.take(pieces.range(tag as usize), bytes);
                     pieces.arrive(tag as usize);
                 }
                 Err(error) => failed = Some(error),
@@ -207,9 +224,7 @@ impl<'t> Transfer<'t> {
                 return Err(error);
             }
             if pieces.arrived() > before {
-                if let Some(report) = &mut self.progress {
-                    report(pieces.arrived());
-                }
+                report(pieces);
             }
             if pieces.arrived() == bytes as u64 {
                 return Ok(());
@@ -225,56 +240,5 @@ impl<'t> Transfer<'t> {
                 return Err(CallError::DeadlineExceeded { after });
             }
         }
-    }
-}
-
-/// Puts a piece into the batch of a pipeline: where in the region, which of the bytes, its number; `false`: no room.
-type Submit<'s> = dyn FnMut(&mut Pipeline, u64, Range<usize>, u64) -> Result<bool, CallError> + 's;
-
-/// The pieces of a transfer, in their order.
-struct Pieces {
-    length: usize,
-    piece: usize,
-    count: usize,
-    sent: usize,
-    /// All before it have arrived.
-    first_missing: usize,
-    /// Which of those behind it have.
-    arrived: Vec<bool>,
-}
-
-impl Pieces {
-    fn new(length: usize, piece: usize) -> Self {
-        let count = length.div_ceil(piece);
-        Self {
-            length,
-            piece,
-            count,
-            sent: 0,
-            first_missing: 0,
-            arrived: vec![false; count],
-        }
-    }
-
-    /// The next that is to be sent.
-    fn next(&self) -> Option<Range<usize>> {
-        (self.sent < self.count).then(|| self.range(self.sent))
-    }
-
-    fn range(&self, number: usize) -> Range<usize> {
-        let start = number * self.piece;
-        start..self.length.min(start + self.piece)
-    }
-
-    fn arrive(&mut self, number: usize) {
-        self.arrived[number] = true;
-        while self.arrived.get(self.first_missing) == Some(&true) {
-            self.first_missing += 1;
-        }
-    }
-
-    /// Bytes from the first on that have arrived.
-    fn arrived(&self) -> u64 {
-        (self.first_missing * self.piece).min(self.length) as u64
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    copy_in_order, copy_lines_first_word_last, prefetch_to_write, PeerMemory, QueuePairState,
+    copy_in_order, copy_lines_first_word_last, prefetch_to_write, PeerMemory, PeerSource,
+    QueuePairState,
 };
 
 use crate::mapping::Mapping;
@@ -81,9 +82,30 @@ impl Range {
         let end = offset.checked_add(length);
         assert!(
             end.is_some_and(|end| end <= self.length),
-            "a store inside of the peer's region"
+            "a range inside of the peer's region"
         );
         self.start.as_ptr().wrapping_add(offset)
+    }
+}
+
+/// The same, of which this queue pair may only read.
+#[derive(Debug)]
+pub(super) struct MappedSource(pub(super) MappedRegion);
+
+impl PeerSource for MappedSource {
+    fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
+    fn load(&self, offset: usize, into: &mut [u8]) -> bool {
+        let Range { table, key, .. } = &self.0.range;
+        let source = self.0.range.at(offset, into.len()).cast_const();
+        // SAFETY: the range is inside of the mapping, which the value keeps; `into` is memory of the caller, of which
+        // nothing is mapped: safe code has no slices of regions that peers may write.
+        unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
+        fence(Ordering::Acquire);
+        // One that has ended meanwhile may have given its pages back.
+        table.holds(*key)
     }
 }
 

@@ -10,6 +10,7 @@ mod work;
 
 pub(crate) use executor::{Mail, PeerRegion};
 pub use mapped::MappedRegion;
+use mapped::MappedSource;
 pub(crate) use shared::{Link, Parts, Shared};
 pub(crate) use work::Target;
 
@@ -17,8 +18,8 @@ use std::sync::Arc;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Aborter, Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
-    QueuePairState, ReceiveRequest, RemoteAddress, SendRequest, Transport, VerbsError,
+    Aborter, Access, ConnectAttributes, EndpointAddress, PeerSource, PostError, PostErrorKind,
+    QueuePair, QueuePairState, ReceiveRequest, RemoteAddress, SendRequest, Transport, VerbsError,
 };
 
 use crate::control::Command;
@@ -157,6 +158,30 @@ impl Drop for ShmQueuePair {
         shared.receive_cq.leave(shared.receive_place);
         shared.core.remove_queue_pair(shared.number);
         shared.core.control.push(Command::Closed(shared.number));
+    }
+}
+
+impl ShmQueuePair {
+    /// A range of the peer's memory, if it is mapped here with this right.
+    fn mapped(
+        &mut self,
+        remote: RemoteAddress,
+        length: usize,
+        access: Access,
+    ) -> Option<MappedRegion> {
+        // Stores are placed in order; where the device pretends that it does not, requests are.
+        if !self.limits.in_order || !self.made_in.is_current() {
+            return None;
+        }
+        // SAFETY: `&mut self` makes us the owner.
+        let found = unsafe {
+            let send = &self.shared.send;
+            send.owned(|executor| executor.mapped(remote, length, access))
+        };
+        Some(MappedRegion::new(
+            Arc::clone(&self.shared),
+            found.flatten()?,
+        ))
     }
 }
 
@@ -300,17 +325,16 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn map_peer(&mut self, remote: RemoteAddress, length: usize) -> Option<MappedRegion> {
-        // Stores are placed in order; where the device pretends that it does not, requests are.
-        if !self.limits.in_order || !self.made_in.is_current() {
-            return None;
-        }
-        // SAFETY: `&mut self` makes us the owner.
-        let found = unsafe {
-            let send = &self.shared.send;
-            send.owned(|executor| executor.mapped(remote, length))
-        };
-        let range = found.flatten()?;
-        Some(MappedRegion::new(Arc::clone(&self.shared), range))
+        self.mapped(remote, length, Access::REMOTE_WRITE)
+    }
+
+    fn map_peer_source(
+        &mut self,
+        remote: RemoteAddress,
+        length: usize,
+    ) -> Option<Box<dyn PeerSource>> {
+        let mapped = self.mapped(remote, length, Access::REMOTE_READ)?;
+        Some(Box::new(MappedSource(mapped)))
     }
 
     #[inline]

@@ -44,6 +44,7 @@ macro_rules! conformance_behaviours {
             }
             mapped {
                 stores_land,
+                loads_see_what_stands_there,
                 only_what_is_granted,
                 closed_with_its_region,
                 closed_with_its_queue_pair,

@@ -59,6 +59,41 @@ pub fn stores_land<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
+/// What is loaded is what stands at the peer, also in a region that may be read only and by who may write; nothing else
+/// is mapped for it, and what was loaded of a region that has gone says so.
+pub fn loads_see_what_stands_there<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    needs_maps(stage)?;
+    let constant = stage.peer.region(BYTES, Access::REMOTE_READ, 0);
+    let mut link = stage.link(RC);
+    stage.peer.write(constant, 0, &pattern(7, BYTES));
+    let remote = constant.at(0);
+    let ours = stage.blank(8);
+    link.local
+        .post(1, Operation::Read { remote }, &[piece(&ours, 0, 8)]);
+    stage.done(&mut link, 1);
+    let pair = &mut link.local.queue_pair;
+    let source = pair.map_peer_source(remote, BYTES);
+    let source = source.expect("memory that was read by this queue pair is mapped");
+    assert!(source.is_open());
+    for (offset, length) in [(0, 1), (63, 66), (0, BYTES), (BYTES - 9, 9)] {
+        let mut loaded = vec![0; length];
+        assert!(source.load(offset, &mut loaded));
+        assert_eq!(loaded, stage.peer.read(constant, offset, length));
+    }
+    assert!(pair.map_peer_source(remote, BYTES + 1).is_none());
+    let mut unknown = remote;
+    unknown.key.0 ^= 1 << 20;
+    assert!(pair.map_peer_source(unknown, 8).is_none());
+    let secret = stage.peer.region(64, Access::REMOTE_WRITE, 0);
+    write_once(stage, &mut link, secret.at(0));
+    let pair = &mut link.local.queue_pair;
+    assert!(pair.map_peer_source(secret.at(0), 64).is_none());
+    stage.peer.drop_region(constant);
+    assert!(!source.is_open());
+    assert!(!source.load(0, &mut [0; 64]));
+    Ok(())
+}
+
 /// Nothing is mapped that was not granted for writing: beyond a region's end, by an unknown key, of a region that may
 /// be read only.
 pub fn only_what_is_granted<D: Device>(stage: &mut Stage<D>) -> Outcome {

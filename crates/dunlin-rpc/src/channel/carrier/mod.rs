@@ -51,7 +51,7 @@ pub(in crate::channel) const NOTIFICATIONS: u32 = 1 << 29;
 /// One side of a connected queue pair.
 #[derive(Debug)]
 pub(crate) struct Carrier<D: Device> {
-    pub(super) queue_pair: D::QueuePair,
+    pub(crate) queue_pair: D::QueuePair,
     completions: D::CompletionQueue,
     /// The id of RECEIVEs. Another one than [`QUIET`]: their completions go to a queue that others share.
     receive_id: u64,

@@ -45,10 +45,11 @@ impl Executor {
         &self,
         remote: RemoteAddress,
         length: usize,
+        access: Access,
     ) -> Option<Range> {
         let outbound = self.outbound.as_ref()?;
         let region = self.regions.get(remote.key.0)?;
-        let start = region.place(&remote, length as u64, Access::REMOTE_WRITE)?;
+        let start = region.place(&remote, length as u64, access)?;
         Some(Range {
             port: Arc::clone(&outbound.port),
             table: outbound.table.clone(),
