@@ -45,6 +45,38 @@ fn demo_works_and_leaves_nothing_running() {
     assert_eq!(report["device"], "shm");
 }
 
+fn shown(what: &str) -> serde_json::Value {
+    let arguments = [
+        "demo",
+        "--what",
+        what,
+        "--seconds",
+        "0.6",
+        "--entries",
+        "1000",
+    ];
+    let output = leaves_nothing(&[&arguments[..], &["--json"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {errors}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn what_stands_on_it_is_shown_and_leaves_nothing_running() {
+    assert_eq!(shown("index")["errors"], 0);
+    let bank = shown("txn");
+    assert_eq!(
+        (&bank["money"], &bank["machines"]),
+        (&1_000_000.into(), &3.into())
+    );
+    assert!(bank["payments"].as_u64() > Some(0), "{bank}");
+    let files = shown("fs");
+    assert!(files["files"].as_u64() > Some(0), "{files}");
+    assert_eq!(files["files_after"], files["files"]);
+    let stream = shown("stream");
+    assert!(stream["bytes"].as_u64() > Some(0), "{stream}");
+}
+
 #[test]
 fn the_store_is_measured_under_every_workload() {
     for workload in [

@@ -268,7 +268,8 @@ fn run_replicated(args: &Args, listen: &Address, secret: Option<&Secret>) -> Res
     store::serve_replicated(&begins, &args.store, &is_over)
 }
 
-fn wait_for_parent() {
+/// Returns when whoever has started this process ends, or lets go of it.
+pub fn wait_for_parent() {
     let mut byte = [0];
     // Whatever it is, an end or an error: nobody holds the other side any more.
     while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}

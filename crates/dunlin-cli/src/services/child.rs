@@ -21,15 +21,25 @@ impl ServerProcess {
     /// # Errors
     /// When the process cannot be started or does not begin to listen.
     pub fn start(service: &str, arguments: &[String]) -> Result<Self, Failure> {
+        Self::start_at(service, "dunlin://127.0.0.1:0", arguments)
+    }
+
+    /// As [`ServerProcess::start`], listening there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_at(service: &str, listen: &str, arguments: &[String]) -> Result<Self, Failure> {
+        let serve = ["serve", service, "--listen", listen, "--with-parent"].map(str::to_owned);
+        Self::run(&[&serve, arguments].concat())
+    }
+
+    /// Starts `dunlin` with these arguments. It says where it listens, and ends when its standard input does.
+    ///
+    /// # Errors
+    /// As for [`ServerProcess::start`].
+    pub fn run(arguments: &[String]) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
         let mut child = Command::new(program)
-            .args([
-                "serve",
-                service,
-                "--listen",
-                "dunlin://127.0.0.1:0",
-                "--with-parent",
-            ])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -59,6 +69,16 @@ impl ServerProcess {
     /// Where it listens.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Ends it at once, as a crash would.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(mut self) -> Result<(), Failure> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Ends it with grace and waits for it.

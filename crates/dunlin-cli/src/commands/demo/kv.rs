@@ -1,39 +1,14 @@
-//! `dunlin demo`: two processes, a key-value store and YCSB B, on any machine.
+//! A key-value store in a second process, under YCSB B, or under scans of its index.
 
 use std::time::Duration;
 
-use super::perf::parse_seconds;
-use super::{connect, Failure};
-use crate::affinity;
+use super::{start, Args};
+use crate::commands::Failure;
 use crate::interrupt;
 use crate::kv_load::{Load, Ours};
 use crate::output;
 use crate::report::{Report, Setting, Tally};
-use crate::services::child::ServerProcess;
 use crate::workload::{Keys, Mix, Workload, Zipf};
-
-/// Two processes, a key-value store and a load: see it work
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-A second process serves a key-value store; this one loads it and runs YCSB B: 95 % reads and 5 %\n\
-updates of 100-byte values, keys by Zipf's law. Requests and responses are one-sided WRITEs into each\n\
-other's memory: no system call, no socket, no copy through the kernel. Nothing is left running.")]
-pub struct Args {
-    /// How long to run the load
-    #[arg(long, default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
-    seconds: Duration,
-    /// Entries in the store
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    entries: u32,
-    /// Calls outstanding
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
-    outstanding: u32,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    connect: connect::Options,
-}
 
 /// Bytes of a value, as in YCSB's single-field records.
 const VALUE_BYTES: usize = 100;
@@ -42,36 +17,36 @@ const SKEW: f64 = 0.99;
 /// How often the bar moves.
 const SLICE: Duration = Duration::from_millis(250);
 
-/// Runs it.
-pub fn run(args: &Args) -> Result<(), Failure> {
+/// Runs it; `scans` for YCSB E instead of B.
+pub(super) fn run(args: &Args, scans: bool) -> Result<(), Failure> {
+    let (workload, name) = match scans {
+        true => (Workload::YcsbE, "YCSB E"),
+        false => (Workload::YcsbB, "YCSB B"),
+    };
     let mut arguments = Vec::new();
-    if let Some((client, server)) = affinity::client_and_server() {
-        arguments.extend(["--pin".to_string(), server.to_string()]);
-        affinity::pin(client);
-    }
-    if let Some(device) = args.connect.device() {
-        arguments.extend(["--device".to_string(), device.to_string()]);
-    }
-    // Twice what the entries take, and some for a start.
-    let memory = args.entries as usize * 400 + (32 << 20);
+    // Twice what the entries take, and some for a start; with scans others are inserted.
+    let keys = match scans {
+        true => args.entries as usize * 2 + 200_000,
+        false => args.entries as usize,
+    };
+    let memory = keys * 400 + (32 << 20);
     arguments.extend(["--memory".to_string(), memory.to_string()]);
-    arguments.extend(["--keys".to_string(), args.entries.to_string()]);
-    let server = ServerProcess::start("kv", &arguments)?;
+    arguments.extend(["--keys".to_string(), keys.to_string()]);
+    let server = start(args, "kv", arguments)?;
     let client = args.connect.connect(server.address())?;
     let info = client.info();
     let outstanding = args.outstanding as usize;
     let pipeline = client.pipeline_of(outstanding).map_err(Failure::new)?;
-    let ours = Ours::new(pipeline, false);
-    let mut load = Load::new(ours, outstanding, VALUE_BYTES, false);
+    let ours = Ours::new(pipeline, scans);
+    let mut load = Load::new(ours, outstanding, VALUE_BYTES, scans);
 
-    interrupt::listen()?;
     let bar = output::progress_bar();
     bar.set_message("loading");
     let show = |done: f64| bar.set_position((done.min(1.0) * 1000.0) as u64);
     load.fill(args.entries, show)?;
-    bar.set_message("YCSB B");
+    bar.set_message(name);
     let keys = Keys::Zipf(Zipf::new(args.entries, SKEW));
-    let mut mix = Mix::new(Workload::YcsbB, &keys, 42);
+    let mut mix = Mix::new(workload, &keys, 42);
     let mut tally = Tally::default();
     while tally.elapsed < args.seconds && !interrupt::came() {
         let left = args.seconds - tally.elapsed;
@@ -95,7 +70,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         output::print_json(&report)?;
     } else {
         let latency = report.latency_ns;
-        let mut table = output::table(&["YCSB B, two processes", ""]);
+        let mut table = output::table(&[&format!("{name}, two processes"), ""]);
         table.add_row(["operations", &tally.operations.to_string()]);
         table.add_row(["rate", &output::rate(report.rate_per_s)]);
         table.add_row(["latency p50", &output::nanoseconds(latency.p50 as f64)]);
@@ -110,5 +85,5 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if report.errors > 0 || tally.operations == 0 {
         return Err(Failure::new(format!("{} operations failed", report.errors)));
     }
-    interrupt::check()
+    Ok(())
 }

@@ -1,0 +1,184 @@
+//! A file system: files are written and read one-sided, past the data server's processor; then the metadata server is
+//! killed, and everything that was synced is there when it comes back.
+
+use std::time::{Duration, Instant};
+
+use dunlin_fs::{FileSystem, FsError, FsOptions};
+use serde::Serialize;
+
+use super::{device, Args};
+use crate::commands::Failure;
+use crate::kv_load::peer::Folder;
+use crate::services::child::ServerProcess;
+use crate::{interrupt, output};
+
+/// Bytes of a small file, and of the large one.
+const SMALL: usize = 4096;
+const LARGE: usize = 32 << 20;
+/// The large file is written and read in pieces.
+const PIECE: usize = 1 << 20;
+/// Small files at most.
+const FILES: usize = 20_000;
+
+/// What was found: one JSON object.
+#[derive(Debug, Serialize)]
+struct Found {
+    what: &'static str,
+    files: usize,
+    /// Files of 4 KiB that were made and written, a second; each has its lease given back when it is closed.
+    create_per_s: f64,
+    read_per_s: f64,
+    large_bytes: usize,
+    write_bytes_per_s: f64,
+    read_bytes_per_s: f64,
+    /// From when the metadata server was killed until a new client had found all files.
+    back_ms: u64,
+    /// Files that were there then, with their bytes.
+    files_after: usize,
+}
+
+/// Runs it.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let folder = Folder::new("demo-fs")?;
+    let (file, store) = (folder.path().join("data"), folder.path().join("meta"));
+    let words = |name: &str, value: String| [name.to_owned(), value];
+    let with_device = |mut words: Vec<String>| {
+        words.extend(device(args));
+        words
+    };
+    let data = with_device(words("--file", file.to_string_lossy().into_owned()).to_vec());
+    let data = ServerProcess::start("data", &data)?;
+    let mut meta = words("--store", store.to_string_lossy().into_owned()).to_vec();
+    meta.extend(words("--data", data.address().to_string()));
+    let meta = with_device(meta);
+    let server = ServerProcess::start("meta", &meta)?;
+    let address = server.address().to_string();
+    let bar = output::progress_bar();
+    let show = |done: f64| bar.set_position((done.min(1.0) * 1000.0) as u64);
+
+    let files = FileSystem::connect_with(&address, &FsOptions::default()).map_err(Failure::new)?;
+    files.create_directory("/small").map_err(Failure::new)?;
+    bar.set_message("small files");
+    let (count, made) = fill(&files, args.seconds / 3, show)?;
+    bar.set_message("reading them");
+    let began = Instant::now();
+    let read = read_all(&files, count)?;
+    let read_per_s = read as f64 / began.elapsed().as_secs_f64();
+    bar.set_message("a large file");
+    let (written, got) = large(&files)?;
+    files.sync_all().map_err(Failure::new)?;
+    bar.set_message("the metadata server is killed");
+    let began = Instant::now();
+    server.kill()?;
+    let server = ServerProcess::start_at("meta", &address, &meta)?;
+    let again = FileSystem::connect_with(&address, &FsOptions::default()).map_err(Failure::new)?;
+    let there = again.list("/small").map_err(Failure::new)?.len();
+    let back = began.elapsed();
+    let files_after = read_all(&again, there)?;
+    bar.finish_and_clear();
+    drop((files, again));
+    server.stop()?;
+    data.stop()?;
+    let found = Found {
+        what: "fs",
+        files: count,
+        create_per_s: count as f64 / made.as_secs_f64(),
+        read_per_s,
+        large_bytes: LARGE,
+        write_bytes_per_s: LARGE as f64 / written.as_secs_f64(),
+        read_bytes_per_s: LARGE as f64 / got.as_secs_f64(),
+        back_ms: back.as_millis() as u64,
+        files_after,
+    };
+    print(&found, args.json)?;
+    match found.files_after == found.files || interrupt::came() {
+        true => Ok(()),
+        false => Err(Failure::new("files that were synced are gone")),
+    }
+}
+
+fn print(found: &Found, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::print_json(found);
+    }
+    let mut table = output::table(&["a file system, three processes", ""]);
+    table.add_row(["files of 4 KiB", &found.files.to_string()]);
+    table.add_row(["made and written", &output::rate(found.create_per_s)]);
+    table.add_row(["read", &output::rate(found.read_per_s)]);
+    let large = output::bytes(found.large_bytes as f64);
+    table.add_row([
+        &format!("a file of {large}, written and synced"),
+        &output::bandwidth(found.write_bytes_per_s),
+    ]);
+    table.add_row(["read", &output::bandwidth(found.read_bytes_per_s)]);
+    let back = output::nanoseconds(found.back_ms as f64 * 1e6);
+    table.add_row([
+        "the metadata server was killed; all files listed after",
+        &back,
+    ]);
+    table.add_row([
+        "files that are there, with their bytes",
+        &found.files_after.to_string(),
+    ]);
+    output::print(table)
+}
+
+fn name(number: usize) -> String {
+    format!("/small/file{number:05}")
+}
+
+fn content(number: usize) -> Vec<u8> {
+    let words =
+        (0..SMALL / 8).map(|at| (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ at as u64);
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// Makes files for so long; how many, and the time.
+fn fill(
+    files: &FileSystem,
+    time: Duration,
+    show: impl Fn(f64),
+) -> Result<(usize, Duration), Failure> {
+    let (began, mut count) = (Instant::now(), 0);
+    while (count == 0 || began.elapsed() < time) && count < FILES && !interrupt::came() {
+        let made = files
+            .create_new(&name(count))
+            .and_then(|file| file.write_at(0, &content(count)));
+        made.map_err(Failure::new)?;
+        count += 1;
+        show(began.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9));
+    }
+    Ok((count, began.elapsed()))
+}
+
+/// Reads the first files; how many were right.
+fn read_all(files: &FileSystem, count: usize) -> Result<usize, Failure> {
+    let mut right = 0;
+    for number in 0..count {
+        let bytes = files
+            .open(&name(number))
+            .and_then(|file| file.read_at(0, SMALL + 1));
+        right += usize::from(bytes.map_err(Failure::new)? == content(number));
+    }
+    Ok(right)
+}
+
+/// Writes and reads a large file; the times.
+fn large(files: &FileSystem) -> Result<(Duration, Duration), Failure> {
+    let piece = |at: usize| vec![(at / PIECE) as u8; PIECE];
+    let write = || -> Result<(Duration, Duration), FsError> {
+        let file = files.create_new("/large")?;
+        let began = Instant::now();
+        for at in (0..LARGE).step_by(PIECE) {
+            file.write_at(at as u64, &piece(at))?;
+        }
+        file.sync()?;
+        let written = began.elapsed();
+        let began = Instant::now();
+        for at in (0..LARGE).step_by(PIECE) {
+            file.read_at(at as u64, PIECE)?;
+        }
+        Ok((written, began.elapsed()))
+    };
+    write().map_err(Failure::new)
+}

@@ -1,0 +1,96 @@
+//! `dunlin demo`: something that runs in processes of its own, on any machine, in a few seconds.
+
+mod bank;
+mod files;
+mod kv;
+mod stream;
+
+use std::time::Duration;
+
+use super::perf::parse_seconds;
+use super::{connect, Failure};
+use crate::affinity;
+use crate::interrupt;
+use crate::services::child::ServerProcess;
+
+/// What is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// A key-value store under YCSB B: 95 % reads and 5 % updates of 100-byte values, keys by Zipf's law
+    Kv,
+    /// The same store's ordered index under YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts
+    Index,
+    /// A bank on three machines with a copy each: one of them is killed under load, and comes back
+    Txn,
+    /// A file system: files are written and read one-sided, and are there after its metadata server was killed
+    Fs,
+    /// A byte stream beside the kernel's TCP
+    Stream,
+}
+
+/// Server processes, and a load from this one: see it work
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+By default a second process serves a key-value store; this one loads it and reads and updates entries. Requests and\n\
+responses are one-sided WRITEs into each other's memory: no system call, no socket, no copy through the kernel.\n\n\
+Nothing is left: neither processes nor files.\n\n\
+Examples:\n  \
+  dunlin demo                  a key-value store\n  \
+  dunlin demo --what txn       a bank whose machines are killed\n  \
+  dunlin demo --what fs        a file system whose server is killed")]
+pub struct Args {
+    /// What to show
+    #[arg(long, value_enum, default_value = "kv")]
+    what: What,
+    /// How long to run the load
+    #[arg(long, default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
+    seconds: Duration,
+    /// Entries in the store, accounts in the bank
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    entries: u32,
+    /// Calls outstanding, of the key-value store
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
+    outstanding: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Take a stream, and what comes from this port by TCP
+    #[arg(long, hide = true, value_name = "PORT")]
+    take: Option<u16>,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(port) = args.take {
+        return stream::take(args, port);
+    }
+    interrupt::listen()?;
+    match args.what {
+        What::Kv => kv::run(args, false)?,
+        What::Index => kv::run(args, true)?,
+        What::Txn => bank::run(args)?,
+        What::Fs => files::run(args)?,
+        What::Stream => stream::run(args)?,
+    }
+    interrupt::check()
+}
+
+/// A server process on the second core, with this one on the first, over the device that was asked for.
+fn start(args: &Args, service: &str, mut more: Vec<String>) -> Result<ServerProcess, Failure> {
+    if let Some((client, server)) = affinity::client_and_server() {
+        more.extend(["--pin".to_string(), server.to_string()]);
+        affinity::pin(client);
+    }
+    more.extend(device(args));
+    ServerProcess::start(service, &more)
+}
+
+/// The device that was asked for, as arguments.
+fn device(args: &Args) -> Vec<String> {
+    let device = args.connect.device();
+    device.map_or_else(Vec::new, |device| {
+        vec!["--device".to_owned(), device.to_owned()]
+    })
+}
