@@ -227,7 +227,7 @@ enum Fault {
     QueuePair(String),
     #[error("the peer is gone")]
     PeerGone,
-    #[error("no memory for a long message: {0}")]
+    #[error("no more memory can be registered: {0}")]
     Memory(String),
     #[error("a batch was made that the peer's ring has no room for")]
     Overrun,
