@@ -58,7 +58,7 @@ pub use counters::Counts;
 pub use dial::{dial, dial_until, look_up, DialConfig};
 pub use dialed::Dialed;
 pub use error::BootstrapError;
-pub use host::HostId;
+pub use host::{HostDifference, HostId};
 pub use message::{OpenReply, OpenRequest};
 pub use peer::Peer;
 pub use refusal::Refusal;

@@ -10,6 +10,13 @@ use crate::error::BootstrapError;
 #[derive(Clone, Debug)]
 pub enum ServerTls {}
 
+impl ServerTls {
+    /// Whether it asks clients for a certificate.
+    pub fn asks_clients(&self) -> bool {
+        match *self {}
+    }
+}
+
 /// What a client trusts; needs the feature `tls`.
 #[derive(Clone, Debug)]
 pub enum ClientTls {}

@@ -189,7 +189,10 @@ impl TlsRoots {
 
 /// How a server speaks TLS: then it speaks nothing else.
 #[derive(Clone)]
-pub struct ServerTls(pub(super) Arc<ServerConfig>);
+pub struct ServerTls {
+    pub(super) config: Arc<ServerConfig>,
+    asks_clients: bool,
+}
 
 /// Of which clients a server asks certificates.
 #[derive(Clone, Debug)]
@@ -234,6 +237,11 @@ impl ServerTls {
         Self::make(identity, &Clients::May(roots))
     }
 
+    /// Whether it asks clients for a certificate.
+    pub fn asks_clients(&self) -> bool {
+        self.asks_clients
+    }
+
     fn make(identity: &TlsIdentity, clients: &Clients<'_>) -> Result<Self, TlsError> {
         let wrong = |error: rustls::Error| TlsError::unusable("certificate and key", error);
         let builder = ServerConfig::builder_with_provider(provider())
@@ -263,7 +271,10 @@ impl ServerTls {
         // before that, which somebody could repeat.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            asks_clients: !matches!(clients, Clients::None),
+        })
     }
 }
 

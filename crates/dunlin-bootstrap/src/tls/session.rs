@@ -26,7 +26,8 @@ pub(crate) struct Session {
 impl Session {
     /// The server's side; `begun`: what has been read already.
     pub(crate) fn server(tcp: TcpStream, tls: &ServerTls, begun: &[u8]) -> io::Result<Self> {
-        let connection = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
+        let connection =
+            ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
         let mut tls = Connection::Server(connection);
         let mut rest = begun;
         while !rest.is_empty() && tls.read_tls(&mut rest)? > 0 {}

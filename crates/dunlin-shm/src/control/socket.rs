@@ -42,10 +42,14 @@ pub(super) fn address(uid: [u8; 16]) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Whether the process at the other end runs as our user.
-pub(super) fn same_user(file: BorrowedFd<'_>) -> bool {
-    rustix::net::sockopt::socket_peercred(file)
-        .is_ok_and(|credentials| credentials.uid == rustix::process::geteuid())
+/// The user of the process at the other end, if it is one that may be: by a name that anybody can take (`by_folder` is
+/// not set) our own alone.
+pub(super) fn user_of(file: BorrowedFd<'_>, by_folder: bool) -> Result<u32, Errno> {
+    let user = rustix::net::sockopt::socket_peercred(file)?.uid;
+    match by_folder || user == rustix::process::geteuid() {
+        true => Ok(user.as_raw()),
+        false => Err(Errno::ACCESS),
+    }
 }
 
 impl Socket {
