@@ -81,6 +81,10 @@ impl fmt::Display for CertificateFault {
 
 /// Why TLS did not come about. An error of a stream carries it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(dead_code, reason = "without TLS none is ever made")
+)]
 pub(crate) enum TlsFailure {
     /// The first bytes of the other side are no TLS.
     #[error("the other side does not speak TLS")]

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn whoever_may_write_the_folder_may_connect_and_the_socket_goes_with_its_device() {
-        for (mode, expected) in [(0o700, 0o600), (0o770, 0o660), (0o1777, 0o666)] {
+        for (mode, expected) in [(0o700, 0o600), (0o770, 0o620), (0o1777, 0o622)] {
             let folder = Temporary::new(&format!("{mode:o}"), mode);
             let device = open(&folder.0).unwrap();
             let [socket] = &folder.sockets()[..] else {
@@ -176,7 +176,7 @@ mod tests {
             send_completions: &queue,
             receive_completions: &queue,
             send_requests: 4,
-            receive_queue: dunlin_verbs::ReceiveQueue::Own { requests: 4 },
+            receive_queue: dunlin_verbs::ReceiveQueue::Own(4),
             segments: 1,
             inline_bytes: 0,
         };
