@@ -368,7 +368,8 @@ mod tests {
             let both = [server.clone(), network("roce")];
             let choice = choose(&[client.clone(), network("roce")], &both, None).unwrap();
             assert!(choice.reason.as_str().contains(words), "{choice:?}");
-            let error = choose(&[client.clone()], &[server.clone()], None).unwrap_err();
+            let alone = (std::slice::from_ref(&client), std::slice::from_ref(&server));
+            let error = choose(alone.0, alone.1, None).unwrap_err();
             assert!(error.reason().contains(words), "{}", error.reason());
             let error = choose(&[client], &both, Some("shm")).unwrap_err();
             assert!(error.reason().contains(words), "{}", error.reason());

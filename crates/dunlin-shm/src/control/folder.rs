@@ -144,9 +144,10 @@ mod tests {
     }
 
     fn open(folder: &Path) -> Result<ShmDevice, VerbsError> {
-        let mut config = ShmConfig::default();
-        config.folder = Some(folder.to_owned());
-        ShmDevice::open(config)
+        ShmDevice::open(ShmConfig {
+            folder: Some(folder.to_owned()),
+            ..ShmConfig::default()
+        })
     }
 
     #[test]

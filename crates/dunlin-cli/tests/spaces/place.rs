@@ -1,8 +1,4 @@
-//! Users, network namespaces and containers' worth of namespaces on one host: shared memory where a folder lets them,
-//! UDP where not, and the reason either way. They are made with `ip netns`, `unshare` and `setpriv`, which takes root;
-//! else the tests say that they are skipped. They end with the test that made them.
-
-mod common;
+//! Where tests of users and namespaces work, and how processes are started there.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -10,24 +6,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{object, DUNLIN};
 use serde_json::Value;
 
+use crate::common::{object, DUNLIN};
+
 /// A group of whoever may meet, and users in it and out of it.
-const GROUP: u32 = 61_000;
-const MEMBERS: [u32; 2] = [61_001, 61_002];
-const STRANGER: u32 = 61_003;
+pub(crate) const GROUP: u32 = 61_000;
+pub(crate) const MEMBERS: [u32; 2] = [61_001, 61_002];
+pub(crate) const STRANGER: u32 = 61_003;
 
 /// Numbers for names.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Where a test works: a folder with the program, which all users may run, and the namespaces that are to go.
-struct Place {
+pub(crate) struct Place {
     folder: PathBuf,
     namespaces: Vec<String>,
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
@@ -45,7 +42,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 impl Place {
     /// `None`: it cannot be made here, which is said.
-    fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("dunlin-{}-{number}", std::process::id()));
         let made = match rustix::process::geteuid().is_root() {
@@ -68,7 +65,7 @@ impl Place {
     }
 
     /// A folder in which processes meet whom its group and mode let.
-    fn meeting(&self, mode: u32) -> String {
+    pub(crate) fn meeting(&self, mode: u32) -> String {
         let folder = self.folder.join("meeting");
         std::fs::create_dir(&folder).unwrap();
         let path = folder.to_str().unwrap().to_owned();
@@ -78,7 +75,7 @@ impl Place {
     }
 
     /// Two network namespaces with a wire between them. `None`: they cannot be made here, which is said.
-    fn two_networks(&mut self, test: &str) -> Option<[String; 2]> {
+    pub(crate) fn two_networks(&mut self, test: &str) -> Option<[String; 2]> {
         let id = self.folder.file_name()?.to_str()?.to_owned();
         let names = [format!("{id}-a"), format!("{id}-b")];
         let made = || -> Result<(), String> {
@@ -107,7 +104,7 @@ impl Place {
         }
     }
 
-    fn program(&self) -> String {
+    pub(crate) fn program(&self) -> String {
         self.folder.join("dunlin").to_str().unwrap().to_owned()
     }
 }
@@ -123,15 +120,15 @@ impl Drop for Place {
 
 /// Where a process runs: words before its own.
 #[derive(Clone, Default)]
-struct Within(Vec<String>);
+pub(crate) struct Within(Vec<String>);
 
 impl Within {
-    fn and(mut self, words: &[&str]) -> Self {
+    pub(crate) fn and(mut self, words: &[&str]) -> Self {
         self.0.extend(words.iter().map(|&word| word.to_owned()));
         self
     }
 
-    fn user(self, user: u32, groups: &[u32]) -> Self {
+    pub(crate) fn user(self, user: u32, groups: &[u32]) -> Self {
         let groups: Vec<String> = groups.iter().map(u32::to_string).collect();
         let groups = match groups.is_empty() {
             true => "--clear-groups".to_owned(),
@@ -145,13 +142,17 @@ impl Within {
         ])
     }
 
-    fn network(self, name: &str) -> Self {
+    pub(crate) fn network(self, name: &str) -> Self {
         self.and(&["ip", "netns", "exec", name])
     }
 
-    /// What a container has of its own beside the network, and the folder at another place.
-    fn container(self, folder: &str) -> Self {
-        let script = format!("mount -t tmpfs none /mnt && mkdir /mnt/met && mount --bind {folder} /mnt/met && exec \"$@\"");
+    /// What a container has of its own beside the network, with a folder of the host mounted at a path of its own.
+    pub(crate) fn container(self, mount: Option<(&str, &str)>) -> Self {
+        let script = mount.map_or(String::new(), |(folder, at)| {
+            let beside = Path::new(at).parent().unwrap().display().to_string();
+            format!("mount -t tmpfs none {beside} && mkdir {at} && mount --bind {folder} {at} && ")
+        });
+        let script = format!("{script}exec \"$@\"");
         let unshare = [
             "unshare",
             "--mount",
@@ -165,7 +166,12 @@ impl Within {
         self.and(&unshare).and(&["sh", "-c", &script, "sh"])
     }
 
-    fn command(&self, program: &str, folder: Option<&str>, arguments: &[&str]) -> Command {
+    pub(crate) fn command(
+        &self,
+        program: &str,
+        folder: Option<&str>,
+        arguments: &[&str],
+    ) -> Command {
         let own = [program];
         let mut words = self
             .0
@@ -183,20 +189,24 @@ impl Within {
 }
 
 /// A server that ends with the test: its standard input closes then.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Server {
-    fn start(place: &Place, within: &Within, folder: Option<&str>) -> Self {
-        let serve = [
-            "serve",
-            "echo",
-            "--listen",
-            "dunlin://0.0.0.0:0",
-            "--with-parent",
-        ];
+    pub(crate) fn start(place: &Place, within: &Within, folder: Option<&str>) -> Self {
+        let serve = ["serve", "echo", "--listen", "dunlin://0.0.0.0:0"];
+        Self::start_with(place, within, folder, &serve)
+    }
+
+    pub(crate) fn start_with(
+        place: &Place,
+        within: &Within,
+        folder: Option<&str>,
+        arguments: &[&str],
+    ) -> Self {
+        let serve = [arguments, &["--with-parent"]].concat();
         let mut child = within
             .command(&place.program(), folder, &serve)
             .stdin(Stdio::piped())
@@ -223,7 +233,12 @@ impl Drop for Server {
     }
 }
 
-fn ask(place: &Place, within: &Within, folder: Option<&str>, arguments: &[&str]) -> Output {
+pub(crate) fn ask(
+    place: &Place,
+    within: &Within,
+    folder: Option<&str>,
+    arguments: &[&str],
+) -> Output {
     within
         .command(&place.program(), folder, arguments)
         .output()
@@ -231,7 +246,12 @@ fn ask(place: &Place, within: &Within, folder: Option<&str>, arguments: &[&str])
 }
 
 /// The device by which a client reaches the server; its calls have been answered.
-fn device(place: &Place, within: &Within, folder: Option<&str>, address: &str) -> String {
+pub(crate) fn device(
+    place: &Place,
+    within: &Within,
+    folder: Option<&str>,
+    address: &str,
+) -> String {
     let ping = [
         "ping",
         address,
@@ -249,94 +269,16 @@ fn device(place: &Place, within: &Within, folder: Option<&str>, address: &str) -
 }
 
 /// What the doctor says of the way, and of shared memory where it is not taken.
-fn doctor(place: &Place, within: &Within, folder: Option<&str>, address: &str) -> String {
+pub(crate) fn doctor(
+    place: &Place,
+    within: &Within,
+    folder: Option<&str>,
+    address: &str,
+) -> String {
     let output = ask(place, within, folder, &["doctor", address]);
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn assert_says(text: &str, words: &str) {
+pub(crate) fn assert_says(text: &str, words: &str) {
     assert!(text.contains(words), "{words}: {text}");
-}
-
-#[test]
-fn two_users_share_memory_when_a_folder_of_their_group_lets_them() {
-    let Some(place) = Place::new("two users") else {
-        return;
-    };
-    let meeting = place.meeting(0o3770);
-    let [member, other] = MEMBERS.map(|user| Within::default().user(user, &[GROUP]));
-    let server = Server::start(&place, &member, Some(&meeting));
-    let address = format!("127.0.0.1:{}", server.port);
-    assert_eq!(device(&place, &other, Some(&meeting), &address), "shm");
-    assert_eq!(device(&place, &member, None, &address), "shm");
-    // Who names no folder, and who may not enter it.
-    assert_eq!(device(&place, &other, None, &address), "roce");
-    let said = doctor(&place, &other, None, &address);
-    assert_says(&said, "over roce (same host, another user: RoCEv2 on UDP");
-    assert_says(
-        &said,
-        "the device `shm` does not reach from client to server: same host, another user",
-    );
-    let asked = ["ping", &address, "--device", "shm", "--count", "1"];
-    let refused = ask(&place, &other, None, &asked);
-    assert_eq!(refused.status.code(), Some(1));
-    assert_says(
-        &String::from_utf8_lossy(&refused.stderr),
-        "same host, another user",
-    );
-    let stranger = Within::default().user(STRANGER, &[]);
-    assert_eq!(device(&place, &stranger, Some(&meeting), &address), "roce");
-    let said = doctor(&place, &stranger, Some(&meeting), &address);
-    assert_says(&said, "Permission denied");
-}
-
-#[test]
-fn two_network_namespaces_share_memory_when_both_have_the_folder() {
-    let Some(mut place) = Place::new("two network namespaces") else {
-        return;
-    };
-    let Some([a, b]) = place.two_networks("two network namespaces") else {
-        return;
-    };
-    let meeting = place.meeting(0o700);
-    let (a, b) = (Within::default().network(&a), Within::default().network(&b));
-    let server = Server::start(&place, &b, Some(&meeting));
-    let address = format!("198.51.100.2:{}", server.port);
-    assert_eq!(device(&place, &a, Some(&meeting), &address), "shm");
-    assert_eq!(device(&place, &a, None, &address), "roce");
-    let said = doctor(&place, &a, None, &address);
-    assert_says(
-        &said,
-        "over roce (same host, another network namespace: RoCEv2 on UDP",
-    );
-    let user = a.user(STRANGER, &[]);
-    let said = doctor(&place, &user, None, &address);
-    assert_says(
-        &said,
-        "same host, another network namespace and another user",
-    );
-}
-
-#[test]
-fn two_containers_worth_of_namespaces_share_memory_by_a_folder_mounted_in_both() {
-    let Some(mut place) = Place::new("two containers") else {
-        return;
-    };
-    let Some([a, b]) = place.two_networks("two containers") else {
-        return;
-    };
-    let meeting = place.meeting(0o3770);
-    let [first, second] = MEMBERS;
-    let inside = |network: &str, user: u32| {
-        let container = Within::default().network(network).container(&meeting);
-        container.user(user, &[GROUP])
-    };
-    let (a, b) = (inside(&a, first), inside(&b, second));
-    let server = Server::start(&place, &b, Some("/mnt/met"));
-    let address = format!("198.51.100.2:{}", server.port);
-    assert_eq!(device(&place, &a, Some("/mnt/met"), &address), "shm");
-    let long = ["call", &address, "1", &"x".repeat(100_000)];
-    let called = ask(&place, &a, Some("/mnt/met"), &long);
-    assert!(called.status.success() && called.stdout.len() == 100_000);
-    assert_eq!(device(&place, &a, None, &address), "roce");
 }
