@@ -416,7 +416,8 @@ impl Device for ShmDevice {
             Ok(Confirmation::Silent) | Err(_) => return Ok(PeerConfirmation::Silent),
             Ok(Confirmation::Denied) => "its device knows no such queue pair".to_owned(),
             Ok(Confirmation::Unknown(Errno::ACCESS)) => {
-                "its device belongs to another user".to_owned()
+                "its device belongs to another user, who lets nobody in or has another folder"
+                    .to_owned()
             }
             Ok(Confirmation::Unknown(errno)) => format!("its device cannot be reached: {errno}"),
         }))

@@ -270,21 +270,7 @@ impl Client {
         if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
             return Ok(index);
         }
-        let (file, user) = match self.connect(&address(uid)?, false) {
-            // It may be in another network namespace, or another user's.
-            Err(errno) => match &self.core.config.folder {
-                None => return Err(errno),
-                Some(folder) => {
-                    let there = self.connect(&folder::address(folder, uid)?, true);
-                    there.map_err(|there| match there {
-                        // It is neither here nor there.
-                        Errno::NOENT => errno,
-                        there => there,
-                    })?
-                }
-            },
-            Ok(connected) => connected,
-        };
+        let (file, user) = self.find(uid)?;
         let mut socket = Socket::new(file);
         let hello = Message::Hello {
             version: VERSION,
@@ -306,6 +292,27 @@ impl Client {
             regions: HashMap::new(),
         });
         Ok(self.sessions.len() - 1)
+    }
+
+    /// A connection to a device, and the user of its process: by the folder if it is there, which its owner lets us by
+    /// whoever we are, and else by its name, which is for our own user.
+    fn find(&self, uid: [u8; 16]) -> Result<(Foreign, u32), Errno> {
+        let Some(folder) = &self.core.config.folder else {
+            return self.connect(&address(uid)?, false);
+        };
+        let in_folder = match self.connect(&folder::address(folder, uid)?, true) {
+            Err(errno) => errno,
+            connected => return connected,
+        };
+        self.connect(&address(uid)?, false).map_err(|errno| {
+            // Nobody has the name. What is in the way in the folder tells more, if anything is there.
+            let is_there = errno == Errno::CONNREFUSED && in_folder != Errno::NOENT;
+            if is_there {
+                in_folder
+            } else {
+                errno
+            }
+        })
     }
 
     fn connect(&self, to: &SocketAddrUnix, by_folder: bool) -> Result<(Foreign, u32), Errno> {
