@@ -10,6 +10,7 @@ use std::time::Duration;
 use dunlin_verbs::RateLimit;
 
 use crate::address::Address;
+use crate::certificate::TlsFailure;
 use crate::counters::{Counters, Counts, Ending};
 use crate::dialed::Time;
 use crate::error::BootstrapError;
@@ -17,6 +18,7 @@ use crate::handshake;
 use crate::limits;
 use crate::message::{OpenReply, OpenRequest};
 use crate::openers::Openers;
+use crate::peer::Peer;
 use crate::pending::Client;
 use crate::port::{Job, Port};
 use crate::refusal::Refusal;
@@ -24,6 +26,7 @@ use crate::resolve::resolve;
 use crate::secret::Secret;
 use crate::selection::Capability;
 use crate::stop::StopHandle;
+use crate::tls::ServerTls;
 use crate::wire::{self, MAX_FRAME};
 
 /// Clients that the system keeps in its queue until they are taken; it may allow fewer (`net.core.somaxconn`).
@@ -38,6 +41,9 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 pub struct AcceptorConfig {
     /// What clients have to know, if anything.
     pub secret: Option<Secret>,
+    /// The certificate of the server, and whether clients need one: then the handshake runs in TLS 1.3, and in nothing
+    /// else.
+    pub tls: Option<ServerTls>,
     /// The devices that clients may be connected over.
     pub capabilities: Vec<Capability>,
     /// Which device's network interface has an address of this host: of devices that would do equally well, a client
@@ -59,6 +65,7 @@ impl Default for AcceptorConfig {
     fn default() -> Self {
         Self {
             secret: None,
+            tls: None,
             capabilities: Vec::new(),
             device_at: None,
             handshake_timeout: Duration::from_secs(5),
@@ -124,7 +131,7 @@ impl Acceptor {
 
     /// Takes clients until stopped, in the caller's thread; asleep while there are none. `on_open` is called on
     /// a thread of its own, several at once, for a client that has proved itself, with the server's own device in
-    /// [`OpenRequest::device`]. That a client gets the reply is not certain: if it never shows up on the queue pair,
+    /// [`OpenRequest::device`], and who the client is. That a client gets the reply is not certain: if it never shows up on the queue pair,
     /// the caller has to give up on it.
     ///
     /// Returns when all handshakes have ended: those that wait for their client are cut short. From the stop on the
@@ -135,12 +142,13 @@ impl Acceptor {
     pub fn run(
         &self,
         stop: &StopHandle,
-        on_open: impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync,
+        on_open: impl Fn(OpenRequest, Peer) -> Result<OpenReply, Refusal> + Send + Sync,
     ) -> Result<(), BootstrapError> {
         let openers = Openers::new();
         let open = |job: Box<Job>| {
             let Job { client, request } = *job;
-            let outcome = catch_unwind(AssertUnwindSafe(|| on_open(request)));
+            let peer = client.known(self.config.secret.is_some());
+            let outcome = catch_unwind(AssertUnwindSafe(|| on_open(request, peer)));
             self.answer(
                 client,
                 outcome.unwrap_or_else(|_| {
@@ -183,10 +191,23 @@ impl Acceptor {
             Ending::Refused(
                 refusal @ (Refusal::WrongSecret
                 | Refusal::SecretRequired
-                | Refusal::SecretUnexpected),
+                | Refusal::SecretUnexpected
+                | Refusal::TlsRequired
+                | Refusal::TlsUnexpected),
             ) => {
                 if let Some(suppressed) = self.warnings.pass() {
                     tracing::warn!(%peer, %refusal, suppressed, "a client could not authenticate itself");
+                }
+            }
+            Ending::Tls(failure) => {
+                if let Some(suppressed) = self.warnings.pass() {
+                    let said = match failure {
+                        TlsFailure::Refused(_) => {
+                            "a client does not trust this server's certificate"
+                        }
+                        _ => "a client could not authenticate itself by TLS",
+                    };
+                    tracing::warn!(%peer, %failure, suppressed, "{said}");
                 }
             }
             Ending::Version { theirs } => {

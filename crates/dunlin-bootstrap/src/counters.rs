@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::TlsFailure;
 use crate::refusal::Refusal;
 
 /// How a handshake ended, seen by the server.
@@ -13,6 +14,7 @@ pub(crate) enum Ending {
     Refused(Refusal),
     Version { theirs: u16 },
     Malformed,
+    Tls(TlsFailure),
     TooSlow,
     Closed,
 }
@@ -59,6 +61,10 @@ counters! {
     secret_unexpected,
     /// Refused by either side: the secrets differ.
     wrong_secret,
+    /// Refused: the client does not speak TLS and the server speaks nothing else, or the other way round.
+    tls_required,
+    /// Closed: TLS did not come about; a certificate was refused by either side, or is missing.
+    tls_failed,
     /// Refused: nothing joins the two.
     no_common_device,
     /// Refused: the server is shutting down.
@@ -83,6 +89,7 @@ impl Counters {
             Ending::Opened => &self.opened,
             Ending::Version { .. } => &self.version,
             Ending::Malformed => &self.malformed,
+            Ending::Tls(_) => &self.tls_failed,
             Ending::TooSlow => &self.too_slow,
             Ending::Closed => &self.closed,
             Ending::Refused(refusal) => match refusal {
@@ -90,6 +97,7 @@ impl Counters {
                 Refusal::SecretRequired => &self.secret_required,
                 Refusal::SecretUnexpected => &self.secret_unexpected,
                 Refusal::WrongSecret => &self.wrong_secret,
+                Refusal::TlsRequired | Refusal::TlsUnexpected => &self.tls_required,
                 Refusal::NoCommonDevice(_) => &self.no_common_device,
                 Refusal::ShuttingDown => &self.shutting_down,
                 Refusal::TooSlow => &self.too_slow,

@@ -13,6 +13,8 @@ use crate::resolve::resolve;
 use crate::secret::{Secret, Transcript};
 use crate::selection::Capability;
 use crate::stream::{First, FrameStream};
+use crate::tls::{ClientTls, Session};
+use crate::transport::Transport;
 use crate::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
@@ -26,6 +28,9 @@ const FIRST_TRY: Duration = Duration::from_millis(300);
 pub struct DialConfig {
     /// What the server has to know, if anything.
     pub secret: Option<Secret>,
+    /// What the client trusts, and the certificate that it shows: then the handshake runs in TLS 1.3, and in nothing
+    /// else.
+    pub tls: Option<ClientTls>,
     /// The client's devices.
     pub capabilities: Vec<Capability>,
     /// The name or kind of the only device that will do.
@@ -38,6 +43,7 @@ impl Default for DialConfig {
     fn default() -> Self {
         Self {
             secret: None,
+            tls: None,
             capabilities: Vec::new(),
             device: None,
             timeout: Duration::from_secs(5),
@@ -110,12 +116,16 @@ fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Diale
     let stream = connect(address, time)?;
     // Only a delay is lost when it fails.
     let _ = stream.set_nodelay(true);
+    let mut stream = match &config.tls {
+        None => Transport::Plain(stream),
+        Some(tls) => Transport::Tls(Box::new(Session::client(stream, tls, address)?)),
+    };
     let mut conversation = Conversation {
         address: address.clone(),
         time,
         transcript: Transcript::new(),
     };
-    let frames = FrameStream::new(&stream, time.deadline, MAX_FRAME);
+    let mut frames = FrameStream::new(&mut stream, time.deadline, MAX_FRAME);
     let sent = frames.send(&frame);
     let answer = match (frames.receive(First::Hello), sent) {
         // A server that refuses at once does not wait for our hello.

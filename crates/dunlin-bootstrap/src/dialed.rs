@@ -1,9 +1,9 @@
 //! What the client does with a server that it has reached: believe it or not, and open.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
+use crate::certificate::TlsFailure;
 use crate::dial::{self, DialConfig};
 use crate::error::BootstrapError;
 use crate::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
@@ -11,6 +11,7 @@ use crate::pauses::Pauses;
 use crate::secret::{Role, Secret, Transcript};
 use crate::selection::Choice;
 use crate::stream::{after, First, FrameStream, StreamError};
+use crate::transport::Transport;
 use crate::wire::{self, MAX_FRAME};
 
 const OPENING: &str = "waiting for its reply to the open request";
@@ -19,7 +20,7 @@ const OPENING: &str = "waiting for its reply to the open request";
 /// for as long as its `handshake_timeout` allows.
 #[derive(Debug)]
 pub struct Dialed {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Transport,
     /// To come again where the server was too busy to wait for the open request.
     pub(crate) config: DialConfig,
     pub(crate) conversation: Conversation,
@@ -63,7 +64,17 @@ impl Conversation {
                 during,
             },
             StreamError::Closed => BootstrapError::Closed { address, during },
-            StreamError::NotDunlin => BootstrapError::NotDunlin { address },
+            StreamError::NotDunlin | StreamError::BeginsTls => {
+                BootstrapError::NotDunlin { address }
+            }
+            StreamError::Tls(failure) => match failure {
+                TlsFailure::NotTls => BootstrapError::TlsUnexpected { address },
+                TlsFailure::Certificate(fault) => {
+                    BootstrapError::ServerCertificate { address, fault }
+                }
+                TlsFailure::Refused(fault) => BootstrapError::ClientCertificate { address, fault },
+                TlsFailure::Other(what) => BootstrapError::Tls { address, what },
+            },
             StreamError::TooLong => {
                 let what = format!("a frame is longer than {MAX_FRAME} bytes");
                 BootstrapError::Protocol { address, what }
@@ -177,9 +188,10 @@ impl Dialed {
         transcript.add(words);
         let proof = secret.map(|secret| secret.prove(Role::ClientOpen, transcript));
 
-        let frames = FrameStream::new(&self.stream, time.deadline, MAX_FRAME);
+        let mut frames = FrameStream::new(&mut self.stream, time.deadline, MAX_FRAME);
         let sent = frames.send(&wire::with_proof(proof.as_ref(), words));
-        let answer = match (frames.receive(First::Anything), sent) {
+        let received = frames.receive(First::Anything);
+        let answer = match (received, sent) {
             // A server that has lost its patience does not wait for our request.
             (Ok(answer), _) => answer,
             (Err(_), Err(error)) | (Err(error), Ok(())) => {

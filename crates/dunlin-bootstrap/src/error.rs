@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::certificate::CertificateFault;
 use crate::refusal::Refusal;
 use crate::selection::NoCommonDevice;
 use crate::wire::{ParseError, VERSION};
@@ -84,6 +85,42 @@ pub enum BootstrapError {
         /// The server's address.
         address: Address,
     },
+    /// The server speaks TLS alone, this side was given no authorities.
+    #[error("the server at {address} speaks TLS alone; give the client the authority of its certificate (TLS)")]
+    TlsRequired {
+        /// The server's address.
+        address: Address,
+    },
+    /// This side speaks TLS, the server does not.
+    #[error("the server at {address} does not speak TLS; give it a certificate, or no authority to the client")]
+    TlsUnexpected {
+        /// The server's address.
+        address: Address,
+    },
+    /// The server's certificate does not do.
+    #[error("the certificate of the server at {address} was refused: {fault}")]
+    ServerCertificate {
+        /// The server's address.
+        address: Address,
+        /// What is wrong with it.
+        fault: CertificateFault,
+    },
+    /// The server says that this side's certificate does not do, or that one is required.
+    #[error("the server at {address} refused this client's certificate: {fault}")]
+    ClientCertificate {
+        /// The server's address.
+        address: Address,
+        /// What is wrong with it.
+        fault: CertificateFault,
+    },
+    /// TLS did not come about for another reason.
+    #[error("TLS with {address} failed: {what}")]
+    Tls {
+        /// The server's address.
+        address: Address,
+        /// Why.
+        what: String,
+    },
     /// Nothing joins the two sides.
     #[error("{address}: {source}")]
     NoCommonDevice {
@@ -137,6 +174,8 @@ impl BootstrapError {
             Refusal::SecretRequired => Self::SecretRequired { address },
             Refusal::SecretUnexpected => Self::SecretUnexpected { address },
             Refusal::WrongSecret => Self::WrongSecret { address },
+            Refusal::TlsRequired => Self::TlsRequired { address },
+            Refusal::TlsUnexpected => Self::TlsUnexpected { address },
             Refusal::NoCommonDevice(source) => Self::NoCommonDevice { address, source },
             refusal => Self::Refused { address, refusal },
         }

@@ -1,7 +1,5 @@
 //! The steps of a handshake, on the server's side. None of them waits.
 
-use std::net::TcpStream;
-
 use crate::acceptor::AcceptorConfig;
 use crate::counters::Ending;
 use crate::message::{
@@ -12,13 +10,17 @@ use crate::secret::{Role, Transcript};
 use crate::selection::{choose, Capability, Choice};
 use crate::stop::StopHandle;
 use crate::stream::{send_at_once, StreamError};
+use crate::transport::Transport;
 use crate::wire::{self, ParseError};
 
 impl From<StreamError> for Ending {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::Timeout => Self::TooSlow,
-            StreamError::NotDunlin | StreamError::TooLong => Self::Malformed,
+            StreamError::NotDunlin | StreamError::TooLong | StreamError::BeginsTls => {
+                Self::Malformed
+            }
+            StreamError::Tls(failure) => Self::Tls(failure),
             StreamError::Closed | StreamError::Io { .. } => Self::Closed,
         }
     }
@@ -34,7 +36,7 @@ impl From<ParseError> for Ending {
 }
 
 /// Tells a client that has not been greeted that it is refused.
-pub(crate) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
+pub(crate) fn refuse_at_once(stream: &mut Transport, refusal: Refusal) {
     let outcome = Outcome::Refused(refusal);
     let hello = ServerHello {
         nonce: [0; NONCE_BYTES],
@@ -52,10 +54,12 @@ fn decide(
     config: &AcceptorConfig,
     stop: &StopHandle,
     hello: &ClientHello,
-    stream: &TcpStream,
+    stream: &Transport,
 ) -> Outcome<Choice> {
     Outcome::Refused(match (config.secret.is_some(), hello.has_secret) {
         _ if stop.is_stopped() => Refusal::ShuttingDown,
+        // Before anything is said that is to be hidden.
+        _ if config.tls.is_some() && !stream.is_tls() => Refusal::TlsRequired,
         (true, false) => Refusal::SecretRequired,
         (false, true) => Refusal::SecretUnexpected,
         _ => {
@@ -69,9 +73,12 @@ fn decide(
 }
 
 /// What a client is offered: first the device of the interface where it came in.
-fn offered(config: &AcceptorConfig, stream: &TcpStream) -> Vec<Capability> {
+fn offered(config: &AcceptorConfig, stream: &Transport) -> Vec<Capability> {
     let mut all = config.capabilities.clone();
-    let here = stream.local_addr().map(|local| local.ip().to_canonical());
+    let here = stream
+        .tcp()
+        .local_addr()
+        .map(|local| local.ip().to_canonical());
     if let (Some(device_at), Ok(here)) = (config.device_at, here) {
         if let Some(near) = device_at(here) {
             all.sort_by_key(|one| one.device != near);
@@ -82,7 +89,7 @@ fn offered(config: &AcceptorConfig, stream: &TcpStream) -> Vec<Capability> {
 
 /// Hello and hello: the device that was chosen.
 pub(crate) fn greet(
-    stream: &TcpStream,
+    stream: &mut Transport,
     frame: &[u8],
     config: &AcceptorConfig,
     stop: &StopHandle,
@@ -154,7 +161,7 @@ fn malformed() -> Ending {
 
 /// The last word.
 pub(crate) fn answer(
-    stream: &TcpStream,
+    stream: &mut Transport,
     config: &AcceptorConfig,
     transcript: &mut Transcript,
     outcome: Result<OpenReply, Refusal>,

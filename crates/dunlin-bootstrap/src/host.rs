@@ -2,16 +2,66 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use hmac_sha256::Hash as Sha256;
 use serde::{Deserialize, Serialize};
 
-/// Names a running kernel, a network namespace and a user. Two processes can share memory only where it is equal.
+/// Names a running kernel, and what of it a process reaches by shared memory: a network namespace and a user, or a
+/// folder. Two processes can share memory only where it is equal.
 ///
-/// It is a hash, so a stranger who is shown one learns nothing but whether it equals its own.
+/// It is made of hashes, so a stranger who is shown one learns nothing but which parts equal its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostId([u8; 16]);
+
+/// Bytes of the parts: the kernel; the network namespace; the user. A folder has the place of the last two.
+const KERNEL: Range<usize> = 0..8;
+const NAMESPACE: Range<usize> = 8..12;
+const USER: Range<usize> = 12..16;
+const FOLDER: Range<usize> = 8..16;
+
+/// In which parts two processes differ that share no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostDifference {
+    /// They run on other kernels: hosts, virtual machines.
+    pub host: bool,
+    /// They have other network namespaces, as containers do.
+    pub namespace: bool,
+    /// They run as other users.
+    pub user: bool,
+}
+
+impl HostDifference {
+    /// In words, for one host; `None` when that differs, or nothing does.
+    pub fn on_one_host(self) -> Option<&'static str> {
+        match (self.host, self.namespace, self.user) {
+            (true, ..) | (false, false, false) => None,
+            (false, true, false) => Some("same host, another network namespace"),
+            (false, false, true) => Some("same host, another user"),
+            (false, true, true) => Some("same host, another network namespace and another user"),
+        }
+    }
+}
+
+/// A hash of what a part stands for, on this kernel.
+fn part(boot: &[u8], kind: &[u8], numbers: &[u64]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"dunlin host id 2");
+    for piece in [boot, kind] {
+        hash.update((piece.len() as u64).to_le_bytes());
+        hash.update(piece);
+    }
+    for number in numbers {
+        hash.update(number.to_le_bytes());
+    }
+    hash.finalize()
+}
+
+fn boot() -> io::Result<Vec<u8>> {
+    std::fs::read("/proc/sys/kernel/random/boot_id")
+}
 
 impl HostId {
     /// The one of this process.
@@ -19,18 +69,43 @@ impl HostId {
     /// # Errors
     /// When `/proc` is not there or cannot be read.
     pub fn of_this_process() -> io::Result<Self> {
-        let boot = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+        let boot = boot()?;
         let namespace = std::fs::metadata("/proc/self/ns/net")?;
-        let mut hash = Sha256::new();
-        hash.update(b"dunlin host id 1");
-        hash.update((boot.len() as u64).to_le_bytes());
-        hash.update(&boot);
-        hash.update(namespace.dev().to_le_bytes());
-        hash.update(namespace.ino().to_le_bytes());
-        hash.update(rustix::process::geteuid().as_raw().to_le_bytes());
+        let user = rustix::process::geteuid().as_raw().into();
         let mut id = [0; 16];
-        id.copy_from_slice(&hash.finalize()[..16]);
+        let mut put = |range: Range<usize>, kind: &[u8], numbers: &[u64]| {
+            let hash = part(&boot, kind, numbers);
+            let length = range.len();
+            id[range].copy_from_slice(&hash[..length]);
+        };
+        put(KERNEL, b"kernel", &[]);
+        put(NAMESPACE, b"namespace", &[namespace.dev(), namespace.ino()]);
+        put(USER, b"user", &[user]);
         Ok(Self(id))
+    }
+
+    /// The one of all processes of this kernel that have a folder, wherever it is mounted for each.
+    ///
+    /// # Errors
+    /// When `/proc` or the folder is not there or cannot be read.
+    pub fn of_folder(folder: &Path) -> io::Result<Self> {
+        let boot = boot()?;
+        let metadata = std::fs::metadata(folder)?;
+        let mut id = [0; 16];
+        id[KERNEL].copy_from_slice(&part(&boot, b"kernel", &[])[..KERNEL.len()]);
+        let numbers = [metadata.dev(), metadata.ino()];
+        id[FOLDER].copy_from_slice(&part(&boot, b"folder", &numbers)[..FOLDER.len()]);
+        Ok(Self(id))
+    }
+
+    /// In which parts two processes differ, by what each is named without a folder.
+    pub fn difference(&self, other: &Self) -> HostDifference {
+        let differs = |range: Range<usize>| self.0[range.clone()] != other.0[range];
+        HostDifference {
+            host: differs(KERNEL),
+            namespace: differs(NAMESPACE),
+            user: differs(USER),
+        }
     }
 
     /// One with these bytes.
@@ -59,5 +134,32 @@ mod tests {
         let first = HostId::of_this_process().unwrap();
         assert_eq!(first, HostId::of_this_process().unwrap());
         assert_ne!(first, HostId::from_bytes([0; 16]));
+    }
+
+    #[test]
+    fn what_differs_is_known_by_its_part() {
+        let ours = HostId::of_this_process().unwrap();
+        let changed = |at: usize| {
+            let mut bytes = *ours.as_bytes();
+            bytes[at] ^= 1;
+            ours.difference(&HostId::from_bytes(bytes))
+        };
+        assert!(changed(0).host && changed(0).on_one_host().is_none());
+        let namespace = changed(8).on_one_host().unwrap();
+        assert!(
+            namespace.ends_with("another network namespace"),
+            "{namespace}"
+        );
+        assert_eq!(changed(15).on_one_host(), Some("same host, another user"));
+        assert_eq!(ours.difference(&ours).on_one_host(), None);
+    }
+
+    #[test]
+    fn a_folder_is_known_by_itself_and_not_by_its_path() {
+        let tmp = HostId::of_folder(Path::new("/tmp")).unwrap();
+        assert_eq!(tmp, HostId::of_folder(Path::new("/tmp/.")).unwrap());
+        assert_ne!(tmp, HostId::of_folder(Path::new("/")).unwrap());
+        assert_ne!(tmp, HostId::of_this_process().unwrap());
+        assert!(!tmp.difference(&HostId::of_this_process().unwrap()).host);
     }
 }

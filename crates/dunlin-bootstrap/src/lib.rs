@@ -17,11 +17,13 @@
 //! the number of handshakes under way; whoever keeps the server waiting makes room for newcomers ([`AcceptorConfig`]).
 //! The secret itself is never sent; the proofs are HMAC-SHA256 over everything both sides said, so nobody in between
 //! can change a byte unnoticed. They do not hide what is said, and a guessable secret can be guessed offline by whoever
-//! listens: use a random one.
+//! listens: use a random one. With the feature `tls` all of it can run inside TLS 1.3, which hides it and shows who both
+//! sides are, by certificates ([`ServerTls`], [`ClientTls`]); what a server knows of a client is a [`Peer`].
 #![forbid(unsafe_code)]
 
 mod acceptor;
 mod address;
+mod certificate;
 mod counters;
 mod dial;
 mod dialed;
@@ -32,6 +34,7 @@ mod limits;
 mod message;
 mod openers;
 mod pauses;
+mod peer;
 mod pending;
 mod port;
 mod refusal;
@@ -40,17 +43,28 @@ mod secret;
 mod selection;
 mod stop;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_off.rs"]
+mod tls;
+mod transport;
 pub mod wire;
 
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use certificate::CertificateFault;
 pub use counters::Counts;
 pub use dial::{dial, dial_until, look_up, DialConfig};
 pub use dialed::Dialed;
 pub use error::BootstrapError;
-pub use host::HostId;
+pub use host::{HostDifference, HostId};
 pub use message::{OpenReply, OpenRequest};
+pub use peer::Peer;
 pub use refusal::Refusal;
 pub use secret::{Proof, Secret, SecretError, PROOF_BYTES};
 pub use selection::{choose, Capability, Choice, NoCommonDevice, Reach, Reason};
 pub use stop::StopHandle;
+pub use tls::{ClientTls, ServerTls};
+#[cfg(feature = "tls")]
+pub use tls::{TlsError, TlsIdentity, TlsRoots};

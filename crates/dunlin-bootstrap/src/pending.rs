@@ -1,12 +1,16 @@
 //! The clients whose handshakes wait for them: how many there may be, and who has to leave when there are more.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::peer::Peer;
 use crate::secret::Transcript;
 use crate::selection::Choice;
 use crate::stream::Incoming;
+use crate::tls::{ServerTls, Session};
+use crate::transport::Transport;
 
 /// How long a client may say nothing before it loses its place to a newcomer. It says hello at once, so this is a round
 /// trip and some scheduling.
@@ -18,7 +22,7 @@ const HESITATION: Duration = Duration::from_millis(250);
 /// A client that something is awaited from.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Transport,
     pub(crate) peer: SocketAddr,
     pub(crate) incoming: Incoming,
     pub(crate) transcript: Transcript,
@@ -30,12 +34,38 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
         Self {
-            stream,
+            stream: Transport::Plain(stream),
             peer,
             incoming: Incoming::default(),
             transcript: Transcript::new(),
             choice: None,
             since: Instant::now(),
+        }
+    }
+
+    /// The same, in TLS, which it has begun.
+    pub(crate) fn into_tls(self, tls: &ServerTls) -> io::Result<Self> {
+        let stream = match self.stream {
+            Transport::Plain(tcp) => {
+                let session = Session::server(tcp, tls, self.incoming.begun())?;
+                Transport::Tls(Box::new(session))
+            }
+            already @ Transport::Tls(_) => already,
+        };
+        Ok(Self {
+            stream,
+            incoming: Incoming::default(),
+            ..self
+        })
+    }
+
+    /// Who it is, once it has proved itself; `by_secret`: it has proved to know the secret.
+    pub(crate) fn known(&self, by_secret: bool) -> Peer {
+        Peer {
+            address: Some(self.peer),
+            knows_secret: by_secret,
+            names: self.stream.peer_names(),
+            user: None,
         }
     }
 
@@ -78,9 +108,14 @@ impl Pending {
     pub(crate) fn add(&mut self, client: Client) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
+        self.put_back(id, client);
+        id
+    }
+
+    /// Gives a client that was taken out its place again.
+    pub(crate) fn put_back(&mut self, id: u64, client: Client) {
         *self.shares.entry(client.origin()).or_default() += 1;
         self.clients.insert(id, client);
-        id
     }
 
     pub(crate) fn get(&mut self, id: u64) -> Option<&mut Client> {

@@ -19,6 +19,7 @@ use crate::pending::{Client, Pending};
 use crate::refusal::Refusal;
 use crate::stop::StopHandle;
 use crate::stream::{First, Progress, StreamError};
+use crate::transport::Transport;
 
 /// How long the loop leaves the port alone after the system had no file descriptor or memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -184,14 +185,19 @@ impl<'a> Port<'a> {
             // Only a delay is lost when it fails.
             let _ = stream.set_nodelay(true);
             let client = Client::new(stream, peer);
-            if let Err(error) = client.stream.set_nonblocking(true) {
+            if let Err(error) = client.stream.tcp().set_nonblocking(true) {
                 self.acceptor.failed(&error);
                 continue;
             }
             let id = self.pending.add(client);
             let watched = self.pending.get(id).map(|client| {
                 let data = epoll::EventData::new_u64(id);
-                epoll::add(&self.epoll, &client.stream, data, epoll::EventFlags::IN)
+                epoll::add(
+                    &self.epoll,
+                    client.stream.tcp(),
+                    data,
+                    epoll::EventFlags::IN,
+                )
             });
             if let Some(Err(errno)) = watched {
                 self.acceptor.failed(&errno.into());
@@ -210,7 +216,7 @@ impl<'a> Port<'a> {
         drop(spare);
         if let Ok((stream, peer)) = self.acceptor.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
-                handshake::refuse_at_once(&stream, refusal.clone());
+                handshake::refuse_at_once(&mut Transport::Plain(stream), refusal.clone());
             }
             self.acceptor.note(peer, &Ending::Refused(refusal));
         }
@@ -226,7 +232,7 @@ impl<'a> Port<'a> {
 
     /// Has one leave who keeps the server waiting, if there is one.
     fn evict(&mut self) -> bool {
-        let Some(client) = self.pending.evict(Instant::now()) else {
+        let Some(mut client) = self.pending.evict(Instant::now()) else {
             return false;
         };
         let refusal = Refusal::Busy {
@@ -235,10 +241,34 @@ impl<'a> Port<'a> {
         if client.choice.is_some() {
             self.acceptor.answer(client, Err(refusal));
         } else {
-            handshake::refuse_at_once(&client.stream, refusal.clone());
+            handshake::refuse_at_once(&mut client.stream, refusal.clone());
             self.acceptor.note(client.peer, &Ending::Refused(refusal));
         }
         true
+    }
+
+    /// Goes on in TLS with a client that has begun it. `false`: the client is gone.
+    fn begin_tls(&mut self, id: u64) -> bool {
+        let Some(mut client) = self.pending.remove(id) else {
+            return false;
+        };
+        let Some(tls) = &self.acceptor.config.tls else {
+            let refusal = Refusal::TlsUnexpected;
+            // It is no TLS, by which the client sees what is wrong.
+            handshake::refuse_at_once(&mut client.stream, refusal.clone());
+            self.acceptor.note(client.peer, &Ending::Refused(refusal));
+            return false;
+        };
+        match client.into_tls(tls) {
+            Ok(client) => {
+                self.pending.put_back(id, client);
+                true
+            }
+            Err(error) => {
+                self.acceptor.failed(&error);
+                false
+            }
+        }
     }
 
     /// Hears what a client has said by now.
@@ -253,10 +283,16 @@ impl<'a> Port<'a> {
                 Some(_) => First::Anything,
             };
             let max_frame = self.acceptor.config.max_frame;
-            let frame = match client.incoming.read(&client.stream, first, max_frame) {
+            let frame = match client.incoming.read(&mut client.stream, first, max_frame) {
                 Ok(Progress::Nothing) => return,
                 Ok(Progress::Some) => continue,
                 Ok(Progress::Frame(frame)) => Ok(frame),
+                Err(StreamError::BeginsTls) if !client.stream.is_tls() => {
+                    if self.begin_tls(id) {
+                        continue;
+                    }
+                    return;
+                }
                 Err(error) => Err(error),
             };
             let acceptor = self.acceptor;
@@ -281,7 +317,7 @@ impl<'a> Port<'a> {
                 return;
             };
             // Its event would have no place any more. It fails when the stream is not watched, which is as well.
-            let _ = epoll::delete(&self.epoll, &client.stream);
+            let _ = epoll::delete(&self.epoll, client.stream.tcp());
             let heard = match frame {
                 Ok(frame) => {
                     let transcript = &mut client.transcript;

@@ -70,6 +70,12 @@ pub enum Refusal {
     /// The client's device has not told the server's in time that the client is its own.
     #[error("the client's device did not answer the server's; try again")]
     Unconfirmed,
+    /// It speaks TLS alone and the client does not.
+    #[error("the server speaks TLS alone and the client does not")]
+    TlsRequired,
+    /// The client speaks TLS and it does not.
+    #[error("the client speaks TLS and the server has no certificate")]
+    TlsUnexpected,
 }
 
 impl Refusal {

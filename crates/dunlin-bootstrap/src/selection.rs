@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::HostId;
+use crate::host::{HostDifference, HostId};
 
 /// Whom a device can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +68,8 @@ pub enum Reason {
     MixedRoce,
     /// It is the only one both sides have.
     OnlyCommon,
+    /// Both sides are on the same host, and shared memory does not join them: that differs between them.
+    RoceOnOneHost(HostDifference),
 }
 
 impl Reason {
@@ -82,6 +84,11 @@ impl Reason {
                 "RoCEv2 between RDMA hardware on one side and UDP sockets on the other"
             }
             Self::OnlyCommon => "the device both sides have",
+            Self::RoceOnOneHost(difference) => match (difference.namespace, difference.user) {
+                (true, false) => "same host, another network namespace: RoCEv2 on UDP",
+                (false, true) => "same host, another user: RoCEv2 on UDP",
+                _ => "same host, another network namespace and another user: RoCEv2 on UDP",
+            },
         }
     }
 }
@@ -111,6 +118,11 @@ pub struct NoCommonDevice {
 impl std::error::Error for NoCommonDevice {}
 
 impl NoCommonDevice {
+    /// What keeps two processes of one host from sharing memory, in words.
+    fn on_one_host(&self) -> Option<&'static str> {
+        difference(&self.client, &self.server)?.on_one_host()
+    }
+
     /// Why nothing was chosen, without the lists and the advice that [`fmt::Display`] adds.
     pub fn reason(&self) -> String {
         let has = |side: &[Capability], asked: &str| side.iter().any(|one| fits(one, asked));
@@ -122,8 +134,19 @@ impl NoCommonDevice {
             Some(asked) if !shares_kind(asked) => {
                 format!("the server does not have the device `{asked}`")
             }
-            Some(asked) => format!("the device `{asked}` does not reach from client to server"),
-            None => "client and server share no device that reaches from one to the other".into(),
+            Some(asked) => {
+                let reason = format!("the device `{asked}` does not reach from client to server");
+                match self.on_one_host().filter(|_| kind(asked).ends_with("shm")) {
+                    Some(words) => format!("{reason}: {words}"),
+                    None => reason,
+                }
+            }
+            None => match self.on_one_host() {
+                Some(words) => format!("client and server share no device: {words}"),
+                None => {
+                    "client and server share no device that reaches from one to the other".into()
+                }
+            },
         }
     }
 }
@@ -161,8 +184,8 @@ impl fmt::Display for NoCommonDevice {
             f.write_str("Ask for a device that both have, or for none to have one chosen. ")?;
         }
         f.write_str(
-            "Shared memory joins processes of one host, one network namespace and one user; \
-             between hosts both sides need a network device of the same kind, or the side without an RNIC \
+            "Shared memory joins processes of one host, one network namespace and one user, or of one host that have the \
+             same folder for it (DUNLIN_SHM_FOLDER); between hosts both sides need a network device of the same kind, or the side without an RNIC \
              DUNLIN_ROCE_PORT=4791",
         )
     }
@@ -192,6 +215,17 @@ fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
     }
 }
 
+/// In what two sides differ that both have shared memory, by what each is named first.
+fn difference(client: &[Capability], server: &[Capability]) -> Option<HostDifference> {
+    let own = |side: &[Capability]| {
+        side.iter().find_map(|one| match one.reach {
+            Reach::SameHost(id) if one.kind() == "shm" => Some(id),
+            _ => None,
+        })
+    };
+    Some(own(client)?.difference(&own(server)?))
+}
+
 /// Picks the best device both sides have; among equals the one that each side named first. `preference` is a name or
 /// kind of the client's devices, and nothing else will do then.
 ///
@@ -211,10 +245,12 @@ pub fn choose(
         .map(|(mine, theirs)| Choice {
             client_device: mine.device.clone(),
             server_device: theirs.device.clone(),
-            reason: if preference.is_some() {
-                Reason::Asked
-            } else {
-                rank(mine, theirs).1
+            reason: match (preference, rank(mine, theirs).1) {
+                (Some(_), _) => Reason::Asked,
+                (None, Reason::SoftwareRoce) => difference(client, server)
+                    .filter(|difference| difference.on_one_host().is_some())
+                    .map_or(Reason::SoftwareRoce, Reason::RoceOnOneHost),
+                (None, reason) => reason,
             },
         })
         .ok_or_else(|| NoCommonDevice {
@@ -308,6 +344,47 @@ mod tests {
             error.to_string().contains("DUNLIN_ROCE_PORT=4791"),
             "{error}"
         );
+    }
+
+    /// Another namespace, another user, both: said, whether UDP is taken instead or nothing is left.
+    #[test]
+    fn what_keeps_one_host_from_sharing_memory_is_said() {
+        let of = |parts: [u8; 3]| {
+            let [kernel, namespace, user] = parts;
+            let mut bytes = [kernel; 16];
+            bytes[8..12].fill(namespace);
+            bytes[12..].fill(user);
+            Capability {
+                device: "shm".into(),
+                reach: Reach::SameHost(HostId::from_bytes(bytes)),
+            }
+        };
+        for (theirs, words) in [
+            ([1, 9, 1], "same host, another network namespace"),
+            ([1, 1, 9], "same host, another user"),
+            ([1, 9, 9], "another network namespace and another user"),
+        ] {
+            let (client, server) = (of([1, 1, 1]), of(theirs));
+            let both = [server.clone(), network("roce")];
+            let choice = choose(&[client.clone(), network("roce")], &both, None).unwrap();
+            assert!(choice.reason.as_str().contains(words), "{choice:?}");
+            let alone = (std::slice::from_ref(&client), std::slice::from_ref(&server));
+            let error = choose(alone.0, alone.1, None).unwrap_err();
+            assert!(error.reason().contains(words), "{}", error.reason());
+            let error = choose(&[client], &both, Some("shm")).unwrap_err();
+            assert!(error.reason().contains(words), "{}", error.reason());
+        }
+        // A folder that both have joins them all the same.
+        let (client, server) = (of([1, 1, 1]), of([1, 9, 9]));
+        let folder = of([1, 7, 7]);
+        let choice = choose(&[client, folder.clone()], &[server, folder], None).unwrap();
+        assert_eq!(choice.reason, Reason::SameHost);
+        let other_host = choose(
+            &[of([1, 1, 1]), network("roce")],
+            &[of([2, 1, 1]), network("roce")],
+            None,
+        );
+        assert_eq!(other_host.unwrap().reason, Reason::SoftwareRoce);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Frames on a TCP stream, with one deadline for all that is sent and received until it passes.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::certificate::TlsFailure;
+use crate::transport::Transport;
 use crate::wire::{MAGIC, PREFIX_BYTES};
 
 /// Why a frame did not come or go.
@@ -15,6 +16,10 @@ pub(crate) enum StreamError {
     Closed,
     /// The first bytes are not those of Dunlin.
     NotDunlin,
+    /// The first bytes are those of TLS.
+    BeginsTls,
+    /// TLS did not come about.
+    Tls(TlsFailure),
     /// The frame would be longer than the limit.
     TooLong,
     /// The system refused something.
@@ -26,6 +31,10 @@ pub(crate) enum StreamError {
 
 impl StreamError {
     fn from_io(call: &'static str, source: io::Error) -> Self {
+        let failure = source.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(failure) = failure {
+            return Self::Tls(TlsFailure::clone(failure));
+        }
         match source.kind() {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => {
                 Self::Closed
@@ -45,7 +54,7 @@ pub(crate) fn after(timeout: Duration) -> Instant {
 /// One side of the handshake's stream.
 #[derive(Debug)]
 pub(crate) struct FrameStream<'a> {
-    stream: &'a TcpStream,
+    stream: &'a mut Transport,
     deadline: Instant,
     max_frame: usize,
 }
@@ -59,7 +68,7 @@ fn again(error: &io::Error) -> bool {
 }
 
 impl<'a> FrameStream<'a> {
-    pub(crate) fn new(stream: &'a TcpStream, deadline: Instant, max_frame: usize) -> Self {
+    pub(crate) fn new(stream: &'a mut Transport, deadline: Instant, max_frame: usize) -> Self {
         Self {
             stream,
             deadline,
@@ -77,30 +86,34 @@ impl<'a> FrameStream<'a> {
     }
 
     /// Sends a frame.
-    pub(crate) fn send(&self, frame: &[u8]) -> Result<(), StreamError> {
+    pub(crate) fn send(&mut self, frame: &[u8]) -> Result<(), StreamError> {
         let bytes = framed(frame)?;
         let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
+        loop {
             let left = self.left()?;
             let wrong = |source| StreamError::from_io("setting the write timeout", source);
-            self.stream.set_write_timeout(left).map_err(wrong)?;
-            match (&mut &*self.stream).write(rest) {
+            self.stream.tcp().set_write_timeout(left).map_err(wrong)?;
+            let outcome = match rest.is_empty() {
+                true => self.stream.flush().map(|()| 0),
+                false => self.stream.write(rest),
+            };
+            match outcome {
+                Ok(0) if rest.is_empty() => return Ok(()),
                 Ok(0) => return Err(StreamError::Closed),
                 Ok(bytes) => rest = &rest[bytes..],
                 Err(error) if again(&error) => {}
                 Err(error) => return Err(StreamError::from_io("writing", error)),
             }
         }
-        Ok(())
     }
 
     /// Receives a frame; a stream that is to begin with a hello and does not is given up at its first bytes.
-    pub(crate) fn receive(&self, first: First) -> Result<Vec<u8>, StreamError> {
+    pub(crate) fn receive(&mut self, first: First) -> Result<Vec<u8>, StreamError> {
         let mut incoming = Incoming::default();
         loop {
             let left = self.left()?;
             let wrong = |source| StreamError::from_io("setting the read timeout", source);
-            self.stream.set_read_timeout(left).map_err(wrong)?;
+            self.stream.tcp().set_read_timeout(left).map_err(wrong)?;
             if let Progress::Frame(frame) = incoming.read(self.stream, first, self.max_frame)? {
                 return Ok(frame);
             }
@@ -136,10 +149,15 @@ pub(crate) struct Incoming {
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl Incoming {
+    /// What has come of the frame so far.
+    pub(crate) fn begun(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
     /// Reads once. What it holds never exceeds the bytes of one frame.
     pub(crate) fn read(
         &mut self,
-        mut stream: &TcpStream,
+        stream: &mut Transport,
         first: First,
         max_frame: usize,
     ) -> Result<Progress, StreamError> {
@@ -166,6 +184,9 @@ impl Incoming {
         let Some((length, begun)) = here.split_first_chunk() else {
             return Ok((LENGTH_BYTES, false));
         };
+        if first == First::Hello && is_tls(*length) {
+            return Err(StreamError::BeginsTls);
+        }
         let length = usize::try_from(u32::from_le_bytes(*length));
         let length = length.ok().filter(|&length| length <= max_frame);
         if first == First::Hello {
@@ -182,6 +203,12 @@ impl Incoming {
     }
 }
 
+/// Whether these are the first bytes of TLS: a record of a handshake, in a version of SSL 3 or later. As the length of a
+/// frame they would be more than a frame may have.
+fn is_tls(bytes: [u8; LENGTH_BYTES]) -> bool {
+    matches!(bytes, [0x16, 0x03, 1..=4, _])
+}
+
 /// The bytes of a frame on the stream.
 fn framed(frame: &[u8]) -> Result<Vec<u8>, StreamError> {
     let length = u32::try_from(frame.len()).map_err(|_| StreamError::TooLong)?;
@@ -190,7 +217,7 @@ fn framed(frame: &[u8]) -> Result<Vec<u8>, StreamError> {
 
 /// Sends a frame on a stream that does not block. There is room for the few frames of a handshake; whoever has made
 /// less of it is given up.
-pub(crate) fn send_at_once(mut stream: &TcpStream, frame: &[u8]) -> Result<(), StreamError> {
+pub(crate) fn send_at_once(stream: &mut Transport, frame: &[u8]) -> Result<(), StreamError> {
     let bytes = framed(frame)?;
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {
@@ -202,5 +229,9 @@ pub(crate) fn send_at_once(mut stream: &TcpStream, frame: &[u8]) -> Result<(), S
             Err(error) => return Err(StreamError::from_io("writing", error)),
         }
     }
-    Ok(())
+    match stream.flush() {
+        Ok(()) => Ok(()),
+        Err(error) if again(&error) => Err(StreamError::Closed),
+        Err(error) => Err(StreamError::from_io("writing", error)),
+    }
 }

@@ -356,9 +356,10 @@ impl Device for IbvDevice {
         &self,
         domain: &IbvProtectionDomain,
         region: &IbvRegion,
+        access: Access,
     ) -> Result<IbvRegion, VerbsError> {
         self.check_domain(domain)?;
-        IbvRegion::again(&domain.domain, region)
+        IbvRegion::again(&domain.domain, region, access)
     }
 
     fn create_completion_channel(&self) -> Result<IbvCompletionChannel, VerbsError> {

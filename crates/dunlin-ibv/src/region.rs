@@ -84,7 +84,11 @@ impl IbvRegion {
     }
 
     /// Registers the memory that was allocated for `region` once more.
-    pub(crate) fn again(domain: &Arc<Domain>, region: &Self) -> Result<Self, VerbsError> {
+    pub(crate) fn again(
+        domain: &Arc<Domain>,
+        region: &Self,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
         let of = &region.inner;
         let Some(pages) = &of.pages else {
@@ -97,7 +101,7 @@ impl IbvRegion {
         Self::register(
             domain,
             memory,
-            of.access,
+            of.access & access,
             of.page_kind,
             Some(Arc::clone(pages)),
         )

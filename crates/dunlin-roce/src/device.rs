@@ -270,9 +270,10 @@ impl Device for RoceDevice {
         &self,
         domain: &RoceProtectionDomain,
         region: &RoceRegion,
+        access: Access,
     ) -> Result<RoceRegion, VerbsError> {
         self.check_domain(domain)?;
-        region.again(self.core(), domain.id)
+        region.again(self.core(), domain.id, access)
     }
 
     fn create_completion_channel(&self) -> Result<RoceCompletionChannel, VerbsError> {

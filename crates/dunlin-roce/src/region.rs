@@ -105,8 +105,13 @@ impl RoceRegion {
         })
     }
 
-    /// Registers the memory of `self` once more, in `domain`.
-    pub(crate) fn again(&self, core: &Arc<Core>, domain: u64) -> Result<Self, VerbsError> {
+    /// Registers the memory of `self` once more, in `domain`, with this access of what it has.
+    pub(crate) fn again(
+        &self,
+        core: &Arc<Core>,
+        domain: u64,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
         if !Arc::ptr_eq(core, &self.handle.core) {
             return Err(VerbsError::Invalid {
                 argument: "region",
@@ -115,7 +120,7 @@ impl RoceRegion {
         }
         let grant = Grant {
             domain,
-            access: self.access(),
+            access: self.access() & access,
             key: 0,
         };
         Self::insert(core, 0, grant, |grant| {

@@ -57,7 +57,7 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     if let Some(device) = &*open {
         return Ok(device.clone());
     }
-    let device = ShmDevice::open(ShmConfig::default())?;
+    let device = ShmDevice::open(ShmConfig::from_environment())?;
     *open = Some(device.clone());
     Ok(device)
 }
@@ -349,25 +349,38 @@ pub(crate) fn towards(address: &Address, timeout: Duration) -> Result<Route, Boo
     }
 }
 
-/// What a process offers to its peers with a device: its name, and whom it reaches.
+/// What a process offers to its peers with a device: its name, and whom it reaches; shared memory by a folder as well,
+/// where it has one.
 ///
 /// # Errors
 /// When this host cannot be told from others.
-pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> {
-    let device = attributes.name.clone();
+pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Vec<Capability>> {
     // Shared memory reaches the processes of this host.
-    let reach = match device.as_str() {
-        "shm" | "flor-shm" => Reach::SameHost(HostId::of_this_process()?),
-        _ if attributes.speaks_roce => Reach::RoceV2,
-        _ => Reach::Network,
+    let reaches = match attributes.name.as_str() {
+        "shm" | "flor-shm" => {
+            let mut reaches = vec![Reach::SameHost(HostId::of_this_process()?)];
+            if let Some(folder) = ShmConfig::from_environment().folder {
+                reaches.push(Reach::SameHost(HostId::of_folder(&folder)?));
+            }
+            reaches
+        }
+        _ if attributes.speaks_roce => vec![Reach::RoceV2],
+        _ => vec![Reach::Network],
     };
-    Ok(Capability { device, reach })
+    let capability = |reach| Capability {
+        device: attributes.name.clone(),
+        reach,
+    };
+    Ok(reaches.into_iter().map(capability).collect())
 }
 
 /// What this process can offer to a peer over `fabrics`.
 pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>> {
-    let all = fabrics.iter();
-    all.map(|fabric| capability(fabric.attributes())).collect()
+    let mut all = Vec::new();
+    for fabric in fabrics {
+        all.extend(capability(fabric.attributes())?);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -106,6 +106,13 @@ pub enum CallError {
     /// The handler panicked.
     #[error("the handler panicked")]
     HandlerPanicked,
+    /// The server's rights do not let this client do that ([`crate::Rights`]): it was not executed, or the region not
+    /// granted.
+    #[error("refused: {why}")]
+    Forbidden {
+        /// Who has no right to what, in the server's words.
+        why: String,
+    },
     /// The server has no region of this name on the device of this connection.
     #[error("the server has no region '{name}' on this device ({why})")]
     UnknownRegion {
@@ -192,6 +199,7 @@ impl CallError {
             | Self::NoMemory { .. }
             | Self::NoThread { .. }
             | Self::ShuttingDown
+            | Self::Forbidden { .. }
             | Self::UnknownRegion { .. }
             | Self::RegionBounds { .. }
             | Self::RegionRight { .. }
@@ -359,6 +367,7 @@ pub(crate) enum FailureReason {
     Panicked = 6,
     UnknownRegion = 7,
     Expired = 8,
+    Forbidden = 9,
 }
 
 /// Longest message of a failure in bytes: an error is not a way to send data.
@@ -402,6 +411,7 @@ impl WireFailure {
             6 => FailureReason::Panicked,
             7 => FailureReason::UnknownRegion,
             8 => FailureReason::Expired,
+            9 => FailureReason::Forbidden,
             _ => return None,
         };
         let message = String::from_utf8_lossy(message).into_owned();
@@ -427,6 +437,7 @@ impl WireFailure {
                 message: self.message,
             },
             FailureReason::Panicked => CallError::HandlerPanicked,
+            FailureReason::Forbidden => CallError::Forbidden { why: self.message },
             FailureReason::Expired => CallError::Expired {
                 begun: self.number != 0,
             },

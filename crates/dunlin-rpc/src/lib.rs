@@ -48,14 +48,15 @@ pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, capability, chosen, offered, DeviceReport};
 #[doc(hidden)]
 pub use doze::simulated_sleeps;
+pub use dunlin_bootstrap::Peer;
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
-    DeviceFigures, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer, OwnedRequest,
-    OwnedResponder, PollingThread, Region, RegisteredRegion, Request, Responder, RunningServer,
-    Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress,
-    FIGURES,
+    DeviceFigures, Grant, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer,
+    OwnedRequest, OwnedResponder, PollingThread, Region, RegisteredRegion, Request, Responder,
+    Rights, RunningServer, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
+    ThreadProgress, UnknownWho, Who, FIGURES,
 };
 
 pub use sharing::figures::{HandleFigures, LaneReport};

@@ -63,17 +63,17 @@ pub fn capabilities_towards(
     let (mut usable, mut missing) = (Vec::new(), Vec::new());
     let route = route_to(address);
     match devices::shared_memory() {
-        Ok(device) => usable.push(capability(device.attributes())?),
+        Ok(device) => usable.extend(capability(device.attributes())?),
         Err(error) => missing.push(format!("shm: {error}")),
     }
     for (name, nic) in devices::verbs_hardware(route.local) {
         match nic {
-            Ok(nic) => usable.push(capability(nic.attributes())?),
+            Ok(nic) => usable.extend(capability(nic.attributes())?),
             Err(error) => missing.push(format!("{name}: {error}")),
         }
     }
     match devices::udp(route) {
-        Ok(device) => usable.push(capability(device.attributes())?),
+        Ok(device) => usable.extend(capability(device.attributes())?),
         Err(error) => missing.push(format!("roce: {error}")),
     }
     Ok((usable, missing))

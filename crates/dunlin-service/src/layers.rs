@@ -67,6 +67,11 @@ impl Call {
         self.request.deadline()
     }
 
+    /// Who the caller is, as far as the handshake has shown it.
+    pub fn peer(&self) -> Option<&std::sync::Arc<dunlin::Peer>> {
+        self.request.peer()
+    }
+
     /// Which connection of the server it came by.
     pub fn connection(&self) -> u64 {
         self.request.connection()

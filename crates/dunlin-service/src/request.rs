@@ -1,6 +1,9 @@
 //! What travels with a message: metadata, and how long the call may take.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use dunlin::Peer;
 
 use crate::MetadataMap;
 
@@ -12,6 +15,7 @@ pub struct Request<T> {
     deadline: Option<Instant>,
     timeout: Option<Duration>,
     connection: u64,
+    peer: Option<Arc<Peer>>,
     message: T,
 }
 
@@ -23,6 +27,7 @@ impl<T> Request<T> {
             deadline: None,
             timeout: None,
             connection: 0,
+            peer: None,
             message,
         }
     }
@@ -70,6 +75,11 @@ impl<T> Request<T> {
         self.connection
     }
 
+    /// At the server: who the caller is, as far as the handshake has shown it.
+    pub fn peer(&self) -> Option<&Arc<Peer>> {
+        self.peer.as_ref()
+    }
+
     /// The same for another message.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
         Request {
@@ -77,6 +87,7 @@ impl<T> Request<T> {
             deadline: self.deadline,
             timeout: self.timeout,
             connection: self.connection,
+            peer: self.peer,
             message: change(self.message),
         }
     }
@@ -94,8 +105,16 @@ impl<T> Request<T> {
 
     /// As one that has come.
     #[inline]
-    pub(crate) fn receive(&mut self, connection: u64) -> &mut T {
+    pub(crate) fn receive(&mut self, connection: u64, peer: &Arc<Peer>) -> &mut T {
         self.connection = connection;
+        // Mostly it is whom the last one came from: its count is left alone then.
+        if self
+            .peer
+            .as_ref()
+            .is_none_or(|known| !Arc::ptr_eq(known, peer))
+        {
+            self.peer = Some(Arc::clone(peer));
+        }
         self.deadline = None;
         self.timeout = None;
         self.metadata.clear();

@@ -197,6 +197,7 @@ impl From<CallError> for Status {
             CallError::OwnServer | CallError::Forked | CallError::PacketLossFatal => {
                 Code::FailedPrecondition
             }
+            CallError::Forbidden { .. } => Code::PermissionDenied,
             CallError::Closed => Code::Cancelled,
             CallError::HandlerPanicked | CallError::Unreadable(_) => Code::Internal,
             _ => Code::Unknown,

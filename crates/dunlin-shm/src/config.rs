@@ -1,5 +1,6 @@
 //! The settings of a device: its limits, each with a default.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use dunlin_verbs::Placement;
@@ -42,6 +43,20 @@ pub struct ShmConfig {
     /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens
     /// a session must say who it is.
     pub control_timeout: Duration,
+    /// A folder in which peers of other network namespaces, containers and users are met as well: who may write it.
+    /// Without one, peers are processes of this user and this network namespace.
+    pub folder: Option<PathBuf>,
+}
+
+impl ShmConfig {
+    /// The defaults, with the folder that `DUNLIN_SHM_FOLDER` names.
+    pub fn from_environment() -> Self {
+        let folder = std::env::var_os("DUNLIN_SHM_FOLDER").filter(|folder| !folder.is_empty());
+        Self {
+            folder: folder.map(PathBuf::from),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for ShmConfig {
@@ -63,6 +78,7 @@ impl Default for ShmConfig {
             placement: Placement::InOrder,
             writes_are_messages: false,
             control_timeout: Duration::from_secs(5),
+            folder: None,
         }
     }
 }

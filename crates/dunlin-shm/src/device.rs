@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_verbs::{
-    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
-    QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
+    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, PeerConfirmation,
+    Placement, QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
 };
 
 use rustix::io::Errno;
@@ -262,6 +262,7 @@ impl Device for ShmDevice {
         &self,
         domain: &ShmProtectionDomain,
         region: &ShmRegion,
+        access: Access,
     ) -> Result<ShmRegion, VerbsError> {
         self.check_domain(domain)?;
         if !Arc::ptr_eq(region.device(), &self.handle) {
@@ -270,7 +271,7 @@ impl Device for ShmDevice {
                 why: "of another device".to_owned(),
             });
         }
-        ShmRegion::again(&self.handle, domain.id, region)
+        ShmRegion::again(&self.handle, domain.id, region, access)
     }
 
     fn create_completion_channel(&self) -> Result<ShmCompletionChannel, VerbsError> {
@@ -403,17 +404,20 @@ impl Device for ShmDevice {
         &self,
         address: &EndpointAddress,
         patience: Duration,
-    ) -> Result<bool, VerbsError> {
+    ) -> Result<PeerConfirmation, VerbsError> {
         let (answer, answered) = mpsc::sync_channel(1);
         let remote = *address;
         let control = &self.core().control;
         control.push(Command::Confirm { remote, answer });
         Err(VerbsError::Peer(match answered.recv_timeout(patience) {
-            Ok(Confirmation::Confirmed) => return Ok(true),
-            Ok(Confirmation::Silent) | Err(_) => return Ok(false),
+            Ok(Confirmation::Confirmed(user)) => {
+                return Ok(PeerConfirmation::Confirmed { user: Some(user) })
+            }
+            Ok(Confirmation::Silent) | Err(_) => return Ok(PeerConfirmation::Silent),
             Ok(Confirmation::Denied) => "its device knows no such queue pair".to_owned(),
             Ok(Confirmation::Unknown(Errno::ACCESS)) => {
-                "its device belongs to another user".to_owned()
+                "its device belongs to another user, who lets nobody in or has another folder"
+                    .to_owned()
             }
             Ok(Confirmation::Unknown(errno)) => format!("its device cannot be reached: {errno}"),
         }))

@@ -175,12 +175,13 @@ impl ShmRegion {
         Ok(region)
     }
 
-    /// Registers memory that the device allocated for `region` once more, with the same access: its file is sealed for
-    /// that.
+    /// Registers memory that the device allocated for `region` once more, with this access of what it has: its file is
+    /// sealed for that.
     pub(crate) fn again(
         device: &Arc<Handle>,
         domain: u64,
         region: &Self,
+        access: Access,
     ) -> Result<Self, VerbsError> {
         let of = &region.handle.region;
         let (Some(file), Some(mapping)) = (&of.file, &of.mapping) else {
@@ -199,7 +200,7 @@ impl ShmRegion {
             device,
             domain,
             memory,
-            of.access,
+            of.access & access,
             of.page_kind,
             Some(shared),
         )?;
@@ -361,7 +362,7 @@ mod tests {
         let [domain, other] = [(); 2].map(|()| device.create_protection_domain().unwrap());
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let served = device.allocate_region(&domain, BYTES, access).unwrap();
-        let granted = device.register_again(&other, &served).unwrap();
+        let granted = device.register_again(&other, &served, access).unwrap();
         let file = Arc::clone(granted.region().file.as_ref().unwrap());
         let peer = map_foreign(file.as_fd(), BYTES, true).unwrap();
         peer.u64(0).store(1, Ordering::SeqCst);

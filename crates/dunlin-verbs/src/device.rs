@@ -30,6 +30,18 @@ pub enum AsyncEvent {
     DeviceFatal,
 }
 
+/// What a device says of a peer's queue pair ([`Device::confirm_peer`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerConfirmation {
+    /// There was no answer in time.
+    Silent,
+    /// It is one of the peer's device, as far as this device can ask.
+    Confirmed {
+        /// The user that the peer's process runs as, where the kernel says it.
+        user: Option<u32>,
+    },
+}
+
 /// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it
 /// is gone.
 pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
@@ -87,7 +99,7 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     ) -> Result<Self::Region, VerbsError>;
 
     /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and
-    /// the access that the region has. The memory lives until both registrations have ended; each is revoked by itself.
+    /// this access, of what the region has. The memory lives until both registrations have ended; each is revoked by itself.
     /// (Where grants are mappings a peer of either reaches it until its own mapping ends:
     /// [`DeviceAttributes::grants_are_mappings`].)
     ///
@@ -97,8 +109,9 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         &self,
         domain: &Self::ProtectionDomain,
         region: &Self::Region,
+        access: Access,
     ) -> Result<Self::Region, VerbsError> {
-        let _ = (domain, region);
+        let _ = (domain, region, access);
         Err(VerbsError::Unsupported {
             device: self.attributes().name.clone(),
             what: "memory in several protection domains".to_owned(),
@@ -183,8 +196,7 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         false
     }
 
-    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`; `false` when
-    /// there was no answer in that time. For a server that has only heard of a peer and makes nothing for one that does
+    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`. For a server that has only heard of a peer and makes nothing for one that does
     /// not exist, or that its device would not let in. Waits: not for engines. A device that cannot ask, as a NIC
     /// cannot, takes the peer's word.
     ///
@@ -194,9 +206,9 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         &self,
         address: &EndpointAddress,
         patience: std::time::Duration,
-    ) -> Result<bool, VerbsError> {
+    ) -> Result<PeerConfirmation, VerbsError> {
         let _ = (address, patience);
-        Ok(true)
+        Ok(PeerConfirmation::Confirmed { user: None })
     }
 
     /// `own`, an address of a queue pair of this device, as the peer of another address reaches it: a host in several

@@ -41,7 +41,7 @@ pub use charge::Work;
 pub use completion::{
     Completion, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Notify,
 };
-pub use device::{AsyncEvent, Device, Simulation};
+pub use device::{AsyncEvent, Device, PeerConfirmation, Simulation};
 pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
 pub use mapped::{NotMapped, PeerMemory, PeerSource};
 pub use memory::{

@@ -53,16 +53,21 @@ pub use completions::{Completions, Ended};
 pub use meeting::{Listener, MeetError};
 pub use stream::{Stream, StreamBuilder};
 
-pub use dunlin_bootstrap::{Address, AddressError, BootstrapError, Refusal, Secret, SecretError};
+pub use dunlin_bootstrap::{
+    Address, AddressError, BootstrapError, CertificateFault, Refusal, Secret, SecretError,
+};
+#[cfg(feature = "tls")]
+pub use dunlin_bootstrap::{ClientTls, ServerTls, TlsError, TlsIdentity, TlsRoots};
 pub use dunlin_rpc::{
     available, AttachFuture, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder,
     ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches, DeviceFigures,
-    DeviceReport, Execution, Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask,
+    DeviceReport, Execution, Grant, Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask,
     LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace,
-    PacketLoss, Peers, Permit, Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion,
-    RemoteRegion, Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport,
-    ServeError, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
-    ThreadProgress, Transfer, TransferError, Upcoming, WaitMode, FIGURES,
+    PacketLoss, Peer, Peers, Permit, Pipeline, PollingThread, Preset, Ready, Region,
+    RegisteredRegion, RemoteRegion, Reply, Request, RequestBuffer, Responder, Rights,
+    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
+    ServerStatistics, ThreadProgress, Transfer, TransferError, UnknownWho, Upcoming, WaitMode, Who,
+    FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_bootstrap::{
-    dial, Acceptor, AcceptorConfig, Address, AddressError, BootstrapError, Capability, DialConfig,
-    OpenReply, OpenRequest, Refusal, Secret, StopHandle,
+    dial, Acceptor, AcceptorConfig, Address, AddressError, BootstrapError, Capability, ClientTls,
+    DialConfig, OpenReply, OpenRequest, Refusal, Secret, ServerTls, StopHandle,
 };
 use dunlin_ring::ConfigError;
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{Device, EndpointAddress, VerbsError, ENDPOINT_ADDRESS_BYTES};
+use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation, VerbsError, ENDPOINT_ADDRESS_BYTES};
 
 /// Streams or rings that have met and wait for [`Listener::accept`]; more are refused.
 const BACKLOG: usize = 128;
@@ -94,6 +94,9 @@ impl From<VerbsError> for MeetError {
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) secret: Option<Secret>,
+    /// Of the one who connects, and of the one who listens.
+    pub(crate) client_tls: Option<ClientTls>,
+    pub(crate) server_tls: Option<ServerTls>,
     pub(crate) device: Option<String>,
     pub(crate) timeout: Duration,
 }
@@ -102,6 +105,8 @@ impl Default for Terms {
     fn default() -> Self {
         Self {
             secret: None,
+            client_tls: None,
+            server_tls: None,
             device: None,
             timeout: Duration::from_secs(5),
         }
@@ -146,8 +151,8 @@ fn nowhere() -> EndpointAddress {
 /// When it does not.
 pub(crate) fn confirm<D: Device>(device: &D, peer: &EndpointAddress) -> Result<(), MeetError> {
     match device.confirm_peer(peer, CONFIRMING)? {
-        true => Ok(()),
-        false => Err(MeetError::Device(
+        PeerConfirmation::Confirmed { .. } => Ok(()),
+        PeerConfirmation::Silent => Err(MeetError::Device(
             "the client's device does not answer".to_owned(),
         )),
     }
@@ -166,6 +171,7 @@ pub(crate) fn connect<T, U, const N: usize>(
     let address: Address = address.parse()?;
     let config = DialConfig {
         secret: terms.secret.clone(),
+        tls: terms.client_tls.clone(),
         capabilities,
         device: terms.device.clone(),
         timeout: terms.timeout,
@@ -264,6 +270,7 @@ impl<T: Send + 'static> Listener<T> {
     ) -> Result<Self, MeetError> {
         let config = AcceptorConfig {
             secret: terms.secret.clone(),
+            tls: terms.server_tls.clone(),
             capabilities,
             handshake_timeout: terms.timeout,
             ..AcceptorConfig::default()
@@ -282,7 +289,7 @@ impl<T: Send + 'static> Listener<T> {
         let thread = std::thread::Builder::new().name("dunlin-accept".into());
         let (door, line, until) = (Arc::clone(&acceptor), Arc::clone(&arrivals), stop.clone());
         let thread = thread.spawn(move || {
-            let ended = door.run(&until, |request| {
+            let ended = door.run(&until, |request, _| {
                 let mut reply = None;
                 line.add(|| {
                     let (end, offer) = admit(kind, &request, &meet)?;

@@ -41,6 +41,20 @@ impl<D: Device> RingBuilder<D> {
         self
     }
 
+    /// Runs the handshake in TLS 1.3, at the side that connects.
+    #[cfg(feature = "tls")]
+    pub fn client_tls(mut self, tls: crate::ClientTls) -> Self {
+        self.terms.client_tls = Some(tls);
+        self
+    }
+
+    /// Runs the handshake in TLS 1.3, at the side that listens.
+    #[cfg(feature = "tls")]
+    pub fn server_tls(mut self, tls: crate::ServerTls) -> Self {
+        self.terms.server_tls = Some(tls);
+        self
+    }
+
     /// How long each step of a handshake may take. 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.terms.timeout = timeout;
@@ -115,10 +129,9 @@ impl<D: Device> RingBuilder<D> {
 
     fn capabilities(&self) -> Result<Vec<Capability>, MeetError> {
         let described = capability(self.device.attributes());
-        let one = described.map_err(|source| MeetError::Io {
+        described.map_err(|source| MeetError::Io {
             call: "this host's identity",
             source,
-        })?;
-        Ok(vec![one])
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Mutex};
 use std::time::Duration;
 
-use dunlin_bootstrap::{dial, AcceptorConfig, DialConfig};
+use dunlin_bootstrap::{dial, AcceptorConfig, DialConfig, Peer};
 
 use crate::harness::*;
 
@@ -122,9 +122,9 @@ fn who_has_sent_its_open_request_is_not_made_to_leave() {
         max_pending: 2,
         ..serving()
     };
-    let server = Server::opening(config, move |request| {
+    let server = Server::opening(config, move |request, _| {
         let _ = released.lock().unwrap().recv();
-        echo(request)
+        echo(request, Peer::default())
     });
     std::thread::scope(|scope| {
         let mut held: Vec<_> = (0..2)

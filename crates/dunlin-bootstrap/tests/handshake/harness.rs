@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::wire::{self, ClientHello};
 use dunlin_bootstrap::{
     dial, Acceptor, AcceptorConfig, Address, BootstrapError, Capability, Counts, DialConfig,
-    HostId, OpenReply, OpenRequest, Reach, Refusal, Secret, StopHandle,
+    HostId, OpenReply, OpenRequest, Peer, Reach, Refusal, Secret, StopHandle,
 };
 use dunlin_verbs::EndpointAddress;
 
@@ -58,7 +58,7 @@ pub(crate) fn request() -> OpenRequest {
 }
 
 /// The parameters back, with one more; the queue pair's number plus one.
-pub(crate) fn echo(request: OpenRequest) -> Result<OpenReply, Refusal> {
+pub(crate) fn echo(request: OpenRequest, _: Peer) -> Result<OpenReply, Refusal> {
     let mut parameters = request.parameters;
     parameters.insert(request.device, 1);
     Ok(OpenReply {
@@ -97,7 +97,7 @@ impl Server {
 
     pub(crate) fn opening(
         config: AcceptorConfig,
-        on_open: impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync + 'static,
+        on_open: impl Fn(OpenRequest, Peer) -> Result<OpenReply, Refusal> + Send + Sync + 'static,
     ) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
         let acceptor = Arc::new(Acceptor::bind(&any, config).unwrap());

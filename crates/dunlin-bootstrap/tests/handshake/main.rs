@@ -8,3 +8,4 @@ mod refused;
 mod secrets;
 mod strangers;
 mod tampering;
+mod tls;

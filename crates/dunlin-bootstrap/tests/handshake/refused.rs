@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::wire::{self, ParseError};
 use dunlin_bootstrap::{
     dial, dial_until, Acceptor, AcceptorConfig, Address, BootstrapError, Capability, DialConfig,
-    HostId, Reach, Refusal, StopHandle,
+    HostId, Peer, Reach, Refusal, StopHandle,
 };
 
 use crate::harness::*;
@@ -147,7 +147,7 @@ fn a_device_that_the_client_or_the_server_lacks() {
 
 #[test]
 fn the_layer_above_says_no() {
-    let server = Server::opening(serving(), |request| {
+    let server = Server::opening(serving(), |request, _| {
         Err(match request.parameters.len() {
             0 => Refusal::Limit {
                 name: "connections".into(),
@@ -187,8 +187,8 @@ fn the_layer_above_says_no() {
 
 #[test]
 fn a_reply_or_request_over_the_limits() {
-    let server = Server::opening(serving(), |request| {
-        let mut reply = echo(request)?;
+    let server = Server::opening(serving(), |request, _| {
+        let mut reply = echo(request, Peer::default())?;
         reply
             .parameters
             .extend((0..100).map(|at| (at.to_string(), at)));
@@ -247,9 +247,9 @@ fn a_reply_or_request_over_the_limits() {
 fn a_server_that_does_not_answer() {
     let (release, held) = mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
-    let server = Server::opening(serving(), move |request| {
+    let server = Server::opening(serving(), move |request, _| {
         let _ = held.lock().unwrap().recv();
-        echo(request)
+        echo(request, Peer::default())
     });
     let mut config = dialing();
     config.timeout = Duration::from_millis(200);

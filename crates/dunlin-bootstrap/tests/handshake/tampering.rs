@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use dunlin_bootstrap::wire;
-use dunlin_bootstrap::{dial, AcceptorConfig, Address, BootstrapError, DialConfig, OpenReply};
+use dunlin_bootstrap::{
+    dial, AcceptorConfig, Address, BootstrapError, DialConfig, OpenReply, Peer,
+};
 
 use crate::harness::*;
 
@@ -58,11 +60,11 @@ fn every_changed_bit_is_noticed() {
         secret: secret("s"),
         ..serving()
     };
-    let server = Server::opening(config, |request| {
+    let server = Server::opening(config, |request, _| {
         // What the server is told is what the client said, or it is not told at all.
         assert_eq!(request.endpoint, endpoint(17));
         OPENED.fetch_add(1, Ordering::Relaxed);
-        echo(request)
+        echo(request, Peer::default())
     });
     let mut client = dialing();
     client.secret = secret("s");

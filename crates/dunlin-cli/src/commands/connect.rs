@@ -10,6 +10,7 @@ use super::serve::read_secret;
 use super::Failure;
 use crate::input::parse_bytes;
 use crate::settings;
+use crate::tls::ClientOptions;
 
 /// Reads the name of a device, as `dunlin devices` prints it. Whether it can be used here shows when it is opened.
 ///
@@ -38,6 +39,8 @@ pub struct Options {
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: ClientOptions,
     /// Tell the server each second what this client does, under this name, for `dunlin top`
     #[arg(long, value_name = "NAME")]
     report: Option<String>,
@@ -87,6 +90,7 @@ impl Options {
             "--secret-file",
             file.map(|file| file.to_string_lossy().into_owned()),
         );
+        arguments.extend(self.tls.arguments());
         arguments
     }
 
@@ -114,6 +118,9 @@ impl Options {
         }
         if let Some(file) = self.secret_file.as_ref().or(set.secret_file.as_ref()) {
             builder = builder.secret(read_secret(file)?);
+        }
+        if let Some(tls) = self.tls.client(&set.tls, set.tls_name.as_ref())? {
+            builder = builder.tls(tls);
         }
         if let Some(name) = self.report.as_ref().or(set.reports_figures.as_ref()) {
             builder = builder.reports_figures(name, Duration::from_secs(1));

@@ -9,6 +9,8 @@ use super::serve::read_secret;
 use super::{connect, Failure};
 use crate::doctor::{connection, examine, Finding, State};
 use crate::output;
+use crate::settings;
+use crate::tls::ClientOptions;
 
 /// See what is there, what is missing, and how to get it.
 #[derive(Debug, clap::Args)]
@@ -30,6 +32,8 @@ pub struct Args {
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE", requires = "address")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: ClientOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -47,7 +51,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(address) = &args.address {
         let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
         let device = args.device.as_deref();
-        let about = connection::connection(address, device, secret);
+        let set = &settings::get().client;
+        let tls = args.tls.client(&set.tls, set.tls_name.as_ref())?;
+        let about = connection::connection(address, device, secret, tls);
         if let Some(finding) = about.iter().find(|one| one.state == State::Missing) {
             let words = format!("no way to {address}: {}", finding.found);
             way = Err(Failure::new(words));

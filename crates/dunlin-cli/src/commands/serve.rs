@@ -12,7 +12,8 @@ use dunlin::{Address, Client, RunningServer, Secret, Server, ServerBuilder, Wait
 use super::{connect, Failure};
 use crate::input::parse_bytes;
 use crate::services::{echo, fs, kv, metrics::MetricsPort, store, typed};
-use crate::{affinity, input, interrupt, output, settings};
+use crate::tls::ServerOptions;
+use crate::{affinity, input, interrupt, output, rights, settings};
 
 /// Where a server listens if nothing is said: on this host alone.
 const LISTEN: &str = "dunlin://127.0.0.1:7400";
@@ -49,6 +50,8 @@ Examples:\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
+  dunlin serve kv --tls-cert db1.pem --tls-key db1.key --tls-ca clients.pem --rights rights.toml\n      \
+                                                         clients by certificate, and what each may do\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus\n  \
   dunlin --config dunlin.toml serve kv                   what is not said here from `[server]` of a file")]
 pub struct Args {
@@ -98,6 +101,11 @@ pub struct Args {
     /// File whose bytes clients must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: ServerOptions,
+    /// File of what clients may call and attach, by who they are (docs/security.md); without it all may do everything
+    #[arg(long, value_name = "FILE")]
+    rights: Option<PathBuf>,
     #[command(flatten)]
     store: store::Options,
     #[command(flatten)]
@@ -178,6 +186,16 @@ fn builder(
     if let Some(secret) = secret {
         server = server.secret(secret.clone());
     }
+    if let Some(tls) = args.tls.server(&set.tls, set.tls_optional == Some(true))? {
+        if args.service == Service::Meta {
+            let words = "serve meta: its clients and its data servers do not speak TLS yet";
+            return Err(Failure::usage(words));
+        }
+        server = server.tls(tls);
+    }
+    if let Some(file) = args.rights.as_ref().or(set.rights.as_ref()) {
+        server = server.rights(rights::read(file)?);
+    }
     Ok(server)
 }
 
@@ -246,6 +264,9 @@ fn run_replicated(args: &Args, listen: &Address, secret: Option<&Secret>) -> Res
     }
     if let Some(secret) = secret {
         client = client.secret(secret.clone());
+    }
+    if let Some(tls) = args.tls.among_equals(&set.tls)? {
+        client = client.tls(tls);
     }
     let parent_gone = Arc::new(AtomicBool::new(false));
     if args.with_parent {

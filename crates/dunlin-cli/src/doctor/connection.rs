@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin::{CallError, Client, Preset, FIGURES};
+use dunlin::{CallError, Client, ClientTls, Preset, FIGURES};
 use dunlin_bootstrap::{dial, Address, BootstrapError, DialConfig, Secret};
 
 use super::Finding;
@@ -35,7 +35,12 @@ pub fn devices() -> Vec<Finding> {
 
 /// What a client of `address` would use, and why not the other devices of this host; asks the server and opens nothing,
 /// but for the one call that shows whether datagrams come through.
-pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret>) -> Vec<Finding> {
+pub fn connection(
+    address: &Address,
+    device: Option<&str>,
+    secret: Option<Secret>,
+    tls: Option<ClientTls>,
+) -> Vec<Finding> {
     let capabilities = match dunlin_rpc::offered(address) {
         Ok(capabilities) => capabilities,
         Err(error) => {
@@ -45,6 +50,7 @@ pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret
     };
     let mut config = DialConfig {
         secret,
+        tls,
         capabilities,
         device: device.map(str::to_owned),
         ..DialConfig::default()
@@ -57,7 +63,7 @@ pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret
             let way = format!("{address} over {device} ({why}{on})");
             drop(dialed);
             let finding = match device.as_str() {
-                "roce" => datagrams(address, &way, &device, config.secret.clone()),
+                "roce" => datagrams(address, &way, &device, &config),
                 _ => Finding::ok(CONNECTION, way),
             };
             (device, finding)
@@ -99,10 +105,13 @@ fn unchosen(address: &Address, config: &DialConfig) -> String {
 }
 
 /// Whether datagrams come through: a firewall that lets TCP pass may drop them.
-fn datagrams(address: &Address, way: &str, device: &str, secret: Option<Secret>) -> Finding {
+fn datagrams(address: &Address, way: &str, device: &str, config: &DialConfig) -> Finding {
     let mut builder = Client::builder().preset(Preset::Plain).device(device);
-    if let Some(secret) = secret {
-        builder = builder.secret(secret);
+    if let Some(secret) = &config.secret {
+        builder = builder.secret(secret.clone());
+    }
+    if let Some(tls) = &config.tls {
+        builder = builder.tls(tls.clone());
     }
     let called = builder
         .connect(&address.to_string())
@@ -138,6 +147,18 @@ fn advice(error: &BootstrapError) -> &'static str {
         BootstrapError::SecretUnexpected { .. } => "leave --secret-file out",
         BootstrapError::NoCommonDevice { .. } => {
             "`dunlin devices` on both hosts shows what each side has"
+        }
+        BootstrapError::TlsRequired { .. } => {
+            "give the authority of the server's certificate with --tls-ca"
+        }
+        BootstrapError::TlsUnexpected { .. } => {
+            "leave --tls-ca out, or give the server a certificate with --tls-cert and --tls-key"
+        }
+        BootstrapError::ServerCertificate { .. } => {
+            "see the server's certificate with `openssl x509 -text -in FILE`; --tls-name asks for another name"
+        }
+        BootstrapError::ClientCertificate { .. } => {
+            "give a certificate of the authority that the server asks for, with --tls-cert and --tls-key"
         }
         BootstrapError::NotDunlin { .. } => "check the port",
         BootstrapError::Version { .. } => "install the same release on both sides",

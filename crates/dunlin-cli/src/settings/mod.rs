@@ -19,6 +19,7 @@ use crate::commands::connect::parse_device;
 use crate::commands::perf::parse_seconds;
 use crate::commands::Failure;
 use crate::input::parse_bytes;
+use crate::tls::Files;
 
 /// Names the file where `--config` does not.
 pub const VARIABLE: &str = "DUNLIN_CONFIG";
@@ -49,6 +50,10 @@ pub struct Client {
     pub lanes: Option<usize>,
     /// File of the secret.
     pub secret_file: Option<PathBuf>,
+    /// Certificates: whom the client trusts, and its own.
+    pub tls: Files,
+    /// The name that a server's certificate must have, if it is not the host of the address.
+    pub tls_name: Option<String>,
     /// The name under which figures are reported to the server.
     pub reports_figures: Option<String>,
     /// Limits of the channel.
@@ -76,6 +81,12 @@ pub struct Server {
     pub handshake_timeout: Option<Duration>,
     /// File of the secret.
     pub secret_file: Option<PathBuf>,
+    /// Certificates: the server's own, and of which authority clients need one.
+    pub tls: Files,
+    /// Clients need none.
+    pub tls_optional: Option<bool>,
+    /// What clients may do: a file of rules.
+    pub rights: Option<PathBuf>,
     /// Where Prometheus is answered.
     pub metrics: Option<SocketAddr>,
     /// Limits of the channel.
@@ -133,6 +144,8 @@ impl Client {
             connect_timeout: section.get("connect_timeout", parse_seconds)?,
             lanes: section.get("lanes", number)?,
             secret_file: section.get("secret_file", path)?,
+            tls: files(section)?,
+            tls_name: section.get("tls_name", str::parse)?,
             reports_figures: section.get("reports_figures", str::parse)?,
             channel: Channel::read(section)?,
         })
@@ -151,6 +164,9 @@ impl Server {
             max_active_queue_pairs: section.get("max_active_queue_pairs", number)?,
             handshake_timeout: section.get("handshake_timeout", parse_seconds)?,
             secret_file: section.get("secret_file", path)?,
+            tls: files(section)?,
+            tls_optional: section.get("tls_optional", yes_or_no)?,
+            rights: section.get("rights", path)?,
             metrics: section.get("metrics", str::parse)?,
             channel: Channel::read(section)?,
         })
@@ -213,6 +229,22 @@ fn number(text: &str) -> Result<usize, String> {
 
 fn bytes(text: &str) -> Result<usize, String> {
     parse_bytes(0..=u32::MAX)(text).map(|bytes| bytes as usize)
+}
+
+fn files(section: &mut Section) -> Result<Files, Failure> {
+    Ok(Files {
+        ca: section.get("tls_ca", path)?,
+        cert: section.get("tls_cert", path)?,
+        key: section.get("tls_key", path)?,
+    })
+}
+
+fn yes_or_no(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("`yes` or `no` is wanted"),
+    }
 }
 
 fn path(text: &str) -> Result<PathBuf, &'static str> {

@@ -17,8 +17,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, Placement, QueuePairConfig,
-    ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs, VerbsError,
+    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PeerConfirmation, Placement,
+    QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
+    VerbsError,
 };
 
 pub use completions::FlorCompletionQueue;
@@ -209,15 +210,18 @@ impl<D: Device> Device for FlorDevice<D> {
         &self,
         domain: &FlorProtectionDomain<D>,
         region: &FlorRegion<D::Region>,
+        access: Access,
     ) -> Result<FlorRegion<D::Region>, VerbsError> {
         self.check_domain(domain)?;
         let core = self.core();
-        let access = dunlin_verbs::Region::access(region);
+        let access = dunlin_verbs::Region::access(region) & access;
         if region.is_adopted() {
             let inner = region.inner().clone();
             return Ok(FlorRegion::adopt(&core.regions, inner, access, domain.id));
         }
-        let again = core.device.register_again(&domain.inner, region.inner())?;
+        let again =
+            core.device
+                .register_again(&domain.inner, region.inner(), inner_access(access))?;
         Ok(FlorRegion::new(&core.regions, again, access, domain.id))
     }
 
@@ -338,7 +342,7 @@ impl<D: Device> Device for FlorDevice<D> {
         &self,
         address: &EndpointAddress,
         patience: std::time::Duration,
-    ) -> Result<bool, VerbsError> {
+    ) -> Result<PeerConfirmation, VerbsError> {
         let below = queue_pair::inner(address);
         self.core().device.confirm_peer(&below, patience)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_bootstrap::{Address, DialConfig, Secret};
+use dunlin_bootstrap::{Address, ClientTls, DialConfig, Secret};
 use dunlin_verbs::{Device, VerbsError};
 
 use super::recipe::{Origin, Recipe, Target, Way};
@@ -24,6 +24,7 @@ pub struct ClientBuilder {
     pub(super) device: Option<String>,
     pub(super) preset: Preset,
     pub(super) secret: Option<Secret>,
+    pub(super) tls: Option<ClientTls>,
     pub(super) deadline: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) lanes: usize,
@@ -43,6 +44,7 @@ impl Default for ClientBuilder {
             device: None,
             preset: Preset::default(),
             secret: None,
+            tls: None,
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
@@ -90,6 +92,15 @@ impl ClientBuilder {
     /// What both sides prove to know.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
+        self
+    }
+
+    /// Runs the handshake in TLS 1.3: the server must have a certificate for the host of its address, of an authority
+    /// that is trusted here, and is shown this client's, if it has one. What comes after the handshake is not inside
+    /// TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -220,6 +231,7 @@ impl ClientBuilder {
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
         let dial = DialConfig {
             secret: self.secret.clone(),
+            tls: self.tls.clone(),
             capabilities,
             device,
             timeout: self.connect_timeout,

@@ -13,7 +13,7 @@ pub(crate) mod sent;
 
 use std::time::Duration;
 
-use dunlin_bootstrap::{dial, Address, DialConfig, OpenReply, OpenRequest};
+use dunlin_bootstrap::{dial, Address, DialConfig, OpenReply, OpenRequest, Peer};
 use dunlin_verbs::{thread, EndpointAddress};
 
 use crate::channel::Parameters;
@@ -128,7 +128,7 @@ impl Door {
             }
             // Other simulated threads do not come in while the acceptor is locked.
             Way::Local(acceptor) => {
-                thread::hold(|| acceptor.open(&request(acceptor.device(false))))
+                thread::hold(|| acceptor.open(&request(acceptor.device(false)), Peer::local()))
                     .expect("words as a client's")
             }
         }

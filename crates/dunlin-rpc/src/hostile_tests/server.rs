@@ -20,7 +20,7 @@ fn a_server_that_writes_anything_gives_errors_and_no_harm() {
         let (acceptor, stop) = (Arc::clone(&acceptor), stop.clone());
         std::thread::spawn(move || {
             acceptor
-                .run(&stop, |request| {
+                .run(&stop, |request, _| {
                     let mut raw = Raw::new(&device, 64, Form::Twice);
                     raw.connect(&request.endpoint, &request.parameters);
                     let reply = OpenReply {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Device;
 
+use super::caller::Caller;
 use super::connection::{Connection, Context};
 use super::deadlines::Deadlines;
 use super::dispatch::Dispatch;
@@ -74,7 +75,8 @@ impl Pair {
             counters: Arc::<Counters>::default(),
         };
         let regions = Arc::new(ServedRegions::allocate(device, &[]).unwrap());
-        let said = (None, Deadlines::new(&Default::default()));
+        let caller = Caller::new(Default::default(), None);
+        let said = (None, Deadlines::new(&Default::default()), caller);
         Self {
             served: Connection::new(1, 0, called, said, regions),
             client,

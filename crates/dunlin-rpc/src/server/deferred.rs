@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::Peer;
+
 use super::away::Fate;
+use super::caller::Caller;
 use super::connection::Outcome;
 use super::deadlines::{expired, Deadline};
 use super::dispatch::{Deliver, Finished, Held};
@@ -29,6 +32,7 @@ const UNANSWERED: &str = "the handler gave its responder up without an answer";
 pub struct OwnedRequest {
     pub(super) handler: HandlerId,
     pub(super) connection: u64,
+    pub(super) caller: Caller,
     pub(super) payload: Box<dyn Bytes>,
     pub(super) held: Option<Held>,
     pub(super) fate: Arc<Fate>,
@@ -48,6 +52,16 @@ impl OwnedRequest {
     /// As [`Request::connection`].
     pub fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// As [`Request::peer`].
+    pub fn peer(&self) -> &Arc<Peer> {
+        self.caller.peer()
+    }
+
+    /// As [`Request::may_call`].
+    pub fn may_call(&self, id: HandlerId) -> bool {
+        self.caller.may_call(id)
     }
 
     /// As [`Request::deadline`].
@@ -75,6 +89,7 @@ impl OwnedRequest {
             handler: self.handler,
             payload: self.payload.bytes(),
             connection: self.connection,
+            caller: &self.caller,
             deadline: self.deadline().map_or(Deadline::Unsaid, Deadline::At),
             fate: Some(&self.fate),
         }

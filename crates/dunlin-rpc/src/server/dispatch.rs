@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::answering::{Answering, Executor};
 use super::away::Fate;
+use super::caller::Caller;
 use super::connection::Outcome;
 use super::deferred::{OwnedRequest, OwnedResponder, Way};
 use super::handler::{Execution, Exporter, Limits};
@@ -56,6 +57,7 @@ impl Drop for Held {
 pub(super) struct Apart {
     pub(super) poller: usize,
     pub(super) connection: u64,
+    pub(super) caller: Caller,
     pub(super) call: u64,
     pub(super) handler: HandlerId,
     pub(super) payload: Box<dyn Bytes>,
@@ -108,6 +110,7 @@ impl Dispatch {
         let request = OwnedRequest {
             handler: apart.handler,
             connection: apart.connection,
+            caller: apart.caller,
             payload: apart.payload,
             held: Some(held),
             fate: apart.fate,
@@ -174,6 +177,7 @@ mod tests {
     fn apart(call: u64, bytes: usize) -> Apart {
         Apart {
             poller: 0,
+            caller: Caller::new(Default::default(), None),
             connection: 1,
             call,
             handler: 1,

@@ -7,9 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::Peer;
 use dunlin_verbs::thread;
 
 use super::away::Fate;
+use super::caller::Caller;
 use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
 use crate::channel::buffers::BytesMut;
@@ -24,6 +26,7 @@ pub struct Request<'a> {
     pub(super) handler: HandlerId,
     pub(super) payload: &'a [u8],
     pub(super) connection: u64,
+    pub(super) caller: &'a Caller,
     pub(super) deadline: Deadline,
     /// Whether somebody still waits, where that may change while the handler runs.
     pub(super) fate: Option<&'a Fate>,
@@ -44,6 +47,19 @@ impl Request<'_> {
     /// Which connection of this server it came by.
     pub fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// Who the caller is, as far as the handshake has shown it. All requests of a connection have the same.
+    #[inline]
+    pub fn peer(&self) -> &Arc<Peer> {
+        self.caller.peer()
+    }
+
+    /// Whether the caller may call this handler, too; for handlers that stand for others
+    /// ([`crate::ServerBuilder::checks_rights_itself`]). Always so without [`crate::Rights`].
+    #[inline]
+    pub fn may_call(&self, id: HandlerId) -> bool {
+        self.caller.may_call(id)
     }
 
     /// When the caller gives up, by this machine's clock; `None`: it did not say. Callers say how much time they have
@@ -322,6 +338,10 @@ pub(super) struct HandlerTable {
     /// The server's own, out of the way of the others: their ids are the highest.
     reserved: Vec<(HandlerId, Execution)>,
     prefetch: Option<Arc<PrefetchFunction>>,
+    /// Names by which rights and errors know ids: those of handlers, and of what handlers stand for.
+    names: Vec<(HandlerId, Arc<str>)>,
+    /// Those that rights are no matter of.
+    exempt: Vec<HandlerId>,
 }
 
 impl HandlerTable {
@@ -355,6 +375,42 @@ impl HandlerTable {
         if let Some(prefetch) = &self.prefetch {
             let _ = catch_unwind(AssertUnwindSafe(|| prefetch(upcoming)));
         }
+    }
+
+    /// Names an id.
+    pub(super) fn set_name(&mut self, id: HandlerId, name: &str) {
+        self.names.push((id, name.into()));
+    }
+
+    pub(super) fn name(&self, id: HandlerId) -> Option<&str> {
+        let found = self.names.iter().find(|(named, _)| *named == id);
+        found.map(|(_, name)| &**name)
+    }
+
+    /// All names, for an error.
+    pub(super) fn names_in_words(&self) -> String {
+        let names: Vec<&str> = self.names.iter().map(|(_, name)| &**name).collect();
+        match names.is_empty() {
+            true => "none with a name".to_owned(),
+            false => names.join(", "),
+        }
+    }
+
+    /// Leaves an id to whoever has it, whatever rights say.
+    pub(super) fn exempt(&mut self, id: HandlerId) {
+        self.exempt.push(id);
+    }
+
+    pub(super) fn checks_itself(&self, id: HandlerId) -> bool {
+        self.exempt.contains(&id)
+    }
+
+    /// The ids that have a handler or a name, without the server's own.
+    pub(super) fn ids(&self) -> impl Iterator<Item = HandlerId> + '_ {
+        let with_handler = self.by_id.iter().enumerate();
+        let with_handler = with_handler.filter(|(_, execution)| execution.is_some());
+        let named = self.names.iter().map(|(id, _)| *id);
+        with_handler.map(|(id, _)| id as HandlerId).chain(named)
     }
 
     /// Adds a handler of the server's own.

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use dunlin_bootstrap::{OpenReply, OpenRequest, Refusal};
+use dunlin_bootstrap::{OpenReply, OpenRequest, Peer, Refusal};
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::VerbsError;
+use dunlin_verbs::{PeerConfirmation, VerbsError};
 
+use super::caller::Caller;
 use super::identity::{Identity, SERVER_PARAMETER};
+use super::rights::RightsTable;
 use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
@@ -20,6 +22,7 @@ use crate::preset::Preset;
 pub struct LocalAcceptor {
     identity: Identity,
     services: Arc<Owned<Vec<NamedService>>>,
+    rights: Option<Arc<RightsTable>>,
 }
 
 /// A device's name and its service.
@@ -33,10 +36,15 @@ impl std::fmt::Debug for LocalAcceptor {
 }
 
 impl LocalAcceptor {
-    pub(super) fn new(identity: Identity, services: Vec<NamedService>) -> Self {
+    pub(super) fn new(
+        identity: Identity,
+        services: Vec<NamedService>,
+        rights: Option<Arc<RightsTable>>,
+    ) -> Self {
         Self {
             identity,
             services: Arc::new(Owned::new(services)),
+            rights,
         }
     }
 
@@ -99,7 +107,7 @@ impl LocalAcceptor {
     }
 
     /// Opens a connection for a client that has proved itself.
-    pub(crate) fn open(&self, request: &OpenRequest) -> Result<OpenReply, Refusal> {
+    pub(crate) fn open(&self, request: &OpenRequest, peer: Peer) -> Result<OpenReply, Refusal> {
         let Ok(preset) = request.preset.parse::<Preset>() else {
             let known = Preset::ALL
                 .iter()
@@ -113,13 +121,19 @@ impl LocalAcceptor {
         let service = self.services().find(|(name, _)| *name == request.device);
         let (_, service) =
             service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
-        match service.confirm(&request.endpoint) {
-            Ok(true) => {}
-            Ok(false) => return Err(Refusal::Unconfirmed),
+        let peer = match service.confirm(&request.endpoint) {
+            Ok(PeerConfirmation::Confirmed { user }) => peer.with_user(user),
+            Ok(PeerConfirmation::Silent) => return Err(Refusal::Unconfirmed),
             Err(error) => return Err(Refusal::rejected(error.to_string())),
-        }
+        };
+        let caller = Caller::new(peer, self.rights.as_ref());
         let (endpoint, mut parameters) = service
-            .accept(preset.channel(), &request.endpoint, &request.parameters)
+            .accept(
+                preset.channel(),
+                &request.endpoint,
+                &request.parameters,
+                caller,
+            )
             .map_err(|error| match &error {
                 VerbsError::System { source, .. } => Refusal::exhausted(source)
                     .unwrap_or_else(|| Refusal::rejected(error.to_string())),

@@ -2,6 +2,7 @@
 
 mod answering;
 mod away;
+pub(crate) mod caller;
 mod connection;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
@@ -22,6 +23,7 @@ mod polling;
 mod pool;
 mod region;
 mod reports;
+mod rights;
 mod rounds;
 mod running;
 mod sent;
@@ -37,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use answering::Executor;
-use dunlin_bootstrap::{Acceptor, AcceptorConfig, Address, Secret, StopHandle};
+use dunlin_bootstrap::{Acceptor, AcceptorConfig, Address, Secret, ServerTls, StopHandle};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
@@ -45,6 +47,7 @@ use identity::Identity;
 use on_demand::OnDemand;
 use pacing::Follower;
 use reports::Reports;
+use rights::{Has, RightsTable};
 use service::ServiceSetup;
 use thread_task::ThreadTasks;
 
@@ -55,6 +58,7 @@ pub use handler::{HandlerError, Request, Responder};
 pub use local::{LocalAcceptor, LocalServer};
 pub use pool::Grouping;
 pub use region::{Region, RegisteredRegion};
+pub use rights::{Grant, Rights, UnknownWho, Who};
 pub use running::RunningServer;
 pub use statistics::ServerStatistics;
 pub use thread_task::{PollingThread, ThreadProgress};
@@ -105,6 +109,8 @@ impl Server {
             shows_figures: true,
             channel: ChannelConfig::default(),
             secret: None,
+            tls: None,
+            rights: None,
             device: None,
             pollers: 1,
             workers: 4,
@@ -132,6 +138,8 @@ pub struct ServerBuilder {
     shows_figures: bool,
     channel: ChannelConfig,
     secret: Option<Secret>,
+    tls: Option<ServerTls>,
+    rights: Option<Rights>,
     device: Option<String>,
     pollers: usize,
     workers: usize,
@@ -269,6 +277,35 @@ impl ServerBuilder {
         self
     }
 
+    /// Runs the handshake in TLS 1.3: clients know the server by its certificate, and it knows them by theirs where it
+    /// asks for one ([`Request::peer`]). What comes after the handshake is not inside TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// What clients may call and attach, by who they are; without this all may do everything. A rule about a method or
+    /// a region that the server does not have is an error of [`ServerBuilder::serve`].
+    pub fn rights(mut self, rights: Rights) -> Self {
+        self.rights = Some(rights);
+        self
+    }
+
+    /// A name by which rights and errors know a handler, or what a handler stands for by this number. Typed services
+    /// give their methods' names.
+    pub fn name_handler(mut self, id: HandlerId, name: &str) -> Self {
+        self.handlers.set_name(id, name);
+        self
+    }
+
+    /// Leaves a handler open to all clients, whatever rights say: it asks [`Request::may_call`] itself, for what it
+    /// stands for.
+    pub fn checks_rights_itself(mut self, id: HandlerId) -> Self {
+        self.handlers.exempt(id);
+        self
+    }
+
     /// Serves over this device alone.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
@@ -383,6 +420,7 @@ impl ServerBuilder {
         let capabilities = devices::capabilities(&fabrics)?;
         let config = AcceptorConfig {
             secret: self.secret.clone(),
+            tls: self.tls.clone(),
             capabilities,
             device_at: Some(devices::at),
             handshake_timeout: self.handshake_timeout,
@@ -402,6 +440,7 @@ impl ServerBuilder {
             (Some(pace), Some(server)) => Some((pace, server, self.secret.clone())),
             _ => None,
         };
+        let rights = self.rights_table();
         let setup = self.setup();
         let identity = setup.identity;
         let services = fabrics
@@ -413,7 +452,7 @@ impl ServerBuilder {
                 ))
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
-        let local_acceptor = LocalAcceptor::new(identity, services);
+        let local_acceptor = LocalAcceptor::new(identity, services, rights);
         let observer = ServerObserver::new(&acceptor, &local_acceptor, reports, limits);
         let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
@@ -423,7 +462,8 @@ impl ServerBuilder {
                 let (acceptor, local_acceptor, stop) =
                     (Arc::clone(&acceptor), local_acceptor.clone(), stop.clone());
                 move || {
-                    let opened = acceptor.run(&stop, |request| local_acceptor.open(&request));
+                    let opened =
+                        acceptor.run(&stop, |request, peer| local_acceptor.open(&request, peer));
                     if let Err(error) = opened {
                         tracing::error!(%error, "the server takes no more clients");
                     }
@@ -460,6 +500,7 @@ impl ServerBuilder {
         let name = device.attributes().name.clone();
         let of_flor = devices::Kinds::Flor.name(&name);
         let flor_alone = self.device.as_deref().is_some_and(devices::is_flor);
+        let rights = self.rights_table();
         let setup = self.setup();
         let identity = setup.identity;
         let mut services = Vec::new();
@@ -475,7 +516,13 @@ impl ServerBuilder {
             let service: Box<dyn service::Service> = Box::new(OnDemand::new(start));
             services.push((of_flor, service));
         }
-        Ok(LocalServer::new(LocalAcceptor::new(identity, services)))
+        let acceptor = LocalAcceptor::new(identity, services, rights);
+        Ok(LocalServer::new(acceptor))
+    }
+
+    fn rights_table(&mut self) -> Option<Arc<RightsTable>> {
+        let rights = self.rights.take()?;
+        Some(RightsTable::new(rights, self.handlers.clone()))
     }
 
     fn setup(mut self) -> ServiceSetup {
@@ -524,6 +571,13 @@ impl ServerBuilder {
             if let Some(error) = region.refuse(&self.regions[..index]) {
                 return Err(error);
             }
+        }
+        if let Some(rights) = &self.rights {
+            let has = Has {
+                secret: self.secret.is_some(),
+                certificates: self.tls.as_ref().is_some_and(ServerTls::asks_clients),
+            };
+            rights.validate(&self.handlers, &self.regions, &has)?;
         }
         if self.most_active == 0 || self.most_active > 1 << 16 {
             let words = format!(

@@ -3,8 +3,9 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-use dunlin_verbs::{EndpointAddress, VerbsError};
+use dunlin_verbs::{EndpointAddress, PeerConfirmation, VerbsError};
 
+use super::caller::Caller;
 use super::service::Service;
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
@@ -61,7 +62,7 @@ impl OnDemand {
 }
 
 impl Service for OnDemand {
-    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError> {
+    fn confirm(&self, peer: &EndpointAddress) -> Result<PeerConfirmation, VerbsError> {
         self.service()?.confirm(peer)
     }
 
@@ -70,8 +71,9 @@ impl Service for OnDemand {
         channel: ChannelKind,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        self.service()?.accept(channel, peer, parameters)
+        self.service()?.accept(channel, peer, parameters, caller)
     }
 
     fn senders(&self) -> Vec<SenderReport> {

@@ -125,6 +125,11 @@ impl Region {
         self
     }
 
+    /// What clients may do with it at most.
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

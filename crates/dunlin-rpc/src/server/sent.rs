@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
+use super::caller::Caller;
 use super::connection::Connection;
 use super::deadlines::Deadlines;
 use super::poller::{Poller, PollerHandle};
@@ -64,6 +65,7 @@ impl<D: Device> SentService<D> {
         &self,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
         let (index, poller) = started.least()?;
@@ -72,7 +74,7 @@ impl<D: Device> SentService<D> {
         let answer = (channel.address(), channel.parameters());
         let channel = channel.join(peer, parameters)?;
         let id = OF_SENT | self.next_id.fetch_add(1, Ordering::Relaxed);
-        let said = (None, Deadlines::new(parameters));
+        let said = (None, Deadlines::new(parameters), caller);
         let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
         let aborter = connection.channel.aborter();
         started.adopt(index, id, connection, aborter);

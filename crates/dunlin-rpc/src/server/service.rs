@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
+use dunlin_verbs::{
+    CompletionChannel, Device, EndpointAddress, PeerConfirmation, Placement, VerbsError,
+};
 
 use super::answering::Executor;
+use super::caller::Caller;
 use super::connection::Connection;
 use super::datagram::DatagramService;
 use super::deadlines::Deadlines;
@@ -60,14 +63,15 @@ pub(crate) struct ServiceSetup {
 /// A running service, whatever its device.
 pub(crate) trait Service: Send + Sync {
     /// Whether a client's device says that the client's queue pair is its own: nothing is made for a client, or
-    /// counted, on its word alone. `false`: the device has not answered in time.
-    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError>;
+    /// counted, on its word alone.
+    fn confirm(&self, peer: &EndpointAddress) -> Result<PeerConfirmation, VerbsError>;
     /// Joins a new client to one of the pollers.
     fn accept(
         &self,
         channel: ChannelKind,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError>;
     /// What the queue-pair scheduler sees.
     fn senders(&self) -> Vec<SenderReport>;
@@ -142,7 +146,7 @@ impl<D: Device> Service for DeviceService<D> {
         self.rings.device.packet_counts()
     }
 
-    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError> {
+    fn confirm(&self, peer: &EndpointAddress) -> Result<PeerConfirmation, VerbsError> {
         self.rings.device.confirm_peer(peer, CONFIRMING)
     }
 
@@ -151,6 +155,7 @@ impl<D: Device> Service for DeviceService<D> {
         channel: ChannelKind,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         if self.connections() >= self.max_connections {
             return Err(VerbsError::Limit {
@@ -162,10 +167,12 @@ impl<D: Device> Service for DeviceService<D> {
         }
         crate::memory::room_for_client()?;
         let (own, answer) = match channel {
-            ChannelKind::Ring => self.rings.accept(peer, parameters),
-            ChannelKind::Sent => self.sent.accept(peer, parameters),
-            ChannelKind::Datagram(protocol) => self.datagrams.accept(protocol, peer, parameters),
-            ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters),
+            ChannelKind::Ring => self.rings.accept(peer, parameters, caller),
+            ChannelKind::Sent => self.sent.accept(peer, parameters, caller),
+            ChannelKind::Datagram(protocol) => {
+                self.datagrams.accept(protocol, peer, parameters, caller)
+            }
+            ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters, caller),
         }?;
         Ok((self.rings.device.address_for(own, peer), answer))
     }
@@ -287,6 +294,7 @@ impl<D: Device> RingService<D> {
         &self,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.threads.get()?;
         let few = parameters.get(FEW_PARAMETER) == Some(&1);
@@ -312,7 +320,7 @@ impl<D: Device> RingService<D> {
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
             Admitted::new(admission, sender, number, index)
         });
-        let said = (admitted, Deadlines::new(parameters));
+        let said = (admitted, Deadlines::new(parameters), caller);
         let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
         let aborter = connection.channel.aborter();
         started.adopt(index, id, connection, aborter);

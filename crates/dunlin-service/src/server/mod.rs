@@ -132,9 +132,10 @@ impl Server {
                 kind: method.kind,
             };
             directory::put_entry(&mut entries, method.path, entry);
+            server = server.name_handler(number, method.path);
             match method.add {
                 Add::Call(add) => server = add(server, number, &tasks),
-                Add::Stream(check, begin) => sessions.add(number, check, begin),
+                Add::Stream(check, begin) => sessions.add(number, method.path, check, begin),
             }
             // The highest numbers are the server's own.
             number = number
@@ -147,6 +148,8 @@ impl Server {
                 })?;
         }
         let server = sessions.on(server);
+        // Names and numbers of methods are no secret, and nothing can be called without them.
+        let server = server.checks_rights_itself(DIRECTORY);
         Ok(server.handle(DIRECTORY, move |request, reply| {
             match directory::answer(request.payload(), &entries) {
                 Some(answer) => reply.write(&answer),

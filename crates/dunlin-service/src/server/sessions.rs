@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use dunlin::{HandlerId, OwnedRequest, OwnedResponder, ServerBuilder};
+use dunlin::{HandlerId, OwnedRequest, OwnedResponder, Peer, ServerBuilder};
 use futures_core::Stream;
 
 use super::unary::{panicked, travelling};
@@ -57,14 +57,23 @@ pub(super) struct Begun {
     stream: u64,
     header: Header,
     connection: u64,
+    peer: Arc<Peer>,
 }
 
 /// Makes the task of a stream of a method.
 pub(super) type Begin = Arc<dyn Fn(Begun) -> Task + Send + Sync>;
 
+/// A method with streams.
+struct StreamMethod {
+    path: &'static str,
+    /// Of its name.
+    check: u32,
+    begin: Begin,
+}
+
 /// See the module.
 pub(super) struct Sessions {
-    methods: HashMap<HandlerId, (u32, Begin)>,
+    methods: HashMap<HandlerId, StreamMethod>,
     tasks: Tasks,
     limits: Limits,
     known: Mutex<Known>,
@@ -88,8 +97,9 @@ impl Sessions {
     }
 
     /// A method with streams of this number.
-    pub(super) fn add(&mut self, number: HandlerId, check: u32, begin: Begin) {
-        self.methods.insert(number, (check, begin));
+    pub(super) fn add(&mut self, number: HandlerId, path: &'static str, check: u32, begin: Begin) {
+        let method = StreamMethod { path, check, begin };
+        self.methods.insert(number, method);
     }
 
     /// Adds the two calls to a server.
@@ -97,8 +107,11 @@ impl Sessions {
         let sessions = Arc::new(self);
         let pulled = Arc::clone(&sessions);
         server
+            // Each stream is a call of its method, and is asked for its right when it is opened.
+            .checks_rights_itself(PUSH)
+            .checks_rights_itself(PULL)
             .handle(PUSH, move |request, reply| {
-                reply.write(&sessions.push(request.payload(), request.connection()))
+                reply.write(&sessions.push(request))
             })
             .handle_deferred(PULL, move |request, responder| {
                 pulled.pull(&request, responder)
@@ -109,8 +122,8 @@ impl Sessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(self: &Arc<Self>, bytes: &[u8], connection: u64) -> Vec<u8> {
-        let Some((id, number, frames)) = frame::read_prefix(bytes) else {
+    fn push(self: &Arc<Self>, request: &dunlin::Request<'_>) -> Vec<u8> {
+        let Some((id, number, frames)) = frame::read_prefix(request.payload()) else {
             return violation("a push without its number");
         };
         let session = match self.find(id, number == 1) {
@@ -133,11 +146,15 @@ impl Sessions {
             let method = self
                 .methods
                 .get(&open.method)
-                .filter(|(check, _)| *check == open.check);
-            let Some((_, begin)) = method else {
+                .filter(|method| method.check == open.check);
+            let Some(method) = method else {
                 let words = "the server has no such method by this number: ask its directory anew";
                 return mux.refuse(stream, &Status::unimplemented(words));
             };
+            if !request.may_call(open.method) {
+                let words = format!("{} has no right to call {}", request.peer(), method.path);
+                return mux.refuse(stream, &Status::permission_denied(words));
+            }
             if mux.len() >= self.limits.streams {
                 let words = format!(
                     "a client may have {} streams (max_streams)",
@@ -148,12 +165,13 @@ impl Sessions {
             if mux.accept(stream, open.credit, FIRST_CREDIT, self.limits.window) {
                 let session = Arc::clone(&session);
                 begun.push((
-                    Arc::clone(begin),
+                    Arc::clone(&method.begin),
                     Begun {
                         session,
                         stream,
                         header,
-                        connection,
+                        connection: request.connection(),
+                        peer: Arc::clone(request.peer()),
                     },
                 ));
             }
@@ -297,7 +315,7 @@ where
         let streaming =
             Streaming::new::<M::Codec>(Arc::clone(&session), begun.stream, Side::Server);
         let mut request = Request::new(streaming);
-        request.receive(begun.connection);
+        request.receive(begun.connection, &begun.peer);
         request.set_header(metadata, deadline);
         let ended = while_wanted(&begun, inherited, work(session, begun.stream, request)).await;
         let status = match ended {

@@ -34,7 +34,9 @@ pub(super) fn serve<M: Method>(
     // Lost when the handler panics.
     let mut messages = Messages::<M>::take();
     let asked = &mut messages.request;
-    if let Err(error) = M::Codec::decode_into(asked.receive(request.connection()), bytes) {
+    if let Err(error) =
+        M::Codec::decode_into(asked.receive(request.connection(), request.peer()), bytes)
+    {
         return refuse(reply, &malformed::<M>(&error.to_string()));
     }
     let answer = &mut messages.response;
@@ -132,7 +134,9 @@ pub(super) async fn answer<M, F>(
         }
     };
     let mut request = Request::new(M::Request::default());
-    if let Err(error) = M::Codec::decode_into(request.receive(asked.connection()), bytes) {
+    if let Err(error) =
+        M::Codec::decode_into(request.receive(asked.connection(), asked.peer()), bytes)
+    {
         return responder.reply(wire::status_answer(&malformed::<M>(&error.to_string())));
     }
     let inherited = header.map(|header| take_header(&mut request, *header));

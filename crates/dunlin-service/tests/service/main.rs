@@ -4,6 +4,7 @@
 mod common;
 mod health;
 mod postcard;
+mod rights;
 mod streams;
 mod tower;
 mod unary;

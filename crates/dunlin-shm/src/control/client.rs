@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use dunlin_verbs::{Access, AsyncEvent, CompletionStatus, EndpointAddress, Transport};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::closer::Foreign;
 use crate::core::{lock, Core};
@@ -18,8 +18,9 @@ use crate::port::{Geometry, Outbound, PortMap};
 use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
 use crate::region_table::PeerTable;
 
+use super::folder;
 use super::message::{Message, VERSION};
-use super::socket::{address, handle_ready, same_user, Broken, Socket, MESSAGES_PER_ROUND};
+use super::socket::{address, handle_ready, user_of, Broken, Socket, MESSAGES_PER_ROUND};
 use super::wakes::Wakers;
 use super::Confirmation;
 
@@ -36,6 +37,8 @@ pub(super) struct Client {
 #[derive(Debug)]
 struct Session {
     uid: [u8; 16],
+    /// Whose process it is, as the kernel says.
+    user: u32,
     socket: Socket,
     requests: HashMap<u32, Request>,
     /// Questions whether a queue pair is the peer's own, and who waits for the answers.
@@ -267,17 +270,7 @@ impl Client {
         if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
             return Ok(index);
         }
-        let file: Foreign = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )?
-        .into();
-        rustix::net::connect(&file, &address(uid)?)?;
-        if !same_user(file.as_fd()) {
-            return Err(Errno::ACCESS);
-        }
+        let (file, user) = self.find(uid)?;
         let mut socket = Socket::new(file);
         let hello = Message::Hello {
             version: VERSION,
@@ -288,6 +281,7 @@ impl Client {
             .map_err(|Broken| Errno::CONNRESET)?;
         self.sessions.push(Session {
             uid,
+            user,
             socket,
             requests: HashMap::new(),
             confirming: HashMap::new(),
@@ -298,6 +292,37 @@ impl Client {
             regions: HashMap::new(),
         });
         Ok(self.sessions.len() - 1)
+    }
+
+    /// A connection to a device, and the user of its process: by the folder if it is there, which its owner lets us by
+    /// whoever we are, and else by its name, which is for our own user.
+    fn find(&self, uid: [u8; 16]) -> Result<(Foreign, u32), Errno> {
+        let Some(folder) = &self.core.config.folder else {
+            return self.connect(&address(uid)?, false);
+        };
+        let in_folder = match self.connect(&folder::address(folder, uid)?, true) {
+            Err(errno) => errno,
+            connected => return connected,
+        };
+        self.connect(&address(uid)?, false).map_err(|errno| {
+            // Nobody has the name. What is in the way in the folder tells more, if anything is there.
+            let is_there = errno == Errno::CONNREFUSED && in_folder != Errno::NOENT;
+            if is_there {
+                in_folder
+            } else {
+                errno
+            }
+        })
+    }
+
+    fn connect(&self, to: &SocketAddrUnix, by_folder: bool) -> Result<(Foreign, u32), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        let file = Foreign::from(socket);
+        rustix::net::connect(&file, to)?;
+        let user = user_of(file.as_fd(), by_folder)?;
+        Ok((file, user))
     }
 
     /// Deals with the sessions whose sockets are ready.
@@ -376,7 +401,7 @@ impl Session {
         if let Message::Confirmed { request } | Message::Refused { request } = message {
             if let Some(asked) = self.confirming.remove(&request) {
                 let what = match message {
-                    Message::Confirmed { .. } => Confirmation::Confirmed,
+                    Message::Confirmed { .. } => Confirmation::Confirmed(self.user),
                     _ => Confirmation::Denied,
                 };
                 let _ = asked.try_send(what);

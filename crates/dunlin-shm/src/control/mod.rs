@@ -3,6 +3,7 @@
 //! It sleeps in `poll` until a command, a peer, or the timer of a request that was left over wakes it.
 
 mod client;
+mod folder;
 #[cfg(all(any(feature = "fuzzing", test), not(loom)))]
 pub(crate) mod fuzzed;
 pub(crate) mod message;
@@ -78,8 +79,8 @@ pub(crate) enum Command {
 /// What is known of a peer that was only heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// The queue pair is the device's own.
-    Confirmed,
+    /// The queue pair is the device's own, whose process this user has.
+    Confirmed(u32),
     /// It is not.
     Denied,
     /// There is no such device, or not one of our user.
@@ -129,7 +130,22 @@ impl ControlQueue {
 
 /// Starts the control thread of a device.
 pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
-    let listener = listen(core).map_err(system("listening on the device's socket"))?;
+    let refused = system("listening on the device's socket");
+    let listener = socket::address(core.uid)
+        .and_then(|address| {
+            let socket = new_listener()?;
+            rustix::net::bind(&socket, &address)?;
+            listen(socket)
+        })
+        .map_err(&refused)?;
+    let in_folder = match &core.config.folder {
+        None => None,
+        Some(folder) => {
+            let socket = new_listener().map_err(&refused)?;
+            let name = folder::bind(&socket, folder, core.uid)?;
+            Some((listen(socket).map_err(&refused)?, name))
+        }
+    };
     let core = Arc::clone(core);
     std::thread::Builder::new()
         .name("dunlin-shm".to_owned())
@@ -139,6 +155,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
                 server: Server::new(Arc::clone(&core)),
                 core,
                 listener,
+                in_folder,
                 watched: Vec::new(),
                 trim: Trim::default(),
                 tick: TICK_MIN,
@@ -151,22 +168,22 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
         })
 }
 
-fn listen(core: &Core) -> Result<Foreign, Errno> {
-    let listener = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )?;
-    rustix::net::bind(&listener, &socket::address(core.uid)?)?;
-    rustix::net::listen(&listener, 128)?;
+fn new_listener() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn listen(bound: OwnedFd) -> Result<Foreign, Errno> {
+    rustix::net::listen(&bound, 128)?;
     // Whoever waits to be accepted has an end of it.
-    Ok(listener.into())
+    Ok(bound.into())
 }
 
 struct Control {
     core: Arc<Core>,
     listener: Foreign,
+    /// For peers of other network namespaces and users.
+    in_folder: Option<(Foreign, folder::Name)>,
     client: Client,
     server: Server,
     watched: Vec<Weak<Shared>>,
@@ -273,6 +290,9 @@ impl Control {
             PollFd::new(&self.core.control.event, PollFlags::IN),
             PollFd::new(&self.listener, PollFlags::IN),
         ];
+        let in_folder = self.in_folder.iter();
+        descriptors.extend(in_folder.map(|(listener, _)| PollFd::new(listener, PollFlags::IN)));
+        let first = descriptors.len();
         let sockets = self.server.sockets().chain(self.client.sockets());
         descriptors.extend(sockets.map(|socket| {
             let mut flags = PollFlags::IN;
@@ -294,10 +314,13 @@ impl Control {
         if ready[0] {
             let _ = consume(&self.core.control.event);
         }
-        self.client.handle(&ready[2 + servers..]);
-        self.server.handle(&ready[2..2 + servers]);
+        self.client.handle(&ready[first + servers..]);
+        self.server.handle(&ready[first..first + servers]);
         if ready[1] {
-            self.server.accept(&self.listener);
+            self.server.accept(&self.listener, false);
+        }
+        if let Some((listener, _)) = self.in_folder.as_ref().filter(|_| ready[2]) {
+            self.server.accept(listener, true);
         }
         Ok(())
     }

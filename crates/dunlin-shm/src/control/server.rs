@@ -17,7 +17,7 @@ use crate::queue_pair::{Link, Shared};
 
 use super::message::{Message, VERSION};
 use super::refusals::Refusals;
-use super::socket::{handle_ready, same_user, Broken, Socket, MESSAGES_PER_ROUND};
+use super::socket::{handle_ready, user_of, Broken, Socket, MESSAGES_PER_ROUND};
 use super::wakes::Admitted;
 
 /// Questions of one session that may wait for a queue pair to know its peer.
@@ -80,8 +80,8 @@ impl Server {
         self.sessions.iter().map(|session| &session.socket)
     }
 
-    /// Takes sessions that wait to be opened.
-    pub(super) fn accept(&mut self, listener: &Foreign) {
+    /// Takes sessions that wait to be opened; `by_folder`: at the socket in the folder.
+    pub(super) fn accept(&mut self, listener: &Foreign, by_folder: bool) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..SESSIONS_PER_ROUND {
             let Ok(file) = rustix::net::accept_with(listener, flags) else {
@@ -89,7 +89,8 @@ impl Server {
             };
             let file = Foreign::from(file);
             let now = Instant::now();
-            if self.sessions.len() >= self.core.config.max_sessions || !same_user(file.as_fd()) {
+            let has_room = self.sessions.len() < self.core.config.max_sessions;
+            if !has_room || user_of(file.as_fd(), by_folder).is_err() {
                 if let Some(count) = self.refused.sessions.count(now) {
                     tracing::warn!(count, "sessions were turned away");
                 }
@@ -561,9 +562,9 @@ mod tests {
         for one in &crowd {
             rustix::net::connect(one, &address).unwrap();
         }
-        server.accept(&listener);
+        server.accept(&listener, false);
         assert_eq!(server.sessions.len(), SESSIONS_PER_ROUND);
-        (0..100 / SESSIONS_PER_ROUND).for_each(|_| server.accept(&listener));
+        (0..100 / SESSIONS_PER_ROUND).for_each(|_| server.accept(&listener, false));
         assert_eq!(server.sessions.len(), 100);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -42,10 +42,40 @@ pub(super) fn address(uid: [u8; 16]) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Whether the process at the other end runs as our user.
-pub(super) fn same_user(file: BorrowedFd<'_>) -> bool {
-    rustix::net::sockopt::socket_peercred(file)
-        .is_ok_and(|credentials| credentials.uid == rustix::process::geteuid())
+/// The user of the process at the other end, if it is one that may be: by a name that anybody can take (`by_folder` is
+/// not set) our own alone.
+pub(super) fn user_of(file: BorrowedFd<'_>, by_folder: bool) -> Result<u32, Errno> {
+    let user = peer_user(file)?;
+    match by_folder || user == rustix::process::geteuid().as_raw() {
+        true => Ok(user),
+        false => Err(Errno::ACCESS),
+    }
+}
+
+/// The user of the process at the other end. Not by `rustix`, whose type for it has no place for the process number
+/// zero, by which the kernel names a process that this process namespace does not see.
+fn peer_user(file: BorrowedFd<'_>) -> Result<u32, Errno> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes of plain integers to `credentials`, which is as long and is not
+    // looked at meanwhile, and the length that it wrote to `length`.
+    let outcome = unsafe {
+        libc::getsockopt(
+            file.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    match outcome {
+        0 => Ok(credentials.uid),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
 }
 
 impl Socket {

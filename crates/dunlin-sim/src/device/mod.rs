@@ -245,9 +245,10 @@ impl Device for SimDevice {
         &self,
         domain: &SimProtectionDomain,
         region: &SimRegion,
+        access: Access,
     ) -> Result<SimRegion, VerbsError> {
         self.check_domain(domain)?;
-        SimRegion::again(&self.inner, domain, region)
+        SimRegion::again(&self.inner, domain, region, access)
     }
 
     fn create_completion_channel(&self) -> Result<SimCompletionChannel, VerbsError> {

@@ -56,6 +56,7 @@ impl SimRegion {
         inner: &Arc<Inner>,
         domain: &SimProtectionDomain,
         region: &Self,
+        access: Access,
     ) -> Result<Self, VerbsError> {
         let of = &region.handle;
         if of.host != domain.host || !Arc::ptr_eq(&of.inner, inner) {
@@ -65,7 +66,9 @@ impl SimRegion {
             });
         }
         let length = of.block.memory().len();
-        Self::register(inner, domain, length, of.access, || Arc::clone(&of.block))
+        Self::register(inner, domain, length, of.access & access, || {
+            Arc::clone(&of.block)
+        })
     }
 
     /// # Safety

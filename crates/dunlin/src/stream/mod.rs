@@ -165,6 +165,20 @@ impl StreamBuilder {
         self
     }
 
+    /// Runs the handshake in TLS 1.3, at the side that connects.
+    #[cfg(feature = "tls")]
+    pub fn client_tls(mut self, tls: crate::ClientTls) -> Self {
+        self.terms.client_tls = Some(tls);
+        self
+    }
+
+    /// Runs the handshake in TLS 1.3, at the side that listens.
+    #[cfg(feature = "tls")]
+    pub fn server_tls(mut self, tls: crate::ServerTls) -> Self {
+        self.terms.server_tls = Some(tls);
+        self
+    }
+
     /// How long each step of a handshake may take. 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.terms.timeout = timeout;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_link::{InFlight, SendQueue, SleepWord, Ticket};
-use dunlin_verbs::{Aborter, Device, QueuePair, RemoteAddress};
+use dunlin_verbs::{Aborter, Access, Device, QueuePair, RemoteAddress};
 
 use super::buffers::{Buffer, BufferPool};
 use super::ChannelError;
@@ -148,10 +148,14 @@ impl<D: Device> Carrier<D> {
         self.broken.is_some() || self.queue_pair.is_known_failed()
     }
 
-    /// Registers a region of this device for the peer of this channel alone.
-    pub(crate) fn register_again(&self, region: &D::Region) -> Result<D::Region, ChannelError> {
+    /// Registers a region of this device for the peer of this channel alone, with this access of what it has.
+    pub(crate) fn register_again(
+        &self,
+        region: &D::Region,
+        access: Access,
+    ) -> Result<D::Region, ChannelError> {
         self.device
-            .register_again(&self.domain, region)
+            .register_again(&self.domain, region, access)
             .map_err(|e| ChannelError::memory(e.to_string()))
     }
 

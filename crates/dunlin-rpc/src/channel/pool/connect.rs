@@ -335,7 +335,7 @@ impl<D: Device> UnconnectedServedPool<D> {
                 zones_at,
                 places,
             } => {
-                let own = device.register_again(&carrier.domain, region)?;
+                let own = device.register_again(&carrier.domain, region, region.access())?;
                 // What an earlier client has left.
                 own.memory().fill(entry_at, ENTRY_BYTES, 0);
                 (own, entry_at, zones_at, places)

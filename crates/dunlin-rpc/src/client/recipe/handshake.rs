@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest};
+use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest, Peer};
 use dunlin_verbs::{EndpointAddress, VerbsError};
 
 use super::{Recipe, Way};
@@ -98,7 +98,9 @@ impl Recipe {
             (None, Way::Local(acceptor)) => {
                 let device = acceptor.device(devices::is_flor(&device)).to_string();
                 let request = OpenRequest { device, ..request };
-                acceptor.open(&request).map_err(ConnectError::Refused)?
+                acceptor
+                    .open(&request, Peer::local())
+                    .map_err(ConnectError::Refused)?
             }
             (Some(dialed), _) => dialed.open(request)?,
             (None, Way::Port { .. }) => unreachable!("a port was dialed"),

@@ -50,6 +50,13 @@ impl<C: Channel> Connection<C> {
         )
     }
 
+    /// The caller has no right to call it.
+    #[cold]
+    pub(super) fn forbid(&mut self, call: u64, handler: HandlerId) -> Result<(), ChannelError> {
+        let failure = self.caller.refuse_call(handler);
+        self.fail(call, failure)
+    }
+
     #[cold]
     pub(super) fn respond(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
         if !self.backlog.is_empty() {

@@ -32,6 +32,9 @@ impl<C: Channel> Connection<C> {
         if header.handler != TIMED && context.handlers.get(header.handler).is_none() {
             return self.fail_unknown(call, header.handler);
         }
+        if !self.caller.may_call(header.handler) {
+            return self.forbid(call, header.handler);
+        }
         let descriptor = self.channel.descriptor(header)?;
         self.fetching.push((call, header.handler));
         match self.channel.fetch(call, &descriptor) {
@@ -57,6 +60,7 @@ impl<C: Channel> Connection<C> {
         }
         let (handler, length, deadline) = (timed.handler, timed.length, timed.deadline);
         match context.handlers.get(handler) {
+            Some(_) if !self.caller.may_call(handler) => self.forbid(call, handler),
             Some(Execution::Inline(function)) => {
                 let header = Header::new(Kind::LongRequest, handler, call, 0);
                 let eager = self.channel.eager_bytes();
@@ -93,6 +97,7 @@ impl<C: Channel> Connection<C> {
         let apart = Apart {
             poller: self.poller,
             connection: self.id,
+            caller: self.caller.clone(),
             call,
             handler,
             payload,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, QueuePair, Region, Work};
+use dunlin_verbs::{Access, Device, QueuePair, Region, Work};
 
 use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut, Landed};
@@ -18,6 +18,7 @@ use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
 use crate::server::away::Away;
+use crate::server::caller::Caller;
 use crate::server::deadlines::{expired, handler_of, Deadline, Deadlines};
 use crate::server::dispatch::Dispatch;
 use crate::server::handler::{
@@ -89,6 +90,7 @@ pub(in crate::server) struct Connection<C: Channel> {
     /// Calls whose handlers run elsewhere.
     away: Away,
     deadlines: Deadlines,
+    caller: Caller,
     draining: bool,
     said_goodbye: bool,
     poller: usize,
@@ -148,7 +150,7 @@ impl<C: Channel> Connection<C> {
         id: u64,
         poller: usize,
         channel: C,
-        (admitted, deadlines): (Option<Admitted>, Deadlines),
+        (admitted, deadlines, caller): (Option<Admitted>, Deadlines, Caller),
         regions: Arc<ServedRegions<C::Device>>,
     ) -> Self {
         Self {
@@ -160,6 +162,7 @@ impl<C: Channel> Connection<C> {
             backlog: VecDeque::new(),
             away: Away::default(),
             deadlines,
+            caller,
             draining: false,
             said_goodbye: false,
             poller,
@@ -227,9 +230,11 @@ impl<C: Channel> Connection<C> {
             id,
             draining,
             deadlines,
+            caller,
             ..
         } = self;
         let deadline = deadlines.default();
+        let granted = caller.granted();
         let mut ran = 0;
         let mut running = None;
         let mut outcome = None;
@@ -239,7 +244,10 @@ impl<C: Channel> Connection<C> {
             };
             // What is refused here is refused again, with the reason, where it is dispatched.
             let refused = |admitted: &mut Admitted| admitted.take().is_err();
-            if *draining || admitted.as_mut().is_some_and(refused) {
+            if *draining
+                || granted.is_some_and(|granted| !granted.may_call(asked.handler))
+                || admitted.as_mut().is_some_and(refused)
+            {
                 return None;
             }
             C::Device::charge(effort::SERVED);
@@ -250,6 +258,7 @@ impl<C: Channel> Connection<C> {
                 handler: asked.handler,
                 payload: asked.payload,
                 connection: *id,
+                caller,
                 deadline,
                 fate: None,
             };
@@ -383,17 +392,25 @@ impl<C: Channel> Connection<C> {
             admitted.take()?;
         }
         let regions = Arc::clone(&self.regions);
-        let Some((index, region)) = regions.find(self.channel.payload(header)) else {
+        let name = self.channel.payload(header);
+        let of_caller = self.caller.access(name);
+        let Some((index, region)) = regions.find(name) else {
             let words = "it may be on another device of the server, or on none";
             return self.fail(
                 header.call,
                 WireFailure::new(FailureReason::UnknownRegion, 0, words),
             );
         };
+        let access = region.access() & of_caller.unwrap_or(region.access());
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if !access.intersects(remote) {
+            let failure = self.caller.refuse_region(self.channel.payload(header));
+            return self.fail(header.call, failure);
+        }
         let known = self.attached.iter().find(|(known, _)| *known == index);
         let own = match known {
             Some((_, own)) => own.clone(),
-            None => match self.channel.register_again(region) {
+            None => match self.channel.register_again(region, access) {
                 Ok(own) => {
                     self.attached.push((index, own.clone()));
                     own
@@ -435,6 +452,7 @@ impl<C: Channel> Connection<C> {
             ..header
         };
         match context.handlers.get(handler) {
+            Some(_) if !self.caller.may_call(handler) => self.forbid(call, handler),
             Some(Execution::Inline(function)) => {
                 self.run(function.as_ref(), (header, deadline), None, true)
             }
@@ -464,6 +482,7 @@ impl<C: Channel> Connection<C> {
             handler: header.handler,
             payload: landed.unwrap_or(payload),
             connection: self.id,
+            caller: &self.caller,
             deadline,
             fate: None,
         };

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
+use super::caller::Caller;
 use super::deadlines::Deadlines;
 use super::polling::PollingThreads;
 use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
@@ -70,6 +71,7 @@ impl<D: Device> DatagramService<D> {
         protocol: Protocol,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let theirs = Greeting::read(parameters)?;
         let started = self.started()?;
@@ -77,7 +79,7 @@ impl<D: Device> DatagramService<D> {
         // Each of them may send one datagram before its own RECEIVEs are posted.
         let waiting = poller.waiting.fetch_add(1, Ordering::Relaxed);
         let newcomer = match waiting < FIRST_RECEIVES / 2 {
-            true => self.newcomer(poller, protocol, (peer, parameters), theirs),
+            true => self.newcomer(poller, protocol, (peer, parameters, caller), theirs),
             false => Err(VerbsError::Limit {
                 resource: "sessions that a poller has not adopted yet",
                 asked: 1,
@@ -112,7 +114,7 @@ impl<D: Device> DatagramService<D> {
         &self,
         poller: &PollerHandle<D>,
         protocol: Protocol,
-        (peer, parameters): (&EndpointAddress, &Parameters),
+        (peer, parameters, caller): (&EndpointAddress, &Parameters, Caller),
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
         let cookie = crate::random::random(&self.device)?;
@@ -159,6 +161,7 @@ impl<D: Device> DatagramService<D> {
             told,
             theirs,
             deadlines: Deadlines::new(parameters),
+            caller,
             route,
             block,
             zone,

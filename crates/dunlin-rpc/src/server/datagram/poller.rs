@@ -16,6 +16,7 @@ use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::pool::block_bytes;
 use crate::channel::ChannelError;
 use crate::config::DatagramBatches;
+use crate::server::caller::Caller;
 use crate::server::connection::Context;
 use crate::server::deadlines::Deadlines;
 use crate::server::dispatch::Finished;
@@ -47,6 +48,7 @@ pub(super) struct Newcomer<D: Device> {
     pub(super) told: EndpointAddress,
     pub(super) theirs: Greeting,
     pub(super) deadlines: Deadlines,
+    pub(super) caller: Caller,
     pub(super) route: Route<D>,
     /// RECEIVEs, unless those of an earlier session at the same place are there.
     pub(super) block: Option<Block<D>>,
@@ -263,6 +265,7 @@ impl<D: Device> Poller<D> {
             told,
             theirs,
             deadlines,
+            caller,
             route,
             block,
             zone,
@@ -271,7 +274,7 @@ impl<D: Device> Poller<D> {
         let session = Session::new(
             (id, number),
             protocol,
-            (&theirs, deadlines),
+            (&theirs, deadlines, caller),
             limits,
             (self.now, &self.spare),
         );

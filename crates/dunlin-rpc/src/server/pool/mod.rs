@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError};
 
 use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
+use super::caller::Caller;
 use super::connection::Connection;
 use super::deadlines::Deadlines;
 use super::polling::PollingThreads;
@@ -130,10 +131,11 @@ impl<D: Device> PoolService<D> {
         mapping: Mapping,
         peer: &EndpointAddress,
         parameters: &Parameters,
+        caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
         // Others who come now wait for the numbers, and pollers for the notifications.
-        thread::hold(|| self.accept_held(started, mapping, peer, parameters))
+        thread::hold(|| self.accept_held(started, mapping, peer, (parameters, caller)))
     }
 
     fn accept_held(
@@ -141,7 +143,7 @@ impl<D: Device> PoolService<D> {
         started: &Started<PollerHandle<D>>,
         mapping: Mapping,
         peer: &EndpointAddress,
-        parameters: &Parameters,
+        (parameters, caller): (&Parameters, Caller),
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let (index, group) = match &self.threads.plan.pace {
             Some(pace) if mapping == Mapping::ByTurns => {
@@ -171,7 +173,7 @@ impl<D: Device> PoolService<D> {
             (index, started),
             (number, group),
             mapping,
-            (peer, parameters),
+            (peer, parameters, caller),
         );
         let (newcomer, mut answer) = joined.inspect_err(|_| match is_new {
             true => numbers.undo(),
@@ -197,7 +199,7 @@ impl<D: Device> PoolService<D> {
         (index, started): (usize, &Started<PollerHandle<D>>),
         (number, group): (u32, Option<usize>),
         mapping: Mapping,
-        (peer, parameters): (&EndpointAddress, &Parameters),
+        (peer, parameters, caller): (&EndpointAddress, &Parameters, Caller),
     ) -> Result<(Newcomer<D>, (EndpointAddress, Parameters)), VerbsError> {
         let poller = &started.pollers[index];
         let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff;
@@ -248,7 +250,7 @@ impl<D: Device> PoolService<D> {
             poller.notified.fetch_add(1, Ordering::Relaxed);
         }
         let regions = Arc::clone(&self.regions);
-        let said = (None, Deadlines::new(parameters));
+        let said = (None, Deadlines::new(parameters), caller);
         let newcomer = Newcomer {
             number,
             group,

@@ -88,6 +88,10 @@ impl Session {
         let (handler, length, deadline) = (timed.handler, timed.length, timed.deadline);
         let header = Header { handler, ..header };
         match tools.context.handlers.get(handler) {
+            Some(_) if !self.caller.may_call(handler) => {
+                let failure = self.caller.refuse_call(handler);
+                self.refuse(header.call, failure, tools)
+            }
             Some(Execution::Inline(function)) => {
                 let payload = &payload.as_ref()[..length];
                 self.run(function.as_ref(), (header, deadline), payload, tools)
@@ -129,6 +133,7 @@ impl Session {
             handler: header.handler,
             payload,
             connection: self.id,
+            caller: &self.caller,
             deadline,
             fate: None,
         };
@@ -165,6 +170,7 @@ impl Session {
             handler: header.handler,
             payload,
             connection: self.id,
+            caller: &self.caller,
             deadline,
             fate: None,
         };
@@ -195,6 +201,7 @@ impl Session {
         let apart = Apart {
             poller: tools.poller,
             connection: self.id,
+            caller: self.caller.clone(),
             call,
             handler,
             payload,

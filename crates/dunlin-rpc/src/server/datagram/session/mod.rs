@@ -29,6 +29,7 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::memory::NoMemory;
 use crate::server::away::Away;
+use crate::server::caller::Caller;
 use crate::server::connection::Context;
 use crate::server::deadlines::Deadlines;
 
@@ -62,6 +63,7 @@ pub(super) struct Session {
     /// Calls whose handlers run elsewhere.
     away: Away,
     deadlines: Deadlines,
+    caller: Caller,
     /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
     greeted: bool,
     /// It knows that the server sleeps, and has not been heard of since.
@@ -85,7 +87,7 @@ impl Session {
     pub(super) fn new(
         (id, number): (u64, u32),
         protocol: Protocol,
-        (theirs, deadlines): (&Greeting, Deadlines),
+        (theirs, deadlines, caller): (&Greeting, Deadlines, Caller),
         (own_packet, longest_request): (usize, usize),
         (now, spare): (Instant, &Spare),
     ) -> Self {
@@ -116,6 +118,7 @@ impl Session {
             }),
             away: Away::default(),
             deadlines,
+            caller,
             greeted: false,
             knows_of_sleep: false,
             heard: now,
