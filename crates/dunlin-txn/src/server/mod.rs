@@ -6,6 +6,7 @@ mod disk;
 mod error;
 mod handlers;
 mod load;
+mod local;
 mod member;
 pub(crate) mod shape;
 mod tables;
@@ -19,6 +20,8 @@ use dunlin_rpc::{
     Client, ClientBuilder, HandlerId, Region, RunningServer, ServeError, ServerBuilder,
 };
 
+use dunlin_verbs::Work;
+
 pub use crate::log::{LogError, LogStatistics};
 use crate::membership::{Configuration, Membership, Registration};
 use crate::participant::Participant;
@@ -30,6 +33,7 @@ pub use disk::LogFolder;
 use disk::{Disk, Opened};
 pub use error::StoreServerError;
 use load::load;
+pub use local::LocalStore;
 use member::{Member, Participants};
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
@@ -70,6 +74,8 @@ struct Service {
     member: Option<Arc<Member>>,
     /// Where the log is on a disk: answers wait for it.
     disk: Option<Arc<Disk>>,
+    /// Where a simulated core is told what its work takes; none on real ones.
+    charge: Option<fn(Work)>,
 }
 
 /// How machines of a database replace each other.
@@ -161,6 +167,7 @@ impl StoreServer {
             participants: Arc::new(participants),
             member: None,
             disk: None,
+            charge: None,
         });
         Ok(server)
     }
@@ -259,6 +266,7 @@ impl StoreServer {
             participants,
             member: Some(Arc::clone(&member)),
             disk,
+            charge: None,
         });
         let running = Arc::clone(&member);
         let lease = replicated.lease;
@@ -292,49 +300,12 @@ impl StoreServer {
         config: StoreConfig,
         (incarnation, defers): (Option<u64>, bool),
     ) -> Result<(Self, Participants), StoreServerError> {
-        let placement = check(&config)?;
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
         let incarnation = incarnation.map_or_else(random, Ok)?;
-        let mut regions = Vec::new();
-        for spec in &config.tables {
-            let layout = spec.layout().map_err(|source| StoreServerError::Table {
-                name: spec.name.clone(),
-                source,
-            })?;
-            let name = catalogue::region_name(incarnation, spec.id);
-            let region = Region::new(&name, TableSpec::region_bytes(&layout));
-            regions.push(match config.one_sided_writes {
-                true => region.writable(),
-                false => region,
-            });
-        }
-        let catalogue = Catalogue {
-            incarnation,
-            machine: config.machine,
-            machines: config.machines,
-            replicas: config.replicas,
-            tables: config.tables.clone(),
-            replicated: false,
-            configuration: None,
-        };
-        let service: Arc<OnceLock<Service>> = Arc::default();
-        let builder = regions.iter().fold(builder, ServerBuilder::region);
-        let server = handlers::on(builder, (&service, defers), &catalogue).serve()?;
-        let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
-        let Some(registered) = registered else {
-            let words = "a region of the store was not registered".to_owned();
-            return Err(ServeError::Setting(words).into());
-        };
-        let tables = Tables::create(&config.tables, registered).map_err(|source| {
-            let name = "of the store".to_owned();
-            StoreServerError::Table { name, source }
-        })?;
-        let participants = TableStore::divide(&Arc::new(tables), PARTICIPANTS).into_iter();
-        let participants = participants.take(PARTICIPANTS).map(|store| {
-            let most = store.owners_max();
-            Mutex::new(Participant::new(store, most))
-        });
-        let participants = participants.collect();
+        let prepared = Prepared::new(builder, &config, incarnation, defers)?;
+        let server = prepared.builder.serve()?;
+        let participants = tables_of(&config.tables, &prepared.regions, PARTICIPANTS)?;
+        let (service, placement) = (prepared.service, prepared.placement);
         let server = Self {
             server,
             service,
@@ -392,6 +363,81 @@ impl StoreServer {
         drop(self.log);
         self.server.shutdown()
     }
+}
+
+/// A server that is about to start: the handlers are there, the memory is not.
+struct Prepared {
+    builder: ServerBuilder,
+    service: Arc<OnceLock<Service>>,
+    catalogue: Catalogue,
+    placement: Placement,
+    regions: Vec<Region>,
+}
+
+impl Prepared {
+    fn new(
+        builder: ServerBuilder,
+        config: &StoreConfig,
+        incarnation: u64,
+        defers: bool,
+    ) -> Result<Self, StoreServerError> {
+        let placement = check(config)?;
+        let mut regions = Vec::new();
+        for spec in &config.tables {
+            let layout = spec.layout().map_err(|source| StoreServerError::Table {
+                name: spec.name.clone(),
+                source,
+            })?;
+            let name = catalogue::region_name(incarnation, spec.id);
+            let region = Region::new(&name, TableSpec::region_bytes(&layout));
+            regions.push(match config.one_sided_writes {
+                true => region.writable(),
+                false => region,
+            });
+        }
+        let catalogue = Catalogue {
+            incarnation,
+            machine: config.machine,
+            machines: config.machines,
+            replicas: config.replicas,
+            tables: config.tables.clone(),
+            replicated: false,
+            configuration: None,
+        };
+        let service: Arc<OnceLock<Service>> = Arc::default();
+        let builder = regions.iter().fold(builder, ServerBuilder::region);
+        let builder = handlers::on(builder, (&service, defers), &catalogue);
+        Ok(Self {
+            builder,
+            service,
+            catalogue,
+            placement,
+            regions,
+        })
+    }
+}
+
+/// Tables in the regions of a server that has started, and so many participants over them.
+fn tables_of(
+    specs: &[TableSpec],
+    regions: &[Region],
+    count: usize,
+) -> Result<Participants, StoreServerError> {
+    let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
+    let Some(registered) = registered else {
+        let words = "a region of the store was not registered".to_owned();
+        return Err(ServeError::Setting(words).into());
+    };
+    let tables = Tables::create(specs, registered).map_err(|source| {
+        let name = "of the store".to_owned();
+        StoreServerError::Table { name, source }
+    })?;
+    let participants = TableStore::divide(&Arc::new(tables), count).into_iter();
+    let participants = participants.take(count).map(|store| {
+        let most = store.owners_max();
+        Mutex::new(Participant::new(store, most))
+    });
+    Ok(participants.collect())
 }
 
 fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {
