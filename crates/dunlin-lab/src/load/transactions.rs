@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dunlin::txn::server::{LocalStore, StoreConfig};
 use dunlin::txn::workload::{Objects, SmallBank, Tatp, Workload};
 use dunlin::txn::{Database, Driver, Report, TransactionError};
-use dunlin::{ChannelConfig, Grouping, Pace, Preset, Server, WaitMode};
+use dunlin::{ChannelConfig, Client, Grouping, Pace, Preset, Server, WaitMode};
 use dunlin_sim::{Cluster, Counters, HostId};
 use dunlin_verbs::{thread, Device};
 
@@ -91,8 +91,11 @@ pub struct Transactions {
     pub most_active: usize,
     /// Calls of a thread that may be out to a machine.
     pub max_outstanding: usize,
-    /// Machines change turns together, in so many groups (ScaleRPC §4.2).
-    pub groups: Option<usize>,
+    /// Bytes of a ring, or of what stands for one in a pool.
+    pub ring_bytes: usize,
+    /// Machines change turns together, in so many groups (ScaleRPC §4.2), by clocks that follow the first machine's so
+    /// often, or never again.
+    pub together: Option<(usize, Option<Duration>)>,
     /// Turns of ScaleRPC.
     pub grouping: Grouping,
     /// What is run.
@@ -137,6 +140,8 @@ pub struct TransactionsResult {
     pub requests: f64,
     /// Packets that machines that store sent for each transaction that committed.
     pub packets: f64,
+    /// Cores of a machine that stores that were busy.
+    pub server_cores: f64,
     /// Share of the time of the cores that poll that they were busy, of machines that do nothing else.
     pub server_busy: f64,
     /// Datagrams that found no RECEIVE, since the machines began.
@@ -155,9 +160,12 @@ impl TransactionsBench {
     pub fn new(cluster: Cluster, plan: &Transactions) -> Self {
         let hosts = cluster.hosts();
         let workload = plan.work.workload();
+        let pace = |(groups, _)| Pace::new(groups, plan.grouping.slice);
+        let paces: Vec<Option<Pace>> = (0..plan.stores).map(|_| plan.together.map(pace)).collect();
         let stores: Vec<LocalStore> = (0..plan.stores)
             .map(|machine| {
-                let store = serve(&cluster, hosts[machine], plan, machine, &*workload);
+                let what = (&*workload, paces[machine].as_ref());
+                let store = serve(&cluster, hosts[machine], plan, machine, what);
                 store.load(workload.load()).expect("room for all");
                 store
             })
@@ -173,7 +181,9 @@ impl TransactionsBench {
                 .one_by_one(plan.alone)
                 .client(|client| {
                     let client = client.preset(plan.preset).channel(channel(plan));
-                    client.lanes(plan.threads.clamp(1, 256)).servers(plan.stores)
+                    client
+                        .lanes(plan.threads.clamp(1, 256))
+                        .servers(plan.stores)
                 })
                 .open_on(&cluster.device(host), &stores)
                 .expect("a database");
@@ -182,6 +192,20 @@ impl TransactionsBench {
         let databases: Vec<(Database, HostId)> = places.iter().map(open).collect();
         let shared = Arc::new(Shared::default());
         shared.paced.store(true, Ordering::Relaxed);
+        for (at, pace) in paces.into_iter().enumerate().skip(1) {
+            let Some((pace, (_, often))) = pace.zip(plan.together) else {
+                break;
+            };
+            let first = Client::builder()
+                .connect_on(cluster.device(hosts[at]), &stores[0].server().acceptor());
+            let first = first.expect("a client");
+            let running = Arc::clone(&shared);
+            running.running.fetch_add(1, Ordering::Relaxed);
+            let core = plan.pollers % cluster.device(hosts[at]).cores();
+            cluster.spawn_thread(hosts[at], core, move || {
+                follow(&pace, first, often, &running)
+            });
+        }
         let counts = Arc::new(Counts::default());
         let mut came = databases.len();
         let mut spawned = 0;
@@ -238,7 +262,8 @@ impl TransactionsBench {
             self.cluster.run_for(paced_ns);
         }
         self.shared.paced.store(false, Ordering::Relaxed);
-        match DATAGRAMS.contains(&self.plan.preset) {
+        let preset = self.chosen().0.unwrap_or(self.plan.preset);
+        match DATAGRAMS.contains(&preset) {
             true => warm_up(&self.cluster, &self.shared.calls, warm_ns),
             false => self.cluster.run_for(warm_ns),
         }
@@ -270,7 +295,9 @@ impl TransactionsBench {
         latencies.sort_unstable();
         let at = |share: f64| {
             let place = (latencies.len() as f64 * share) as usize;
-            latencies.get(place).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+            latencies
+                .get(place)
+                .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
         };
         let committed = self.counts.committed.load(Ordering::Relaxed) as f64;
         let aborted = self.counts.aborted.load(Ordering::Relaxed) as f64;
@@ -289,6 +316,7 @@ impl TransactionsBench {
             server_degree: asked / counted(|c| c.requests_started).max(1.0),
             requests: asked / committed.max(1.0),
             packets: counted(|c| c.packets_sent) / committed.max(1.0),
+            server_cores: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3) / stores.len() as f64,
             server_busy: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3 * cores),
             dropped: drops.sum::<u64>() as f64,
             failed: self.shared.failed.load(Ordering::Relaxed),
@@ -298,7 +326,10 @@ impl TransactionsBench {
 
     /// Messages and requests that clients have written so far.
     fn sent(&self) -> (u64, u64) {
-        let handles = self.databases.iter().flat_map(|(database, _)| database.lanes());
+        let handles = self
+            .databases
+            .iter()
+            .flat_map(|(database, _)| database.lanes());
         handles.fold((0, 0), |sum, (messages, requests)| {
             (sum.0 + messages, sum.1 + requests)
         })
@@ -333,13 +364,16 @@ impl Drop for TransactionsBench {
         self.stop();
         end_in(&self.cluster, databases);
         let hosts = self.cluster.hosts();
-        end_in(&self.cluster, std::mem::take(&mut self.stores).into_iter().zip(hosts));
+        end_in(
+            &self.cluster,
+            std::mem::take(&mut self.stores).into_iter().zip(hosts),
+        );
     }
 }
 
 fn channel(plan: &Transactions) -> ChannelConfig {
     ChannelConfig {
-        ring_bytes: 64 << 10,
+        ring_bytes: plan.ring_bytes,
         max_outstanding: plan.max_outstanding,
         wait: WaitMode::Spin,
         ..ChannelConfig::default()
@@ -351,7 +385,7 @@ fn serve(
     host: HostId,
     plan: &Transactions,
     machine: usize,
-    workload: &dyn Workload,
+    (workload, pace): (&dyn Workload, Option<&Pace>),
 ) -> LocalStore {
     let mut server = Server::unbound()
         .channel(channel(plan))
@@ -359,8 +393,8 @@ fn serve(
         .pin_pollers(0)
         .max_active_queue_pairs(plan.most_active)
         .grouping(plan.grouping);
-    if let Some(groups) = plan.groups {
-        server = server.pace(&Pace::new(groups, plan.grouping.slice));
+    if let Some(pace) = pace {
+        server = server.pace(pace);
     }
     let config = StoreConfig {
         machine: machine as u16,
@@ -371,6 +405,21 @@ fn serve(
     };
     let device = cluster.device(host);
     LocalStore::serve_on(device, server, &config, plan.pollers).expect("a machine")
+}
+
+/// Sets the pace of a machine by that of the first one, once and then so often.
+fn follow(pace: &Pace, first: Client, often: Option<Duration>, shared: &Shared) {
+    loop {
+        if pace.synchronize(&first).is_err() {
+            shared.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        match often {
+            Some(often) if !shared.stopping.load(Ordering::Relaxed) => thread::sleep(often),
+            _ => break,
+        }
+    }
+    drop(first);
+    shared.running.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// A thread of a client.
@@ -471,7 +520,8 @@ mod tests {
             pollers: 2,
             most_active: 256,
             max_outstanding: 64,
-            groups: None,
+            ring_bytes: 64 << 10,
+            together: None,
             grouping: Grouping::default(),
             work: Work::SmallBank {
                 customers: 300,
@@ -497,7 +547,12 @@ mod tests {
             (Preset::Auto, "auto"),
         ] {
             let measured = || {
-                let bench = TransactionsBench::new(cluster(5), &plan(preset, protocol));
+                let together = (preset == Preset::ScaleRpc).then_some((2, Some(PACE)));
+                let plan = Transactions {
+                    together,
+                    ..plan(preset, protocol)
+                };
+                let bench = TransactionsBench::new(cluster(5), &plan);
                 let result = bench.measure(0, 200_000, 200_000);
                 assert_eq!(bench.stop(), 0, "{preset}, {protocol}");
                 result
@@ -508,5 +563,18 @@ mod tests {
             assert!(result.aborted > 0.0 && result.aborted < 0.9, "{result:?}");
             assert_eq!(measured().mtps, result.mtps, "{preset}, {protocol}");
         }
+    }
+
+    #[test]
+    fn machines_store_and_run_transactions_at_once() {
+        let plan = Transactions {
+            symmetric: true,
+            ..plan(Preset::Fasst, "fasst")
+        };
+        let bench = TransactionsBench::new(cluster(3), &plan);
+        let result = bench.measure(0, 200_000, 200_000);
+        assert!(result.mtps > 0.05, "{result:?}");
+        assert!(result.server_cores > 1.0, "{result:?}");
+        assert_eq!(bench.stop(), 0);
     }
 }

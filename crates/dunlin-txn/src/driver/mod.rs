@@ -305,8 +305,8 @@ impl Driver {
         let id = running.coordinator.id();
         let epoch = running.coordinator.epoch();
         if let Some(charge) = self.charge {
-            let sent = |action: &&Action| !matches!(action, Action::Report(_));
-            actions.iter().filter(sent).for_each(|_| charge(effort::SENT));
+            let each = actions.iter().map(effort::of_action);
+            each.for_each(charge);
         }
         for action in actions {
             match action {

@@ -8,8 +8,8 @@ use dunlin_verbs::thread;
 
 use super::catalogue::Catalogue;
 use super::{Service, CATALOGUE, PEER, TRANSACT};
-use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::effort;
+use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::Epoch;
 use crate::wire::{Answer, Body, Refusal, Request, Response};
 
