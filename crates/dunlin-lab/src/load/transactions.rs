@@ -148,7 +148,7 @@ pub struct TransactionsResult {
     pub dropped: f64,
     /// Transactions that ended with an error, since the machines began.
     pub failed: u64,
-    /// Connections of a machine.
+    /// Connections of a machine by which threads call it.
     pub connections: usize,
 }
 
@@ -222,8 +222,7 @@ impl TransactionsBench {
                 };
                 take_in(&cluster, preset, &mut came, plan.pollers);
                 came += 1;
-                // Coordinators of a thread's number have the same participant, whatever their machine.
-                let coordinator = (machine * plan.threads + number) as u64;
+                let coordinator = (number * databases.len() + machine) as u64;
                 let driver = database.driver_numbered(coordinator, plan.transactions);
                 let load = Thread {
                     driver: driver.expect("lanes"),
@@ -303,6 +302,7 @@ impl TransactionsBench {
         let aborted = self.counts.aborted.load(Ordering::Relaxed) as f64;
         let cores = (self.plan.pollers * self.plan.stores) as f64;
         let wrote = (more.0 - messages.0) as f64;
+        let connections = self.stores[0].server().connections();
         let drops = after.iter().map(|counters| counters.receiver_drops);
         TransactionsResult {
             mtps: committed * 1e3 / measured_ns as f64,
@@ -320,7 +320,11 @@ impl TransactionsBench {
             server_busy: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3 * cores),
             dropped: drops.sum::<u64>() as f64,
             failed: self.shared.failed.load(Ordering::Relaxed),
-            connections: self.stores[0].server().connections(),
+            connections: match DATAGRAMS.contains(&preset) {
+                // Over datagrams each client has one of its own, too, which no thread uses.
+                true => connections - self.databases.len(),
+                false => connections,
+            },
         }
     }
 
@@ -404,7 +408,14 @@ fn serve(
         one_sided_writes: plan.protocol == "scaletx",
     };
     let device = cluster.device(host);
-    LocalStore::serve_on(device, server, &config, plan.pollers).expect("a machine")
+    // One for each coordinator, so that no poller waits for another, as none does in FaSST.
+    let machines = match plan.symmetric {
+        true => plan.stores,
+        false => cluster.hosts().len() - plan.stores,
+    };
+    let threads = plan.threads * machines.min(plan.most_machines);
+    let participants = threads.min(plan.most_threads);
+    LocalStore::serve_on(device, server, &config, participants).expect("a machine")
 }
 
 /// Sets the pace of a machine by that of the first one, once and then so often.

@@ -23,8 +23,8 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Serves over this device. `participants`: how many divide the coordinators among them, by number; with as many
-    /// as there are polling threads they seldom wait for each other.
+    /// Serves over this device. `participants`: how many divide the coordinators among them, by number: polling
+    /// threads wait for each other where they want the same one.
     ///
     /// # Errors
     /// As for [`super::StoreServer::serve`].
