@@ -80,6 +80,7 @@ fn point(preset: Preset, threads: usize, work: Work, effort: Effort) -> Transact
         ring_bytes: 64 << 10,
         together: None,
         grouping: Grouping::default(),
+        uses_queues: !effort.quick,
         work,
     };
     let bench = TransactionsBench::new(cluster(STORES + clients - 1, effort), &plan);

@@ -98,6 +98,8 @@ pub struct Transactions {
     pub together: Option<(usize, Option<Duration>)>,
     /// Turns of ScaleRPC.
     pub grouping: Grouping,
+    /// Presets over datagrams run until their queues of RECEIVEs were used once.
+    pub uses_queues: bool,
     /// What is run.
     pub work: Work,
 }
@@ -262,7 +264,7 @@ impl TransactionsBench {
         }
         self.shared.paced.store(false, Ordering::Relaxed);
         let preset = self.chosen().0.unwrap_or(self.plan.preset);
-        match DATAGRAMS.contains(&preset) {
+        match DATAGRAMS.contains(&preset) && self.plan.uses_queues {
             true => warm_up(&self.cluster, &self.shared.calls, warm_ns),
             false => self.cluster.run_for(warm_ns),
         }
@@ -534,6 +536,7 @@ mod tests {
             ring_bytes: 64 << 10,
             together: None,
             grouping: Grouping::default(),
+            uses_queues: false,
             work: Work::SmallBank {
                 customers: 300,
                 hot: 20,

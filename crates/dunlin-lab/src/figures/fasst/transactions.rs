@@ -4,7 +4,7 @@
 //! Every machine stores and runs transactions; three copies of each key and the log of the coordinator. Declared before
 //! the first run: a machine's cores are divided among threads that ask and threads that answer, as is best (a thread of
 //! FaSST does both), and those that ask have as many workers as all of its threads together; ten thousand subscribers
-//! of a machine and twenty thousand keys; transactions that were aborted are not tried again, and neither they nor
+//! of a machine and a hundred thousand keys; transactions that were aborted are not tried again, and neither they nor
 //! those that TATP declines count.
 
 use dunlin::{Grouping, Preset};
@@ -24,7 +24,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 };
 
 const SUBSCRIBERS: u64 = 10_000;
-const KEYS: u64 = 20_000;
+const KEYS: u64 = 100_000;
 const COPIES: usize = 3;
 const WORKERS: usize = 19;
 
@@ -43,7 +43,7 @@ impl Point {
         let cores = if effort.quick { 4 } else { self.bed.cores() };
         let threads = cores - pollers;
         let machines = self.machines as u64;
-        let share = if effort.quick { 20 } else { 1 };
+        let share = if effort.quick { 50 } else { 1 };
         let plan = Transactions {
             preset: self.preset,
             protocol: match self.preset {
@@ -64,6 +64,7 @@ impl Point {
             ring_bytes: 16 << 10,
             together: None,
             grouping: Grouping::default(),
+            uses_queues: !effort.quick,
             work: match self.objects {
                 true => Work::Objects {
                     keys: KEYS * machines / share,

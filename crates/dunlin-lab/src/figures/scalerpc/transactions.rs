@@ -172,9 +172,10 @@ impl Point {
                 by_priority: false,
                 ..Grouping::default()
             },
+            uses_queues: !effort.quick,
             work: self.load.work(effort),
         };
-        let window = if effort.quick { 400_000 } else { WINDOW_NS };
+        let window = if effort.quick { 100_000 } else { WINDOW_NS };
         TransactionsBench::new(cluster, &plan).measure(0, window, window)
     }
 }
