@@ -177,7 +177,12 @@ impl TransactionsBench {
             false => (0, &hosts[plan.stores..]),
         };
         let places: Vec<HostId> = places.iter().copied().take(plan.most_machines).collect();
+        let mut came = 0;
         let open = |&host: &HostId| {
+            // Each client has a connection from the beginning, and one by which it attaches memory; what `auto` will
+            // choose is not known before the first.
+            take_in(&cluster, Preset::Fasst, &mut came, plan.pollers);
+            came += 2;
             let database = Database::builder()
                 .protocol(plan.protocol)
                 .one_by_one(plan.alone)
@@ -209,7 +214,7 @@ impl TransactionsBench {
             });
         }
         let counts = Arc::new(Counts::default());
-        let mut came = databases.len();
+        let mut came = 2 * databases.len();
         let mut spawned = 0;
         // Thread after thread of each: as clients of one age come.
         for number in 0..plan.threads {
