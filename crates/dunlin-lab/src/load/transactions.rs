@@ -188,6 +188,8 @@ impl TransactionsBench {
                 .one_by_one(plan.alone)
                 .client(|client| {
                     let client = client.preset(plan.preset).channel(channel(plan));
+                    // Memory is attached from outside, where time is real and the process may stand still.
+                    let client = client.deadline(Duration::from_secs(3600));
                     client
                         .lanes(plan.threads.clamp(1, 256))
                         .servers(plan.stores)
