@@ -177,19 +177,12 @@ impl TransactionsBench {
             false => (0, &hosts[plan.stores..]),
         };
         let places: Vec<HostId> = places.iter().copied().take(plan.most_machines).collect();
-        let mut came = 0;
         let open = |&host: &HostId| {
-            // Each client has a connection from the beginning, and one by which it attaches memory; what `auto` will
-            // choose is not known before the first.
-            take_in(&cluster, Preset::Fasst, &mut came, plan.pollers);
-            came += 2;
             let database = Database::builder()
                 .protocol(plan.protocol)
                 .one_by_one(plan.alone)
                 .client(|client| {
                     let client = client.preset(plan.preset).channel(channel(plan));
-                    // Memory is attached from outside, where time is real and the process may stand still.
-                    let client = client.deadline(Duration::from_secs(3600));
                     client
                         .lanes(plan.threads.clamp(1, 256))
                         .servers(plan.stores)
@@ -216,7 +209,7 @@ impl TransactionsBench {
             });
         }
         let counts = Arc::new(Counts::default());
-        let mut came = 2 * databases.len();
+        let mut came = databases.len();
         let mut spawned = 0;
         // Thread after thread of each: as clients of one age come.
         for number in 0..plan.threads {

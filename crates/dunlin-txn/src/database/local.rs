@@ -1,13 +1,19 @@
 //! A database of machines of this process: how clients stand on simulated hosts.
 
+use std::time::Duration;
+
 use dunlin_verbs::Device;
 
-use super::open::choose;
+use super::open::{ask, choose};
 use super::view::{Remote, RemoteMachine, View};
 use super::{Cluster, Database, DatabaseBuilder, OpenError};
 use crate::placement::Placement;
 use crate::server::LocalStore;
 use crate::types::MachineId;
+
+/// How long a machine may take to answer whoever is outside of a simulation, where time is real: also where the process
+/// stands still meanwhile.
+const OUTSIDE: Duration = Duration::from_secs(3600);
 
 impl DatabaseBuilder {
     /// Opens the database of these machines, all of them in their order, over a device that leads to theirs: what
@@ -34,12 +40,18 @@ impl DatabaseBuilder {
             let id = MachineId(catalogue.machine);
             let (builder, acceptor) = (self.client.clone(), store.server().acceptor());
             let client = builder.connect_on(device.clone(), &acceptor);
+            let client = client.map_err(|source| OpenError::Connect {
+                address: id.to_string(),
+                source: Box::new(source),
+            })?;
+            let client = client.within(OUTSIDE);
+            if named.is_none() {
+                // Its answer says that it has taken this client in, whatever `auto` has chosen: many come at once.
+                ask(&client, &id.to_string())?;
+            }
             machines.push(RemoteMachine {
                 id,
-                client: client.map_err(|source| OpenError::Connect {
-                    address: id.to_string(),
-                    source: Box::new(source),
-                })?,
+                client,
                 address: id.to_string(),
                 incarnation: catalogue.incarnation,
                 regions: Vec::new(),

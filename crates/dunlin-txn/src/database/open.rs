@@ -244,7 +244,7 @@ pub(super) fn uses_memory(protocol: Protocol) -> bool {
 }
 
 /// Asks a machine what it is. One that makes its tables still is asked again.
-fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
+pub(super) fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
     let until = Instant::now() + OPENING;
     let answer = loop {
         match client.call(CATALOGUE, &[]) {
