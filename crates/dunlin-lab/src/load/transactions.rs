@@ -591,4 +591,19 @@ mod tests {
         assert!(result.server_cores > 1.0, "{result:?}");
         assert_eq!(bench.stop(), 0);
     }
+
+    #[test]
+    fn one_poller_takes_in_many_clients_that_come_at_once() {
+        for (preset, protocol) in [(Preset::Auto, "auto"), (Preset::Fasst, "fasst")] {
+            let plan = Transactions {
+                threads: 1,
+                pollers: 1,
+                ..plan(preset, protocol)
+            };
+            let bench = TransactionsBench::new(cluster(23), &plan);
+            let result = bench.measure(0, 200_000, 200_000);
+            assert!(result.mtps > 0.0, "{preset}: {result:?}");
+            assert_eq!(bench.stop(), 0, "{preset}");
+        }
+    }
 }
