@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 mod source;
 
 /// What a freeze covers beside parameter files: the simulator, the prices of instructions, figures and loads.
-const FROZEN: [&str; 6] = [
+const FROZEN: [&str; 7] = [
     "dunlin-sim/src",
     "dunlin-rpc/src/effort.rs",
     "dunlin-ring/src/effort.rs",
+    "dunlin-txn/src/effort.rs",
     "dunlin-lab/src/figures",
     "dunlin-lab/src/load",
     "dunlin-lab/src/dice.rs",
@@ -24,13 +25,15 @@ const LISTS: [&str; 2] = [
 ];
 
 /// The code that is experimented on.
-const PROTOCOLS: [&str; 7] = [
+const PROTOCOLS: [&str; 9] = [
     "dunlin-verbs/src",
     "dunlin-link/src",
     "dunlin-flor/src",
     "dunlin-ring/src",
     "dunlin-bootstrap/src",
     "dunlin-rpc/src",
+    "dunlin-store/src",
+    "dunlin-txn/src",
     "dunlin/src",
 ];
 

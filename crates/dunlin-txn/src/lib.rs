@@ -30,6 +30,7 @@ pub mod checker;
 pub mod coordinator;
 mod database;
 mod driver;
+mod effort;
 mod error;
 pub mod log;
 mod logic;

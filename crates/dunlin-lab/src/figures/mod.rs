@@ -10,6 +10,7 @@ mod flock_2b;
 mod flock_6;
 mod flock_9;
 mod flock_rpc;
+mod flock_tx;
 // Its sources are frozen as they were when they first ran.
 #[allow(clippy::type_complexity)]
 mod flor;
@@ -31,6 +32,7 @@ pub const ALL: &[Figure] = &[
     fasst::LATENCY,
     fasst::LIMITS,
     fasst::LOSS,
+    fasst::TRANSACTIONS,
     raw_limits::FIGURE,
     flock_2a::FIGURE,
     flock_2b::FIGURE,
@@ -39,12 +41,15 @@ pub const ALL: &[Figure] = &[
     flock_10::FIGURE,
     flock_11::FIGURE,
     flock_12::FIGURE,
+    flock_tx::TATP,
+    flock_tx::SMALL_BANK,
     scalerpc::WRITES,
     scalerpc::BLOCKS,
     scalerpc::CLIENTS,
     scalerpc::MACHINES,
     scalerpc::LATENCY,
     scalerpc::SLICES,
+    scalerpc::TRANSACTIONS,
     scalerpc::PRIORITY,
     rb2::POINTERS,
     rb2::THROUGHPUT,

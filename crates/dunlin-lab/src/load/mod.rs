@@ -12,6 +12,7 @@ mod ring;
 mod rpc;
 mod sharing;
 mod swarm;
+mod transactions;
 
 pub use all_to_all::{all_to_all, AllToAll, AllToAllResult};
 pub use connect::{connect, pair_config, Cable, End};
@@ -26,3 +27,4 @@ pub(crate) use rpc::DATAGRAMS;
 pub use rpc::{RpcBench, RpcPlan, RpcResult};
 pub use sharing::shared_reads;
 pub use swarm::{fan, one_requester, swarm, Direction, Fan, Swarm};
+pub use transactions::{Transactions, TransactionsBench, TransactionsResult, Work};

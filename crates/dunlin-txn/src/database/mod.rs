@@ -2,6 +2,7 @@
 
 mod error;
 mod finisher;
+mod local;
 mod open;
 mod table;
 mod transaction;
@@ -128,6 +129,19 @@ impl Database {
         }
     }
 
+    /// What the lanes of connection handles have written, all machines' together: messages, and requests in them. None
+    /// where threads have lanes of their own, and in one process.
+    pub fn lanes(&self) -> Vec<(u64, u64)> {
+        let Cluster::Remote(remote) = &self.inner.cluster else {
+            return Vec::new();
+        };
+        let view = remote.view();
+        let handles = view.machines.iter();
+        let handles = handles.filter_map(|machine| machine.client.figures());
+        let lanes = handles.flat_map(|handle| handle.lanes);
+        lanes.map(|lane| (lane.messages, lane.requests)).collect()
+    }
+
     /// Who is a member, as far as this client knows: where machines replace each other.
     pub fn configuration(&self) -> Option<crate::membership::Configuration> {
         match &self.inner.cluster {
@@ -242,7 +256,21 @@ impl Database {
     /// When no connection can be made.
     pub fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
         let coordinator = getrandom::u64().map_err(|error| OpenError::Random(error.to_string()))?;
+        self.driver_numbered(coordinator, transactions)
+    }
+
+    /// As [`Database::driver`], under a number of the caller's, which no other coordinator of the database has or has
+    /// had: so that a simulation is the same each time.
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub fn driver_numbered(
+        &self,
+        coordinator: u64,
+        transactions: u16,
+    ) -> Result<Driver, DatabaseError> {
         let inner = &self.inner;
+        let mut charge = None;
         let (way, source) = match &inner.cluster {
             Cluster::Local { machines, .. } => {
                 // One machine is a placement.
@@ -260,6 +288,7 @@ impl Database {
                 ((wire, Arc::new(config)), None)
             }
             Cluster::Remote(remote) => {
+                charge = remote.charge;
                 let way = remote
                     .way(coordinator)
                     .map_err(|error| OpenError::Connect {
@@ -271,7 +300,7 @@ impl Database {
                 (way, changes.then_some(source))
             }
         };
-        Ok(Driver::new(way, source, coordinator, transactions))
+        Ok(Driver::new(way, source, coordinator, transactions).charging(charge))
     }
 
     fn address(&self, machine: MachineId) -> String {

@@ -24,9 +24,10 @@ const CONNECTING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 #[must_use = "a database is opened by open()"]
 pub struct DatabaseBuilder {
-    protocol: String,
-    client: ClientBuilder,
-    deadline: Duration,
+    pub(super) protocol: String,
+    pub(super) client: ClientBuilder,
+    pub(super) deadline: Duration,
+    pub(super) alone: bool,
 }
 
 impl Default for DatabaseBuilder {
@@ -35,6 +36,7 @@ impl Default for DatabaseBuilder {
             protocol: "auto".to_owned(),
             client: Client::builder(),
             deadline: DEADLINE,
+            alone: false,
         }
     }
 }
@@ -64,6 +66,13 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Each request of a thread leaves by itself, as by FLOCK's interface, where a coroutine sends and waits. Without
+    /// it, which is the default, all that a thread's transactions want to send between two polls leaves together.
+    pub fn one_by_one(mut self, alone: bool) -> Self {
+        self.alone = alone;
+        self
+    }
+
     /// All else that there is to say of the clients below.
     pub fn client(mut self, change: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
         self.client = change(self.client);
@@ -78,12 +87,7 @@ impl DatabaseBuilder {
         self,
         addresses: impl IntoIterator<Item = A>,
     ) -> Result<Database, OpenError> {
-        let named = match self.protocol.as_str() {
-            "auto" => None,
-            name => {
-                Some(Protocol::named(name).ok_or_else(|| OpenError::NoProtocol(name.to_owned()))?)
-            }
-        };
+        let named = self.named()?;
         let mut found: Vec<(Catalogue, Client, String)> = Vec::new();
         let mut unreached = None;
         let mut given = Vec::new();
@@ -128,30 +132,28 @@ impl DatabaseBuilder {
                 regions: Vec::new(),
             });
         }
-        let attach_all = |machines: &mut Vec<RemoteMachine>, protocol: Protocol| {
-            let mut each = machines.iter_mut();
-            each.try_for_each(|machine| attach(machine, &tables, protocol))
-        };
-        let protocol = match named {
-            Some(protocol) => {
-                if uses_memory(protocol) {
-                    attach_all(&mut machines, protocol)?;
-                }
-                protocol
-            }
-            None => match attach_all(&mut machines, Protocol::AUTO_ONE_SIDED) {
-                Ok(()) => Protocol::AUTO_ONE_SIDED,
-                Err(_) => Protocol::AUTO_MESSAGES,
-            },
-        };
+        let protocol = choose(named, &mut machines, &tables)?;
         let addresses = machines.iter().map(|m| m.address.clone()).collect();
         let view = View {
             configuration: None,
             placement,
             machines,
         };
-        let remote = Remote::new((protocol, tables), (addresses, self.client), view);
+        let alone = (self.alone, None);
+        let remote = Remote::new((protocol, tables), (addresses, self.client), alone, view);
         Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+    }
+
+    /// The protocol by name; none for `auto`.
+    pub(super) fn named(&self) -> Result<Option<Protocol>, OpenError> {
+        match self.protocol.as_str() {
+            "auto" => Ok(None),
+            name => {
+                let found = Protocol::named(name);
+                let found = found.ok_or_else(|| OpenError::NoProtocol(name.to_owned()))?;
+                Ok(Some(found))
+            }
+        }
     }
 
     /// Opens a database whose machines replace each other: any of them that serves says who the others are.
@@ -190,8 +192,33 @@ impl DatabaseBuilder {
             std::thread::sleep(PAUSE);
         };
         let addresses = told.members.iter().map(|m| m.address.clone()).collect();
-        let remote = Remote::new((protocol, tables), (addresses, client), view);
+        let alone = (self.alone, None);
+        let remote = Remote::new((protocol, tables), (addresses, client), alone, view);
         Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+    }
+}
+
+/// The protocol that is named, or the best that can be had, with the memory that it needs attached.
+pub(super) fn choose(
+    named: Option<Protocol>,
+    machines: &mut [RemoteMachine],
+    tables: &[TableSpec],
+) -> Result<Protocol, OpenError> {
+    let mut attach_all = |protocol: Protocol| {
+        let mut each = machines.iter_mut();
+        each.try_for_each(|machine| attach(machine, tables, protocol))
+    };
+    match named {
+        Some(protocol) => {
+            if uses_memory(protocol) {
+                attach_all(protocol)?;
+            }
+            Ok(protocol)
+        }
+        None => match attach_all(Protocol::AUTO_ONE_SIDED) {
+            Ok(()) => Ok(Protocol::AUTO_ONE_SIDED),
+            Err(_) => Ok(Protocol::AUTO_MESSAGES),
+        },
     }
 }
 
@@ -217,7 +244,7 @@ pub(super) fn uses_memory(protocol: Protocol) -> bool {
 }
 
 /// Asks a machine what it is. One that makes its tables still is asked again.
-fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
+pub(super) fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
     let until = Instant::now() + OPENING;
     let answer = loop {
         match client.call(CATALOGUE, &[]) {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin_rpc::{Client, ClientBuilder, ConnectError, Peers, RemoteRegion};
+use dunlin_verbs::Work;
 
 use super::open::{attach, uses_memory};
 use super::{OpenError, ATTEMPTS};
@@ -62,6 +63,10 @@ pub(super) struct Remote {
     /// By the number of the machine, where nobody is replaced.
     addresses: Vec<String>,
     pub(super) client: ClientBuilder,
+    /// Each request leaves alone.
+    alone: bool,
+    /// Where simulated cores are told what work takes.
+    pub(super) charge: Option<fn(Work)>,
     view: Mutex<Arc<View>>,
     epoch: AtomicU64,
     suspicious: AtomicBool,
@@ -71,6 +76,7 @@ impl Remote {
     pub(super) fn new(
         (protocol, tables): (Protocol, Vec<TableSpec>),
         (addresses, client): (Vec<String>, ClientBuilder),
+        (alone, charge): (bool, Option<fn(Work)>),
         view: View,
     ) -> Arc<Remote> {
         let is_replicated = view.configuration.is_some();
@@ -79,6 +85,8 @@ impl Remote {
             tables,
             addresses,
             client,
+            alone,
+            charge,
             epoch: AtomicU64::new(view.epoch().0),
             view: Mutex::new(Arc::new(view)),
             suspicious: AtomicBool::new(false),
@@ -126,7 +134,7 @@ impl Remote {
             attempts: ATTEMPTS,
             mistakes: crate::Mistakes::NONE,
         };
-        let wire = RemoteWire::new(peers, database, machines);
+        let wire = RemoteWire::new(peers, database, machines, self.alone);
         Ok((Box::new(wire), Arc::new(config)))
     }
 

@@ -11,9 +11,10 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::thread;
+use dunlin_verbs::{thread, Work};
 
 use crate::coordinator::{Action, Config, Coordinator, Event};
+use crate::effort;
 use crate::error::{Committed, TransactionError};
 use crate::logic::{Logic, Step};
 use crate::types::{MachineId, TransactionId};
@@ -77,6 +78,8 @@ pub struct Driver {
     arrived: Vec<Arrival>,
     polls: u32,
     reports: Vec<(u64, TransactionId, Report)>,
+    /// Where a simulated core is told what its work takes; none on real ones.
+    charge: Option<fn(Work)>,
 }
 
 impl Driver {
@@ -99,6 +102,19 @@ impl Driver {
             arrived: Vec::new(),
             polls: 0,
             reports: Vec::new(),
+            charge: None,
+        }
+    }
+
+    /// Charges what its work takes.
+    pub(crate) fn charging(mut self, charge: Option<fn(Work)>) -> Driver {
+        self.charge = charge;
+        self
+    }
+
+    fn charge(&self, work: Work) {
+        if let Some(charge) = self.charge {
+            charge(work);
         }
     }
 
@@ -121,6 +137,7 @@ impl Driver {
     /// the next poll.
     pub fn begin(&mut self, name: u64, logic: Box<dyn Logic>) -> Option<TransactionId> {
         let slot = self.free.pop()?;
+        self.charge(effort::BEGUN);
         self.sequence += 1;
         let id = TransactionId {
             coordinator: self.coordinator,
@@ -166,6 +183,7 @@ impl Driver {
         self.wire.poll(now, &mut arrived);
         let busy = !arrived.is_empty();
         for arrival in arrived.drain(..) {
+            self.charge(effort::TOOK);
             self.take(arrival, now);
         }
         self.arrived = arrived;
@@ -286,6 +304,10 @@ impl Driver {
         };
         let id = running.coordinator.id();
         let epoch = running.coordinator.epoch();
+        if let Some(charge) = self.charge {
+            let each = actions.iter().map(effort::of_action);
+            each.for_each(charge);
+        }
         for action in actions {
             match action {
                 Action::Send { machine, request } => {

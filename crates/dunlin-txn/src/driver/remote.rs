@@ -80,6 +80,8 @@ pub(crate) struct RemoteWire {
     /// The number of a database whose machines replace each other: with the epoch it names what requests are for. Of
     /// others the incarnation of each machine does.
     database: Option<u64>,
+    /// Each request leaves when it is submitted, not with the others of this thread.
+    alone: bool,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,7 @@ impl RemoteWire {
         peers: Peers,
         database: Option<u64>,
         machines: Vec<(MachineId, u64, Vec<RemoteRegion>)>,
+        alone: bool,
     ) -> RemoteWire {
         let machine = |(id, incarnation, regions)| Machine {
             id,
@@ -112,6 +115,7 @@ impl RemoteWire {
             came: Vec::new(),
             lost: Vec::new(),
             database,
+            alone,
         }
     }
 
@@ -145,7 +149,12 @@ impl RemoteWire {
                 },
             };
             match submitted {
-                Ok(true) => drop(self.machines[number].waiting.pop_front()),
+                Ok(true) => {
+                    self.machines[number].waiting.pop_front();
+                    if self.alone {
+                        self.look();
+                    }
+                }
                 Ok(false) => return,
                 Err(error) => {
                     if self.peers.is_lost(number) && self.reconnect(number, &error, now) {
@@ -157,6 +166,26 @@ impl RemoteWire {
                 }
             }
         }
+    }
+
+    /// Lets go out what was submitted, and puts down what has come.
+    fn look(&mut self) {
+        let came = &mut self.came;
+        self.peers.poll(|peer, tag, result| {
+            let tag = Tag(tag);
+            came.push(match (result, tag.kind()) {
+                (Err(error), _) => Came::Error(peer, tag, error.to_string()),
+                (Ok(bytes), Kind::Request) => match Answer::decode(bytes) {
+                    Ok(answer) => Came::Answer(peer, answer),
+                    Err(error) => Came::Error(peer, tag, error.to_string()),
+                },
+                (Ok(bytes), Kind::Read) => match <[u8; 8]>::try_from(bytes) {
+                    Ok(word) => Came::Word(tag, u64::from_ne_bytes(word)),
+                    Err(_) => Came::Error(peer, tag, "a READ of another length".to_owned()),
+                },
+                (Ok(_), Kind::Write) => Came::Done(peer, tag),
+            });
+        });
     }
 
     /// Whether the connection is there again.
@@ -314,22 +343,7 @@ impl Wire for RemoteWire {
         for number in 0..self.machines.len() {
             self.submit(number, now, arrived);
         }
-        let came = &mut self.came;
-        self.peers.poll(|peer, tag, result| {
-            let tag = Tag(tag);
-            came.push(match (result, tag.kind()) {
-                (Err(error), _) => Came::Error(peer, tag, error.to_string()),
-                (Ok(bytes), Kind::Request) => match Answer::decode(bytes) {
-                    Ok(answer) => Came::Answer(peer, answer),
-                    Err(error) => Came::Error(peer, tag, error.to_string()),
-                },
-                (Ok(bytes), Kind::Read) => match <[u8; 8]>::try_from(bytes) {
-                    Ok(word) => Came::Word(tag, u64::from_ne_bytes(word)),
-                    Err(_) => Came::Error(peer, tag, "a READ of another length".to_owned()),
-                },
-                (Ok(_), Kind::Write) => Came::Done(peer, tag),
-            });
-        });
+        self.look();
         let mut came = std::mem::take(&mut self.came);
         for one in came.drain(..) {
             match one {

@@ -1,12 +1,14 @@
 //! The handlers of a machine: each looks for the service, answers at once where the log is in memory, and when what it
 //! says is on the disk otherwise.
 
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use dunlin_rpc::{HandlerError, OwnedResponder, ServerBuilder};
+use dunlin_verbs::thread;
 
 use super::catalogue::Catalogue;
 use super::{Service, CATALOGUE, PEER, TRANSACT};
+use crate::effort;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::Epoch;
 use crate::wire::{Answer, Body, Refusal, Request, Response};
@@ -114,10 +116,12 @@ fn transact(
         None => {
             let participants = &service.participants;
             let share = (request.transaction.coordinator % participants.len() as u64) as usize;
-            let mut participant = participants[share]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut participant = thread::lock(&participants[share]);
             let answer = participant.handle(&request, epoch);
+            if let Some(charge) = service.charge {
+                // While it has the lock, so that others wait for it as long as they would.
+                effort::of_step(&request.body, &answer.response, charge);
+            }
             if let Some(disk) = &service.disk {
                 needed = disk.needed(&request.body, participant.appended());
             }

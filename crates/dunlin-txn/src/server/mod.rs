@@ -6,6 +6,7 @@ mod disk;
 mod error;
 mod handlers;
 mod load;
+mod local;
 mod member;
 mod returning;
 pub(crate) mod shape;
@@ -20,6 +21,8 @@ use dunlin_rpc::{
     Client, ClientBuilder, HandlerId, Region, RunningServer, ServeError, ServerBuilder,
 };
 
+use dunlin_verbs::Work;
+
 pub use crate::log::{LogError, LogStatistics};
 use crate::membership::{Configuration, Membership, Registration};
 use crate::participant::Participant;
@@ -31,6 +34,7 @@ pub use disk::LogFolder;
 use disk::{Disk, Opened};
 pub use error::StoreServerError;
 use load::load;
+pub use local::LocalStore;
 use member::{Member, Participants, TableParticipant};
 use returning::Life;
 pub use shape::TableSpec;
@@ -72,6 +76,8 @@ struct Service {
     member: Option<Arc<Member>>,
     /// Where the log is on a disk: answers wait for it.
     disk: Option<Arc<Disk>>,
+    /// Where a simulated core is told what its work takes; none on real ones.
+    charge: Option<fn(Work)>,
 }
 
 /// How machines of a database replace each other.
@@ -159,11 +165,12 @@ impl StoreServer {
     /// When the configuration contradicts itself, the server does not start, or there is no memory for the tables.
     pub fn serve(builder: ServerBuilder, config: StoreConfig) -> Result<Self, StoreServerError> {
         let (server, regions) = Self::start(builder, config, (None, false))?;
-        let participants = server.participants(&regions)?.into_iter();
+        let participants = tables_of(&server.tables, &regions, PARTICIPANTS)?.into_iter();
         let _ = server.service.set(Service {
             participants: Arc::new(participants.map(Mutex::new).collect()),
             member: None,
             disk: None,
+            charge: None,
         });
         Ok(server)
     }
@@ -218,7 +225,7 @@ impl StoreServer {
                 Begins::First | Begins::Empty => None,
             },
         };
-        let tables = || server.participants(&regions);
+        let tables = || tables_of(&server.tables, &regions, PARTICIPANTS);
         let life = Life {
             begins,
             registration,
@@ -267,6 +274,7 @@ impl StoreServer {
             participants,
             member: Some(Arc::clone(&member)),
             disk,
+            charge: None,
         });
         let running = Arc::clone(&member);
         let client = replicated.client.connect_timeout(lease).deadline(lease);
@@ -298,34 +306,12 @@ impl StoreServer {
         config: StoreConfig,
         (incarnation, defers): (Option<u64>, bool),
     ) -> Result<(Self, Vec<Region>), StoreServerError> {
-        let placement = check(&config)?;
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
         let incarnation = incarnation.map_or_else(random, Ok)?;
-        let mut regions = Vec::new();
-        for spec in &config.tables {
-            let layout = spec.layout().map_err(|source| StoreServerError::Table {
-                name: spec.name.clone(),
-                source,
-            })?;
-            let name = catalogue::region_name(incarnation, spec.id);
-            let region = Region::new(&name, TableSpec::region_bytes(&layout));
-            regions.push(match config.one_sided_writes {
-                true => region.writable(),
-                false => region,
-            });
-        }
-        let catalogue = Catalogue {
-            incarnation,
-            machine: config.machine,
-            machines: config.machines,
-            replicas: config.replicas,
-            tables: config.tables.clone(),
-            replicated: false,
-            configuration: None,
-        };
-        let service: Arc<OnceLock<Service>> = Arc::default();
-        let builder = regions.iter().fold(builder, ServerBuilder::region);
-        let server = handlers::on(builder, (&service, defers), &catalogue).serve()?;
+        let prepared = Prepared::new(builder, &config, incarnation, defers)?;
+        let server = prepared.builder.serve()?;
+        let (service, placement) = (prepared.service, prepared.placement);
+        let regions = prepared.regions;
         let server = Self {
             server,
             service,
@@ -336,25 +322,6 @@ impl StoreServer {
             log: None,
         };
         Ok((server, regions))
-    }
-
-    /// Empty tables in these regions, and those who store there.
-    fn participants(&self, regions: &[Region]) -> Result<Vec<TableParticipant>, StoreServerError> {
-        let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
-        let Some(registered) = registered else {
-            let words = "a region of the store was not registered".to_owned();
-            return Err(ServeError::Setting(words).into());
-        };
-        let tables = Tables::create(&self.tables, registered).map_err(|source| {
-            let name = "of the store".to_owned();
-            StoreServerError::Table { name, source }
-        })?;
-        let stores = TableStore::divide(&Arc::new(tables), PARTICIPANTS).into_iter();
-        let stores = stores.take(PARTICIPANTS).map(|store| {
-            let most = store.owners_max();
-            Participant::new(store, most)
-        });
-        Ok(stores.collect())
     }
 
     /// The server below: its address, its figures.
@@ -402,6 +369,81 @@ impl StoreServer {
         drop(self.log);
         self.server.shutdown()
     }
+}
+
+/// A server that is about to start: the handlers are there, the memory is not.
+struct Prepared {
+    builder: ServerBuilder,
+    service: Arc<OnceLock<Service>>,
+    catalogue: Catalogue,
+    placement: Placement,
+    regions: Vec<Region>,
+}
+
+impl Prepared {
+    fn new(
+        builder: ServerBuilder,
+        config: &StoreConfig,
+        incarnation: u64,
+        defers: bool,
+    ) -> Result<Self, StoreServerError> {
+        let placement = check(config)?;
+        let mut regions = Vec::new();
+        for spec in &config.tables {
+            let layout = spec.layout().map_err(|source| StoreServerError::Table {
+                name: spec.name.clone(),
+                source,
+            })?;
+            let name = catalogue::region_name(incarnation, spec.id);
+            let region = Region::new(&name, TableSpec::region_bytes(&layout));
+            regions.push(match config.one_sided_writes {
+                true => region.writable(),
+                false => region,
+            });
+        }
+        let catalogue = Catalogue {
+            incarnation,
+            machine: config.machine,
+            machines: config.machines,
+            replicas: config.replicas,
+            tables: config.tables.clone(),
+            replicated: false,
+            configuration: None,
+        };
+        let service: Arc<OnceLock<Service>> = Arc::default();
+        let builder = regions.iter().fold(builder, ServerBuilder::region);
+        let builder = handlers::on(builder, (&service, defers), &catalogue);
+        Ok(Self {
+            builder,
+            service,
+            catalogue,
+            placement,
+            regions,
+        })
+    }
+}
+
+/// Empty tables in the regions of a server that has started, and so many participants over them.
+fn tables_of(
+    specs: &[TableSpec],
+    regions: &[Region],
+    count: usize,
+) -> Result<Vec<TableParticipant>, StoreServerError> {
+    let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
+    let Some(registered) = registered else {
+        let words = "a region of the store was not registered".to_owned();
+        return Err(ServeError::Setting(words).into());
+    };
+    let tables = Tables::create(specs, registered).map_err(|source| {
+        let name = "of the store".to_owned();
+        StoreServerError::Table { name, source }
+    })?;
+    let participants = TableStore::divide(&Arc::new(tables), count).into_iter();
+    let participants = participants.take(count).map(|store| {
+        let most = store.owners_max();
+        Participant::new(store, most)
+    });
+    Ok(participants.collect())
 }
 
 fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {

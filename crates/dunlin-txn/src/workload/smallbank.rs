@@ -33,6 +33,16 @@ impl SmallBank {
         }
     }
 
+    /// As [`SmallBank::with_hot`] with so many hot customers, at least two, among so many: what collides is theirs.
+    pub fn with_hot_customers(customers: u64, hot_customers: u64, hot_percent: u8) -> SmallBank {
+        let customers = customers.max(2);
+        SmallBank {
+            customers,
+            hot_customers: hot_customers.clamp(2, customers),
+            hot_percent,
+        }
+    }
+
     /// What a value says an account holds; nothing where it is no account's.
     pub fn balance(value: &Value) -> Option<i64> {
         Some(i64::from_le_bytes((**value).try_into().ok()?))

@@ -17,6 +17,7 @@ mod medium;
 mod reads;
 mod single_key;
 mod small;
+mod transactions;
 
 pub(super) use build_up::FIGURE as BUILD_UP;
 pub(super) use cores::FIGURE as CORES;
@@ -27,6 +28,7 @@ pub(super) use medium::FIGURE as MEDIUM;
 pub(super) use reads::{CONNECTX_3, CONNECT_IB};
 pub(super) use single_key::FIGURE as SINGLE_KEY;
 pub(super) use small::FIGURE as SMALL;
+pub(super) use transactions::FIGURE as TRANSACTIONS;
 
 use dunlin::Preset;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};

@@ -12,6 +12,7 @@ mod latency;
 mod machines;
 mod priority;
 mod slices;
+mod transactions;
 mod writes;
 
 pub(super) use blocks::FIGURE as BLOCKS;
@@ -20,6 +21,7 @@ pub(super) use latency::FIGURE as LATENCY;
 pub(super) use machines::FIGURE as MACHINES;
 pub(super) use priority::FIGURE as PRIORITY;
 pub(super) use slices::FIGURE as SLICES;
+pub(super) use transactions::FIGURE as TRANSACTIONS;
 pub(super) use writes::FIGURE as WRITES;
 
 use dunlin::{Grouping, Preset};

@@ -1,0 +1,609 @@
+//! Transactions: the coordinators and participants of `dunlin-txn`, as they are, on simulated hosts.
+//!
+//! A client's thread runs many transactions at once by a [`Driver`], as a thread of FaSST or FLOCKTX runs coroutines. A
+//! machine's participants are asked by the pollers of its server. What both do beside verbs and calls is charged by
+//! `dunlin-txn` itself (`effort.rs` there).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::txn::server::{LocalStore, StoreConfig};
+use dunlin::txn::workload::{Objects, SmallBank, Tatp, Workload};
+use dunlin::txn::{Database, Driver, Report, TransactionError};
+use dunlin::{ChannelConfig, Client, Grouping, Pace, Preset, Server, WaitMode};
+use dunlin_sim::{Cluster, Counters, HostId};
+use dunlin_verbs::{thread, Device};
+
+use super::measure::warm_up;
+use super::rpc::{end_in, take_in, Shared, DATAGRAMS};
+
+/// How a paced thread waits between two transactions.
+const PACE: Duration = Duration::from_micros(250);
+/// By when threads have ended, in virtual milliseconds: longer than it takes to find out about lost calls.
+const ENDING_MS: usize = 4_000;
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// TATP over so many subscribers.
+    Tatp(u64),
+    /// SmallBank.
+    SmallBank {
+        /// Customers.
+        customers: u64,
+        /// Those of them that are hot.
+        hot: u64,
+        /// Percent of the transactions that go to these.
+        percent: u8,
+    },
+    /// The object store.
+    Objects {
+        /// Keys.
+        keys: u64,
+        /// Keys of a transaction.
+        all: usize,
+        /// Those that it changes.
+        changed: usize,
+    },
+}
+
+impl Work {
+    fn workload(self) -> Box<dyn Workload> {
+        match self {
+            Self::Tatp(subscribers) => Box::new(Tatp::new(subscribers)),
+            Self::SmallBank {
+                customers,
+                hot,
+                percent,
+            } => Box::new(SmallBank::with_hot_customers(customers, hot, percent)),
+            Self::Objects { keys, all, changed } => Box::new(Objects::new(keys, all, changed)),
+        }
+    }
+}
+
+/// What the machines do. The first hosts of the cluster are those that store.
+#[derive(Clone, Debug)]
+pub struct Transactions {
+    /// How requests reach the machines.
+    pub preset: Preset,
+    /// How transactions validate, log and commit: a name of `dunlin-txn`'s.
+    pub protocol: &'static str,
+    /// Each request of a thread leaves by itself.
+    pub alone: bool,
+    /// Machines that store.
+    pub stores: usize,
+    /// Copies of each key.
+    pub replicas: usize,
+    /// The same machines run transactions, behind the cores that poll; else the others do.
+    pub symmetric: bool,
+    /// Client machines are so many at most.
+    pub most_machines: usize,
+    /// Threads of a client machine, a process each.
+    pub threads: usize,
+    /// Threads of all, at most.
+    pub most_threads: usize,
+    /// Transactions of a thread at once.
+    pub transactions: u16,
+    /// Cores of a machine that poll.
+    pub pollers: usize,
+    /// Most queue pairs that are active at a machine (FLOCK's MAX_AQP).
+    pub most_active: usize,
+    /// Calls of a thread that may be out to a machine.
+    pub max_outstanding: usize,
+    /// Bytes of a ring, or of what stands for one in a pool.
+    pub ring_bytes: usize,
+    /// Machines change turns together, in so many groups (ScaleRPC §4.2), by clocks that follow the first machine's so
+    /// often, or never again.
+    pub together: Option<(usize, Option<Duration>)>,
+    /// Turns of ScaleRPC.
+    pub grouping: Grouping,
+    /// Presets over datagrams run until their queues of RECEIVEs were used once.
+    pub uses_queues: bool,
+    /// What is run.
+    pub work: Work,
+}
+
+/// Counts beside those of calls.
+#[derive(Debug, Default)]
+struct Counts {
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    declined: AtomicU64,
+}
+
+/// A cluster with machines that store and clients at work.
+#[derive(Debug)]
+pub struct TransactionsBench {
+    cluster: Cluster,
+    plan: Transactions,
+    stores: Vec<LocalStore>,
+    databases: Vec<(Database, HostId)>,
+    shared: Arc<Shared>,
+    counts: Arc<Counts>,
+}
+
+/// What a window showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransactionsResult {
+    /// Millions of transactions a second that committed, of all clients.
+    pub mtps: f64,
+    /// Of those that could commit, the share that others kept from it.
+    pub aborted: f64,
+    /// Median latency of those that committed, in microseconds.
+    pub median_us: f64,
+    /// Its 99th percentile.
+    pub p99_us: f64,
+    /// Requests for each message that clients wrote; 1 for presets without a connection handle.
+    pub degree: f64,
+    /// Requests that machines answered for each WRITE or SEND of theirs.
+    pub server_degree: f64,
+    /// Requests that machines answered for each transaction that committed.
+    pub requests: f64,
+    /// Packets that machines that store sent for each transaction that committed.
+    pub packets: f64,
+    /// Cores of a machine that stores that were busy.
+    pub server_cores: f64,
+    /// Share of the time of the cores that poll that they were busy, of machines that do nothing else.
+    pub server_busy: f64,
+    /// Datagrams that found no RECEIVE, since the machines began.
+    pub dropped: f64,
+    /// Transactions that ended with an error, since the machines began.
+    pub failed: u64,
+    /// Connections of a machine by which threads call it.
+    pub connections: usize,
+}
+
+impl TransactionsBench {
+    /// Puts machines and clients on the hosts of a cluster; the threads begin at its next time, paced.
+    ///
+    /// # Panics
+    /// When a device, the RPC or a table refuses.
+    pub fn new(cluster: Cluster, plan: &Transactions) -> Self {
+        let hosts = cluster.hosts();
+        let workload = plan.work.workload();
+        let pace = |(groups, _)| Pace::new(groups, plan.grouping.slice);
+        let paces: Vec<Option<Pace>> = (0..plan.stores).map(|_| plan.together.map(pace)).collect();
+        let stores: Vec<LocalStore> = (0..plan.stores)
+            .map(|machine| {
+                let what = (&*workload, paces[machine].as_ref());
+                let store = serve(&cluster, hosts[machine], plan, machine, what);
+                store.load(workload.load()).expect("room for all");
+                store
+            })
+            .collect();
+        let (first, places) = match plan.symmetric {
+            true => (plan.pollers, &hosts[..plan.stores]),
+            false => (0, &hosts[plan.stores..]),
+        };
+        let places: Vec<HostId> = places.iter().copied().take(plan.most_machines).collect();
+        let open = |&host: &HostId| {
+            let database = Database::builder()
+                .protocol(plan.protocol)
+                .one_by_one(plan.alone)
+                .client(|client| {
+                    let client = client.preset(plan.preset).channel(channel(plan));
+                    client
+                        .lanes(plan.threads.clamp(1, 256))
+                        .servers(plan.stores)
+                })
+                .open_on(&cluster.device(host), &stores)
+                .expect("a database");
+            (database, host)
+        };
+        let databases: Vec<(Database, HostId)> = places.iter().map(open).collect();
+        let shared = Arc::new(Shared::default());
+        shared.paced.store(true, Ordering::Relaxed);
+        for (at, pace) in paces.into_iter().enumerate().skip(1) {
+            let Some((pace, (_, often))) = pace.zip(plan.together) else {
+                break;
+            };
+            let first = Client::builder()
+                .connect_on(cluster.device(hosts[at]), &stores[0].server().acceptor());
+            let first = first.expect("a client");
+            let running = Arc::clone(&shared);
+            running.running.fetch_add(1, Ordering::Relaxed);
+            let core = plan.pollers % cluster.device(hosts[at]).cores();
+            cluster.spawn_thread(hosts[at], core, move || {
+                follow(&pace, first, often, &running)
+            });
+        }
+        let counts = Arc::new(Counts::default());
+        let mut came = databases.len();
+        let mut spawned = 0;
+        // Thread after thread of each: as clients of one age come.
+        for number in 0..plan.threads {
+            for (machine, (database, host)) in databases.iter().enumerate() {
+                if spawned == plan.most_threads {
+                    break;
+                }
+                spawned += 1;
+                let preset = match database.connection() {
+                    Some(connection) => connection.preset,
+                    None => plan.preset,
+                };
+                take_in(&cluster, preset, &mut came, plan.pollers);
+                came += 1;
+                let coordinator = (number * databases.len() + machine) as u64;
+                let driver = database.driver_numbered(coordinator, plan.transactions);
+                let load = Thread {
+                    driver: driver.expect("lanes"),
+                    workload: plan.work.workload(),
+                    random: fastrand::Rng::with_seed(coordinator + 1),
+                    begun: vec![None; usize::from(plan.transactions)],
+                    shared: Arc::clone(&shared),
+                    counts: Arc::clone(&counts),
+                };
+                shared.running.fetch_add(1, Ordering::Relaxed);
+                let core = (first + number) % cluster.device(*host).cores();
+                cluster.spawn_thread(*host, core, move || load.run());
+            }
+        }
+        Self {
+            cluster,
+            plan: plan.clone(),
+            stores,
+            databases,
+            shared,
+            counts,
+        }
+    }
+
+    /// The preset that calls go by, what `auto` has chosen, and the protocol.
+    pub fn chosen(&self) -> (Option<Preset>, &'static str) {
+        let (database, _) = &self.databases[0];
+        let preset = database.connection().map(|connection| connection.preset);
+        (preset, database.protocol().name)
+    }
+
+    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads do as they can: warms up and
+    /// measures.
+    pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> TransactionsResult {
+        if paced_ns > 0 {
+            self.cluster.run_for(paced_ns);
+        }
+        self.shared.paced.store(false, Ordering::Relaxed);
+        let preset = self.chosen().0.unwrap_or(self.plan.preset);
+        match DATAGRAMS.contains(&preset) && self.plan.uses_queues {
+            true => warm_up(&self.cluster, &self.shared.calls, warm_ns),
+            false => self.cluster.run_for(warm_ns),
+        }
+        let stores = &self.cluster.hosts()[..self.plan.stores];
+        let counters = || -> Vec<Counters> {
+            let each = stores.iter();
+            each.map(|&host| self.cluster.counters(host)).collect()
+        };
+        let requests = || -> u64 {
+            let each = self.stores.iter();
+            each.map(|store| store.server().statistics().requests).sum()
+        };
+        let sent = || self.sent();
+        let (before, asked, messages) = (counters(), requests(), sent());
+        for count in [&self.counts.committed, &self.counts.aborted] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.shared.measuring.store(true, Ordering::Relaxed);
+        self.cluster.run_for(measured_ns);
+        self.shared.measuring.store(false, Ordering::Relaxed);
+        let after = counters();
+        let counted = |of: fn(&Counters) -> u64| -> f64 {
+            let pairs = after.iter().zip(&before);
+            pairs.map(|(a, b)| (of(a) - of(b)) as f64).sum()
+        };
+        let (asked, more) = ((requests() - asked) as f64, sent());
+        let latencies = self.shared.latencies_ns.lock();
+        let mut latencies = std::mem::take(&mut *latencies.expect("no thread panicked"));
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            let place = (latencies.len() as f64 * share) as usize;
+            latencies
+                .get(place)
+                .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+        };
+        let committed = self.counts.committed.load(Ordering::Relaxed) as f64;
+        let aborted = self.counts.aborted.load(Ordering::Relaxed) as f64;
+        let cores = (self.plan.pollers * self.plan.stores) as f64;
+        let wrote = (more.0 - messages.0) as f64;
+        let connections = self.stores[0].server().connections();
+        let drops = after.iter().map(|counters| counters.receiver_drops);
+        TransactionsResult {
+            mtps: committed * 1e3 / measured_ns as f64,
+            aborted: aborted / (committed + aborted).max(1.0),
+            median_us: at(0.5),
+            p99_us: at(0.99),
+            degree: match wrote > 0.0 {
+                true => (more.1 - messages.1) as f64 / wrote,
+                false => 1.0,
+            },
+            server_degree: asked / counted(|c| c.requests_started).max(1.0),
+            requests: asked / committed.max(1.0),
+            packets: counted(|c| c.packets_sent) / committed.max(1.0),
+            server_cores: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3) / stores.len() as f64,
+            server_busy: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3 * cores),
+            dropped: drops.sum::<u64>() as f64,
+            failed: self.shared.failed.load(Ordering::Relaxed),
+            connections: match DATAGRAMS.contains(&preset) {
+                // Over datagrams each client has one of its own, too, which no thread uses.
+                true => connections - self.databases.len(),
+                false => connections,
+            },
+        }
+    }
+
+    /// Messages and requests that clients have written so far.
+    fn sent(&self) -> (u64, u64) {
+        let handles = self
+            .databases
+            .iter()
+            .flat_map(|(database, _)| database.lanes());
+        handles.fold((0, 0), |sum, (messages, requests)| {
+            (sum.0 + messages, sum.1 + requests)
+        })
+    }
+
+    /// Ends the threads: each waits for the end of what it has begun. Says how many transactions failed.
+    ///
+    /// # Panics
+    /// When a thread does not end.
+    pub fn stop(&self) -> u64 {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        for _ in 0..ENDING_MS {
+            if self.shared.running.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            self.cluster.run_for(1_000_000);
+        }
+        let running = self.shared.running.load(Ordering::Relaxed);
+        assert_eq!(running, 0, "threads that do not end");
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for TransactionsBench {
+    fn drop(&mut self) {
+        let databases = std::mem::take(&mut self.databases);
+        if std::thread::panicking() {
+            // Who waits for a thread that panicked waits for ever.
+            databases.into_iter().for_each(std::mem::forget);
+            return;
+        }
+        self.stop();
+        end_in(&self.cluster, databases);
+        let hosts = self.cluster.hosts();
+        end_in(
+            &self.cluster,
+            std::mem::take(&mut self.stores).into_iter().zip(hosts),
+        );
+    }
+}
+
+fn channel(plan: &Transactions) -> ChannelConfig {
+    ChannelConfig {
+        ring_bytes: plan.ring_bytes,
+        max_outstanding: plan.max_outstanding,
+        wait: WaitMode::Spin,
+        ..ChannelConfig::default()
+    }
+}
+
+fn serve(
+    cluster: &Cluster,
+    host: HostId,
+    plan: &Transactions,
+    machine: usize,
+    (workload, pace): (&dyn Workload, Option<&Pace>),
+) -> LocalStore {
+    let mut server = Server::unbound()
+        .channel(channel(plan))
+        .pollers(plan.pollers)
+        .pin_pollers(0)
+        .max_active_queue_pairs(plan.most_active)
+        .grouping(plan.grouping);
+    if let Some(pace) = pace {
+        server = server.pace(pace);
+    }
+    let config = StoreConfig {
+        machine: machine as u16,
+        machines: plan.stores as u16,
+        replicas: plan.replicas as u16,
+        tables: workload.tables(),
+        one_sided_writes: plan.protocol == "scaletx",
+    };
+    let device = cluster.device(host);
+    // One for each coordinator, so that no poller waits for another, as none does in FaSST.
+    let machines = match plan.symmetric {
+        true => plan.stores,
+        false => cluster.hosts().len() - plan.stores,
+    };
+    let threads = plan.threads * machines.min(plan.most_machines);
+    let participants = threads.min(plan.most_threads);
+    LocalStore::serve_on(device, server, &config, participants).expect("a machine")
+}
+
+/// Sets the pace of a machine by that of the first one, once and then so often.
+fn follow(pace: &Pace, first: Client, often: Option<Duration>, shared: &Shared) {
+    loop {
+        if pace.synchronize(&first).is_err() {
+            shared.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        match often {
+            Some(often) if !shared.stopping.load(Ordering::Relaxed) => thread::sleep(often),
+            _ => break,
+        }
+    }
+    drop(first);
+    shared.running.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// A thread of a client.
+struct Thread {
+    driver: Driver,
+    workload: Box<dyn Workload>,
+    random: fastrand::Rng,
+    /// Since when the transaction of each name runs.
+    begun: Vec<Option<Instant>>,
+    shared: Arc<Shared>,
+    counts: Arc<Counts>,
+}
+
+impl Thread {
+    fn run(self) {
+        let Self {
+            mut driver,
+            mut workload,
+            mut random,
+            mut begun,
+            shared,
+            counts,
+        } = self;
+        loop {
+            let (paced, stopping) = (
+                shared.paced.load(Ordering::Relaxed),
+                shared.stopping.load(Ordering::Relaxed),
+            );
+            if stopping && driver.running() == 0 {
+                break;
+            }
+            let most = match (stopping, paced) {
+                (true, _) => 0,
+                (false, true) => 1,
+                (false, false) => begun.len(),
+            };
+            let out = begun.iter().flatten().count();
+            for _ in out..most.min(out + driver.free()) {
+                let Some(name) = begun.iter().position(Option::is_none) else {
+                    break;
+                };
+                begun[name] = Some(thread::now());
+                driver.begin(name as u64, workload.next(&mut random));
+            }
+            let busy = driver.poll(|name, _, report| {
+                let since = begun[name as usize].take();
+                take(report, since, &shared, &counts);
+            });
+            match (paced && !stopping, busy) {
+                (true, true) => thread::sleep(PACE),
+                (_, false) => driver.rest(),
+                _ => {}
+            }
+        }
+        drop(driver);
+        shared.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn take(report: Report, since: Option<Instant>, shared: &Shared, counts: &Counts) {
+    let count = match report {
+        Report::Ended(Ok(_)) => {
+            shared.calls.fetch_add(1, Ordering::Relaxed);
+            if let Some(since) = since.filter(|_| shared.measuring.load(Ordering::Relaxed)) {
+                let took = thread::now().duration_since(since).as_nanos();
+                let mut all = shared.latencies_ns.lock().expect("no thread panicked");
+                all.push(took.min(u128::from(u32::MAX)) as u32);
+            }
+            &counts.committed
+        }
+        Report::Ended(Err(TransactionError::Itself)) => &counts.declined,
+        Report::Ended(Err(TransactionError::Locked { .. } | TransactionError::Changed { .. })) => {
+            &counts.aborted
+        }
+        Report::Ended(Err(_)) => &shared.failed,
+        Report::Settled(_) | Report::Undone => return,
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
+
+    fn plan(preset: Preset, protocol: &'static str) -> Transactions {
+        Transactions {
+            preset,
+            protocol,
+            alone: false,
+            stores: 3,
+            replicas: 3,
+            symmetric: false,
+            most_machines: usize::MAX,
+            threads: 2,
+            most_threads: usize::MAX,
+            transactions: 4,
+            pollers: 2,
+            most_active: 256,
+            max_outstanding: 64,
+            ring_bytes: 64 << 10,
+            together: None,
+            grouping: Grouping::default(),
+            uses_queues: false,
+            work: Work::SmallBank {
+                customers: 300,
+                hot: 20,
+                percent: 60,
+            },
+        }
+    }
+
+    fn cluster(machines: usize) -> Cluster {
+        let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
+        Cluster::star(1, machines, &host, &nic, &SwitchParameters::z9264f())
+    }
+
+    #[test]
+    fn transactions_commit_by_any_protocol_and_the_same_each_time() {
+        for (preset, protocol) in [
+            (Preset::Fasst, "fasst"),
+            (Preset::Flock, "flocktx"),
+            (Preset::ScaleRpc, "scaletx"),
+            (Preset::RawWrite, "scaletx-o"),
+            (Preset::Herd, "scaletx-o"),
+            (Preset::Auto, "auto"),
+        ] {
+            let measured = || {
+                let together = (preset == Preset::ScaleRpc).then_some((2, Some(PACE)));
+                let plan = Transactions {
+                    together,
+                    ..plan(preset, protocol)
+                };
+                let bench = TransactionsBench::new(cluster(5), &plan);
+                let result = bench.measure(0, 200_000, 200_000);
+                assert_eq!(bench.stop(), 0, "{preset}, {protocol}");
+                result
+            };
+            let result = measured();
+            assert!(result.mtps > 0.05, "{preset}, {protocol}: {result:?}");
+            assert!(result.median_us > 1.0 && result.median_us <= result.p99_us);
+            assert!(result.aborted > 0.0 && result.aborted < 0.9, "{result:?}");
+            assert_eq!(measured().mtps, result.mtps, "{preset}, {protocol}");
+        }
+    }
+
+    #[test]
+    fn machines_store_and_run_transactions_at_once() {
+        let plan = Transactions {
+            symmetric: true,
+            ..plan(Preset::Fasst, "fasst")
+        };
+        let bench = TransactionsBench::new(cluster(3), &plan);
+        let result = bench.measure(0, 200_000, 200_000);
+        assert!(result.mtps > 0.05, "{result:?}");
+        assert!(result.server_cores > 1.0, "{result:?}");
+        assert_eq!(bench.stop(), 0);
+    }
+
+    #[test]
+    fn one_poller_takes_in_many_clients_that_come_at_once() {
+        for (preset, protocol) in [(Preset::Auto, "auto"), (Preset::Fasst, "fasst")] {
+            let plan = Transactions {
+                threads: 1,
+                pollers: 1,
+                ..plan(preset, protocol)
+            };
+            let bench = TransactionsBench::new(cluster(23), &plan);
+            let result = bench.measure(0, 200_000, 200_000);
+            assert!(result.mtps > 0.0, "{preset}: {result:?}");
+            assert_eq!(bench.stop(), 0, "{preset}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A database of machines of this process: how clients stand on simulated hosts.
+
+use std::time::Duration;
+
+use dunlin_verbs::Device;
+
+use super::open::{ask, choose};
+use super::view::{Remote, RemoteMachine, View};
+use super::{Cluster, Database, DatabaseBuilder, OpenError};
+use crate::placement::Placement;
+use crate::server::LocalStore;
+use crate::types::MachineId;
+
+/// How long a machine may take to answer whoever is outside of a simulation, where time is real: also where the process
+/// stands still meanwhile.
+const OUTSIDE: Duration = Duration::from_secs(3600);
+
+impl DatabaseBuilder {
+    /// Opens the database of these machines, all of them in their order, over a device that leads to theirs: what
+    /// [`DatabaseBuilder::open`] asks them for is at hand.
+    ///
+    /// # Errors
+    /// When a machine refuses, or does not grant the memory that the protocol needs.
+    pub fn open_on<D: Device + Clone>(
+        self,
+        device: &D,
+        stores: &[LocalStore],
+    ) -> Result<Database, OpenError> {
+        let named = self.named()?;
+        let first = stores.first().ok_or(OpenError::NoAddress)?.catalogue();
+        let (tables, replicas) = (first.tables.clone(), first.replicas);
+        let placement = Placement::round(first.machines, replicas);
+        let placement = placement.map_err(|error| OpenError::Description {
+            address: "machine 0".to_owned(),
+            why: error.to_string(),
+        })?;
+        let mut machines = Vec::new();
+        for store in stores {
+            let catalogue = store.catalogue();
+            let id = MachineId(catalogue.machine);
+            let (builder, acceptor) = (self.client.clone(), store.server().acceptor());
+            let client = builder.connect_on(device.clone(), &acceptor);
+            let client = client.map_err(|source| OpenError::Connect {
+                address: id.to_string(),
+                source: Box::new(source),
+            })?;
+            let client = client.within(OUTSIDE);
+            if named.is_none() {
+                // Its answer says that it has taken this client in, whatever `auto` has chosen: many come at once.
+                ask(&client, &id.to_string())?;
+            }
+            machines.push(RemoteMachine {
+                id,
+                client,
+                address: id.to_string(),
+                incarnation: catalogue.incarnation,
+                regions: Vec::new(),
+            });
+        }
+        let protocol = choose(named, &mut machines, &tables)?;
+        let addresses = machines.iter().map(|m| m.address.clone()).collect();
+        let view = View {
+            configuration: None,
+            placement,
+            machines,
+        };
+        let told = (self.alone, Some(D::charge as fn(_)));
+        let remote = Remote::new((protocol, tables), (addresses, self.client), told, view);
+        Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+    }
+}

@@ -1,0 +1,94 @@
+//! What the steps of a transaction take of a core: instructions, counted, and memory that is not in its caches.
+//!
+//! A simulated core is charged them; on a real one nobody asks: [`crate::server::LocalStore`] and databases that are
+//! opened on its machines have where to charge, others have not. What the RPC below takes it charges itself.
+//!
+//! Instructions are what callgrind counts for `transact` of the server, and for `begin` and `take` of the driver and
+//! what it does with an answer, in release over `shm` (`examples/instructions.rs`). Object stores of one key and of
+//! four, read or changed, give the parts: what is charged for a transaction of these, and of TATP, is within 8 % of
+//! what is counted. An item of a table is two accesses that miss, its bucket and itself, as MICA counts them, and 90 ns
+//! each, as the lab has them for the databases of other papers.
+
+use dunlin_verbs::Work;
+
+use crate::coordinator::Action;
+use crate::wire::{Body, Response};
+
+/// An access to memory that no cache has.
+const MISS_NS: u64 = 90;
+/// An item found by its key: its bucket, and the item.
+const ITEM_MISSES: u64 = 2;
+
+/// A request at a participant, whatever it asks for.
+const REQUEST: u32 = 3600;
+/// One that executes, beside its keys: a slot begun, an answer with items.
+const EXECUTED: u32 = 820;
+/// Each key that is read or compared.
+const READ: u32 = 1260;
+/// Each key that is locked and read.
+const LOCKED: u32 = 1950;
+/// Each change that is kept in the log.
+const APPENDED: u32 = 500;
+/// Each change that is applied as a backup.
+const APPLIED: u32 = 750;
+/// Each change that is installed, and its lock released.
+const INSTALLED: u32 = 1300;
+
+/// A transaction begun by its coordinator, and ended.
+pub(crate) const BEGUN: Work = Work::Instructions(7000);
+/// What has come, taken to its transaction.
+pub(crate) const TOOK: Work = Work::Instructions(2600);
+/// A request of a coordinator, or a one-sided operation.
+const SENT: u32 = 1430;
+/// Each key that it executes: asked for, taken down, looked at by the logic, compared.
+const KEY: u32 = 3400;
+/// Each change that goes with it.
+const CHANGE: u32 = 350;
+
+/// As many times this.
+fn times(count: usize, each: u32) -> u32 {
+    u32::try_from(count).map_or(0, |count| count * each)
+}
+
+/// What an action takes of its coordinator's core.
+pub(crate) fn of_action(action: &Action) -> Work {
+    let more = match action {
+        Action::Send { request, .. } => match &request.body {
+            Body::Execute { writes, reads } => times(writes.len() + reads.len(), KEY),
+            Body::Replicate { append, apply } => times(append.len() + apply.len(), CHANGE),
+            Body::Commit(updates) => times(updates.len(), CHANGE),
+            Body::Validate(_) | Body::Release | Body::Outcome => 0,
+        },
+        Action::Write { items, .. } => times(items.len(), CHANGE),
+        Action::Read { .. } => 0,
+        // Told with the next poll.
+        Action::Report(_) => return Work::Instructions(0),
+    };
+    Work::Instructions(SENT + more)
+}
+
+/// Charges what a participant has done for a request.
+pub(crate) fn of_step(body: &Body, response: &Response, charge: fn(Work)) {
+    let (instructions, items) = match body {
+        Body::Execute { writes, reads } => {
+            // Where one is locked those behind it are not looked at.
+            let found = match response {
+                Response::Locked { item, .. } => *item as usize + 1,
+                _ => writes.len() + reads.len(),
+            };
+            let locked = writes.len().min(found);
+            let keys = times(locked, LOCKED) + times(found - locked, READ);
+            (EXECUTED + keys, found)
+        }
+        Body::Validate(checks) => (times(checks.len(), READ), checks.len()),
+        Body::Replicate { append, apply } => {
+            let kept = times(append.len(), APPENDED);
+            (kept + times(apply.len(), APPLIED), apply.len())
+        }
+        // Items that it has locked are in a cache still.
+        Body::Commit(updates) => (times(updates.len(), INSTALLED), 0),
+        Body::Release | Body::Outcome => (0, 0),
+    };
+    charge(Work::Instructions(REQUEST + instructions));
+    charge(Work::Compute(items as u64 * ITEM_MISSES * MISS_NS));
+}

@@ -1,0 +1,75 @@
+//! A machine without a port: how machines stand on simulated hosts.
+
+use std::sync::{Arc, Mutex};
+
+use dunlin_rpc::{LocalServer, ServerBuilder};
+use dunlin_verbs::Device;
+
+use super::catalogue::Catalogue;
+use super::load::load;
+use super::member::Participants;
+use super::{tables_of, Prepared, Service, StoreConfig, StoreServerError};
+use crate::placement::Placement;
+use crate::types::{Key, MachineId, Value};
+
+/// A machine that serves clients of this process, over a device that both were given. Nobody replaces it, and its log
+/// is in memory.
+#[derive(Debug)]
+pub struct LocalStore {
+    server: LocalServer,
+    participants: Arc<Participants>,
+    catalogue: Catalogue,
+    placement: Placement,
+}
+
+impl LocalStore {
+    /// Serves over this device. `participants`: how many divide the coordinators among them, by number: polling
+    /// threads wait for each other where they want the same one.
+    ///
+    /// # Errors
+    /// As for [`super::StoreServer::serve`].
+    pub fn serve_on<D: Device>(
+        device: D,
+        builder: ServerBuilder,
+        config: &StoreConfig,
+        participants: usize,
+    ) -> Result<Self, StoreServerError> {
+        // Its memory is gone with the process, and clients are of the same one.
+        let incarnation = u64::from(config.machine);
+        let prepared = Prepared::new(builder, config, incarnation, false)?;
+        let server = prepared.builder.serve_on(device)?;
+        let participants = tables_of(&config.tables, &prepared.regions, participants.max(1))?;
+        let participants: Participants = participants.into_iter().map(Mutex::new).collect();
+        let participants = Arc::new(participants);
+        let _ = prepared.service.set(Service {
+            participants: Arc::clone(&participants),
+            member: None,
+            disk: None,
+            charge: Some(D::charge),
+        });
+        Ok(Self {
+            server,
+            participants,
+            catalogue: prepared.catalogue,
+            placement: prepared.placement,
+        })
+    }
+
+    /// The server below.
+    pub fn server(&self) -> &LocalServer {
+        &self.server
+    }
+
+    /// As [`super::StoreServer::load`].
+    ///
+    /// # Errors
+    /// When a table does not take a key or is full.
+    pub fn load(&self, items: impl Iterator<Item = (Key, Value)>) -> Result<u64, StoreServerError> {
+        let place = (MachineId(self.catalogue.machine), &self.placement);
+        load(&self.participants, place, items, None)
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+}
