@@ -329,10 +329,12 @@ impl<R: Region> Table<R> {
     #[inline]
     fn line(&self, bucket: u32) -> [u64; 8] {
         let at = self.layout.bucket_offset(bucket);
-        let control = self.word(at + CONTROL).load(Ordering::Acquire);
+        // Asked for once: behind some regions that is a call.
+        let memory = self.memory();
+        let control = memory.atomic_u64(at + CONTROL).load(Ordering::Acquire);
         let mut line = [0; 8];
         for (slot, key) in line.iter_mut().enumerate().take(KEYS_PER_BUCKET) {
-            *key = self.word(at + slot * 8).load(Ordering::Relaxed);
+            *key = memory.atomic_u64(at + slot * 8).load(Ordering::Relaxed);
         }
         line[KEYS_PER_BUCKET] = control;
         line

@@ -42,6 +42,7 @@ mod placement;
 mod protocol;
 pub mod recovery;
 pub mod server;
+mod short;
 mod store;
 mod types;
 pub mod wire;

@@ -1,7 +1,9 @@
 //! The values that coordinators, participants and stores exchange.
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+
+use crate::short::ShortBytes;
 
 /// The longest key: what the store below takes.
 pub const MAX_KEY_BYTES: usize = 1024;
@@ -10,7 +12,7 @@ pub const MAX_KEY_BYTES: usize = 1024;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     table: u16,
-    bytes: Arc<[u8]>,
+    bytes: ShortBytes,
 }
 
 /// A key has more than [`MAX_KEY_BYTES`].
@@ -37,7 +39,7 @@ impl Key {
     pub fn number(table: u16, number: u64) -> Key {
         Key {
             table,
-            bytes: Arc::new(number.to_be_bytes()),
+            bytes: ShortBytes::from(&number.to_be_bytes()[..]),
         }
     }
 
@@ -80,9 +82,9 @@ impl fmt::Display for Key {
     }
 }
 
-/// The value of a key. Copies share the bytes.
+/// The value of a key. Copies share the bytes, where they are more than a few.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Value(Arc<[u8]>);
+pub struct Value(ShortBytes);
 
 impl From<&[u8]> for Value {
     fn from(bytes: &[u8]) -> Value {
@@ -150,6 +152,10 @@ impl fmt::Display for TransactionId {
         write!(f, "{}.{}.{}", self.coordinator, self.slot, self.sequence)
     }
 }
+
+/// Something for each slot of each coordinator. Its hash is a quick one with a seed of the process's own: coordinators
+/// choose their numbers.
+pub(crate) type SlotMap<V> = HashMap<(u64, u16), V, foldhash::fast::RandomState>;
 
 /// An address in the memory that a participant lets coordinators read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

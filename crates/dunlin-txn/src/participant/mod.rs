@@ -15,19 +15,18 @@ use crate::log::{Append, Entry};
 use crate::membership::Epoch;
 use crate::mistakes::{Mistake, Mistakes};
 use crate::store::{LockError, Store};
-use crate::types::{Key, TransactionId, Update, Version};
+use crate::types::{Key, SlotMap, TransactionId, Update, Version};
 use crate::wire::{Answer, Body, Fate, Item, Refusal, Request, Response};
 pub use epochs::OtherEpoch;
 use epochs::Standing;
 pub(crate) use replay::{keeps, Replay};
 pub use replay::{replay, NotReplayed};
-use std::collections::HashMap;
 
 /// Answers requests of coordinators over a store.
 #[derive(Debug)]
 pub struct Participant<S> {
     store: S,
-    slots: HashMap<(u64, u16), Slot>,
+    slots: SlotMap<Slot>,
     slots_max: usize,
     requests: u64,
     mistakes: Mistakes,
@@ -64,7 +63,7 @@ impl<S: Store> Participant<S> {
     pub fn new(store: S, slots_max: usize) -> Participant<S> {
         Participant {
             store,
-            slots: HashMap::new(),
+            slots: SlotMap::default(),
             slots_max,
             requests: 0,
             mistakes: Mistakes::NONE,

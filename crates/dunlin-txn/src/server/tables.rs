@@ -17,7 +17,7 @@ use super::shape::{
 };
 use crate::membership::Epoch;
 use crate::store::{LockError, Store, Stored};
-use crate::types::{Address, Key, Place, Raised, TransactionId, Update, Version};
+use crate::types::{Address, Key, Place, Raised, SlotMap, TransactionId, Update, Version};
 
 /// Versions that absent keys can be given within an epoch, as a power of two.
 const CHANGES_BITS: u32 = 28;
@@ -102,7 +102,7 @@ fn raise(absence: &AtomicU64, version: u64) {
 #[derive(Debug)]
 pub(crate) struct TableStore<R: Region> {
     tables: Arc<Tables<R>>,
-    numbers: HashMap<(u64, u16), u16>,
+    numbers: SlotMap<u16>,
     free: Vec<u16>,
     buffer: RefCell<Vec<u8>>,
 }
@@ -114,7 +114,7 @@ impl<R: Region> TableStore<R> {
         let share = numbers.len() / count.max(1);
         let store = |free: &[u16]| TableStore {
             tables: Arc::clone(tables),
-            numbers: HashMap::new(),
+            numbers: SlotMap::default(),
             free: free.to_vec(),
             buffer: RefCell::default(),
         };
