@@ -1,6 +1,6 @@
 //! What a transaction does: read and write sets, and functions of what was read.
 use crate::types::{Key, Value, Version};
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::fmt;
 
 /// Keys that a transaction asks for in one round (FaSST: `AddToReadSet`, `AddToWriteSet`, then `Execute`).
@@ -28,7 +28,7 @@ pub enum Step {
 /// What a transaction has seen so far.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    pub(crate) seen: &'a BTreeMap<Key, (Version, Option<Value>)>,
+    pub(crate) seen: &'a LiteMap<Key, (Version, Option<Value>)>,
 }
 
 impl<'a> View<'a> {

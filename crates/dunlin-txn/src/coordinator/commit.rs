@@ -7,7 +7,7 @@ use crate::protocol::{Backups, Commit, Log};
 use crate::types::{Address, Key, MachineId, Update, Value};
 use crate::wire::{Body, Response};
 use dunlin_store::Header;
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 impl Coordinator {
     pub(super) fn log(&mut self) {
@@ -16,7 +16,7 @@ impl Coordinator {
         }
         self.enter(Phase::Log);
         let config = self.config.clone();
-        let mut bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)> = BTreeMap::new();
+        let mut bodies: LiteMap<MachineId, (Vec<Update>, Vec<Update>)> = LiteMap::new();
         for key in self.updates.keys() {
             match config.protocol.log {
                 Log::Coordinator => {
@@ -51,7 +51,7 @@ impl Coordinator {
             return self.commit();
         }
         self.enter(Phase::Backups);
-        let mut bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)> = BTreeMap::new();
+        let mut bodies: LiteMap<MachineId, (Vec<Update>, Vec<Update>)> = LiteMap::new();
         for key in self.updates.keys() {
             for backup in self.config.placement.backups(key) {
                 bodies.entry(*backup).or_default().1.push(self.update(key));
@@ -60,7 +60,7 @@ impl Coordinator {
         self.replicate(bodies);
     }
 
-    fn replicate(&mut self, bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)>) {
+    fn replicate(&mut self, bodies: LiteMap<MachineId, (Vec<Update>, Vec<Update>)>) {
         let whole =
             self.config.epoch != Epoch::FIXED && !self.config.mistakes.has(Mistake::RecordsOfParts);
         for (machine, (mut append, apply)) in bodies {
@@ -128,7 +128,7 @@ impl Coordinator {
     }
 
     fn write(&mut self, machine: MachineId, updates: &[Update]) {
-        let mut headers: BTreeMap<Address, Header> = BTreeMap::new();
+        let mut headers: LiteMap<Address, Header> = LiteMap::new();
         for (key, accessed) in &self.accessed {
             if accessed.machine == machine && accessed.locked {
                 let (version, value) = &self.seen[key];

@@ -5,7 +5,7 @@ use crate::logic::{Access, Step, View};
 use crate::mistakes::Mistake;
 use crate::types::{Key, MachineId, Value};
 use crate::wire::{Body, Item, Response, MAX_ITEMS};
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
 
 /// The most rounds of a transaction. Steps are numbered by 16 bits; this keeps a logic that never ends bounded.
 const ROUNDS_MAX: u16 = 1024;
@@ -33,21 +33,21 @@ impl Coordinator {
             return self.fail(TransactionError::TooLarge { rounds, keys });
         }
         self.enter(Phase::Execute);
-        let mut wanted: BTreeMap<MachineId, Access> = BTreeMap::new();
-        let mut named = BTreeSet::new();
+        let mut wanted: LiteMap<MachineId, Access> = LiteMap::new();
+        let mut named = LiteMap::new_vec();
         for (key, room) in access.writes {
             let locked = self
                 .accessed
                 .get(&key)
                 .is_some_and(|accessed| accessed.locked);
-            if !locked && named.insert(key.clone()) {
+            if !locked && named.insert(key.clone(), ()).is_none() {
                 let machine = self.config.placement.primary(&key);
                 self.holders.insert(machine);
                 wanted.entry(machine).or_default().writes.push((key, room));
             }
         }
         for key in access.reads {
-            if !self.accessed.contains_key(&key) && named.insert(key.clone()) {
+            if !self.accessed.contains_key(&key) && named.insert(key.clone(), ()).is_none() {
                 let machine = self.config.placement.primary(&key);
                 wanted.entry(machine).or_default().reads.push(key);
             }

@@ -19,7 +19,8 @@ use crate::protocol::Protocol;
 use crate::types::{Address, Key, MachineId, Place, Raised, TransactionId, Update, Value, Version};
 use crate::wire::{Answer, Body, Refusal, Request, Response};
 use dunlin_store::Header;
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What the coordinators of a process have in common.
@@ -154,21 +155,21 @@ pub struct Coordinator {
     logic: Box<dyn Logic>,
     phase: Phase,
     step: u16,
-    pending: BTreeMap<MachineId, Pending>,
-    one_sided: BTreeMap<u32, OneSided>,
+    pending: LiteMap<MachineId, Pending>,
+    one_sided: LiteMap<u32, OneSided>,
     next_token: u32,
-    seen: BTreeMap<Key, (Version, Option<Value>)>,
-    accessed: BTreeMap<Key, Accessed>,
+    seen: LiteMap<Key, (Version, Option<Value>)>,
+    accessed: LiteMap<Key, Accessed>,
     /// The machines that may hold locks of this transaction.
     holders: BTreeSet<MachineId>,
-    updates: BTreeMap<Key, (Option<Value>, Version)>,
+    updates: LiteMap<Key, (Option<Value>, Version)>,
     /// Headers of absent keys that locks of this transaction have raised.
     raised: Vec<(MachineId, Raised)>,
     reported: bool,
     /// Machines that do not know any more what became of it.
     forgotten: BTreeSet<MachineId>,
     /// How often machines that were asked for that have not answered.
-    unanswered: BTreeMap<MachineId, u32>,
+    unanswered: LiteMap<MachineId, u32>,
     /// Nobody knows, and those who do not answer are not waited for any more.
     lost: bool,
     /// The logic leaves the next step to [`Coordinator::proceed`].
@@ -189,17 +190,17 @@ impl Coordinator {
             logic,
             phase: Phase::Execute,
             step: 0,
-            pending: BTreeMap::new(),
-            one_sided: BTreeMap::new(),
+            pending: LiteMap::new(),
+            one_sided: LiteMap::new(),
             next_token: 0,
-            seen: BTreeMap::new(),
-            accessed: BTreeMap::new(),
+            seen: LiteMap::new(),
+            accessed: LiteMap::new(),
             holders: BTreeSet::new(),
-            updates: BTreeMap::new(),
+            updates: LiteMap::new(),
             raised: Vec::new(),
             reported: false,
             forgotten: BTreeSet::new(),
-            unanswered: BTreeMap::new(),
+            unanswered: LiteMap::new(),
             lost: false,
             waits: false,
             actions: Vec::new(),

@@ -6,7 +6,7 @@ use crate::protocol::Validate;
 use crate::types::{Key, MachineId, Version};
 use crate::wire::{Body, Response};
 use dunlin_store::Header;
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
 
 impl Coordinator {
     pub(super) fn validate(&mut self) {
@@ -33,13 +33,13 @@ impl Coordinator {
 
     /// The read set by machine, each header once. A header that this transaction has locked itself cannot change any
     /// more; that it had not changed before is seen at once.
-    fn reads_to_check(&self) -> Result<BTreeMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
-        let mut own = BTreeMap::new();
+    fn reads_to_check(&self) -> Result<LiteMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
+        let mut own = LiteMap::new_vec();
         for (key, accessed) in self.accessed.iter().filter(|(_, accessed)| accessed.locked) {
             own.insert((accessed.machine, accessed.place.header), self.seen[key].0);
         }
-        let mut checks: BTreeMap<MachineId, Vec<(Key, Version)>> = BTreeMap::new();
-        let mut named = BTreeSet::new();
+        let mut checks: LiteMap<MachineId, Vec<(Key, Version)>> = LiteMap::new();
+        let mut named = LiteMap::new_vec();
         for (key, accessed) in self
             .accessed
             .iter()
@@ -53,7 +53,7 @@ impl Coordinator {
                     return Err(TransactionError::Changed { key: key.clone() });
                 }
                 Some(_) => {}
-                None if named.insert((header, version)) => {
+                None if named.insert((header, version), ()).is_none() => {
                     checks
                         .entry(accessed.machine)
                         .or_default()
@@ -65,7 +65,7 @@ impl Coordinator {
         Ok(checks)
     }
 
-    fn read_headers(&mut self, checks: BTreeMap<MachineId, Vec<(Key, Version)>>) {
+    fn read_headers(&mut self, checks: LiteMap<MachineId, Vec<(Key, Version)>>) {
         for (machine, checks) in checks {
             for (key, version) in checks {
                 let token = self.token();
