@@ -96,7 +96,7 @@ macro_rules! numbers {
     ($($number:ty),*) => {$(
         impl TableValue for $number {
             fn encode(&self, out: &mut Vec<u8>) {
-                out.extend(self.to_le_bytes());
+                out.extend_from_slice(&self.to_le_bytes());
             }
 
             fn decode(bytes: &[u8]) -> Option<Self> {

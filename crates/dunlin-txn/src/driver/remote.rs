@@ -290,7 +290,7 @@ impl Wire for RemoteWire {
                 .map_or(0, |peer| self.machines[peer].incarnation),
         };
         let mut bytes = Vec::with_capacity(160);
-        bytes.extend(fence.to_le_bytes());
+        bytes.extend_from_slice(&fence.to_le_bytes());
         request.encode(&mut bytes);
         self.want(machine, Operation::Call(tag, bytes));
     }

@@ -107,9 +107,9 @@ impl Entry {
                 database,
             } => {
                 out.push(0);
-                out.extend(incarnation.to_le_bytes());
+                out.extend_from_slice(&incarnation.to_le_bytes());
                 out.push(u8::from(*loaded));
-                out.extend(database.to_le_bytes());
+                out.extend_from_slice(&database.to_le_bytes());
             }
             Entry::Replicate { id, append, apply } => {
                 out.push(1);
@@ -141,7 +141,7 @@ impl Entry {
             Entry::Serve { epoch, database } => {
                 out.push(5);
                 put_epoch(out, *epoch);
-                out.extend(database.to_le_bytes());
+                out.extend_from_slice(&database.to_le_bytes());
             }
             Entry::Adopt(items) => {
                 out.push(6);
@@ -157,7 +157,7 @@ impl Entry {
                 outcomes,
             } => {
                 out.push(7);
-                out.extend(share.to_le_bytes());
+                out.extend_from_slice(&share.to_le_bytes());
                 for epoch in [epoch, served, installed] {
                     put_epoch(out, *epoch);
                 }
@@ -257,7 +257,7 @@ fn entry(from: &mut Reader<'_>) -> Result<Entry, WireError> {
 }
 
 fn put_epoch(out: &mut Vec<u8>, epoch: Epoch) {
-    out.extend(epoch.0.to_le_bytes());
+    out.extend_from_slice(&epoch.0.to_le_bytes());
 }
 
 fn put_ids(out: &mut Vec<u8>, ids: &[TransactionId]) {

@@ -65,8 +65,8 @@ impl FileMembership {
         let mut head = until.to_le_bytes().to_vec();
         head.push(u8::from(registration.whole));
         head.push(u8::from(registration.succeeds.is_some()));
-        head.extend(registration.succeeds.unwrap_or_default().to_le_bytes());
-        head.extend(boot().to_le_bytes());
+        head.extend_from_slice(&registration.succeeds.unwrap_or_default().to_le_bytes());
+        head.extend_from_slice(&boot().to_le_bytes());
         match &self.mine {
             Some(file) => file.write_all_at(&head, 0)?,
             None => {

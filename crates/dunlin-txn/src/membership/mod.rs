@@ -243,14 +243,14 @@ impl Configuration {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for word in [self.database, self.epoch.0, self.base.0] {
-            out.extend(word.to_le_bytes());
+            out.extend_from_slice(&word.to_le_bytes());
         }
         out.push(u8::from(self.serving));
-        out.extend(self.manager.0.to_le_bytes());
-        out.extend(self.replicas.to_le_bytes());
+        out.extend_from_slice(&self.manager.0.to_le_bytes());
+        out.extend_from_slice(&self.replicas.to_le_bytes());
         out.extend((self.members.len() as u32).to_le_bytes());
         for member in &self.members {
-            out.extend(member.incarnation.to_le_bytes());
+            out.extend_from_slice(&member.incarnation.to_le_bytes());
             put_text(&mut out, &member.address);
             out.push(match member.role {
                 Role::Out => 0,

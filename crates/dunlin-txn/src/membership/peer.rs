@@ -69,11 +69,11 @@ impl PeerRequest {
 
     /// Appends the request.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend(self.epoch().0.to_le_bytes());
+        out.extend_from_slice(&self.epoch().0.to_le_bytes());
         match self {
             PeerRequest::Seal { base, .. } => {
                 out.push(0);
-                out.extend(base.0.to_le_bytes());
+                out.extend_from_slice(&base.0.to_le_bytes());
             }
             PeerRequest::Install { records, .. } => {
                 out.push(1);
@@ -84,8 +84,8 @@ impl PeerRequest {
                 machine, cursor, ..
             } => {
                 out.push(3);
-                out.extend(machine.0.to_le_bytes());
-                out.extend(cursor.to_le_bytes());
+                out.extend_from_slice(&machine.0.to_le_bytes());
+                out.extend_from_slice(&cursor.to_le_bytes());
             }
         }
     }

@@ -31,16 +31,16 @@ pub(crate) fn region_name(incarnation: u64, table: u16) -> String {
 impl Catalogue {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.extend(FORMAT.to_le_bytes());
-        out.extend(self.incarnation.to_le_bytes());
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.to_le_bytes());
         for number in [self.machine, self.machines, self.replicas] {
-            out.extend(number.to_le_bytes());
+            out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend((self.tables.len() as u32).to_le_bytes());
         for table in &self.tables {
-            out.extend(table.id.to_le_bytes());
-            out.extend(table.rows.to_le_bytes());
-            out.extend((table.value_bytes as u32).to_le_bytes());
+            out.extend_from_slice(&table.id.to_le_bytes());
+            out.extend_from_slice(&table.rows.to_le_bytes());
+            out.extend_from_slice(&(table.value_bytes as u32).to_le_bytes());
             // Names are for people; what is longer than a length can say is cut.
             let name = &table.name.as_bytes()[..table.name.len().min(usize::from(u16::MAX))];
             out.extend((name.len() as u16).to_le_bytes());

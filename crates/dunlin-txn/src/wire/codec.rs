@@ -19,7 +19,7 @@ impl Request {
                 out.push(0);
                 put_list(out, writes, |out, (key, room)| {
                     put_key(out, key);
-                    out.extend(room.to_le_bytes());
+                    out.extend_from_slice(&room.to_le_bytes());
                 });
                 put_list(out, reads, put_key);
             }
@@ -27,7 +27,7 @@ impl Request {
                 out.push(1);
                 put_list(out, checks, |out, (key, version)| {
                     put_key(out, key);
-                    out.extend(version.0.to_le_bytes());
+                    out.extend_from_slice(&version.0.to_le_bytes());
                 });
             }
             Body::Replicate { append, apply } => {
@@ -83,28 +83,28 @@ impl Answer {
                 out.push(0);
                 put_list(out, items, |out, item| {
                     put_value(out, item.value.as_ref());
-                    out.extend(item.version.0.to_le_bytes());
+                    out.extend_from_slice(&item.version.0.to_le_bytes());
                     out.push(u8::from(item.raised.is_some()));
                     if let Some(Raised { header, from, to }) = item.raised {
                         [header.0, from.0, to.0]
                             .iter()
-                            .for_each(|word| out.extend(word.to_le_bytes()));
+                            .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
                     }
-                    out.extend(item.place.header.0.to_le_bytes());
-                    out.extend(item.place.item.0.to_le_bytes());
+                    out.extend_from_slice(&item.place.header.0.to_le_bytes());
+                    out.extend_from_slice(&item.place.item.0.to_le_bytes());
                     out.push(u8::from(item.place.capacity.is_some()));
                     out.extend(item.place.capacity.into_iter().flat_map(u32::to_le_bytes));
                 });
             }
             Response::Locked { item, owner } => {
                 out.push(1);
-                out.extend(item.to_le_bytes());
+                out.extend_from_slice(&item.to_le_bytes());
                 put_transaction(out, *owner);
             }
             Response::Valid => out.push(2),
             Response::Invalid { item } => {
                 out.push(3);
-                out.extend(item.to_le_bytes());
+                out.extend_from_slice(&item.to_le_bytes());
             }
             Response::Done => out.push(4),
             Response::Outcome(fate) => {
@@ -180,17 +180,17 @@ pub(crate) fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u
 
 fn put_name(out: &mut Vec<u8>, transaction: TransactionId, step: u16) {
     put_transaction(out, transaction);
-    out.extend(step.to_le_bytes());
+    out.extend_from_slice(&step.to_le_bytes());
 }
 
 pub(crate) fn put_transaction(out: &mut Vec<u8>, transaction: TransactionId) {
-    out.extend(transaction.coordinator.to_le_bytes());
-    out.extend(transaction.slot.to_le_bytes());
-    out.extend(transaction.sequence.to_le_bytes());
+    out.extend_from_slice(&transaction.coordinator.to_le_bytes());
+    out.extend_from_slice(&transaction.slot.to_le_bytes());
+    out.extend_from_slice(&transaction.sequence.to_le_bytes());
 }
 
 pub(crate) fn put_key(out: &mut Vec<u8>, key: &Key) {
-    out.extend(key.table().to_le_bytes());
+    out.extend_from_slice(&key.table().to_le_bytes());
     // A key has at most `MAX_KEY_BYTES`.
     out.extend((key.bytes().len() as u16).to_le_bytes());
     out.extend(key.bytes());
@@ -207,7 +207,7 @@ fn put_value(out: &mut Vec<u8>, value: Option<&Value>) {
 
 pub(crate) fn put_update(out: &mut Vec<u8>, update: &Update) {
     put_key(out, &update.key);
-    out.extend(update.version.0.to_le_bytes());
+    out.extend_from_slice(&update.version.0.to_le_bytes());
     put_value(out, update.value.as_ref());
 }
 

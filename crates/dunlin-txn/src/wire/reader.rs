@@ -104,7 +104,11 @@ impl<'a> Reader<'a> {
         if count as usize > most.min(fits) {
             return Err(WireError::Count(count));
         }
-        (0..count).map(|_| item(self)).collect()
+        let mut items = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            items.push(item(self)?);
+        }
+        Ok(items)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

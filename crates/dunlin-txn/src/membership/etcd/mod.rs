@@ -103,7 +103,7 @@ impl EtcdMembership {
         let key = encoded(key.as_bytes());
         let (whole, succeeds) = (registration.whole, registration.succeeds);
         let mut value = vec![u8::from(whole), u8::from(succeeds.is_some())];
-        value.extend(succeeds.unwrap_or_default().to_le_bytes());
+        value.extend_from_slice(&succeeds.unwrap_or_default().to_le_bytes());
         value.extend(registration.address.as_bytes());
         let value = encoded(&value);
         let put = json!({ "request_put": { "key": key, "value": value, "lease": id.to_string() } });
