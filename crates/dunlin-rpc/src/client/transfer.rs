@@ -18,7 +18,7 @@ use dunlin_verbs::thread;
 use super::{Pipeline, RemoteRegion};
 use crate::error::CallError;
 use pieces::Pieces;
-use way::{Get, Put, Way};
+use way::{Get, Piece, Put, Way};
 
 /// Bytes of a piece: pieces that are under way fit into a core's cache, and each is worth its work request.
 const PIECE_BYTES: usize = 128 << 10;
@@ -185,8 +185,14 @@ impl<'t> Transfer<'t> {
         loop {
             if lanes.iter().all(|lane| lane.outstanding() == 0) {
                 while let Some((range, last)) = pieces.next_within(AT_ONCE_BYTES) {
-                    let (at, first) = (offset + range.start as u64, pieces.sent);
-                    if !way.at_once(&mut lanes[0], region, at, range) {
+                    let first = pieces.sent;
+                    let piece = Piece {
+                        pipeline: &mut lanes[0],
+                        region,
+                        at: offset + range.start as u64,
+                        range,
+                    };
+                    if !way.at_once(piece) {
                         break;
                     }
                     pieces.sent = last + 1;
@@ -196,8 +202,13 @@ impl<'t> Transfer<'t> {
             }
             for lane in &mut *lanes {
                 while let Some(range) = pieces.next().filter(|_| lane.outstanding() < PIECES_OUT) {
-                    let at = offset + range.start as u64;
-                    if !way.submit(lane, region, at, range, pieces.sent as u64)? {
+                    let piece = Piece {
+                        pipeline: lane,
+                        region,
+                        at: offset + range.start as u64,
+                        range,
+                    };
+                    if !way.submit(piece, pieces.sent as u64)? {
                         break;
                     }
                     pieces.sent += 1;
