@@ -96,7 +96,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_as_the_slice_is(a in prop::collection::vec(any::<u8>(), 0..40), b in prop::collection::vec(0..2_u8, 0..40)) {
+        fn they_are_as_the_slice_is(
+            a in prop::collection::vec(any::<u8>(), 0..40),
+            b in prop::collection::vec(0..2_u8, 0..40),
+        ) {
             let (one, other) = (ShortBytes::from(&a[..]), ShortBytes::from(b.clone()));
             prop_assert_eq!(&*one, &a[..]);
             prop_assert_eq!(&*other.clone(), &b[..]);

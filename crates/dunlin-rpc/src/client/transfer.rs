@@ -1,8 +1,8 @@
 //! Bytes of any length into a region and out of it: in pieces, several of which are out at a time, on one connection or
 //! more.
 //!
-//! Where the region's memory is mapped here the pieces behind the first are copied to and from it by the caller, without
-//! an operation for each: that is what the operation would do, after another copy.
+//! Where the region's memory is mapped here the pieces behind the first are copied to and from it by the caller,
+//! without an operation for each: that is what the operation would do, after another copy.
 //!
 //! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lives. What a server grants is
 //! granted to a connection, and on `shm` mapped for it, so it pays to keep one for several transfers.

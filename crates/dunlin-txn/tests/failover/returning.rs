@@ -1,5 +1,5 @@
-//! Machines that were all ended and come back from their disks, some of which read for long: who has read first waits for
-//! those that say that they read, and for two leases for those of which nothing is heard.
+//! Machines that were all ended and come back from their disks, some of which read for long: who has read first waits
+//! for those that say that they read, and for two leases for those of which nothing is heard.
 use crate::disk::Disk;
 use crate::machine::{Machine, Start, LEASE};
 use dunlin_txn::membership::{Configuration, Epoch, Member, Observed, Registration, Role};
