@@ -11,6 +11,7 @@ pub trait Codec<T>: 'static {
     fn encode(message: &T, target: &mut [u8]);
 
     /// Appends the message.
+    #[inline]
     fn append(message: &T, target: &mut Vec<u8>) {
         let before = target.len();
         target.resize(before + Self::encoded_len(message), 0);
@@ -40,7 +41,38 @@ impl DecodeError {
     }
 }
 
-/// Protobuf, by prost.
+/// Protobuf, by code of each message's own: see [`crate::protobuf`].
+#[cfg(feature = "prost")]
+#[derive(Clone, Copy, Debug)]
+pub struct Protobuf;
+
+#[cfg(feature = "prost")]
+impl<T: crate::protobuf::Message> Codec<T> for Protobuf {
+    #[inline]
+    fn encoded_len(message: &T) -> usize {
+        message.encoded_len()
+    }
+
+    #[inline]
+    fn encode(message: &T, target: &mut [u8]) {
+        message.encode(&mut crate::protobuf::Writer::new(target));
+    }
+
+    #[inline]
+    fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
+        place.clear();
+        place
+            .merge(&mut crate::protobuf::Reader::new(bytes))
+            .map_err(|error| DecodeError::new(error.to_string()))
+    }
+
+    #[inline]
+    fn clear(place: &mut T) {
+        place.clear();
+    }
+}
+
+/// Protobuf, by prost: for messages of other crates, which have no code of their own. The bytes are the same.
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Prost;
