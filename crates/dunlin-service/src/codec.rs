@@ -32,13 +32,19 @@ pub trait Codec<T>: 'static {
 /// Bytes that are no message of the type that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct DecodeError(String);
+pub struct DecodeError(Box<str>);
 
 impl DecodeError {
     /// With the words of the codec.
-    pub fn new(words: impl Into<String>) -> Self {
+    pub fn new(words: impl Into<Box<str>>) -> Self {
         Self(words.into())
     }
+}
+
+#[cfg(any(feature = "prost", feature = "postcard"))]
+#[cold]
+fn in_words(error: impl std::fmt::Display) -> DecodeError {
+    DecodeError::new(error.to_string())
 }
 
 /// Protobuf, by code of each message's own: see [`crate::protobuf`].
@@ -63,7 +69,7 @@ impl<T: crate::protobuf::Message> Codec<T> for Protobuf {
         place.clear();
         place
             .merge(&mut crate::protobuf::Reader::new(bytes))
-            .map_err(|error| DecodeError::new(error.to_string()))
+            .map_err(in_words)
     }
 
     #[inline]
@@ -97,9 +103,7 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
     #[inline]
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
         place.clear();
-        place
-            .merge(bytes)
-            .map_err(|error| DecodeError::new(error.to_string()))
+        place.merge(bytes).map_err(in_words)
     }
 
     #[inline]
@@ -127,8 +131,7 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for P
     }
 
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
-        let (message, rest) = postcard::take_from_bytes(bytes)
-            .map_err(|error| DecodeError::new(error.to_string()))?;
+        let (message, rest) = postcard::take_from_bytes(bytes).map_err(in_words)?;
         if !rest.is_empty() {
             let words = format!("{} bytes behind the message", rest.len());
             return Err(DecodeError::new(words));

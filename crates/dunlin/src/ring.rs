@@ -4,7 +4,6 @@
 //! device, and give it to a [`RingBuilder`]. The ring itself, its designs and its two ends are those of the crate
 //! `dunlin-ring`, which is re-exported here.
 
-
 use dunlin_bootstrap::Capability;
 pub use dunlin_ring::*;
 use dunlin_rpc::capability;

@@ -1,6 +1,6 @@
 //! Fields of messages: kinds of values, and how often one stands in a message. The derive names what is here.
 
-use bstr::ByteSlice;
+use ascii::AsciiStr;
 
 use super::wire::{key_length, Key, Malformed, Reader, Wire, Writer};
 use super::Message;
@@ -32,41 +32,41 @@ pub trait Kind<V> {
 
 /// Numbers of one to ten bytes: how a value is one, and the other way round.
 macro_rules! varints {
-    ($($(#[$doc:meta])* $kind:ident $value:ty: $to:expr, $from:expr;)+) => { $(
+    ($($(#[$doc:meta])* $kind:ident $type:ty: $value:ident => $to:expr, $number:ident => $from:expr;)+) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $kind;
 
-        impl Kind<$value> for $kind {
+        impl Kind<$type> for $kind {
             const WIRE: Wire = Wire::Varint;
 
             #[inline]
-            fn length(value: &$value) -> usize {
-                let number: fn($value) -> u64 = $to;
-                varint::length(number(*value))
+            fn length(value: &$type) -> usize {
+                let $value = *value;
+                varint::length($to)
             }
 
             #[inline]
-            fn put(value: &$value, to: &mut Writer<'_>) {
-                let number: fn($value) -> u64 = $to;
-                to.number(number(*value));
+            fn put(value: &$type, to: &mut Writer<'_>) {
+                let $value = *value;
+                to.number($to);
             }
 
             #[inline]
-            fn take(place: &mut $value, from: &mut Reader<'_>) -> Result<(), Malformed> {
-                let value: fn(u64) -> $value = $from;
-                *place = value(from.number()?);
+            fn take(place: &mut $type, from: &mut Reader<'_>) -> Result<(), Malformed> {
+                let $number = from.number()?;
+                *place = $from;
                 Ok(())
             }
 
             #[inline]
-            fn is_default(value: &$value) -> bool {
-                *value == <$value>::default()
+            fn is_default(value: &$type) -> bool {
+                *value == <$type>::default()
             }
 
             #[inline]
-            fn clear(value: &mut $value) {
-                *value = <$value>::default();
+            fn clear(value: &mut $type) {
+                *value = <$type>::default();
             }
         }
     )+ };
@@ -74,21 +74,21 @@ macro_rules! varints {
 
 varints! {
     /// `bool`.
-    Bool bool: u64::from, |number| number != 0;
+    Bool bool: value => u64::from(value), number => number != 0;
     /// `int32`, and values of enums. Negative ones have ten bytes.
-    Int32 i32: |value| i64::from(value) as u64, |number| number as i32;
+    Int32 i32: value => i64::from(value) as u64, number => number as i32;
     /// `int64`.
-    Int64 i64: |value| value as u64, |number| number as i64;
+    Int64 i64: value => value as u64, number => number as i64;
     /// `uint32`.
-    Uint32 u32: u64::from, |number| number as u32;
+    Uint32 u32: value => u64::from(value), number => number as u32;
     /// `uint64`.
-    Uint64 u64: |value| value, |number| number;
+    Uint64 u64: value => value, number => number;
     /// `sint32`: small negative values are small numbers.
-    Sint32 i32: |value| u64::from((value << 1 ^ value >> 31) as u32),
-        |number| (number as u32 >> 1) as i32 ^ -(number as i32 & 1);
+    Sint32 i32: value => u64::from((value << 1 ^ value >> 31) as u32),
+        number => (number as u32 >> 1) as i32 ^ -(number as i32 & 1);
     /// `sint64`: small negative values are small numbers.
-    Sint64 i64: |value| (value << 1 ^ value >> 63) as u64,
-        |number| (number >> 1) as i64 ^ -(number as i64 & 1);
+    Sint64 i64: value => (value << 1 ^ value >> 63) as u64,
+        number => (number >> 1) as i64 ^ -(number as i64 & 1);
 }
 
 /// Values of four and eight bytes.
@@ -165,8 +165,12 @@ impl Kind<String> for Text {
     #[inline]
     fn take(place: &mut String, from: &mut Reader<'_>) -> Result<(), Malformed> {
         // Looked at where it stands: what was just copied is not to be had yet in other pieces than it was copied in.
-        // And by this crate, since the standard library's looks at the ends of a text byte by byte.
-        let text = from.counted()?.to_str().map_err(|_| Malformed::Text)?;
+        // And first whether it is ASCII, in large steps: the standard library takes its ends byte by byte.
+        let bytes = from.counted()?;
+        let text = match AsciiStr::from_ascii(bytes) {
+            Ok(text) => text.as_str(),
+            Err(_) => std::str::from_utf8(bytes).map_err(|_| Malformed::Text)?,
+        };
         place.clear();
         place.push_str(text);
         Ok(())

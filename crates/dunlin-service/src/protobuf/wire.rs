@@ -29,13 +29,13 @@ pub enum Malformed {
     Depth,
     /// What prost says of it.
     #[error("{0}")]
-    Other(String),
+    Other(Box<str>),
 }
 
 impl Malformed {
     #[doc(hidden)]
     pub fn by_prost(error: prost::DecodeError) -> Self {
-        Self::Other(error.to_string())
+        Self::Other(error.to_string().into())
     }
 }
 
