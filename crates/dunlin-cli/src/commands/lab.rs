@@ -8,7 +8,7 @@ use dunlin_lab::{figures, freeze, report, speed};
 
 use super::Failure;
 use crate::interrupt;
-use crate::lab::{experiment, fit, hunt, runner, sensitivity};
+use crate::lab::{calibrate, experiment, fit, hunt, runner, sensitivity};
 use crate::output;
 
 /// The papers' figures on the simulated cluster, and their claims
@@ -50,6 +50,8 @@ pub enum Command {
     },
     /// Compare the NIC model with the READ sweeps of FaSST's authors, and fit it to them
     Fit(fit::Args),
+    /// Make a parameter file for your own NIC, of what perftest printed on it
+    Calibrate(calibrate::Args),
     /// Random loads under random faults, with invariants checked
     Hunt(hunt::Args),
     /// Halve and double guessed parameters: which verdicts move?
@@ -244,6 +246,7 @@ impl Command {
                 frozen()?;
                 interrupt::check()
             }
+            Self::Calibrate(args) => calibrate::run(&args),
             Self::Fit(args) => fit::run(&args),
             Self::Hunt(args) => hunt::run(&args),
             Self::Sensitivity(args) => sensitivity::run(&args),

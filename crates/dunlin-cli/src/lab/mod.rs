@@ -1,5 +1,6 @@
 //! What the subcommands of `dunlin lab` do; the figures themselves are in the crate `dunlin-lab`.
 
+pub mod calibrate;
 pub mod experiment;
 pub mod fit;
 pub mod hunt;

@@ -1,9 +1,13 @@
-//! Calibration: the model against the measurements of `calibration.csv` and the `calibrate` rows of the claims.
+//! Calibration: the model against the measurements of `calibration.csv` and the `calibrate` rows of the claims; and a
+//! user's own NIC, by what perftest printed on it.
 
 mod fit;
+mod nic;
+pub mod perftest;
 mod sweep;
 
 pub use fit::{fit, Knob};
+pub use nic::{fit_nic, write_nic, Fitted, Line, Testbed};
 pub use sweep::{points, run, Compared, Point};
 
 /// Root of the mean of the squared relative errors.

@@ -39,6 +39,7 @@ use std::path::Path;
 pub use load::RunError;
 pub use mistake::WrongFile;
 pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};
+pub use parameters::{cpu_named, nic_named, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 pub use reference::reference;
 
 use mistake::{Mistake, Place, Sources};

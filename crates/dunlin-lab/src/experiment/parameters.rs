@@ -118,6 +118,43 @@ pub(super) const SWITCHES: [Named<SwitchParameters>; 4] = [
     ("z9264f", SwitchParameters::z9264f),
 ];
 
+/// Names of NICs that files and options may use.
+pub const NIC_NAMES: [&str; NICS.len()] = only_names(&NICS);
+/// Names of processors.
+pub const CPU_NAMES: [&str; CPUS.len()] = only_names(&CPUS);
+/// Names of switches.
+pub const SWITCH_NAMES: [&str; SWITCHES.len()] = only_names(&SWITCHES);
+
+const fn only_names<P, const N: usize>(all: &[Named<P>; N]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut at = 0;
+    while at < N {
+        names[at] = all[at].0;
+        at += 1;
+    }
+    names
+}
+
+fn by_name<P>(all: &[Named<P>], name: &str) -> Option<P> {
+    let found = all.iter().find(|(known, _)| *known == name);
+    found.map(|(_, make)| make())
+}
+
+/// A NIC of [`NIC_NAMES`].
+pub fn nic_named(name: &str) -> Option<NicParameters> {
+    by_name(&NICS, name)
+}
+
+/// A processor of [`CPU_NAMES`].
+pub fn cpu_named(name: &str) -> Option<HostParameters> {
+    by_name(&CPUS, name)
+}
+
+/// A switch of [`SWITCH_NAMES`].
+pub fn switch_named(name: &str) -> Option<SwitchParameters> {
+    by_name(&SWITCHES, name)
+}
+
 pub(super) fn names_of<P>(all: &[Named<P>]) -> Vec<&'static str> {
     all.iter().map(|(name, _)| *name).collect()
 }
@@ -125,8 +162,7 @@ pub(super) fn names_of<P>(all: &[Named<P>]) -> Vec<&'static str> {
 /// Those that a key names; it has been checked.
 fn named<P>(all: &[Named<P>], values: &Values<'_>, key: &str) -> P {
     let name = values.text(key).unwrap_or_default();
-    let found = all.iter().find(|(known, _)| *known == name);
-    found.expect("a name of the list").1()
+    by_name(all, &name).expect("a name of the list")
 }
 
 pub(super) fn nic(

@@ -115,7 +115,11 @@ impl Pipeline {
         let submitted = self.pipeline.submit_with(number, length, tag, |target| {
             M::Codec::encode(message, wire::begin_bare(target, M::CHECK));
         });
-        Ok(submitted?)
+        // By reference: a result that was just written is not to be moved at once.
+        match &submitted {
+            Ok(submitted) => Ok(*submitted),
+            Err(_) => Ok(submitted?),
+        }
     }
 
     #[cold]

@@ -54,7 +54,11 @@ impl Load for Raw {
     fn submit(&mut self, tag: u64) -> Result<bool, Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
         if self.payload.len() <= LONG_BYTES {
+            // By reference: a result that was just written is not to be moved at once.
             let submitted = pipeline.submit(MEASURE, &self.payload, tag);
+            if let Ok(submitted) = &submitted {
+                return Ok(*submitted);
+            }
             return submitted.map_err(Failure::new);
         }
         let mut request = pipeline.buffer(self.payload.len()).map_err(Failure::new)?;

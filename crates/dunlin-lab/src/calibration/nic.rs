@@ -1,0 +1,327 @@
+//! A parameter file for a NIC, fitted to what perftest measured on it.
+
+use std::fmt::Write;
+
+use dunlin_sim::{Confidence, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::Transport;
+
+use super::perftest::{Measured, Test};
+use super::{fit, root_mean_square, Compared, Knob};
+use crate::load::{fan, one_read, ping_pong, rate, Choice, Direction, Fan, Plan, Window};
+use crate::parallel;
+
+/// What perftest can tell of a NIC, with whether it is a whole number. The fit goes through them in this order.
+const KNOBS: [(&str, bool); 15] = [
+    ("pipeline_ns", false),
+    ("dma_read_ns", false),
+    ("dma_write_ns", false),
+    ("mmio_ns", false),
+    ("link_gbit_s", false),
+    ("pcie_gbyte_s", false),
+    ("tx_wqe_ns", false),
+    ("tx_read_ns", false),
+    ("rx_write_ns", false),
+    ("rx_read_request_ns", false),
+    ("rx_read_response_ns", false),
+    ("tx_packet_ns", false),
+    ("rx_packet_ns", false),
+    ("context_miss_ns", false),
+    ("context_sets", true),
+];
+/// A knob whose change by half moves no measured value by more than this share is not fitted: nothing tells what it is.
+const TELLING: f64 = 0.01;
+/// Requests of the window that a rate is taken over, at the rate that was measured.
+const REQUESTS: f64 = 2_000.0;
+
+/// The two hosts between which perftest ran.
+#[derive(Clone, Debug)]
+pub struct Testbed {
+    /// Processors.
+    pub host: HostParameters,
+    /// What stands between both.
+    pub switch: SwitchParameters,
+    /// Seed of the simulated runs.
+    pub seed: u64,
+    /// Points worked on at once.
+    pub threads: usize,
+}
+
+impl Testbed {
+    /// What the model gives for each line that was measured.
+    pub fn replay(&self, nic: &NicParameters, measured: &[Measured]) -> Vec<Compared> {
+        parallel::map(self.threads, measured, |line| Compared {
+            label: label(line),
+            paper: line.value,
+            ours: self.replay_one(nic, line),
+        })
+    }
+
+    fn replay_one(&self, nic: &NicParameters, line: &Measured) -> f64 {
+        let mut nic = nic.clone();
+        if let Some(mtu) = line.mtu_bytes {
+            nic.mtu_bytes = mtu as f64;
+        }
+        let words = line.bytes.next_multiple_of(8);
+        match line.test {
+            Test::WriteLatency => {
+                ping_pong(self.seed, words, &self.host, &nic, &self.switch) / 2_000.0
+            }
+            Test::ReadLatency => {
+                one_read(self.seed, line.bytes, &self.host, &nic, &self.switch) / 1_000.0
+            }
+            Test::WriteRate | Test::ReadRate => self.rate(&nic, line),
+        }
+    }
+
+    /// One thread that goes from queue pair to queue pair, as perftest does.
+    fn rate(&self, nic: &NicParameters, line: &Measured) -> f64 {
+        let read = line.test == Test::ReadRate;
+        let inline = !read && line.bytes <= line.inline_bytes;
+        let window = line.depth * line.queue_pairs;
+        let plan = Plan {
+            read,
+            inline,
+            signal_every: line.signal_every.min(window.div_ceil(2)),
+            choice: Choice::InTurn,
+            places: (64, 1),
+            ..Plan::writes(line.bytes, window)
+        };
+        let load = Fan {
+            direction: Direction::Outbound,
+            machines: 1,
+            queue_pairs: line.queue_pairs,
+            threads: 1,
+            transport: Transport::ReliableConnection,
+            zone_bytes: line.bytes.next_multiple_of(4096) as u64,
+            plan,
+        };
+        let requests = REQUESTS.max(4.0 * window as f64);
+        let measured_ns = (requests * 1_000.0 / line.value) as u64;
+        let cluster = fan(self.seed, load, [&self.host, &self.host], nic, &self.switch);
+        let window = Window {
+            warm_ns: measured_ns,
+            measured_ns,
+        };
+        rate(&cluster, &cluster.hosts()[..1], window)[0].mops(|c| c.requests_started)
+    }
+}
+
+fn label(line: &Measured) -> String {
+    format!(
+        "{} {} B, {} queue pairs, {} outstanding",
+        line.test.program(),
+        line.bytes,
+        line.queue_pairs,
+        line.depth
+    )
+}
+
+/// What a fit found.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The NIC.
+    pub nic: NicParameters,
+    /// Parameters that were fitted: name, value before, and after.
+    pub fitted: Vec<(String, f64, f64)>,
+    /// Parameters that nothing measured tells of; they are as they were.
+    pub unknown: Vec<String>,
+    /// Each line: what was measured, and the model before and after. Whether the fit was shown it.
+    pub lines: Vec<Line>,
+}
+
+/// A line of the text and what the model gives for it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What was measured.
+    pub label: String,
+    /// In what.
+    pub unit: &'static str,
+    /// The measured value.
+    pub measured: f64,
+    /// The model's before the fit.
+    pub before: f64,
+    /// The model's after it.
+    pub after: f64,
+    /// The fit has not seen it.
+    pub held_out: bool,
+}
+
+impl Line {
+    /// Relative error of the model after the fit.
+    pub fn error(&self) -> f64 {
+        self.after / self.measured - 1.0
+    }
+}
+
+/// Fits `like` to what was measured. With `hold_out` every other line is kept from the fit, to be predicted.
+pub fn fit_nic(
+    like: &NicParameters,
+    bed: &Testbed,
+    measured: &[Measured],
+    hold_out: bool,
+    mut tell: impl FnMut(&str, f64, f64),
+) -> Fitted {
+    let is_held_out = |at: usize| hold_out && at % 2 == 1;
+    let shown: Vec<Measured> = measured
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !is_held_out(*at))
+        .map(|(_, line)| *line)
+        .collect();
+    let start = bed.replay(like, &shown);
+    let (mut knobs, mut unknown) = (Vec::new(), Vec::new());
+    for (name, whole) in KNOBS {
+        let value = like.get(name).expect("a parameter of NICs");
+        match tells_of(like, bed, &shown, &start, name, value) {
+            true => knobs.push(Knob {
+                name: name.to_owned(),
+                value,
+                whole,
+            }),
+            false => unknown.push(name.to_owned()),
+        }
+    }
+    let error = |nic: &NicParameters| root_mean_square(&bed.replay(nic, &shown));
+    let (nic, found) = fit(like, &knobs, 4, error, &mut tell);
+    let before = bed.replay(like, measured);
+    let after = bed.replay(&nic, measured);
+    let lines = before.into_iter().zip(after).zip(measured).enumerate();
+    let lines = lines.map(|(at, ((before, after), line))| Line {
+        label: before.label,
+        unit: line.test.unit(),
+        measured: line.value,
+        before: before.ours,
+        after: after.ours,
+        held_out: is_held_out(at),
+    });
+    Fitted {
+        lines: lines.collect(),
+        fitted: knobs
+            .iter()
+            .zip(found)
+            .map(|(before, after)| (after.name, before.value, after.value))
+            .collect(),
+        nic,
+        unknown,
+    }
+}
+
+/// Whether what was measured would be other if the parameter was.
+fn tells_of(
+    nic: &NicParameters,
+    bed: &Testbed,
+    shown: &[Measured],
+    start: &[Compared],
+    name: &str,
+    value: f64,
+) -> bool {
+    [1.5, 1.0 / 1.5].into_iter().any(|factor| {
+        let mut changed = nic.clone();
+        let value = match value * factor {
+            // A whole number stays one.
+            value if name.ends_with("_sets") => value.round().max(1.0),
+            value => value,
+        };
+        if changed.set(name, value).is_err() {
+            return false;
+        }
+        let now = bed.replay(&changed, shown);
+        let mut both = now.iter().zip(start);
+        both.any(|(now, start)| (now.ours / start.ours - 1.0).abs() > TELLING)
+    })
+}
+
+/// The text of a parameter file for the NIC, which says of each value where it is from: `source` of those that were
+/// fitted.
+pub fn write_nic(fitted: &Fitted, name: &str, source: &str) -> String {
+    let mut text = format!("name = {name:?}\n\n");
+    for origin in &fitted.nic.origins {
+        let value = fitted.nic.get(&origin.name).unwrap_or_default();
+        let is_fitted = fitted.fitted.iter().any(|(name, ..)| *name == origin.name);
+        let (source, confidence) = match is_fitted {
+            true => (source.to_owned(), Confidence::Medium),
+            false => {
+                let like = &fitted.nic.name;
+                (
+                    format!("as {like}: {}", origin.source),
+                    origin.confidence.min(Confidence::Low),
+                )
+            }
+        };
+        let confidence = format!("{confidence:?}").to_lowercase();
+        // A string takes what is written.
+        let _ = writeln!(
+            text,
+            "{} = {{ value = {value:?}, source = {source:?}, confidence = {confidence:?} }}",
+            origin.name
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bed() -> Testbed {
+        Testbed {
+            host: HostParameters::epyc_7452(),
+            switch: SwitchParameters::sb7890(),
+            seed: 1,
+            threads: 2,
+        }
+    }
+
+    fn line(test: Test, bytes: usize) -> Measured {
+        Measured {
+            test,
+            bytes,
+            queue_pairs: 1,
+            depth: if test.is_latency() { 1 } else { 64 },
+            signal_every: 1,
+            inline_bytes: 0,
+            mtu_bytes: Some(4096),
+            value: 1.0,
+        }
+    }
+
+    /// A NIC that differs from the one that the fit begins with is found by what it measures, lines that the fit has
+    /// not seen included.
+    #[test]
+    fn a_nic_is_found_by_its_measurements() {
+        let mut truth = NicParameters::connectx_5();
+        truth.set("pipeline_ns", 420.0).unwrap();
+        truth.set("link_gbit_s", 46.0).unwrap();
+        let mut measured: Vec<Measured> = [8, 256, 4096]
+            .map(|bytes| line(Test::WriteLatency, bytes))
+            .into_iter()
+            .chain([16_384, 65_536].map(|bytes| line(Test::WriteRate, bytes)))
+            .collect();
+        // Twice: rates are taken over a time that the value says.
+        for _ in 0..2 {
+            let values = bed().replay(&truth, &measured);
+            for (line, value) in measured.iter_mut().zip(values) {
+                line.value = value.ours;
+            }
+        }
+        let like = NicParameters::connectx_5();
+        let fitted = fit_nic(&like, &bed(), &measured, true, |_, _, _| {});
+        assert_eq!(fitted.lines.len(), measured.len());
+        let worst = |of: fn(&Line) -> f64| fitted.lines.iter().map(of).fold(0.0, f64::max);
+        assert!(worst(|line| (line.before / line.measured - 1.0).abs()) > 0.5);
+        assert!(
+            worst(|line| line.error().abs()) < 0.1,
+            "{:#?}",
+            fitted.lines
+        );
+        assert!(fitted.lines.iter().any(|line| line.held_out));
+        // READs were not measured.
+        assert!(fitted.unknown.contains(&"rx_read_request_ns".to_owned()));
+        let text = write_nic(&fitted, "mine", "perftest, 5 lines");
+        let back = NicParameters::parse(&text).unwrap();
+        assert_eq!(back.name, "mine");
+        for origin in &back.origins {
+            assert_eq!(back.get(&origin.name), fitted.nic.get(&origin.name));
+        }
+    }
+}
