@@ -226,3 +226,52 @@ fn several_seeds_give_an_interval() {
     assert!(row["near"].is_boolean());
     assert_eq!(card["first_run"]["within"].as_u64(), Some(44));
 }
+
+/// What perftest printed becomes a parameter file that an experiment takes; what it is not is said.
+#[test]
+fn a_nic_is_calibrated_by_what_perftest_printed() {
+    let folder = std::env::temp_dir().join(format!("dunlin-calibrate-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (text, nic, experiment) = (path("latency.txt"), path("mine.toml"), path("try.toml"));
+    let dashes = "-".repeat(80);
+    let latency = format!(
+        "{dashes}\n                    RDMA_Write Latency Test\n Connection type : RC\t\tUsing SRQ      : OFF\n \
+         Mtu             : 4096[B]\n{dashes}\n #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    \
+         t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n \
+         8       1000          1.90           3.55         2.00     \t       2.01        \t0.05   \t\t2.09    \t\t3.55   \n \
+         64       1000          1.95           3.60         2.05     \t       2.06        \t0.05   \t\t2.14    \t\t3.60   \n\
+         {dashes}\n                    Send BW Test\n{dashes}\n"
+    );
+    std::fs::write(&text, latency).expect("the text is written");
+    let output = lab(&["calibrate", &text, "--out", &nic, "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Send BW Test is passed over"), "{said}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let seen = &found["error"]["seen"];
+    assert!(
+        seen["worst"].as_f64().is_some_and(|worst| worst < 0.05),
+        "{found}"
+    );
+    assert!(found["error"]["held_out"].is_null());
+    let fitted = |name: &str| {
+        let all = found["fitted"].as_array().expect("a list");
+        all.iter().any(|parameter| parameter["name"] == name)
+    };
+    assert!(fitted("pipeline_ns") && !fitted("context_sets"), "{found}");
+    let example = "[topology]\nswitch = \"z9264f\"\n[[topology.hosts]]\nname = \"server\"\nnic_file = \"mine.toml\"\n\
+        [[topology.hosts]]\nname = \"clients\"\n[server]\nhost = \"server\"\n[[clients]]\nhosts = \"clients\"\n";
+    std::fs::write(&experiment, example).expect("the experiment is written");
+    let checked = lab(&["run", &experiment, "--check"]);
+    assert!(checked.status.success(), "{checked:?}");
+    std::fs::write(&text, "nothing of it").expect("the text is written");
+    let output = lab(&["calibrate", &text]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("latency.txt") && said.contains("ib_write_lat"),
+        "{said}"
+    );
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}

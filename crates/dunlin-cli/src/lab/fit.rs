@@ -17,6 +17,9 @@ pub struct Args {
     nic: Nic,
     /// NAME=VALUE sets a parameter, NAME fits it, NAME! fits it in whole numbers
     parameters: Vec<String>,
+    /// Keep every other row from the fit, and say how well these are predicted
+    #[arg(long)]
+    hold_out: bool,
     /// Points worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -59,7 +62,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut points = calibration::points();
     points.retain(|point| point.nic == nic.name);
     if !knobs.is_empty() {
-        let some: Vec<Point> = points.iter().step_by(3).cloned().collect();
+        // A third of the points says nearly what all of them do.
+        let every = if args.hold_out { 2 } else { 3 };
+        let some: Vec<Point> = points.iter().step_by(every).cloned().collect();
         let error = |nic: &NicParameters| {
             root_mean_square(&calibration::run(&some, nic, OPERATIONS.0, threads))
         };
@@ -78,6 +83,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         output::print(format_args!(
             "{:70} {:8.2} {:8.2} {error:+6.1} %",
             row.label, row.paper, row.ours
+        ))?;
+    }
+    if args.hold_out {
+        let mut errors: Vec<f64> = rows
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .map(|row| (row.ours / row.paper - 1.0).abs() * 100.0)
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        output::print(format_args!(
+            "{} rows held out: median error {:.1} %, worst {:.1} %",
+            errors.len(),
+            errors[errors.len() / 2],
+            errors[errors.len() - 1]
         ))?;
     }
     let all = root_mean_square(&rows) * 100.0;
