@@ -64,6 +64,7 @@ pub const ALL: &[Figure] = &[
     rb2::HTTP,
     flor::CALIBRATION,
     flor::THREAD,
+    flor::XRDMA,
     flor::LOSS,
     flor::ACKS,
     flor::SWITCHING,
