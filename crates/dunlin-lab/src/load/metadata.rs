@@ -309,3 +309,61 @@ impl Caller for Mdtest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dunlin::{ChannelConfig, Preset, WaitMode};
+    use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
+
+    use super::*;
+
+    const COST_NS: u64 = 2_000;
+
+    fn mops(preset: Preset, operation: Operation) -> f64 {
+        let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());
+        let cluster = Cluster::star(1, 4, &host, &nic, &SwitchParameters::sx1012());
+        let load = Metadata {
+            application: Application {
+                preset,
+                threads: 12,
+                outstanding: 1,
+                pollers: 4,
+                dispatched: false,
+                paced: false,
+                channel: ChannelConfig {
+                    ring_bytes: 16 << 10,
+                    wait: WaitMode::Spin,
+                    ..ChannelConfig::default()
+                },
+            },
+            grouping: Grouping::default(),
+            operation,
+            files: 200,
+            cost_ns: COST_NS,
+        };
+        let bench = load.serve(cluster);
+        let result = bench.measure(0, 100_000, 200_000);
+        assert_eq!(bench.stop(), (0, 0), "{preset}, {operation:?}");
+        result.rpc.mops
+    }
+
+    #[test]
+    fn every_operation_is_done_by_any_preset_and_the_same_each_time() {
+        for preset in [Preset::SelfRpc, Preset::ScaleRpc, Preset::Auto] {
+            for operation in Operation::ALL {
+                let rate = mops(preset, operation);
+                assert!(rate > 0.1, "{preset}, {operation:?}: {rate}");
+                assert_eq!(mops(preset, operation), rate, "{preset}, {operation:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn changes_wait_for_each_other_and_questions_do_not() {
+        let alone = 1e3 / COST_NS as f64;
+        let made = mops(Preset::SelfRpc, Operation::Mknod);
+        assert!(made <= alone * 1.01, "{made} of {alone}");
+        let asked = mops(Preset::SelfRpc, Operation::Stat);
+        assert!(asked > alone * 1.5, "{asked} of {alone}");
+    }
+}
