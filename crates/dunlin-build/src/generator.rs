@@ -4,10 +4,34 @@ use std::fmt::Write;
 
 use prost_build::{Comments, Method, Service, ServiceGenerator};
 
+/// The attribute that messages have when their services use the codec `Protobuf`:
+/// `config.message_attribute(".", MESSAGE_ATTRIBUTE)`.
+pub const MESSAGE_ATTRIBUTE: &str = "#[derive(::dunlin_service::protobuf::Message)]";
+
 /// Writes a call of `dunlin_service::service!` for each service. [`crate::configure`] uses it; by itself it is for who
-/// has prost-build's settings in hand already.
+/// has prost-build's settings in hand already, and gives messages their [`MESSAGE_ATTRIBUTE`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DunlinGenerator(());
+pub struct DunlinGenerator {
+    codec: Codec,
+}
+
+/// What makes messages bytes.
+#[derive(Clone, Copy, Debug, Default)]
+enum Codec {
+    #[default]
+    Protobuf,
+    Prost,
+}
+
+impl DunlinGenerator {
+    /// Leaves messages to prost. See [`crate::Builder::prost_codec`].
+    #[must_use]
+    pub fn prost_codec(self) -> Self {
+        Self {
+            codec: Codec::Prost,
+        }
+    }
+}
 
 impl ServiceGenerator for DunlinGenerator {
     fn generate(&mut self, service: Service, code: &mut String) {
@@ -16,16 +40,21 @@ impl ServiceGenerator for DunlinGenerator {
             package => format!("{package}.{}", service.proto_name),
         };
         // A string takes what is written.
-        let _ = write_service(code, &name, &service);
+        let _ = write_service(code, &name, &service, self.codec);
     }
 }
 
-fn write_service(code: &mut String, name: &str, service: &Service) -> std::fmt::Result {
+fn write_service(
+    code: &mut String,
+    name: &str,
+    service: &Service,
+    codec: Codec,
+) -> std::fmt::Result {
     writeln!(code, "dunlin_service::service! {{")?;
     write_comments(code, "    ", &service.comments, name)?;
     writeln!(
         code,
-        "    pub service {} = {name:?} with dunlin_service::codec::Prost {{",
+        "    pub service {} = {name:?} with dunlin_service::codec::{codec:?} {{",
         service.name
     )?;
     for method in &service.methods {

@@ -22,7 +22,7 @@ mod generator;
 
 use std::path::{Path, PathBuf};
 
-pub use generator::DunlinGenerator;
+pub use generator::{DunlinGenerator, MESSAGE_ATTRIBUTE};
 
 /// Why there is no code.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +57,20 @@ pub fn configure() -> Builder {
 pub struct Builder {
     config: prost_build::Config,
     out_dir: Option<PathBuf>,
+    prost_codec: bool,
 }
 
 impl Builder {
     /// prost's settings: attributes, other types for fields, code elsewhere.
     pub fn config(mut self, set: impl FnOnce(&mut prost_build::Config)) -> Self {
         set(&mut self.config);
+        self
+    }
+
+    /// Leaves messages to prost, without code of their own: for services whose messages come from other crates
+    /// (`extern_path`), where nothing can be derived. The bytes on the wire are the same.
+    pub fn prost_codec(mut self) -> Self {
+        self.prost_codec = true;
         self
     }
 
@@ -96,8 +104,13 @@ impl Builder {
             std::fs::create_dir_all(directory)?;
             self.config.out_dir(directory);
         }
-        self.config
-            .service_generator(Box::new(DunlinGenerator::default()));
+        let mut generator = DunlinGenerator::default();
+        if self.prost_codec {
+            generator = generator.prost_codec();
+        } else {
+            self.config.message_attribute(".", MESSAGE_ATTRIBUTE);
+        }
+        self.config.service_generator(Box::new(generator));
         self.config.compile_fds(descriptors)?;
         Ok(())
     }

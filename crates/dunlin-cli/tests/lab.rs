@@ -224,5 +224,5 @@ fn several_seeds_give_an_interval() {
     );
     assert_eq!(row["first"]["verdict"], "within");
     assert!(row["near"].is_boolean());
-    assert_eq!(card["first_run"]["within"].as_u64(), Some(43));
+    assert_eq!(card["first_run"]["within"].as_u64(), Some(47));
 }

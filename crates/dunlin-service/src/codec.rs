@@ -11,6 +11,7 @@ pub trait Codec<T>: 'static {
     fn encode(message: &T, target: &mut [u8]);
 
     /// Appends the message.
+    #[inline]
     fn append(message: &T, target: &mut Vec<u8>) {
         let before = target.len();
         target.resize(before + Self::encoded_len(message), 0);
@@ -31,16 +32,53 @@ pub trait Codec<T>: 'static {
 /// Bytes that are no message of the type that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct DecodeError(String);
+pub struct DecodeError(Box<str>);
 
 impl DecodeError {
     /// With the words of the codec.
-    pub fn new(words: impl Into<String>) -> Self {
+    pub fn new(words: impl Into<Box<str>>) -> Self {
         Self(words.into())
     }
 }
 
-/// Protobuf, by prost.
+#[cfg(any(feature = "prost", feature = "postcard"))]
+#[cold]
+fn in_words(error: impl std::fmt::Display) -> DecodeError {
+    DecodeError::new(error.to_string())
+}
+
+/// Protobuf, by code of each message's own: see [`crate::protobuf`].
+#[cfg(feature = "prost")]
+#[derive(Clone, Copy, Debug)]
+pub struct Protobuf;
+
+#[cfg(feature = "prost")]
+impl<T: crate::protobuf::Message> Codec<T> for Protobuf {
+    #[inline]
+    fn encoded_len(message: &T) -> usize {
+        message.encoded_len()
+    }
+
+    #[inline]
+    fn encode(message: &T, target: &mut [u8]) {
+        message.encode(&mut crate::protobuf::Writer::new(target));
+    }
+
+    #[inline]
+    fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
+        place.clear();
+        place
+            .merge(&mut crate::protobuf::Reader::new(bytes))
+            .map_err(in_words)
+    }
+
+    #[inline]
+    fn clear(place: &mut T) {
+        place.clear();
+    }
+}
+
+/// Protobuf, by prost: for messages of other crates, which have no code of their own. The bytes are the same.
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Prost;
@@ -65,9 +103,7 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
     #[inline]
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
         place.clear();
-        place
-            .merge(bytes)
-            .map_err(|error| DecodeError::new(error.to_string()))
+        place.merge(bytes).map_err(in_words)
     }
 
     #[inline]
@@ -95,8 +131,7 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for P
     }
 
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
-        let (message, rest) = postcard::take_from_bytes(bytes)
-            .map_err(|error| DecodeError::new(error.to_string()))?;
+        let (message, rest) = postcard::take_from_bytes(bytes).map_err(in_words)?;
         if !rest.is_empty() {
             let words = format!("{} bytes behind the message", rest.len());
             return Err(DecodeError::new(words));

@@ -5,6 +5,10 @@
 //! preset and device of `dunlin`; [`Channel::from_client`] and [`Server::on`] have all of its settings.
 #![forbid(unsafe_code)]
 
+// So that what the derive writes has the same names here.
+#[cfg(feature = "prost")]
+extern crate self as dunlin_service;
+
 mod channel;
 mod code;
 pub mod codec;
@@ -16,6 +20,8 @@ pub mod layers;
 mod macros;
 mod metadata;
 pub mod method;
+#[cfg(feature = "prost")]
+pub mod protobuf;
 mod request;
 pub mod server;
 mod status;
@@ -44,6 +50,8 @@ pub mod private {
     pub use futures_executor::block_on;
     pub use futures_util::stream::iter;
     pub use pastey::paste;
+    #[cfg(feature = "prost")]
+    pub use prost;
 }
 
 /// Includes the code that `dunlin-build` has made of a package.

@@ -10,8 +10,9 @@ pub(crate) fn put(target: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Bytes of a number.
-pub(crate) fn length(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+#[inline]
+pub(crate) const fn length(value: u64) -> usize {
+    ((value | 1).ilog2() as usize * 9 + 73) / 64
 }
 
 /// What a peer wrote, from its beginning.
@@ -19,6 +20,7 @@ pub(crate) fn length(value: u64) -> usize {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -46,6 +48,7 @@ impl<'a> Reader<'a> {
         None
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

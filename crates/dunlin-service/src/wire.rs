@@ -100,6 +100,20 @@ pub(crate) fn begin_request(target: &mut Vec<u8>, check: u32, header: Option<&He
     varint::put_counted(target, &bytes);
 }
 
+/// Bytes of the word before a request.
+pub(crate) const WORD_BYTES: usize = 4;
+
+/// Writes the word of a request that is only a message; its message is written into the rest.
+///
+/// # Panics
+/// When there is no room for the word.
+#[inline]
+pub(crate) fn begin_bare(target: &mut [u8], check: u32) -> &mut [u8] {
+    let (word, message) = target.split_first_chunk_mut().expect("room for a word");
+    *word = check.to_le_bytes();
+    message
+}
+
 /// What a request is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
@@ -115,7 +129,7 @@ pub(crate) enum Asked<'a> {
 /// Reads a request for the method of this check.
 #[inline]
 pub(crate) fn read_request(bytes: &[u8], check: u32) -> Asked<'_> {
-    match bytes.split_first_chunk::<4>() {
+    match bytes.split_first_chunk::<WORD_BYTES>() {
         Some((word, message)) if u32::from_le_bytes(*word) == check => Asked::Bare(message),
         Some((word, rest)) => read_with_header(u32::from_le_bytes(*word), rest, check),
         None => Asked::Malformed,

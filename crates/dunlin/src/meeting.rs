@@ -113,6 +113,38 @@ impl Default for Terms {
     }
 }
 
+/// The settings that a builder with `terms` has of them.
+macro_rules! settings_of_terms {
+    () => {
+        /// What both sides prove to know.
+        pub fn secret(mut self, secret: $crate::Secret) -> Self {
+            self.terms.secret = Some(secret);
+            self
+        }
+
+        /// Runs the handshake in TLS 1.3, at the side that connects.
+        #[cfg(feature = "tls")]
+        pub fn client_tls(mut self, tls: $crate::ClientTls) -> Self {
+            self.terms.client_tls = Some(tls);
+            self
+        }
+
+        /// Runs the handshake in TLS 1.3, at the side that listens.
+        #[cfg(feature = "tls")]
+        pub fn server_tls(mut self, tls: $crate::ServerTls) -> Self {
+            self.terms.server_tls = Some(tls);
+            self
+        }
+
+        /// How long each step of a handshake may take. 5 s by default.
+        pub fn handshake_timeout(mut self, timeout: ::std::time::Duration) -> Self {
+            self.terms.timeout = timeout;
+            self
+        }
+    };
+}
+pub(crate) use settings_of_terms;
+
 /// An offer as the numbers of an open request: words of eight bytes by their places.
 fn to_numbers(offer: &[u8]) -> BTreeMap<String, u64> {
     let word = |(at, bytes): (usize, &[u8])| {

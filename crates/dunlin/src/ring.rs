@@ -4,14 +4,12 @@
 //! device, and give it to a [`RingBuilder`]. The ring itself, its designs and its two ends are those of the crate
 //! `dunlin-ring`, which is re-exported here.
 
-use std::time::Duration;
-
-use dunlin_bootstrap::{Capability, Secret};
+use dunlin_bootstrap::Capability;
 pub use dunlin_ring::*;
 use dunlin_rpc::capability;
 use dunlin_verbs::Device;
 
-use crate::meeting::{self, Listener, MeetError, Terms};
+use crate::meeting::{self, settings_of_terms, Listener, MeetError, Terms};
 
 /// What a client asks for in the handshake. Which end it has is in its offer.
 const KIND: &str = "ring";
@@ -35,31 +33,7 @@ impl<D: Device> RingBuilder<D> {
         }
     }
 
-    /// What both sides prove to know.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.terms.secret = Some(secret);
-        self
-    }
-
-    /// Runs the handshake in TLS 1.3, at the side that connects.
-    #[cfg(feature = "tls")]
-    pub fn client_tls(mut self, tls: crate::ClientTls) -> Self {
-        self.terms.client_tls = Some(tls);
-        self
-    }
-
-    /// Runs the handshake in TLS 1.3, at the side that listens.
-    #[cfg(feature = "tls")]
-    pub fn server_tls(mut self, tls: crate::ServerTls) -> Self {
-        self.terms.server_tls = Some(tls);
-        self
-    }
-
-    /// How long each step of a handshake may take. 5 s by default.
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.terms.timeout = timeout;
-        self
-    }
+    settings_of_terms!();
 
     /// Connects to a listener that has consumers.
     ///

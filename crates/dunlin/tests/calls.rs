@@ -46,6 +46,30 @@ fn requests_filled_in_place_arrive() {
     }
 }
 
+/// Half a request leaves nothing behind.
+#[test]
+fn a_panic_while_a_request_is_written_sends_nothing() {
+    let (server, client) = common::echo();
+    let mut pipeline = client.pipeline().unwrap();
+    let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pipeline.submit_with(ECHO, 64, 1, |target| {
+            target.fill(1);
+            panic!("of the test");
+        })
+    }));
+    assert!(written.is_err());
+    assert_eq!(pipeline.outstanding(), 0);
+    assert!(pipeline
+        .submit_with(ECHO, 3, 2, |target| target.copy_from_slice(b"two"))
+        .unwrap());
+    while pipeline.outstanding() > 0 {
+        let wait =
+            pipeline.wait(|tag, answer| assert_eq!((tag, answer.unwrap()), (2, &b"two"[..])));
+        wait.unwrap();
+    }
+    assert_eq!(server.requests(), 1);
+}
+
 #[test]
 fn a_message_over_the_limit_is_an_error_and_harms_nothing() {
     let (_server, client) = common::echo();

@@ -1,16 +1,16 @@
 //! The typed service beside the echo service, for `dunlin perf typed`.
 
 use dunlin::{ServeError, ServerBuilder};
-use dunlin_service::codec::Prost;
+use dunlin_service::codec::Protobuf;
+use dunlin_service::protobuf::{self, Message};
 use dunlin_service::{Request, Response, Server, Status};
-use prost::Message;
 
 use measure_server::{SyncMeasure, SyncMeasureServer};
 
 /// A message of one field.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, prost::Message, protobuf::Message)]
 pub struct Text {
-    /// Any words. A field of words is decoded into memory that is there; prost makes new memory for one of bytes.
+    /// Any words.
     #[prost(string, tag = "1")]
     pub words: String,
 }
@@ -37,7 +37,7 @@ impl Text {
 
 dunlin_service::service! {
     /// For measuring.
-    pub service Measure = "dunlin.Measure" with Prost {
+    pub service Measure = "dunlin.Measure" with Protobuf {
         /// The same message.
         rpc echo as Echo(Text) -> Text;
     }

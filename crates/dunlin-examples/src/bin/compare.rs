@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::Client;
 use dunlin_examples::Failure;
-use dunlin_service::codec::Prost;
+use dunlin_service::codec::Protobuf;
 use dunlin_service::{Request, Response, Server, Status};
 use hyper_util::rt::TokioIo;
 use tonic::codegen::http;
@@ -41,7 +41,7 @@ const QUICK: Duration = Duration::from_millis(10);
 /// The raw handler.
 const RAW: u16 = 1;
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, dunlin_service::protobuf::Message)]
 struct Text {
     #[prost(string, tag = "1")]
     words: String,
@@ -49,7 +49,7 @@ struct Text {
 
 dunlin_service::service! {
     /// An echo whose handler is a future.
-    service AsyncEcho = "compare.AsyncEcho" with Prost {
+    service AsyncEcho = "compare.AsyncEcho" with Protobuf {
         /// The same.
         rpc echo as Echo(Text) -> Text;
     }
@@ -57,7 +57,7 @@ dunlin_service::service! {
 
 dunlin_service::service! {
     /// An echo on the polling thread.
-    service InlineEcho = "compare.InlineEcho" with Prost {
+    service InlineEcho = "compare.InlineEcho" with Protobuf {
         /// The same.
         rpc echo as Echo(Text) -> Text;
     }

@@ -79,6 +79,17 @@ pub(crate) trait Lane: Send {
     /// Sends a short request with the next flush, if nothing at all stands against it; else [`Lane::submit`] says what
     /// does.
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId>;
+    /// As [`Lane::submit_short`], with a payload of `length` bytes that `fill` writes where it will leave from, all of
+    /// them. `None` also where the lane has no such place; `fill` was not called then.
+    fn submit_filled(
+        &mut self,
+        _handler: HandlerId,
+        _length: usize,
+        _tag: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Option<CallId> {
+        None
+    }
     /// Sends a request with the next flush. `Ok(None)`: there is no room, or as many calls are out as may be, those
     /// that were given up among them until they are answered; poll and try again with the same body.
     fn submit(

@@ -88,6 +88,18 @@ pub(crate) trait Channel:
     /// [`Channel::eager_bytes`].
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]);
 
+    /// Where a request of `length` bytes may be written as it will leave, for [`Channel::push_written`] right after. The
+    /// caller has made room and keeps to [`Channel::eager_bytes`]. `None`: this channel has no such place.
+    #[inline]
+    fn request_space(&mut self, _length: usize) -> Option<&mut [u8]> {
+        None
+    }
+
+    /// Puts the request on its way whose payload was written into all of [`Channel::request_space`].
+    fn push_written(&mut self, _handler: u16, _call: u64, _length: usize) {
+        unreachable!("a channel without a place for requests");
+    }
+
     /// Puts a message on its way that tells where the payload in `buffer` is.
     fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<Self::Device>) {
         let remote = buffer.region().remote();

@@ -186,6 +186,42 @@ impl Outbox {
         self.messages += 1;
     }
 
+    /// Where the payload of the next message will stand, a request of `length` bytes, of which [`Outbox::fits`] was
+    /// true: behind a short header, which nearly all have.
+    ///
+    /// # Panics
+    /// When it is longer than this outbox is for.
+    #[inline]
+    pub(crate) fn request_space(&mut self, length: usize) -> &mut [u8] {
+        &mut self.batch[self.end + SHORT_BYTES..][..length]
+    }
+
+    /// Puts the request into the batch whose payload was written into all of [`Outbox::request_space`].
+    ///
+    /// # Panics
+    /// When it is longer than this outbox is for.
+    #[inline]
+    pub(crate) fn push_written(&mut self, handler: u16, call: u64, length: usize) {
+        let header = Header::new(Kind::Request, handler, call, length);
+        match header.short() {
+            Some(short) => {
+                self.behind(&short, length);
+                self.pass(SHORT_BYTES, length);
+            }
+            None => self.push_moved(header, length),
+        }
+    }
+
+    /// The header is a long one: the payload is moved.
+    #[cold]
+    fn push_moved(&mut self, header: Header, length: usize) {
+        let from = self.end + SHORT_BYTES;
+        self.batch
+            .copy_within(from..from + length, self.end + HEADER_BYTES);
+        self.behind(&header.encode(), length);
+        self.pass(HEADER_BYTES, length);
+    }
+
     /// Where the payload of the next message will stand, an answer to `call` of up to `most` bytes, of which
     /// [`Outbox::fits`] was true.
     ///

@@ -203,6 +203,28 @@ impl<C: Channel> Lane for ChannelLane<C> {
         Some(call)
     }
 
+    fn submit_filled(
+        &mut self,
+        handler: HandlerId,
+        length: usize,
+        tag: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Option<CallId> {
+        let channel = &mut self.core.channel;
+        if !self.calls.open || length > channel.eager_bytes() || self.calls.slots.is_full() {
+            return None;
+        }
+        if !matches!(channel.make_room(length), Ok(true)) {
+            return None;
+        }
+        // Before a slot is taken: what fills it may panic.
+        fill(channel.request_space(length)?);
+        let call = self.calls.slots.begin(tag, ())?;
+        C::Device::charge(effort::ASKED);
+        channel.push_written(handler, call, length);
+        Some(call)
+    }
+
     fn submit(
         &mut self,
         handler: HandlerId,

@@ -50,6 +50,8 @@ pub struct Pipeline {
     told: Told,
     /// Requests with their trailers.
     copy: Vec<u8>,
+    /// A request that was filled where its lane has no place for it.
+    filled: Vec<u8>,
     server: u64,
     /// Polls in a row that took nothing.
     empty_polls: u32,
@@ -160,6 +162,7 @@ impl Pipeline {
             deadline,
             told: recipe.told,
             copy: Vec::new(),
+            filled: Vec::new(),
             server: recipe.server(),
             empty_polls: 0,
             waiting: task::Waiting::default(),
@@ -268,6 +271,51 @@ impl Pipeline {
         submit_on(
             self.lane.as_mut(),
             (handler, payload),
+            tag,
+            (said, &mut self.copy),
+        )
+    }
+
+    /// As [`Pipeline::submit`], with a request of `length` bytes that `fill` writes: where it will leave from, if the
+    /// connection has such a place, so that it is not copied once more. What stands there before is anything. `fill` is
+    /// called once at most; it may have been where there was no room.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all.
+    #[inline]
+    pub fn submit_with(
+        &mut self,
+        handler: HandlerId,
+        length: usize,
+        tag: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<bool, CallError> {
+        self.lane.check()?;
+        if self.recipe.is_left(self.may_share) {
+            self.change();
+        }
+        let said = self.told.says(self.deadline, None);
+        let mut fill = Some(fill);
+        if said.is_none() {
+            let mut once = |target: &mut [u8]| {
+                if let Some(fill) = fill.take() {
+                    fill(target);
+                }
+            };
+            let lane = self.lane.as_mut();
+            if lane
+                .submit_filled(handler, length, tag, &mut once)
+                .is_some()
+            {
+                return Ok(true);
+            }
+        }
+        let Some(fill) = fill else { return Ok(false) };
+        self.filled.resize(length, 0);
+        fill(&mut self.filled);
+        submit_on(
+            self.lane.as_mut(),
+            (handler, &self.filled),
             tag,
             (said, &mut self.copy),
         )

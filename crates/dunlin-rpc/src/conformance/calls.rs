@@ -64,3 +64,30 @@ pub fn requests_filled_in_place_arrive(stage: &Stage<'_>) -> Outcome {
     });
     Ok(())
 }
+
+/// Requests that are written where they leave from arrive as they were written, each once, whatever is out beside.
+pub fn requests_written_where_they_leave_from_arrive(stage: &Stage<'_>) -> Outcome {
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    stage.with_pipeline(&client, |pipeline| {
+        let sizes = [0, 1, 7, 60, 64, 1000, 4096, 5000, 100_000];
+        let size_of = |tag: u64| sizes[tag as usize % sizes.len()];
+        let (mut tag, mut answered) = (0, 0);
+        while answered < 200 {
+            let mut take = |tag, answer: Result<&[u8], _>| {
+                assert!(*answer.expect("an answer") == *pattern(size_of(tag), tag));
+                answered += 1;
+            };
+            let size = size_of(tag);
+            let fill = |target: &mut [u8]| target.copy_from_slice(&pattern(size, tag));
+            if tag < 200 && pipeline.submit_with(ECHO, size, tag, fill).expect("a lane") {
+                tag += 1;
+            } else {
+                pipeline.wait(&mut take).expect("a lane");
+            }
+        }
+        assert_eq!(pipeline.outstanding(), 0);
+    });
+    assert_eq!(server.requests(), 200);
+    Ok(())
+}

@@ -24,7 +24,10 @@ use dunlin_verbs::thread;
 use crate::{Client, ClientBuilder, LocalServer, Pipeline, Preset, RunningServer, Server};
 use crate::{Grouping, HandlerId, ServerBuilder};
 
-pub use calls::{payloads_of_all_sizes_come_back, requests_filled_in_place_arrive};
+pub use calls::{
+    payloads_of_all_sizes_come_back, requests_filled_in_place_arrive,
+    requests_written_where_they_leave_from_arrive,
+};
 pub use errors::{
     handlers_may_fail_panic_or_be_missing, messages_over_the_limits_are_errors,
     one_sided_operations_work_or_are_refused,
@@ -486,6 +489,7 @@ macro_rules! rpc_conformance {
             $crate::rpc_conformance_behaviours! { $world, $crate::Preset::$preset;
                 payloads_of_all_sizes_come_back,
                 requests_filled_in_place_arrive,
+                requests_written_where_they_leave_from_arrive,
                 messages_over_the_limits_are_errors,
                 handlers_may_fail_panic_or_be_missing,
                 one_sided_operations_work_or_are_refused,

@@ -5,7 +5,7 @@ use std::any::TypeId;
 use dunlin::HandlerId;
 
 use super::{Channel, Routes};
-use crate::codec::Codec;
+use crate::codec::{Codec, DecodeError};
 use crate::method::{Messages, Method};
 use crate::wire::{self, Answered};
 use crate::{Response, Status};
@@ -17,7 +17,6 @@ use crate::{Response, Status};
 pub struct Pipeline {
     channel: Channel,
     pipeline: dunlin::Pipeline,
-    buffer: Vec<u8>,
     /// Methods that were called, and their numbers; programs call few by one pipeline.
     numbers: Vec<(TypeId, HandlerId)>,
 }
@@ -31,7 +30,6 @@ impl Channel {
         Ok(Pipeline {
             channel: self.clone(),
             pipeline: self.client().pipeline_of(window)?,
-            buffer: Vec::new(),
             numbers: Vec::new(),
         })
     }
@@ -54,7 +52,7 @@ impl Answer<'_> {
         let decoded = M::Codec::decode_into(place, message);
         let taken = decoded.map(|()| take(place));
         messages.keep();
-        taken.map_err(|error| Status::internal(format!("the answer of {}: {error}", M::PATH)))
+        taken.map_err(malformed::<M>)
     }
 
     /// The response, in memory of its own.
@@ -63,13 +61,20 @@ impl Answer<'_> {
     /// As for [`Answer::with`].
     pub fn response<M: Method>(self) -> Result<Response<M::Response>, Status> {
         let mut message = M::Response::default();
-        M::Codec::decode_into(&mut message, self.message_bytes()?)
-            .map_err(|error| Status::internal(format!("the answer of {}: {error}", M::PATH)))?;
+        M::Codec::decode_into(&mut message, self.message_bytes()?).map_err(malformed::<M>)?;
         Ok(Response::new(message))
     }
 
     #[inline]
     fn message_bytes(&self) -> Result<&[u8], Status> {
+        match self.0 {
+            [wire::MESSAGE, message @ ..] => Ok(message),
+            _ => self.other_bytes(),
+        }
+    }
+
+    #[cold]
+    fn other_bytes(&self) -> Result<&[u8], Status> {
         match wire::read_answer(self.0)? {
             Answered::Message(message) | Answered::With(_, message) => Ok(message),
             Answered::Status(status) => Err(status),
@@ -78,6 +83,11 @@ impl Answer<'_> {
             }
         }
     }
+}
+
+#[cold]
+fn malformed<M: Method>(error: DecodeError) -> Status {
+    Status::internal(format!("the answer of {}: {error}", M::PATH))
 }
 
 impl Pipeline {
@@ -101,10 +111,11 @@ impl Pipeline {
             Some((_, number)) => *number,
             None => self.find::<M>()?,
         };
-        self.buffer.clear();
-        wire::begin_request(&mut self.buffer, M::CHECK, None);
-        M::Codec::append(message, &mut self.buffer);
-        Ok(self.pipeline.submit(number, &self.buffer, tag)?)
+        let length = wire::WORD_BYTES + M::Codec::encoded_len(message);
+        let submitted = self.pipeline.submit_with(number, length, tag, |target| {
+            M::Codec::encode(message, wire::begin_bare(target, M::CHECK));
+        });
+        Ok(submitted?)
     }
 
     #[cold]

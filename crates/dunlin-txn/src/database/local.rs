@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use dunlin_verbs::Device;
 
-use super::open::{ask, choose};
-use super::view::{Remote, RemoteMachine, View};
-use super::{Cluster, Database, DatabaseBuilder, OpenError};
-use crate::placement::Placement;
+use super::open::ask;
+use super::view::RemoteMachine;
+use super::{Database, DatabaseBuilder, OpenError};
 use crate::server::LocalStore;
 use crate::types::MachineId;
 
@@ -29,11 +28,6 @@ impl DatabaseBuilder {
         let named = self.named()?;
         let first = stores.first().ok_or(OpenError::NoAddress)?.catalogue();
         let (tables, replicas) = (first.tables.clone(), first.replicas);
-        let placement = Placement::round(first.machines, replicas);
-        let placement = placement.map_err(|error| OpenError::Description {
-            address: "machine 0".to_owned(),
-            why: error.to_string(),
-        })?;
         let mut machines = Vec::new();
         for store in stores {
             let catalogue = store.catalogue();
@@ -57,15 +51,6 @@ impl DatabaseBuilder {
                 regions: Vec::new(),
             });
         }
-        let protocol = choose(named, &mut machines, &tables)?;
-        let addresses = machines.iter().map(|m| m.address.clone()).collect();
-        let view = View {
-            configuration: None,
-            placement,
-            machines,
-        };
-        let told = (self.alone, Some(D::charge as fn(_)));
-        let remote = Remote::new((protocol, tables), (addresses, self.client), told, view);
-        Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+        self.of_machines(named, (tables, replicas), machines, Some(D::charge))
     }
 }

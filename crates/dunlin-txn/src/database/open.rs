@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, ClientBuilder, Preset};
+use dunlin_verbs::Work;
 
 use super::view::{view_of, Remote, RemoteMachine, View};
 use super::{Cluster, Database, OpenError, DEADLINE};
@@ -116,31 +117,42 @@ impl DatabaseBuilder {
         let Some((first, ..)) = found.first() else {
             return Err(OpenError::NoAddress);
         };
-        let (tables, machines, replicas) = (first.tables.clone(), first.machines, first.replicas);
-        let placement =
-            Placement::round(machines, replicas).map_err(|error| OpenError::Description {
-                address: found[0].2.clone(),
+        let (tables, replicas) = (first.tables.clone(), first.replicas);
+        let machines = found.into_iter().enumerate();
+        let machines = machines.map(|(number, (catalogue, client, address))| RemoteMachine {
+            id: MachineId(number as u16),
+            client,
+            address,
+            incarnation: catalogue.incarnation,
+            regions: Vec::new(),
+        });
+        self.of_machines(named, (tables, replicas), machines.collect(), None)
+    }
+
+    /// The database that has these machines, in their order, and no others. `charge` is told of instructions that
+    /// cost simulated time.
+    pub(super) fn of_machines(
+        self,
+        named: Option<Protocol>,
+        (tables, replicas): (Vec<TableSpec>, u16),
+        mut machines: Vec<RemoteMachine>,
+        charge: Option<fn(Work)>,
+    ) -> Result<Database, OpenError> {
+        let addresses: Vec<_> = machines.iter().map(|m| m.address.clone()).collect();
+        let placement = Placement::round(machines.len() as u16, replicas).map_err(|error| {
+            OpenError::Description {
+                address: addresses.join(", "),
                 why: error.to_string(),
-            })?;
-        let mut machines = Vec::new();
-        for (number, (catalogue, client, address)) in found.into_iter().enumerate() {
-            machines.push(RemoteMachine {
-                id: MachineId(number as u16),
-                client,
-                address,
-                incarnation: catalogue.incarnation,
-                regions: Vec::new(),
-            });
-        }
+            }
+        })?;
         let protocol = choose(named, &mut machines, &tables)?;
-        let addresses = machines.iter().map(|m| m.address.clone()).collect();
         let view = View {
             configuration: None,
             placement,
             machines,
         };
-        let alone = (self.alone, None);
-        let remote = Remote::new((protocol, tables), (addresses, self.client), alone, view);
+        let told = (self.alone, charge);
+        let remote = Remote::new((protocol, tables), (addresses, self.client), told, view);
         Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
     }
 
@@ -199,7 +211,7 @@ impl DatabaseBuilder {
 }
 
 /// The protocol that is named, or the best that can be had, with the memory that it needs attached.
-pub(super) fn choose(
+fn choose(
     named: Option<Protocol>,
     machines: &mut [RemoteMachine],
     tables: &[TableSpec],

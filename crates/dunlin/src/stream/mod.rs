@@ -6,14 +6,13 @@
 
 use std::io;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use dunlin_bootstrap::{Capability, Secret};
+use dunlin_bootstrap::Capability;
 use dunlin_ring::{stream_config, RingConfig, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};
 use dunlin_rpc::{capabilities_towards, visit_device, DeviceVisitor};
 use dunlin_verbs::Device;
 
-use crate::meeting::{self, Chosen, Listener, MeetError, Terms};
+use crate::meeting::{self, settings_of_terms, Chosen, Listener, MeetError, Terms};
 
 /// What a client asks for in the handshake.
 const KIND: &str = "stream";
@@ -159,31 +158,7 @@ impl StreamBuilder {
         self
     }
 
-    /// What both sides prove to know.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.terms.secret = Some(secret);
-        self
-    }
-
-    /// Runs the handshake in TLS 1.3, at the side that connects.
-    #[cfg(feature = "tls")]
-    pub fn client_tls(mut self, tls: crate::ClientTls) -> Self {
-        self.terms.client_tls = Some(tls);
-        self
-    }
-
-    /// Runs the handshake in TLS 1.3, at the side that listens.
-    #[cfg(feature = "tls")]
-    pub fn server_tls(mut self, tls: crate::ServerTls) -> Self {
-        self.terms.server_tls = Some(tls);
-        self
-    }
-
-    /// How long each step of a handshake may take. 5 s by default.
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.terms.timeout = timeout;
-        self
-    }
+    settings_of_terms!();
 
     /// The rings; [`stream_config`] by default.
     pub fn rings(mut self, config: RingConfig) -> Self {

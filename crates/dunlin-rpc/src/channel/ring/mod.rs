@@ -266,6 +266,18 @@ impl<D: Device> Channel for RingChannel<D> {
         self.outbox.push(header, payload);
     }
 
+    #[inline]
+    fn request_space(&mut self, length: usize) -> Option<&mut [u8]> {
+        Some(self.outbox.request_space(length))
+    }
+
+    #[inline]
+    fn push_written(&mut self, handler: u16, call: u64, length: usize) {
+        D::charge(effort::ADDED);
+        D::charge(Work::Copy(length));
+        self.outbox.push_written(handler, call, length);
+    }
+
     /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
     /// caller has made room for it.
     #[inline]

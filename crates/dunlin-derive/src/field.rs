@@ -1,0 +1,161 @@
+//! One field of a message, by prost's attribute of it.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, ExprLit, Ident, Lit, Meta, Token};
+
+/// Kinds of values as prost calls them, and as `dunlin_service::protobuf::field` does.
+const KINDS: [(&str, &str); 16] = [
+    ("bool", "Bool"),
+    ("int32", "Int32"),
+    ("int64", "Int64"),
+    ("uint32", "Uint32"),
+    ("uint64", "Uint64"),
+    ("sint32", "Sint32"),
+    ("sint64", "Sint64"),
+    ("fixed32", "Fixed32"),
+    ("fixed64", "Fixed64"),
+    ("sfixed32", "Sfixed32"),
+    ("sfixed64", "Sfixed64"),
+    ("float", "Float"),
+    ("double", "Double"),
+    ("string", "Text"),
+    ("bytes", "Bytes"),
+    ("message", "Nested"),
+];
+
+/// How often a value may stand in a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Singular,
+    Optional,
+    Repeated,
+    Packed,
+}
+
+impl Label {
+    fn module(self) -> Ident {
+        let name = match self {
+            Self::Singular => "singular",
+            Self::Optional => "optional",
+            Self::Repeated => "repeated",
+            Self::Packed => "packed",
+        };
+        Ident::new(name, Span::call_site())
+    }
+}
+
+/// A field.
+pub(crate) struct Field {
+    name: Ident,
+    pub(crate) number: u32,
+    kind: Ident,
+    label: Label,
+}
+
+impl Field {
+    /// `None`: it is of a kind that is left to prost.
+    pub(crate) fn of(field: &syn::Field) -> Result<Option<Self>, Error> {
+        let Some(name) = field.ident.clone() else {
+            return Ok(None);
+        };
+        let mut words = Vec::new();
+        for attribute in &field.attrs {
+            if attribute.path().is_ident("prost") {
+                let parse = Punctuated::<Meta, Token![,]>::parse_terminated;
+                words.extend(attribute.parse_args_with(parse)?);
+            }
+        }
+        if words.is_empty() {
+            let words = "a field of a message has prost's attribute: #[prost(string, tag = \"1\")]";
+            return Err(Error::new_spanned(&name, words));
+        }
+        Self::read(name, &words)
+    }
+
+    fn read(name: Ident, words: &[Meta]) -> Result<Option<Self>, Error> {
+        let (mut number, mut kind, mut label, mut packed) = (None, None, None, None);
+        for word in words {
+            let Some(said) = word.path().get_ident().map(Ident::to_string) else {
+                return Ok(None);
+            };
+            match said.as_str() {
+                "tag" => number = Some(value(word)?),
+                "optional" => label = Some(Label::Optional),
+                "repeated" => label = Some(Label::Repeated),
+                "packed" => packed = Some(value(word)? == "true"),
+                "boxed" => {}
+                "enumeration" => kind = Some("Int32"),
+                // `Bytes` are shared memory: prost's affair.
+                "bytes" if matches!(word, Meta::NameValue(_)) && value(word)? != "vec" => {
+                    return Ok(None)
+                }
+                said => match KINDS.iter().find(|(prost, _)| *prost == said) {
+                    Some((_, ours)) => kind = Some(ours),
+                    None => return Ok(None),
+                },
+            }
+        }
+        let (Some(number), Some(kind)) = (number, kind) else {
+            return Ok(None);
+        };
+        let number = number
+            .parse()
+            .map_err(|_| Error::new_spanned(&name, format!("{number:?} is no field number")))?;
+        let is_number = !matches!(kind, "Text" | "Bytes" | "Nested");
+        let label = match label {
+            Some(Label::Repeated) if packed.unwrap_or(is_number) => Label::Packed,
+            Some(label) => label,
+            // As prost has it: a message that is not repeated may be absent.
+            None if kind == "Nested" => Label::Optional,
+            None => Label::Singular,
+        };
+        Ok(Some(Self {
+            name,
+            number,
+            kind: Ident::new(kind, Span::call_site()),
+            label,
+        }))
+    }
+
+    fn call(&self, function: &str) -> TokenStream {
+        let (module, kind) = (self.label.module(), &self.kind);
+        let function = Ident::new(function, Span::call_site());
+        quote! {
+            ::dunlin_service::protobuf::field::#module::#function
+                ::<::dunlin_service::protobuf::field::#kind, _>
+        }
+    }
+
+    pub(crate) fn length(&self) -> TokenStream {
+        let (call, name, number) = (self.call("length"), &self.name, self.number);
+        quote! { #call(#number, &self.#name) }
+    }
+
+    pub(crate) fn put(&self) -> TokenStream {
+        let (call, name, number) = (self.call("put"), &self.name, self.number);
+        quote! { #call(#number, &self.#name, to) }
+    }
+
+    pub(crate) fn take(&self) -> TokenStream {
+        let (call, name, number) = (self.call("take"), &self.name, self.number);
+        quote! { #number => #call(&mut self.#name, key, from)? }
+    }
+
+    pub(crate) fn clear(&self) -> TokenStream {
+        let (call, name) = (self.call("clear"), &self.name);
+        quote! { #call(&mut self.#name) }
+    }
+}
+
+/// The text of `name = "text"`.
+fn value(word: &Meta) -> Result<String, Error> {
+    match &word.require_name_value()?.value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => Ok(text.value()),
+        other => Err(Error::new_spanned(other, "a text is expected here")),
+    }
+}

@@ -1,0 +1,79 @@
+//! The derive of `dunlin_service::protobuf::Message`, which is documented there. It reads the attributes that prost's
+//! derive reads (`#[prost(string, tag = "1")]`), so it stands beside `prost::Message` on the same struct.
+#![forbid(unsafe_code)]
+
+mod field;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{parse_macro_input, Data, DeriveInput, Error, Fields};
+
+use field::Field;
+
+/// See `dunlin_service::protobuf::Message`.
+#[proc_macro_derive(Message, attributes(prost))]
+pub fn message(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    implement(&input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
+}
+
+fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
+    let Data::Struct(data) = &input.data else {
+        let words = "protobuf messages are structs; enums of values and oneofs are parts of them";
+        return Err(Error::new_spanned(&input.ident, words));
+    };
+    if !input.generics.params.is_empty() {
+        let words = "protobuf messages have no parameters";
+        return Err(Error::new_spanned(&input.generics, words));
+    }
+    let fields = match &data.fields {
+        Fields::Named(fields) => fields.named.iter().map(Field::of).collect(),
+        Fields::Unit => Ok(Some(Vec::new())),
+        Fields::Unnamed(_) => Ok(None),
+    };
+    let name = &input.ident;
+    let Some(mut fields) = fields? else {
+        // A kind of field that is left to prost leaves it the whole message.
+        return Ok(quote! { ::dunlin_service::protobuf::by_prost!(#name); });
+    };
+    // The order in which protobuf's own encoders write.
+    fields.sort_by_key(|field| field.number);
+    let lengths = fields.iter().map(Field::length);
+    let puts = fields.iter().map(Field::put);
+    let takes = fields.iter().map(Field::take);
+    let clears = fields.iter().map(Field::clear);
+    Ok(quote! {
+        impl ::dunlin_service::protobuf::Message for #name {
+            #[inline]
+            fn encoded_len(&self) -> usize {
+                0 #(+ #lengths)*
+            }
+
+            #[inline]
+            fn encode(&self, to: &mut ::dunlin_service::protobuf::Writer<'_>) {
+                #(#puts;)*
+            }
+
+            #[inline]
+            fn merge(
+                &mut self,
+                from: &mut ::dunlin_service::protobuf::Reader<'_>,
+            ) -> ::core::result::Result<(), ::dunlin_service::protobuf::Malformed> {
+                while let ::core::option::Option::Some(key) = from.key()? {
+                    match key.number() {
+                        #(#takes,)*
+                        _ => from.skip(key)?,
+                    }
+                }
+                ::core::result::Result::Ok(())
+            }
+
+            #[inline]
+            fn clear(&mut self) {
+                #(#clears;)*
+            }
+        }
+    })
+}

@@ -1,0 +1,439 @@
+//! Fields of messages: kinds of values, and how often one stands in a message. The derive names what is here.
+
+use ascii::AsciiStr;
+
+use super::wire::{key_length, Key, Malformed, Reader, Wire, Writer};
+use super::Message;
+use crate::varint;
+
+/// How a value of a kind stands on the wire; a type without values for each of protobuf's kinds.
+pub trait Kind<V> {
+    /// Its form.
+    const WIRE: Wire;
+
+    /// Bytes of a value, without its key.
+    fn length(value: &V) -> usize;
+
+    /// Writes a value.
+    fn put(value: &V, to: &mut Writer<'_>);
+
+    /// Reads a value into the place of another.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn take(place: &mut V, from: &mut Reader<'_>) -> Result<(), Malformed>;
+
+    /// Whether it is the value of a field that is not there.
+    fn is_default(value: &V) -> bool;
+
+    /// Makes it that value.
+    fn clear(value: &mut V);
+}
+
+/// Numbers of one to ten bytes: how a value is one, and the other way round.
+macro_rules! varints {
+    ($($(#[$doc:meta])* $kind:ident $type:ty: $value:ident => $to:expr, $number:ident => $from:expr;)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $kind;
+
+        impl Kind<$type> for $kind {
+            const WIRE: Wire = Wire::Varint;
+
+            #[inline]
+            fn length(value: &$type) -> usize {
+                let $value = *value;
+                varint::length($to)
+            }
+
+            #[inline]
+            fn put(value: &$type, to: &mut Writer<'_>) {
+                let $value = *value;
+                to.number($to);
+            }
+
+            #[inline]
+            fn take(place: &mut $type, from: &mut Reader<'_>) -> Result<(), Malformed> {
+                let $number = from.number()?;
+                *place = $from;
+                Ok(())
+            }
+
+            #[inline]
+            fn is_default(value: &$type) -> bool {
+                *value == <$type>::default()
+            }
+
+            #[inline]
+            fn clear(value: &mut $type) {
+                *value = <$type>::default();
+            }
+        }
+    )+ };
+}
+
+varints! {
+    /// `bool`.
+    Bool bool: value => u64::from(value), number => number != 0;
+    /// `int32`, and values of enums. Negative ones have ten bytes.
+    Int32 i32: value => i64::from(value) as u64, number => number as i32;
+    /// `int64`.
+    Int64 i64: value => value as u64, number => number as i64;
+    /// `uint32`.
+    Uint32 u32: value => u64::from(value), number => number as u32;
+    /// `uint64`.
+    Uint64 u64: value => value, number => number;
+    /// `sint32`: small negative values are small numbers.
+    Sint32 i32: value => u64::from((value << 1 ^ value >> 31) as u32),
+        number => (number as u32 >> 1) as i32 ^ -(number as i32 & 1);
+    /// `sint64`: small negative values are small numbers.
+    Sint64 i64: value => (value << 1 ^ value >> 63) as u64,
+        number => (number >> 1) as i64 ^ -(number as i64 & 1);
+}
+
+/// Values of four and eight bytes.
+macro_rules! fixed {
+    ($($(#[$doc:meta])* $kind:ident $value:ty: $wire:ident;)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $kind;
+
+        impl Kind<$value> for $kind {
+            const WIRE: Wire = Wire::$wire;
+
+            #[inline]
+            fn length(_: &$value) -> usize {
+                size_of::<$value>()
+            }
+
+            #[inline]
+            fn put(value: &$value, to: &mut Writer<'_>) {
+                to.bytes(&value.to_le_bytes());
+            }
+
+            #[inline]
+            fn take(place: &mut $value, from: &mut Reader<'_>) -> Result<(), Malformed> {
+                *place = <$value>::from_le_bytes(from.array()?);
+                Ok(())
+            }
+
+            #[inline]
+            fn is_default(value: &$value) -> bool {
+                *value == <$value>::default()
+            }
+
+            #[inline]
+            fn clear(value: &mut $value) {
+                *value = <$value>::default();
+            }
+        }
+    )+ };
+}
+
+fixed! {
+    /// `fixed32`.
+    Fixed32 u32: Bits32;
+    /// `fixed64`.
+    Fixed64 u64: Bits64;
+    /// `sfixed32`.
+    Sfixed32 i32: Bits32;
+    /// `sfixed64`.
+    Sfixed64 i64: Bits64;
+    /// `float`.
+    Float f32: Bits32;
+    /// `double`.
+    Double f64: Bits64;
+}
+
+/// `string`.
+#[derive(Clone, Copy, Debug)]
+pub struct Text;
+
+impl Kind<String> for Text {
+    const WIRE: Wire = Wire::Counted;
+
+    #[inline]
+    fn length(value: &String) -> usize {
+        counted_length(value.len())
+    }
+
+    #[inline]
+    fn put(value: &String, to: &mut Writer<'_>) {
+        to.counted(value.as_bytes());
+    }
+
+    #[inline]
+    fn take(place: &mut String, from: &mut Reader<'_>) -> Result<(), Malformed> {
+        // Looked at where it stands: what was just copied is not to be had yet in other pieces than it was copied in.
+        // And first whether it is ASCII, in large steps: the standard library takes its ends byte by byte.
+        let bytes = from.counted()?;
+        let text = match AsciiStr::from_ascii(bytes) {
+            Ok(text) => text.as_str(),
+            Err(_) => std::str::from_utf8(bytes).map_err(|_| Malformed::Text)?,
+        };
+        place.clear();
+        place.push_str(text);
+        Ok(())
+    }
+
+    #[inline]
+    fn is_default(value: &String) -> bool {
+        value.is_empty()
+    }
+
+    #[inline]
+    fn clear(value: &mut String) {
+        value.clear();
+    }
+}
+
+/// `bytes`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes;
+
+impl Kind<Vec<u8>> for Bytes {
+    const WIRE: Wire = Wire::Counted;
+
+    #[inline]
+    fn length(value: &Vec<u8>) -> usize {
+        counted_length(value.len())
+    }
+
+    #[inline]
+    fn put(value: &Vec<u8>, to: &mut Writer<'_>) {
+        to.counted(value);
+    }
+
+    #[inline]
+    fn take(place: &mut Vec<u8>, from: &mut Reader<'_>) -> Result<(), Malformed> {
+        place.clear();
+        place.extend_from_slice(from.counted()?);
+        Ok(())
+    }
+
+    #[inline]
+    fn is_default(value: &Vec<u8>) -> bool {
+        value.is_empty()
+    }
+
+    #[inline]
+    fn clear(value: &mut Vec<u8>) {
+        value.clear();
+    }
+}
+
+/// A message within a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Nested;
+
+impl<M: Message> Kind<M> for Nested {
+    const WIRE: Wire = Wire::Counted;
+
+    #[inline]
+    fn length(value: &M) -> usize {
+        counted_length(value.encoded_len())
+    }
+
+    #[inline]
+    fn put(value: &M, to: &mut Writer<'_>) {
+        to.number(value.encoded_len() as u64);
+        value.encode(to);
+    }
+
+    #[inline]
+    fn take(place: &mut M, from: &mut Reader<'_>) -> Result<(), Malformed> {
+        place.merge(&mut from.nested()?)
+    }
+
+    /// One that is there is written, whatever it holds.
+    fn is_default(_: &M) -> bool {
+        false
+    }
+
+    fn clear(value: &mut M) {
+        value.clear();
+    }
+}
+
+#[inline]
+fn counted_length(length: usize) -> usize {
+    varint::length(length as u64) + length
+}
+
+#[inline]
+fn put_with_key<K: Kind<V>, V>(number: u32, value: &V, to: &mut Writer<'_>) {
+    to.key(number, K::WIRE);
+    K::put(value, to);
+}
+
+/// A field that is always there; on the wire it is not while it has its default.
+pub mod singular {
+    use super::*;
+
+    /// Bytes of it.
+    #[inline]
+    pub fn length<K: Kind<V>, V>(number: u32, value: &V) -> usize {
+        match K::is_default(value) {
+            true => 0,
+            false => key_length(number) + K::length(value),
+        }
+    }
+
+    /// Writes it.
+    #[inline]
+    pub fn put<K: Kind<V>, V>(number: u32, value: &V, to: &mut Writer<'_>) {
+        if !K::is_default(value) {
+            put_with_key::<K, V>(number, value, to);
+        }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When what stands there is of another type, or none.
+    #[inline]
+    pub fn take<K: Kind<V>, V>(
+        place: &mut V,
+        key: Key,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        key.expect(K::WIRE)?;
+        K::take(place, from)
+    }
+
+    /// Gives it its default.
+    #[inline]
+    pub fn clear<K: Kind<V>, V>(place: &mut V) {
+        K::clear(place);
+    }
+}
+
+/// A field that may be absent.
+pub mod optional {
+    use super::*;
+
+    /// Bytes of it.
+    #[inline]
+    pub fn length<K: Kind<V>, V>(number: u32, value: &Option<V>) -> usize {
+        value
+            .as_ref()
+            .map_or(0, |value| key_length(number) + K::length(value))
+    }
+
+    /// Writes it.
+    #[inline]
+    pub fn put<K: Kind<V>, V>(number: u32, value: &Option<V>, to: &mut Writer<'_>) {
+        if let Some(value) = value {
+            put_with_key::<K, V>(number, value, to);
+        }
+    }
+
+    /// Reads it; a message that is there already is added to.
+    ///
+    /// # Errors
+    /// When what stands there is of another type, or none.
+    #[inline]
+    pub fn take<K: Kind<V>, V: Default>(
+        place: &mut Option<V>,
+        key: Key,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        key.expect(K::WIRE)?;
+        K::take(place.get_or_insert_with(V::default), from)
+    }
+
+    /// It is absent.
+    #[inline]
+    pub fn clear<K: Kind<V>, V>(place: &mut Option<V>) {
+        *place = None;
+    }
+}
+
+/// Values behind a key each.
+pub mod repeated {
+    use super::*;
+
+    /// Bytes of them.
+    #[inline]
+    pub fn length<K: Kind<V>, V>(number: u32, values: &[V]) -> usize {
+        let lengths = values.iter().map(K::length).sum::<usize>();
+        key_length(number) * values.len() + lengths
+    }
+
+    /// Writes them.
+    #[inline]
+    pub fn put<K: Kind<V>, V>(number: u32, values: &[V], to: &mut Writer<'_>) {
+        for value in values {
+            put_with_key::<K, V>(number, value, to);
+        }
+    }
+
+    /// Adds one, or all that stand together: numbers may, whatever the file says.
+    ///
+    /// # Errors
+    /// When what stands there is of another type, or none.
+    #[inline]
+    pub fn take<K: Kind<V>, V: Default>(
+        place: &mut Vec<V>,
+        key: Key,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        if K::WIRE != Wire::Counted && key.is(Wire::Counted) {
+            let mut packed = from.packed()?;
+            while !packed.is_empty() {
+                add::<K, V>(place, &mut packed)?;
+            }
+            return Ok(());
+        }
+        key.expect(K::WIRE)?;
+        add::<K, V>(place, from)
+    }
+
+    #[inline]
+    fn add<K: Kind<V>, V: Default>(
+        place: &mut Vec<V>,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let mut value = V::default();
+        K::take(&mut value, from)?;
+        place.push(value);
+        Ok(())
+    }
+
+    /// There are none.
+    #[inline]
+    pub fn clear<K: Kind<V>, V>(place: &mut Vec<V>) {
+        place.clear();
+    }
+}
+
+/// Numbers that stand together behind one key.
+pub mod packed {
+    pub use super::repeated::{clear, take};
+    use super::*;
+
+    fn bytes<K: Kind<V>, V>(values: &[V]) -> usize {
+        values.iter().map(K::length).sum()
+    }
+
+    /// Bytes of them.
+    #[inline]
+    pub fn length<K: Kind<V>, V>(number: u32, values: &[V]) -> usize {
+        match values {
+            [] => 0,
+            values => key_length(number) + counted_length(bytes::<K, V>(values)),
+        }
+    }
+
+    /// Writes them.
+    #[inline]
+    pub fn put<K: Kind<V>, V>(number: u32, values: &[V], to: &mut Writer<'_>) {
+        if !values.is_empty() {
+            to.key(number, Wire::Counted);
+            to.number(bytes::<K, V>(values) as u64);
+            for value in values {
+                K::put(value, to);
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Bytes of protobuf: keys, numbers, and what stands behind its length.
+
+use crate::varint;
+
+/// Messages within messages, as many as prost allows.
+const DEPTH: u32 = 100;
+
+/// Bytes that are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// The bytes end within a field.
+    #[error("it ends within a field")]
+    Truncated,
+    /// A number has more than 64 bits, or a key more than 32.
+    #[error("a number in it is longer than it can be")]
+    Number,
+    /// A field of this number stands there in another form than its type has.
+    #[error("field {number} is of another type")]
+    OtherType {
+        /// Which field.
+        number: u32,
+    },
+    /// Text that is not UTF-8.
+    #[error("a text in it is not UTF-8")]
+    Text,
+    /// Messages stand within messages too deep.
+    #[error("its messages are nested deeper than {DEPTH}")]
+    Depth,
+    /// What prost says of it.
+    #[error("{0}")]
+    Other(Box<str>),
+}
+
+impl Malformed {
+    #[doc(hidden)]
+    pub fn by_prost(error: prost::DecodeError) -> Self {
+        Self::Other(error.to_string().into())
+    }
+}
+
+/// The form in which a field stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wire {
+    /// A number of one to ten bytes.
+    Varint = 0,
+    /// Eight bytes.
+    Bits64 = 1,
+    /// Bytes behind their length.
+    Counted = 2,
+    /// Fields until the end of the group.
+    Group = 3,
+    /// Where a group ends.
+    EndGroup = 4,
+    /// Four bytes.
+    Bits32 = 5,
+}
+
+/// What stands before a field: its number, and its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(u32);
+
+impl Key {
+    /// The field's number.
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0 >> 3
+    }
+
+    /// Whether the field has this form.
+    #[inline]
+    pub fn is(self, wire: Wire) -> bool {
+        self.0 & 7 == wire as u32
+    }
+
+    /// An error if the field has another form.
+    #[inline]
+    pub(super) fn expect(self, wire: Wire) -> Result<(), Malformed> {
+        match self.is(wire) {
+            true => Ok(()),
+            false => Err(self.other_type()),
+        }
+    }
+
+    #[cold]
+    pub(super) fn other_type(self) -> Malformed {
+        Malformed::OtherType {
+            number: self.number(),
+        }
+    }
+}
+
+/// Bytes of a key.
+#[inline]
+pub(super) const fn key_length(number: u32) -> usize {
+    varint::length((number as u64) << 3)
+}
+
+/// Bytes that are read, from their beginning.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: varint::Reader<'a>,
+    depth: u32,
+}
+
+impl<'a> Reader<'a> {
+    /// Of a whole message.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes: varint::Reader(bytes),
+            depth: DEPTH,
+        }
+    }
+
+    /// The next field; `None`: there is none any more.
+    ///
+    /// # Errors
+    /// When there is no key.
+    #[inline]
+    pub fn key(&mut self) -> Result<Option<Key>, Malformed> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let key = self.number()?;
+        u32::try_from(key)
+            .map(|key| Some(Key(key)))
+            .map_err(|_| Malformed::Number)
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn number(&mut self) -> Result<u64, Malformed> {
+        // Most numbers have one byte.
+        match self.bytes.0 {
+            [first @ ..0x80, rest @ ..] => {
+                self.bytes.0 = rest;
+                Ok(u64::from(*first))
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_number(&mut self) -> Result<u64, Malformed> {
+        self.bytes.number().ok_or(Malformed::Number)
+    }
+
+    #[inline]
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (first, rest) = self
+            .bytes
+            .0
+            .split_first_chunk()
+            .ok_or(Malformed::Truncated)?;
+        self.bytes.0 = rest;
+        Ok(*first)
+    }
+
+    #[inline]
+    pub(super) fn counted(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.number()?;
+        self.bytes(length)
+    }
+
+    #[inline]
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+        usize::try_from(length)
+            .ok()
+            .and_then(|length| self.bytes.bytes(length))
+            .ok_or(Malformed::Truncated)
+    }
+
+    /// The fields of a message within this one.
+    #[inline]
+    pub(super) fn nested(&mut self) -> Result<Self, Malformed> {
+        let depth = self.depth.checked_sub(1).ok_or(Malformed::Depth)?;
+        Ok(Self {
+            bytes: varint::Reader(self.counted()?),
+            depth,
+        })
+    }
+
+    /// Numbers or other values that stand together.
+    #[inline]
+    pub(super) fn packed(&mut self) -> Result<Self, Malformed> {
+        Ok(Self {
+            bytes: varint::Reader(self.counted()?),
+            depth: self.depth,
+        })
+    }
+
+    /// All that is left.
+    #[doc(hidden)]
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.bytes.0)
+    }
+
+    /// Passes over a field that the message does not know.
+    ///
+    /// # Errors
+    /// When it is none.
+    #[cold]
+    pub fn skip(&mut self, key: Key) -> Result<(), Malformed> {
+        self.skip_at(key, self.depth)
+    }
+
+    fn skip_at(&mut self, key: Key, depth: u32) -> Result<(), Malformed> {
+        if depth == 0 {
+            return Err(Malformed::Depth);
+        }
+        if key.number() == 0 {
+            return Err(key.other_type());
+        }
+        if key.is(Wire::Varint) {
+            self.number().map(drop)
+        } else if key.is(Wire::Bits64) {
+            self.bytes(8).map(drop)
+        } else if key.is(Wire::Counted) {
+            self.counted().map(drop)
+        } else if key.is(Wire::Bits32) {
+            self.bytes(4).map(drop)
+        } else if key.is(Wire::Group) {
+            loop {
+                let inner = self.key()?.ok_or(Malformed::Truncated)?;
+                if !inner.is(Wire::EndGroup) {
+                    self.skip_at(inner, depth - 1)?;
+                } else if inner.number() == key.number() {
+                    return Ok(());
+                } else {
+                    return Err(inner.other_type());
+                }
+            }
+        } else {
+            Err(key.other_type())
+        }
+    }
+}
+
+/// Where a message is written.
+#[derive(Debug)]
+pub struct Writer<'a>(&'a mut [u8]);
+
+impl<'a> Writer<'a> {
+    /// Into these bytes.
+    #[inline]
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next `length` bytes.
+    #[doc(hidden)]
+    #[inline]
+    pub fn room(&mut self, length: usize) -> &'a mut [u8] {
+        let (room, rest) = std::mem::take(&mut self.0).split_at_mut(length);
+        self.0 = rest;
+        room
+    }
+
+    #[inline]
+    pub(super) fn key(&mut self, number: u32, wire: Wire) {
+        self.number(u64::from(number << 3 | wire as u32));
+    }
+
+    #[inline]
+    pub(super) fn number(&mut self, value: u64) {
+        match u8::try_from(value) {
+            Ok(byte @ ..0x80) => self.room(1)[0] = byte,
+            _ => self.long_number(value),
+        }
+    }
+
+    #[inline(never)]
+    fn long_number(&mut self, mut value: u64) {
+        let room = self.room(varint::length(value));
+        let (last, first) = room.split_last_mut().expect("a number has bytes");
+        for byte in first {
+            *byte = value as u8 | 0x80;
+            value >>= 7;
+        }
+        *last = value as u8;
+    }
+
+    #[inline]
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+    }
+
+    #[inline]
+    pub(super) fn counted(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.bytes(bytes);
+    }
+}
