@@ -25,7 +25,7 @@ const LISTS: [&str; 2] = [
 ];
 
 /// The code that is experimented on.
-const PROTOCOLS: [&str; 9] = [
+const PROTOCOLS: [&str; 10] = [
     "dunlin-verbs/src",
     "dunlin-link/src",
     "dunlin-flor/src",
@@ -34,6 +34,7 @@ const PROTOCOLS: [&str; 9] = [
     "dunlin-rpc/src",
     "dunlin-store/src",
     "dunlin-txn/src",
+    "dunlin-fs/src",
     "dunlin/src",
 ];
 

@@ -1,7 +1,9 @@
 //! What crosses between clients and servers: values in postcard's encoding. A server decodes bytes that a stranger may
 //! have written: nothing is allocated for a length that is not there, and all numbers are checked where they are used.
 
-use serde::{Deserialize, Serialize};
+use postcard::ser_flavors::Flavor;
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::types::{Attr, DataServer, Extent, Ino, SessionId};
 
@@ -156,6 +158,7 @@ pub enum Answer {
     /// Entries of a directory.
     Entries {
         /// Name, number, kind.
+        #[serde(serialize_with = "names_whole")]
         entries: Vec<(Vec<u8>, Ino, u32)>,
         /// Whether there are no more.
         end: bool,
@@ -247,10 +250,55 @@ pub fn region_name(incarnation: u64) -> String {
     format!("dunlin-fs-{incarnation:016x}")
 }
 
+/// Room that most messages and records need: attributes have some 60 bytes.
+const ENCODED_BYTES: usize = 128;
+
 /// Encodes.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // What is written here has no maps of unknown length, the one thing that postcard refuses.
-    postcard::to_stdvec(value).unwrap_or_default()
+    let room = Room(Vec::with_capacity(ENCODED_BYTES));
+    postcard::serialize_with_flavor(value, room).unwrap_or_default()
+}
+
+/// Bytes that are appended in pieces; postcard's own begins without room.
+struct Room(Vec<u8>);
+
+impl Flavor for Room {
+    type Output = Vec<u8>;
+
+    #[inline]
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.0.push(data);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
+}
+
+/// Writes each name in one piece, and not byte by byte: the bytes are the same.
+fn names_whole<S: Serializer>(
+    entries: &[(Vec<u8>, Ino, u32)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    struct Whole<'a>(&'a [u8]);
+    impl Serialize for Whole<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_bytes(self.0)
+        }
+    }
+    let mut sequence = serializer.serialize_seq(Some(entries.len()))?;
+    for (name, ino, kind) in entries {
+        sequence.serialize_element(&(Whole(name), ino, kind))?;
+    }
+    sequence.end()
 }
 
 /// Decodes all of `bytes`; `None` where they are nothing of the kind, or more.
@@ -258,5 +306,22 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Some(value),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_one_piece_are_the_same_bytes() {
+        let entries = vec![
+            (b"dunlin".to_vec(), 7, 0o100_000),
+            (vec![0xff; 200], 300, 0),
+        ];
+        let expected = [vec![3], encode(&entries), vec![1]].concat();
+        let answer = Answer::Entries { entries, end: true };
+        assert_eq!(encode(&answer), expected);
+        assert_eq!(decode::<Answer>(&expected), Some(answer));
     }
 }

@@ -36,6 +36,18 @@ fn scan(store: &ShmStore, first: &[u8], most: usize) -> Vec<(Vec<u8>, Vec<u8>)> 
     entries
 }
 
+/// At most `most` keys from `first` on.
+fn scan_keys(store: &ShmStore, first: &[u8], most: usize) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    store.scan_keys(first, |key| {
+        if keys.len() < most {
+            keys.push(key.to_vec());
+        }
+        keys.len() < most
+    });
+    keys
+}
+
 /// Short ones, which stand in the index's nodes, and longer ones with the same beginning.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -70,6 +82,9 @@ proptest! {
                         .map(|(key, value)| (key.clone(), value.clone()))
                         .collect();
                     prop_assert_eq!(scan(&store, &name, most), expected);
+                    let keys = model.range(name.clone()..).map(|(key, _)| key.clone());
+                    let keys: Vec<_> = keys.take(most).collect();
+                    prop_assert_eq!(scan_keys(&store, &name, most), keys);
                 }
             }
         }

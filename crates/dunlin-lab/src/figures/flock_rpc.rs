@@ -12,7 +12,7 @@ pub(super) const MACHINES: usize = 23;
 pub(super) const SCHEDULED_NS: u64 = 10_500_000;
 
 /// By when a server has looked three times at what comes, which it does each millisecond with `auto`.
-const SEEN_NS: u64 = 3_200_000;
+pub(super) const SEEN_NS: u64 = 3_200_000;
 
 /// Hardware threads of a node: an EPYC 7452 runs two on each of its 32 cores, so 48 threads of a client, or 32 and 16
 /// dispatchers, all run at once. The server polls on one of each core (§8.2: all physical cores). What two threads of a
@@ -67,10 +67,16 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     } else {
         300_000
     };
-    let mut last = bench.measure(paced, warm, 500_000);
+    let first = bench.measure(paced, warm, 500_000);
+    settled(first, || bench.measure(0, 0, 500_000), |of| of.mops)
+}
+
+/// The last of windows that follow the first one until the rate has settled.
+pub(super) fn settled<R>(first: R, next: impl Fn() -> R, rate: impl Fn(&R) -> f64) -> R {
+    let mut last = first;
     for _ in 1..WINDOWS_MOST {
-        let next = bench.measure(0, 0, 500_000);
-        let change = next.mops / last.mops - 1.0;
+        let next = next();
+        let change = rate(&next) / rate(&last) - 1.0;
         last = next;
         if change.abs() < SETTLED {
             break;

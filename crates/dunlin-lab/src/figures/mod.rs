@@ -5,6 +5,7 @@ mod fasst;
 mod flock_10;
 mod flock_11;
 mod flock_12;
+mod flock_16;
 mod flock_2a;
 mod flock_2b;
 mod flock_6;
@@ -43,6 +44,7 @@ pub const ALL: &[Figure] = &[
     flock_12::FIGURE,
     flock_tx::TATP,
     flock_tx::SMALL_BANK,
+    flock_16::FIGURE,
     scalerpc::WRITES,
     scalerpc::BLOCKS,
     scalerpc::CLIENTS,
@@ -50,6 +52,7 @@ pub const ALL: &[Figure] = &[
     scalerpc::LATENCY,
     scalerpc::SLICES,
     scalerpc::TRANSACTIONS,
+    scalerpc::METADATA,
     scalerpc::PRIORITY,
     rb2::POINTERS,
     rb2::THROUGHPUT,
@@ -61,6 +64,7 @@ pub const ALL: &[Figure] = &[
     rb2::HTTP,
     flor::CALIBRATION,
     flor::THREAD,
+    flor::XRDMA,
     flor::LOSS,
     flor::ACKS,
     flor::SWITCHING,

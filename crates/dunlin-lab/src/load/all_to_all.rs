@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use dunlin::{
     ChannelConfig, Client, DatagramBatches, LocalServer, Peers, Preset, Server, WaitMode,
 };
-use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
+use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
-use super::measure::warm_up;
+use super::measure::{warm_up, Counting, Latencies};
 use super::rpc::{end_in, payload, take_in, Shared, ECHO};
 use super::Window;
 use crate::dice::Dice;
@@ -170,15 +170,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
         take_in(cluster, preset, &mut came, plan.pollers);
     }
     let result = measure(cluster, &shared, window);
-    shared.stopping.store(true, Ordering::Relaxed);
-    for _ in 0..ENDING_MS {
-        if shared.running.load(Ordering::Relaxed) == 0 {
-            break;
-        }
-        cluster.run_for(1_000_000);
-    }
-    let running = shared.running.load(Ordering::Relaxed);
-    assert_eq!(running, 0, "threads that do not end");
+    shared.stop(cluster, ENDING_MS);
     let answered = |server: &&LocalServer| server.statistics().requests > 0;
     let answering = servers.iter().filter(answered).count();
     end_in(cluster, clients.into_iter().zip(hosts.iter().copied()));
@@ -197,40 +189,26 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
 fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult {
     warm_up(cluster, &shared.calls, window.warm_ns);
     let hosts = cluster.hosts();
-    let counters = || -> Vec<Counters> { hosts.iter().map(|&h| cluster.counters(h)).collect() };
-    let before = (shared.calls.load(Ordering::Relaxed), counters());
+    let before = shared.calls.load(Ordering::Relaxed);
+    let counting = Counting::begin(cluster, &hosts);
     shared.measuring.store(true, Ordering::Relaxed);
     cluster.run_for(window.measured_ns);
     shared.measuring.store(false, Ordering::Relaxed);
-    let after = (shared.calls.load(Ordering::Relaxed), counters());
-    let calls = (after.0 - before.0) as f64;
-    let counted = |of: &dyn Fn(&Counters) -> u64| -> f64 {
-        let pairs = after.1.iter().zip(&before.1);
-        pairs
-            .map(|(after, before)| (of(after) - of(before)) as f64)
-            .sum()
-    };
-    let latencies = shared.latencies_ns.lock();
-    let mut latencies = std::mem::take(&mut *latencies.expect("no thread panicked"));
-    latencies.sort_unstable();
-    let at = |share: f64| {
-        let place = (latencies.len() as f64 * share) as usize;
-        latencies
-            .get(place)
-            .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
-    };
+    let calls = (shared.calls.load(Ordering::Relaxed) - before) as f64;
+    let counted = counting.end();
+    let latencies = Latencies::take(&shared.latencies_ns);
     let (machines, measured_ns) = (hosts.len() as f64, window.measured_ns as f64);
     AllToAllResult {
         mops: calls * 1e3 / measured_ns / machines,
-        busy_cores: counted(&|c| c.busy_ps) / (measured_ns * 1e3) / machines,
-        median_us: at(0.5),
-        p99_us: at(0.99),
-        longest_us: latencies.last().map_or(f64::NAN, |&ns| f64::from(ns) / 1e3),
-        doorbells: counted(&|c| c.doorbells) / calls.max(1.0),
-        doorbells_of_first: (after.1[0].doorbells - before.1[0].doorbells) as f64 / calls.max(1.0),
-        verbs: counted(&|c| c.requests_started + c.messages_received) / calls.max(1.0),
-        packets: counted(&|c| c.packets_sent) / calls.max(1.0),
-        dropped: counted(&|c| c.receiver_drops),
+        busy_cores: counted.all(|c| c.busy_ps) / (measured_ns * 1e3) / machines,
+        median_us: latencies.us(0.5),
+        p99_us: latencies.us(0.99),
+        longest_us: latencies.longest_us(),
+        doorbells: counted.all(|c| c.doorbells) / calls.max(1.0),
+        doorbells_of_first: counted.first(|c| c.doorbells) / calls.max(1.0),
+        verbs: counted.all(|c| c.requests_started + c.messages_received) / calls.max(1.0),
+        packets: counted.all(|c| c.packets_sent) / calls.max(1.0),
+        dropped: counted.all(|c| c.receiver_drops),
         calls,
         all_calls: 0.0,
         answering: 0,

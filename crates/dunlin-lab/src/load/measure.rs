@@ -1,6 +1,7 @@
 //! Taking a rate: warm up, measure, and look at the counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use dunlin_sim::{Cluster, Counters, HostId};
 
@@ -55,6 +56,82 @@ pub fn rate(cluster: &Cluster, hosts: &[HostId], window: Window) -> Vec<Rate> {
         after: cluster.counters(host),
     });
     rates.collect()
+}
+
+/// Latencies of a window.
+pub(super) struct Latencies(Vec<u32>);
+
+impl Latencies {
+    /// Takes those that threads have left here, in nanoseconds.
+    pub(super) fn take(left: &Mutex<Vec<u32>>) -> Self {
+        let mut all = std::mem::take(&mut *left.lock().expect("no thread panicked"));
+        all.sort_unstable();
+        Self(all)
+    }
+
+    /// The one below which this share of them is, in microseconds.
+    pub(super) fn us(&self, share: f64) -> f64 {
+        let place = (self.0.len() as f64 * share) as usize;
+        self.0
+            .get(place)
+            .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+    }
+
+    /// The longest, in microseconds.
+    pub(super) fn longest_us(&self) -> f64 {
+        self.0.last().map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+    }
+}
+
+/// What some hosts had counted when a window began.
+pub(super) struct Counting<'a> {
+    cluster: &'a Cluster,
+    hosts: &'a [HostId],
+    before: Vec<Counters>,
+}
+
+impl<'a> Counting<'a> {
+    pub(super) fn begin(cluster: &'a Cluster, hosts: &'a [HostId]) -> Self {
+        let before = hosts.iter().map(|&host| cluster.counters(host));
+        Self {
+            before: before.collect(),
+            cluster,
+            hosts,
+        }
+    }
+
+    /// The counters of each host at the end.
+    pub(super) fn end(self) -> Counted {
+        let after = self.hosts.iter().map(|&host| self.cluster.counters(host));
+        Counted {
+            after: after.collect(),
+            before: self.before,
+        }
+    }
+}
+
+/// What some hosts counted in a window.
+pub(super) struct Counted {
+    before: Vec<Counters>,
+    after: Vec<Counters>,
+}
+
+impl Counted {
+    /// A counter, of all hosts.
+    pub(super) fn all(&self, of: impl Fn(&Counters) -> u64) -> f64 {
+        let pairs = self.after.iter().zip(&self.before);
+        pairs.map(|(a, b)| (of(a) - of(b)) as f64).sum()
+    }
+
+    /// A counter, of the first host.
+    pub(super) fn first(&self, of: impl Fn(&Counters) -> u64) -> f64 {
+        (of(&self.after[0]) - of(&self.before[0])) as f64
+    }
+
+    /// A counter of all hosts since they began.
+    pub(super) fn since_the_beginning(&self, of: impl Fn(&Counters) -> u64) -> f64 {
+        self.after.iter().map(of).sum::<u64>() as f64
+    }
 }
 
 /// Steps of warming up, at most.

@@ -1,11 +1,14 @@
 //! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and how their rate is taken.
 
 mod all_to_all;
+mod application;
 mod connect;
 mod crowd;
 mod datagrams;
 mod flor;
+mod index;
 mod measure;
+mod metadata;
 mod ping_pong;
 mod requester;
 mod ring;
@@ -15,11 +18,14 @@ mod swarm;
 mod transactions;
 
 pub use all_to_all::{all_to_all, AllToAll, AllToAllResult};
+pub use application::{Application, ApplicationBench, ApplicationResult};
 pub use connect::{connect, pair_config, Cable, End};
 pub use crowd::{Crowd, CrowdResult};
 pub use datagrams::{datagram_rpc, Answers, Datagrams};
 pub use flor::{time_to_switch, Flor, FlorResult};
+pub use index::{Cost, Index, IndexLoad};
 pub use measure::{rate, Rate, Window};
+pub use metadata::{Mdtest, Metadata, Operation, Tree};
 pub use ping_pong::{one_read, ping_pong};
 pub use requester::{Choice, Plan, Requester};
 pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Streamed};

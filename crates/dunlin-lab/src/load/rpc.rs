@@ -97,6 +97,24 @@ pub(super) struct Shared {
     pub(super) latencies_ns: Mutex<Vec<u32>>,
 }
 
+impl Shared {
+    /// Ends the threads: each waits for the end of what it has begun.
+    ///
+    /// # Panics
+    /// When a thread does not end within so many virtual milliseconds.
+    pub(super) fn stop(&self, cluster: &Cluster, most_ms: usize) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for _ in 0..most_ms {
+            if self.running.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            cluster.run_for(1_000_000);
+        }
+        let running = self.running.load(Ordering::Relaxed);
+        assert_eq!(running, 0, "threads that do not end");
+    }
+}
+
 /// A cluster with a server and clients at work.
 #[derive(Debug)]
 pub struct RpcBench {
@@ -274,15 +292,7 @@ impl RpcBench {
     /// # Panics
     /// When a thread does not end within a second.
     pub fn stop(&self) -> (u64, u64) {
-        self.shared.stopping.store(true, Ordering::Relaxed);
-        for _ in 0..1_000 {
-            if self.shared.running.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            self.cluster.run_for(1_000_000);
-        }
-        let running = self.shared.running.load(Ordering::Relaxed);
-        assert_eq!(running, 0, "threads that do not end");
+        self.shared.stop(&self.cluster, 1_000);
         (
             self.shared.failed.load(Ordering::Relaxed),
             self.shared.wrong.load(Ordering::Relaxed),

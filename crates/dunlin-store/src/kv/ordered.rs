@@ -82,6 +82,18 @@ impl<S: Space> OrderedKvStore<S> {
             }
         }
     }
+
+    /// Shows the keys in order, from `first` on, until `each` says `false`, and asks for no items: for who wants keys
+    /// alone. Those that come or go meanwhile are shown or not.
+    pub fn scan_keys(&self, first: &[u8], mut each: impl FnMut(&[u8]) -> bool) {
+        let guard = Guard::new();
+        let range = (Bound::Included(first), Bound::Unbounded);
+        for (name, ()) in self.index.range::<[u8], _>(range, &guard) {
+            if !each(name.bytes()) {
+                return;
+            }
+        }
+    }
 }
 
 /// Keys of a scan whose items are asked for at once.

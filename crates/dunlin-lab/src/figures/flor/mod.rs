@@ -9,12 +9,14 @@ mod calibration;
 mod loss;
 mod switching;
 mod thread;
+mod xrdma;
 
 pub(super) use acks::FIGURE as ACKS;
 pub(super) use calibration::FIGURE as CALIBRATION;
 pub(super) use loss::FIGURE as LOSS;
 pub(super) use switching::FIGURE as SWITCHING;
 pub(super) use thread::FIGURE as THREAD;
+pub(super) use xrdma::FIGURE as XRDMA;
 
 use dunlin_flor::connection::{Deployment, Network};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};

@@ -1,66 +1,31 @@
 //! Transactions: the coordinators and participants of `dunlin-txn`, as they are, on simulated hosts.
 //!
-//! A client's thread runs many transactions at once by a [`Driver`], as a thread of FaSST or FLOCKTX runs coroutines. A
-//! machine's participants are asked by the pollers of its server. What both do beside verbs and calls is charged by
-//! `dunlin-txn` itself (`effort.rs` there).
+//! A client's thread runs many transactions at once by a [`dunlin::txn::Driver`], as a thread of FaSST or FLOCKTX runs
+//! coroutines. A machine's participants are asked by the pollers of its server. What both do beside verbs and calls is
+//! charged by `dunlin-txn` itself (`effort.rs` there).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod measuring;
+mod thread;
+mod work;
+
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::txn::server::{LocalStore, StoreConfig};
-use dunlin::txn::workload::{Objects, SmallBank, Tatp, Workload};
-use dunlin::txn::{Database, Driver, Report, TransactionError};
+use dunlin::txn::workload::Workload;
+use dunlin::txn::Database;
 use dunlin::{ChannelConfig, Client, Grouping, Pace, Preset, Server, WaitMode};
-use dunlin_sim::{Cluster, Counters, HostId};
-use dunlin_verbs::{thread, Device};
+use dunlin_sim::{Cluster, HostId};
+use dunlin_verbs::Device;
 
-use super::measure::warm_up;
-use super::rpc::{end_in, take_in, Shared, DATAGRAMS};
+use super::rpc::{end_in, take_in, Shared};
+pub use measuring::TransactionsResult;
+use thread::{Counts, Thread};
+pub use work::Work;
 
-/// How a paced thread waits between two transactions.
-const PACE: Duration = Duration::from_micros(250);
 /// By when threads have ended, in virtual milliseconds: longer than it takes to find out about lost calls.
 const ENDING_MS: usize = 4_000;
-
-/// What is run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Work {
-    /// TATP over so many subscribers.
-    Tatp(u64),
-    /// SmallBank.
-    SmallBank {
-        /// Customers.
-        customers: u64,
-        /// Those of them that are hot.
-        hot: u64,
-        /// Percent of the transactions that go to these.
-        percent: u8,
-    },
-    /// The object store.
-    Objects {
-        /// Keys.
-        keys: u64,
-        /// Keys of a transaction.
-        all: usize,
-        /// Those that it changes.
-        changed: usize,
-    },
-}
-
-impl Work {
-    fn workload(self) -> Box<dyn Workload> {
-        match self {
-            Self::Tatp(subscribers) => Box::new(Tatp::new(subscribers)),
-            Self::SmallBank {
-                customers,
-                hot,
-                percent,
-            } => Box::new(SmallBank::with_hot_customers(customers, hot, percent)),
-            Self::Objects { keys, all, changed } => Box::new(Objects::new(keys, all, changed)),
-        }
-    }
-}
 
 /// What the machines do. The first hosts of the cluster are those that store.
 #[derive(Clone, Debug)]
@@ -104,14 +69,6 @@ pub struct Transactions {
     pub work: Work,
 }
 
-/// Counts beside those of calls.
-#[derive(Debug, Default)]
-struct Counts {
-    committed: AtomicU64,
-    aborted: AtomicU64,
-    declined: AtomicU64,
-}
-
 /// A cluster with machines that store and clients at work.
 #[derive(Debug)]
 pub struct TransactionsBench {
@@ -121,37 +78,6 @@ pub struct TransactionsBench {
     databases: Vec<(Database, HostId)>,
     shared: Arc<Shared>,
     counts: Arc<Counts>,
-}
-
-/// What a window showed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TransactionsResult {
-    /// Millions of transactions a second that committed, of all clients.
-    pub mtps: f64,
-    /// Of those that could commit, the share that others kept from it.
-    pub aborted: f64,
-    /// Median latency of those that committed, in microseconds.
-    pub median_us: f64,
-    /// Its 99th percentile.
-    pub p99_us: f64,
-    /// Requests for each message that clients wrote; 1 for presets without a connection handle.
-    pub degree: f64,
-    /// Requests that machines answered for each WRITE or SEND of theirs.
-    pub server_degree: f64,
-    /// Requests that machines answered for each transaction that committed.
-    pub requests: f64,
-    /// Packets that machines that store sent for each transaction that committed.
-    pub packets: f64,
-    /// Cores of a machine that stores that were busy.
-    pub server_cores: f64,
-    /// Share of the time of the cores that poll that they were busy, of machines that do nothing else.
-    pub server_busy: f64,
-    /// Datagrams that found no RECEIVE, since the machines began.
-    pub dropped: f64,
-    /// Transactions that ended with an error, since the machines began.
-    pub failed: u64,
-    /// Connections of a machine by which threads call it.
-    pub connections: usize,
 }
 
 impl TransactionsBench {
@@ -256,105 +182,12 @@ impl TransactionsBench {
         (preset, database.protocol().name)
     }
 
-    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads do as they can: warms up and
-    /// measures.
-    pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> TransactionsResult {
-        if paced_ns > 0 {
-            self.cluster.run_for(paced_ns);
-        }
-        self.shared.paced.store(false, Ordering::Relaxed);
-        let preset = self.chosen().0.unwrap_or(self.plan.preset);
-        match DATAGRAMS.contains(&preset) && self.plan.uses_queues {
-            true => warm_up(&self.cluster, &self.shared.calls, warm_ns),
-            false => self.cluster.run_for(warm_ns),
-        }
-        let stores = &self.cluster.hosts()[..self.plan.stores];
-        let counters = || -> Vec<Counters> {
-            let each = stores.iter();
-            each.map(|&host| self.cluster.counters(host)).collect()
-        };
-        let requests = || -> u64 {
-            let each = self.stores.iter();
-            each.map(|store| store.server().statistics().requests).sum()
-        };
-        let sent = || self.sent();
-        let (before, asked, messages) = (counters(), requests(), sent());
-        for count in [&self.counts.committed, &self.counts.aborted] {
-            count.store(0, Ordering::Relaxed);
-        }
-        self.shared.measuring.store(true, Ordering::Relaxed);
-        self.cluster.run_for(measured_ns);
-        self.shared.measuring.store(false, Ordering::Relaxed);
-        let after = counters();
-        let counted = |of: fn(&Counters) -> u64| -> f64 {
-            let pairs = after.iter().zip(&before);
-            pairs.map(|(a, b)| (of(a) - of(b)) as f64).sum()
-        };
-        let (asked, more) = ((requests() - asked) as f64, sent());
-        let latencies = self.shared.latencies_ns.lock();
-        let mut latencies = std::mem::take(&mut *latencies.expect("no thread panicked"));
-        latencies.sort_unstable();
-        let at = |share: f64| {
-            let place = (latencies.len() as f64 * share) as usize;
-            latencies
-                .get(place)
-                .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
-        };
-        let committed = self.counts.committed.load(Ordering::Relaxed) as f64;
-        let aborted = self.counts.aborted.load(Ordering::Relaxed) as f64;
-        let cores = (self.plan.pollers * self.plan.stores) as f64;
-        let wrote = (more.0 - messages.0) as f64;
-        let connections = self.stores[0].server().connections();
-        let drops = after.iter().map(|counters| counters.receiver_drops);
-        TransactionsResult {
-            mtps: committed * 1e3 / measured_ns as f64,
-            aborted: aborted / (committed + aborted).max(1.0),
-            median_us: at(0.5),
-            p99_us: at(0.99),
-            degree: match wrote > 0.0 {
-                true => (more.1 - messages.1) as f64 / wrote,
-                false => 1.0,
-            },
-            server_degree: asked / counted(|c| c.requests_started).max(1.0),
-            requests: asked / committed.max(1.0),
-            packets: counted(|c| c.packets_sent) / committed.max(1.0),
-            server_cores: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3) / stores.len() as f64,
-            server_busy: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3 * cores),
-            dropped: drops.sum::<u64>() as f64,
-            failed: self.shared.failed.load(Ordering::Relaxed),
-            connections: match DATAGRAMS.contains(&preset) {
-                // Over datagrams each client has one of its own, too, which no thread uses.
-                true => connections - self.databases.len(),
-                false => connections,
-            },
-        }
-    }
-
-    /// Messages and requests that clients have written so far.
-    fn sent(&self) -> (u64, u64) {
-        let handles = self
-            .databases
-            .iter()
-            .flat_map(|(database, _)| database.lanes());
-        handles.fold((0, 0), |sum, (messages, requests)| {
-            (sum.0 + messages, sum.1 + requests)
-        })
-    }
-
     /// Ends the threads: each waits for the end of what it has begun. Says how many transactions failed.
     ///
     /// # Panics
     /// When a thread does not end.
     pub fn stop(&self) -> u64 {
-        self.shared.stopping.store(true, Ordering::Relaxed);
-        for _ in 0..ENDING_MS {
-            if self.shared.running.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            self.cluster.run_for(1_000_000);
-        }
-        let running = self.shared.running.load(Ordering::Relaxed);
-        assert_eq!(running, 0, "threads that do not end");
+        self.shared.stop(&self.cluster, ENDING_MS);
         self.shared.failed.load(Ordering::Relaxed)
     }
 }
@@ -427,90 +260,14 @@ fn follow(pace: &Pace, first: Client, often: Option<Duration>, shared: &Shared) 
             shared.failed.fetch_add(1, Ordering::Relaxed);
         }
         match often {
-            Some(often) if !shared.stopping.load(Ordering::Relaxed) => thread::sleep(often),
+            Some(often) if !shared.stopping.load(Ordering::Relaxed) => {
+                dunlin_verbs::thread::sleep(often)
+            }
             _ => break,
         }
     }
     drop(first);
     shared.running.fetch_sub(1, Ordering::Relaxed);
-}
-
-/// A thread of a client.
-struct Thread {
-    driver: Driver,
-    workload: Box<dyn Workload>,
-    random: fastrand::Rng,
-    /// Since when the transaction of each name runs.
-    begun: Vec<Option<Instant>>,
-    shared: Arc<Shared>,
-    counts: Arc<Counts>,
-}
-
-impl Thread {
-    fn run(self) {
-        let Self {
-            mut driver,
-            mut workload,
-            mut random,
-            mut begun,
-            shared,
-            counts,
-        } = self;
-        loop {
-            let (paced, stopping) = (
-                shared.paced.load(Ordering::Relaxed),
-                shared.stopping.load(Ordering::Relaxed),
-            );
-            if stopping && driver.running() == 0 {
-                break;
-            }
-            let most = match (stopping, paced) {
-                (true, _) => 0,
-                (false, true) => 1,
-                (false, false) => begun.len(),
-            };
-            let out = begun.iter().flatten().count();
-            for _ in out..most.min(out + driver.free()) {
-                let Some(name) = begun.iter().position(Option::is_none) else {
-                    break;
-                };
-                begun[name] = Some(thread::now());
-                driver.begin(name as u64, workload.next(&mut random));
-            }
-            let busy = driver.poll(|name, _, report| {
-                let since = begun[name as usize].take();
-                take(report, since, &shared, &counts);
-            });
-            match (paced && !stopping, busy) {
-                (true, true) => thread::sleep(PACE),
-                (_, false) => driver.rest(),
-                _ => {}
-            }
-        }
-        drop(driver);
-        shared.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn take(report: Report, since: Option<Instant>, shared: &Shared, counts: &Counts) {
-    let count = match report {
-        Report::Ended(Ok(_)) => {
-            shared.calls.fetch_add(1, Ordering::Relaxed);
-            if let Some(since) = since.filter(|_| shared.measuring.load(Ordering::Relaxed)) {
-                let took = thread::now().duration_since(since).as_nanos();
-                let mut all = shared.latencies_ns.lock().expect("no thread panicked");
-                all.push(took.min(u128::from(u32::MAX)) as u32);
-            }
-            &counts.committed
-        }
-        Report::Ended(Err(TransactionError::Itself)) => &counts.declined,
-        Report::Ended(Err(TransactionError::Locked { .. } | TransactionError::Changed { .. })) => {
-            &counts.aborted
-        }
-        Report::Ended(Err(_)) => &shared.failed,
-        Report::Settled(_) | Report::Undone => return,
-    };
-    count.fetch_add(1, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -561,7 +318,7 @@ mod tests {
             (Preset::Auto, "auto"),
         ] {
             let measured = || {
-                let together = (preset == Preset::ScaleRpc).then_some((2, Some(PACE)));
+                let together = (preset == Preset::ScaleRpc).then_some((2, Some(thread::PACE)));
                 let plan = Transactions {
                     together,
                     ..plan(preset, protocol)
