@@ -137,12 +137,15 @@ impl Shape {
 
     /// The same as a set.
     pub fn set_of(&self, chunk: u64) -> u64 {
-        self.servers_of(chunk).fold(0, |set, server| set | 1 << server)
+        self.servers_of(chunk)
+            .fold(0, |set, server| set | 1 << server)
     }
 
     /// Whether so many blocks from there on are in the volume and in one chunk.
     pub fn is_within_chunk(&self, first: u64, count: u32) -> bool {
-        let last = first.checked_add(u64::from(count)).and_then(|end| end.checked_sub(1));
+        let last = first
+            .checked_add(u64::from(count))
+            .and_then(|end| end.checked_sub(1));
         last.is_some_and(|last| {
             count > 0 && last < self.blocks && self.chunk(first) == self.chunk(last)
         })
@@ -206,11 +209,17 @@ mod tests {
             shape.validate().unwrap_err()
         };
         assert_eq!(shape(100, 3).validate(), Ok(()));
-        assert!(matches!(wrong(|s| s.name = "a/b".into()), ShapeError::Name(_)));
+        assert!(matches!(
+            wrong(|s| s.name = "a/b".into()),
+            ShapeError::Name(_)
+        ));
         assert_eq!(wrong(|s| s.blocks = 0), ShapeError::Blocks(0));
         assert_eq!(wrong(|s| s.copies = 2), ShapeError::Copies(2));
         assert_eq!(wrong(|s| s.chunk_blocks = 1), ShapeError::Chunk(1));
-        let servers = ShapeError::Servers { servers: 2, copies: 3 };
+        let servers = ShapeError::Servers {
+            servers: 2,
+            copies: 3,
+        };
         assert_eq!(wrong(|s| s.servers = 2), servers);
     }
 }

@@ -126,8 +126,7 @@ pub const RECORD_HEAD: usize = 4 + 4 + 8 + 8 + 8 + 4 + 4;
 /// The epoch that stands before a record on the wire.
 pub const EPOCH_BYTES: usize = 8;
 /// Longest record.
-pub const LONGEST_RECORD: usize =
-    RECORD_HEAD + MOST_BLOCKS_AT_ONCE as usize * (4 + BLOCK_BYTES);
+pub const LONGEST_RECORD: usize = RECORD_HEAD + MOST_BLOCKS_AT_ONCE as usize * (4 + BLOCK_BYTES);
 
 const DATA: u32 = 1;
 const ZEROS: u32 = 2;
@@ -301,7 +300,8 @@ impl<'a> Record<'a> {
     }
 
     fn is_whole(&self, nth: u32) -> bool {
-        self.block(nth).is_none_or(|block| checksum(block) == self.sum(nth))
+        self.block(nth)
+            .is_none_or(|block| checksum(block) == self.sum(nth))
     }
 
     /// The checksum of the n-th block.
@@ -360,7 +360,9 @@ pub fn decode_read(bytes: &[u8]) -> Option<Read> {
         first: word(bytes, 16),
         count: half(bytes, 24),
     })?;
-    (1..=MOST_BLOCKS_AT_ONCE).contains(&read.count).then_some(read)
+    (1..=MOST_BLOCKS_AT_ONCE)
+        .contains(&read.count)
+        .then_some(read)
 }
 
 /// Splits the epoch from the record behind it.

@@ -34,17 +34,21 @@ fn run_steps(addresses: &[String], name: &str, blocks: u64, steps: &[Step]) {
     create(name, blocks * BLOCK, addresses, &options()).unwrap();
     let mut volume = Volume::open(name, addresses, &options()).unwrap();
     let mut model = vec![0; (blocks * BLOCK) as usize];
-    let bytes = |first: u64, count: u64| (first * BLOCK) as usize..((first + count) * BLOCK) as usize;
+    let bytes =
+        |first: u64, count: u64| (first * BLOCK) as usize..((first + count) * BLOCK) as usize;
     for step in steps {
         match step {
             Step::Write { first, count, fill } => {
-                let new: Vec<u8> =
-                    (0..count * BLOCK).map(|at| fill.wrapping_add((at / 512) as u8)).collect();
+                let new: Vec<u8> = (0..count * BLOCK)
+                    .map(|at| fill.wrapping_add((at / 512) as u8))
+                    .collect();
                 volume.write_at(first * BLOCK, &new).unwrap();
                 model[bytes(*first, *count)].copy_from_slice(&new);
             }
             Step::Read { first, count } => {
-                let read = volume.read_at(first * BLOCK, (count * BLOCK) as usize).unwrap();
+                let read = volume
+                    .read_at(first * BLOCK, (count * BLOCK) as usize)
+                    .unwrap();
                 assert!(read == model[bytes(*first, *count)]);
             }
             Step::Trim { first, count } => {
@@ -58,7 +62,9 @@ fn run_steps(addresses: &[String], name: &str, blocks: u64, steps: &[Step]) {
         }
     }
     for (first, model) in model.chunks(64 * BLOCK_BYTES).enumerate() {
-        let read = volume.read_at(first as u64 * 64 * BLOCK, model.len()).unwrap();
+        let read = volume
+            .read_at(first as u64 * 64 * BLOCK, model.len())
+            .unwrap();
         assert!(read == model);
     }
     drop(volume);
@@ -76,7 +82,10 @@ fn volumes_are_what_was_written_to_them() {
         .iter()
         .map(|folder| start(in_folder(folder.path()), "dunlin://127.0.0.1:0"))
         .collect();
-    let on_disk: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    let on_disk: Vec<_> = servers
+        .iter()
+        .map(|server| server.address().to_string())
+        .collect();
     let alone = vec![in_memory[0].clone()];
     let number = std::cell::Cell::new(0);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
@@ -92,7 +101,12 @@ fn volumes_are_what_was_written_to_them() {
             let shifted: Vec<Step> = steps.iter().map(|step| shift(step, blocks - 200)).collect();
             for addresses in [&in_memory, &on_disk, &alone] {
                 number.set(number.get() + 1);
-                run_steps(addresses, &format!("volume{}", number.get()), blocks, &shifted);
+                run_steps(
+                    addresses,
+                    &format!("volume{}", number.get()),
+                    blocks,
+                    &shifted,
+                );
             }
             Ok(())
         })
@@ -101,9 +115,19 @@ fn volumes_are_what_was_written_to_them() {
 
 fn shift(step: &Step, by: u64) -> Step {
     match step.clone() {
-        Step::Write { first, count, fill } => Step::Write { first: first + by, count, fill },
-        Step::Read { first, count } => Step::Read { first: first + by, count },
-        Step::Trim { first, count } => Step::Trim { first: first + by, count },
+        Step::Write { first, count, fill } => Step::Write {
+            first: first + by,
+            count,
+            fill,
+        },
+        Step::Read { first, count } => Step::Read {
+            first: first + by,
+            count,
+        },
+        Step::Trim { first, count } => Step::Trim {
+            first: first + by,
+            count,
+        },
         Step::Reopen => Step::Reopen,
     }
 }
@@ -118,7 +142,10 @@ fn many_requests_are_out_at_once() {
     while ended < blocks {
         while begun < blocks {
             let bytes = block(begun, 1);
-            if !volume.begin(Operation::Write(&bytes), begun * BLOCK, begun).unwrap() {
+            if !volume
+                .begin(Operation::Write(&bytes), begun * BLOCK, begun)
+                .unwrap()
+            {
                 break;
             }
             begun += 1;
@@ -128,7 +155,9 @@ fn many_requests_are_out_at_once() {
                 done.result.unwrap();
                 ended += 1;
             }
-            None => volume.wait(&[], std::time::Duration::from_millis(20)).unwrap(),
+            None => volume
+                .wait(&[], std::time::Duration::from_millis(20))
+                .unwrap(),
         }
     }
     let read = volume.read_at(0, 1000 * BLOCK_BYTES).unwrap();
@@ -145,15 +174,23 @@ fn writes_that_overlap_leave_equal_copies() {
     let (mut random, mut out) = (fastrand::Rng::with_seed(1), 0);
     for tag in 0..500 {
         let (number, count) = (random.u64(..8), random.u64(1..=4));
-        let bytes: Vec<u8> = (0..count).flat_map(|nth| block(number + nth, tag)).collect();
-        out += u64::from(volume.begin(Operation::Write(&bytes), number * BLOCK, tag).unwrap());
+        let bytes: Vec<u8> = (0..count)
+            .flat_map(|nth| block(number + nth, tag))
+            .collect();
+        out += u64::from(
+            volume
+                .begin(Operation::Write(&bytes), number * BLOCK, tag)
+                .unwrap(),
+        );
         while let Some(done) = volume.poll() {
             done.result.unwrap();
             out -= 1;
         }
     }
     eventually("all writes end", || {
-        out -= volume.poll().map_or(0, |done| done.result.map(|_| 1).unwrap());
+        out -= volume
+            .poll()
+            .map_or(0, |done| done.result.map(|_| 1).unwrap());
         out == 0
     });
     assert_eq!(check("birds", &addresses, &options()).unwrap().faults, []);
@@ -163,37 +200,62 @@ fn writes_that_overlap_leave_equal_copies() {
 fn what_cannot_be_is_refused() {
     let (_servers, addresses) = in_memory(3);
     let options = &options();
-    let made = |name: &str, bytes: u64, addresses: &[String]| create(name, bytes, addresses, options);
-    assert!(matches!(made("birds", 4097, &addresses), Err(VolumeError::Unaligned(4097))));
+    let made =
+        |name: &str, bytes: u64, addresses: &[String]| create(name, bytes, addresses, options);
+    assert!(matches!(
+        made("birds", 4097, &addresses),
+        Err(VolumeError::Unaligned(4097))
+    ));
     let shape = |result| match result {
         Err(VolumeError::Shape(error)) => error,
         other => panic!("{other:?}"),
     };
-    assert_eq!(shape(made("a b", 4096, &addresses)), ShapeError::Name("a b".into()));
+    assert_eq!(
+        shape(made("a b", 4096, &addresses)),
+        ShapeError::Name("a b".into())
+    );
     assert_eq!(shape(made("birds", 0, &addresses)), ShapeError::Blocks(0));
-    let servers = ShapeError::Servers { servers: 2, copies: 3 };
+    let servers = ShapeError::Servers {
+        servers: 2,
+        copies: 3,
+    };
     assert_eq!(shape(made("birds", 4096, &addresses[..2])), servers);
     let full = made("birds", 4 << 30, &addresses).unwrap_err().to_string();
     assert!(full.contains("capacity"), "{full}");
 
     made("birds", 1 << 20, &addresses).unwrap();
-    assert!(matches!(made("birds", 1 << 20, &addresses), Err(VolumeError::Exists { .. })));
+    assert!(matches!(
+        made("birds", 1 << 20, &addresses),
+        Err(VolumeError::Exists { .. })
+    ));
     let open = |name: &str, addresses: &[String]| Volume::open(name, addresses, options);
     assert!(matches!(open("fish", &addresses), Err(VolumeError::Unknown(name)) if name == "fish"));
     let mut turned = addresses.clone();
     turned.rotate_left(1);
     let order = open("birds", &turned).unwrap_err();
     assert!(matches!(order, VolumeError::Order(_)), "{order}");
-    assert!(matches!(open("birds", &addresses[..1]), Err(VolumeError::Order(_))));
+    assert!(matches!(
+        open("birds", &addresses[..1]),
+        Err(VolumeError::Order(_))
+    ));
 
     let mut volume = open("birds", &addresses).unwrap();
     let unaligned = volume.write_at(100, &[0; BLOCK_BYTES]);
     assert!(matches!(unaligned, Err(VolumeError::Unaligned(100))));
-    assert!(matches!(volume.read_at(0, 5), Err(VolumeError::Unaligned(5))));
+    assert!(matches!(
+        volume.read_at(0, 5),
+        Err(VolumeError::Unaligned(5))
+    ));
     let behind = volume.read_at(1 << 20, BLOCK_BYTES);
     assert!(matches!(behind, Err(VolumeError::Range { .. })));
-    assert!(matches!(volume.trim(u64::MAX - 4095, 4096), Err(VolumeError::Range { .. })));
-    assert!(matches!(volume.write_at(0, &[]), Err(VolumeError::Range { length: 0, .. })));
+    assert!(matches!(
+        volume.trim(u64::MAX - 4095, 4096),
+        Err(VolumeError::Range { .. })
+    ));
+    assert!(matches!(
+        volume.write_at(0, &[]),
+        Err(VolumeError::Range { length: 0, .. })
+    ));
 }
 
 #[test]
@@ -203,8 +265,14 @@ fn who_was_replaced_writes_no_more() {
     let mut first = Volume::open("birds", &addresses, &options()).unwrap();
     first.write_at(0, &block(0, 1)).unwrap();
     let mut second = Volume::open("birds", &addresses, &options()).unwrap();
-    assert!(matches!(first.write_at(0, &block(0, 2)), Err(VolumeError::Replaced)));
-    assert!(matches!(first.read_at(0, BLOCK_BYTES), Err(VolumeError::Replaced)));
+    assert!(matches!(
+        first.write_at(0, &block(0, 2)),
+        Err(VolumeError::Replaced)
+    ));
+    assert!(matches!(
+        first.read_at(0, BLOCK_BYTES),
+        Err(VolumeError::Replaced)
+    ));
     assert_eq!(second.read_at(0, BLOCK_BYTES).unwrap(), block(0, 1));
     second.write_at(0, &block(0, 3)).unwrap();
     assert_eq!(check("birds", &addresses, &options()).unwrap().faults, []);
@@ -216,7 +284,9 @@ fn a_copy_that_has_lost_everything_is_built_anew() {
     create("birds", 1 << 24, &addresses, &options()).unwrap();
     let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
     for number in 0..300 {
-        volume.write_at(number * 7 * BLOCK, &block(number, 1)).unwrap();
+        volume
+            .write_at(number * 7 * BLOCK, &block(number, 1))
+            .unwrap();
     }
     servers.remove(1).shutdown();
     volume.write_at(0, &block(0, 2)).unwrap();
@@ -232,5 +302,8 @@ fn a_copy_that_has_lost_everything_is_built_anew() {
     servers.remove(0).shutdown();
     let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
     assert_eq!(volume.read_at(0, BLOCK_BYTES).unwrap(), block(0, 2));
-    assert_eq!(volume.read_at(299 * 7 * BLOCK, BLOCK_BYTES).unwrap(), block(299, 1));
+    assert_eq!(
+        volume.read_at(299 * 7 * BLOCK, BLOCK_BYTES).unwrap(),
+        block(299, 1)
+    );
 }

@@ -41,9 +41,18 @@ pub fn create(
     let links: Vec<Link> = links.into_iter().collect::<Result<_, _>>()?;
     for (place, link) in links.iter().enumerate() {
         let shape = shape.clone();
-        let described = Described { shape, place: place as u8, epoch: 0, owner: 0, whole: true };
+        let described = Described {
+            shape,
+            place: place as u8,
+            epoch: 0,
+            owner: 0,
+            whole: true,
+        };
         if let Err(error) = link.create(&described) {
-            let named = Named { volume: described.shape.id, epoch: 0 };
+            let named = Named {
+                volume: described.shape.id,
+                epoch: 0,
+            };
             for made in &links[..place] {
                 // The error that is told is the one that came first.
                 let _ = made.remove(&named);
@@ -70,9 +79,15 @@ pub fn check(
         Ok((link, described))
     });
     let shape = open::agree(name, &found)?;
-    let links = found.into_iter().map(|found| found.map(|(link, _)| Some(link)));
+    let links = found
+        .into_iter()
+        .map(|found| found.map(|(link, _)| Some(link)));
     let links: Vec<Option<Link>> = links.collect::<Result<_, _>>()?;
-    repair::compare_all(&Members { shape: &shape, epoch: 0, links: &links })
+    repair::compare_all(&Members {
+        shape: &shape,
+        epoch: 0,
+        links: &links,
+    })
 }
 
 /// Removes a volume, after it was opened once more, so that nobody uses it.
@@ -85,7 +100,10 @@ pub fn remove(
     options: &VolumeOptions,
 ) -> Result<(), VolumeError> {
     let opened = open::open(name, addresses, options, None)?;
-    let named = Named { volume: opened.shape.id, epoch: opened.epoch };
+    let named = Named {
+        volume: opened.shape.id,
+        epoch: opened.epoch,
+    };
     let removed = of_all(addresses, |server, address| match &opened.links[server] {
         Some(link) => link.remove(&named),
         None => Err(VolumeError::Strange(address.to_owned())),

@@ -42,7 +42,10 @@ pub(super) enum Action {
     /// The volume is to be opened anew.
     Reopen,
     /// A request of the user's has ended.
-    Done { tag: u64, result: Result<Vec<u8>, VolumeError> },
+    Done {
+        tag: u64,
+        result: Result<Vec<u8>, VolumeError>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,7 +165,9 @@ impl Engine {
 
     fn copies_that(&self, fits: impl Fn(&Copy) -> bool) -> u64 {
         let copies = self.copies.iter().enumerate();
-        copies.filter(|(_, copy)| fits(copy)).fold(0, |set, (server, _)| set | 1 << server)
+        copies
+            .filter(|(_, copy)| fits(copy))
+            .fold(0, |set, (server, _)| set | 1 << server)
     }
 
     /// What is to be sent of a part, and to which handler.
@@ -183,7 +188,9 @@ impl Engine {
             Wanted::Read(blocks) | Wanted::Zeros(blocks) => blocks,
         };
         if self.count + blocks > Version::MOST_WRITES {
-            self.over(VolumeError::Exhausted("writes of one open: open the volume again"));
+            self.over(VolumeError::Exhausted(
+                "writes of one open: open the volume again",
+            ));
         }
         if let Condition::Over(error) = &self.condition {
             let result = Err(error.clone());
@@ -193,7 +200,12 @@ impl Engine {
             Wanted::Read(blocks) => vec![0; blocks as usize * BLOCK_BYTES],
             _ => Vec::new(),
         };
-        let request = Request { tag, parts_left: 0, buffer, error: None };
+        let request = Request {
+            tag,
+            parts_left: 0,
+            buffer,
+            error: None,
+        };
         let request = self.requests.insert(request);
         let most = match wanted {
             Wanted::Zeros(_) => u64::from(self.shape.chunk_blocks),
@@ -210,7 +222,12 @@ impl Engine {
             let way = match wanted {
                 Wanted::Read(_) => {
                     let (epoch, volume) = (self.epoch, self.shape.id);
-                    let read = Read { epoch, volume, first: from, count };
+                    let read = Read {
+                        epoch,
+                        volume,
+                        first: from,
+                        count,
+                    };
                     encode_read(&read, &mut payload);
                     Way::Read
                 }
@@ -250,7 +267,14 @@ impl Engine {
         out.clear();
         out.extend_from_slice(&self.epoch.to_le_bytes());
         let (volume, version) = (self.shape.id, self.next_version());
-        Head { volume, version, first, count, kind }.encode(data, out);
+        Head {
+            volume,
+            version,
+            first,
+            count,
+            kind,
+        }
+        .encode(data, out);
     }
 
     /// Zero is the repair's, so the count begins with one.
@@ -283,7 +307,10 @@ impl Engine {
         }
         part.out |= to;
         for server in each(to) {
-            self.actions.push_back(Action::Send { server, part: index });
+            self.actions.push_back(Action::Send {
+                server,
+                part: index,
+            });
         }
     }
 
@@ -297,7 +324,10 @@ impl Engine {
     ) {
         let bit = 1 << server;
         let is_out = self.copies[server].connection == Connection::Out;
-        let Some(part) = self.parts.get_mut(index).filter(|part| !is_out && part.out & bit != 0)
+        let Some(part) = self
+            .parts
+            .get_mut(index)
+            .filter(|part| !is_out && part.out & bit != 0)
         else {
             return;
         };
@@ -319,15 +349,36 @@ impl Engine {
                     None => self.elsewhere(server, index, now),
                 }
             }
-            (Err(CallError::Handler { code: code::WOULD_WAIT, .. }), Way::Read) => {
+            (
+                Err(CallError::Handler {
+                    code: code::WOULD_WAIT,
+                    ..
+                }),
+                Way::Read,
+            ) => {
                 part.way = Way::ReadSlow;
-                self.actions.push_back(Action::Send { server, part: index });
+                self.actions.push_back(Action::Send {
+                    server,
+                    part: index,
+                });
             }
-            (Err(CallError::Handler { code: code::DAMAGED, .. }), Way::Read | Way::ReadSlow) => {
+            (
+                Err(CallError::Handler {
+                    code: code::DAMAGED,
+                    ..
+                }),
+                Way::Read | Way::ReadSlow,
+            ) => {
                 part.out &= !bit;
                 self.elsewhere(server, index, now);
             }
-            (Err(CallError::Handler { code: code::REPLACED, .. }), _) => {
+            (
+                Err(CallError::Handler {
+                    code: code::REPLACED,
+                    ..
+                }),
+                _,
+            ) => {
                 self.over(VolumeError::Replaced);
             }
             (Err(error), _) => {
@@ -367,7 +418,9 @@ impl Engine {
     }
 
     fn end(&mut self, request: usize) {
-        let Request { tag, buffer, error, .. } = self.requests.remove(request);
+        let Request {
+            tag, buffer, error, ..
+        } = self.requests.remove(request);
         let result = error.map_or(Ok(buffer), Err);
         self.actions.push_back(Action::Done { tag, result });
     }
@@ -419,15 +472,30 @@ impl Engine {
         self.condition = Condition::Serving;
         for (server, copy) in self.copies.iter_mut().enumerate() {
             let is_there = servers & 1 << server != 0;
-            let connection = if is_there { Connection::InSync } else { Connection::Out };
-            *copy = Copy { connection, whole: is_there, session };
+            let connection = if is_there {
+                Connection::InSync
+            } else {
+                Connection::Out
+            };
+            *copy = Copy {
+                connection,
+                whole: is_there,
+                session,
+            };
         }
-        let version = |part: &Part| Head::of(part.payload.get(EPOCH_BYTES..)?).map(|head| head.version);
-        let mut waiting: Vec<_> = self.parts.iter().map(|(at, part)| (version(part), at)).collect();
+        let version =
+            |part: &Part| Head::of(part.payload.get(EPOCH_BYTES..)?).map(|head| head.version);
+        let mut waiting: Vec<_> = self
+            .parts
+            .iter()
+            .map(|(at, part)| (version(part), at))
+            .collect();
         waiting.sort_unstable();
         for (_, index) in waiting {
             let version = self.next_version();
-            let Some(part) = self.parts.get_mut(index) else { return };
+            let Some(part) = self.parts.get_mut(index) else {
+                return;
+            };
             part.payload[..EPOCH_BYTES].copy_from_slice(&epoch.to_le_bytes());
             if part.way == Way::Write {
                 wire::set_version(&mut part.payload[EPOCH_BYTES..], version);
@@ -442,7 +510,11 @@ impl Engine {
             return;
         }
         let connection = Connection::Joining;
-        self.copies[server] = Copy { connection, whole, session };
+        self.copies[server] = Copy {
+            connection,
+            whole,
+            session,
+        };
         let is_behind = |part: &Part| part.way == Way::Write && part.set & 1 << server != 0;
         let waiting = self.parts.iter().filter(|(_, part)| is_behind(part));
         let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();

@@ -89,14 +89,28 @@ impl VolumeError {
     /// What a server has said to a call.
     pub(super) fn of_call(address: &str, error: CallError) -> Self {
         match error {
-            CallError::Handler { code: code::REPLACED, .. } => Self::Replaced,
-            source => Self::Server { address: address.to_owned(), source },
+            CallError::Handler {
+                code: code::REPLACED,
+                ..
+            } => Self::Replaced,
+            source => Self::Server {
+                address: address.to_owned(),
+                source,
+            },
         }
     }
 
     /// Whether the server said that it has no such volume.
     pub(super) fn is_unknown(&self) -> bool {
-        let Self::Server { source, .. } = self else { return false };
-        matches!(source, CallError::Handler { code: code::UNKNOWN, .. })
+        let Self::Server { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source,
+            CallError::Handler {
+                code: code::UNKNOWN,
+                ..
+            }
+        )
     }
 }

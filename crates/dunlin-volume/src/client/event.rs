@@ -47,7 +47,11 @@ impl Event {
     }
 
     /// Sleeps until it is woken, one of the others has something, or the time is over. Whether one of the others has.
-    pub(super) fn sleep(&self, others: &[(BorrowedFd<'_>, PollFlags)], most: Duration) -> io::Result<bool> {
+    pub(super) fn sleep(
+        &self,
+        others: &[(BorrowedFd<'_>, PollFlags)],
+        most: Duration,
+    ) -> io::Result<bool> {
         self.sleeping.store(true, Ordering::SeqCst);
         let most = match self.woken.load(Ordering::SeqCst) {
             true => Duration::ZERO,
@@ -71,6 +75,8 @@ impl Event {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(all[..others.len()].iter().any(|one| !one.revents().is_empty()))
+        Ok(all[..others.len()]
+            .iter()
+            .any(|one| !one.revents().is_empty()))
     }
 }

@@ -34,11 +34,20 @@ pub(super) enum Told {
 /// What the thread tells the engine.
 pub(super) enum Event {
     /// A server is connected, and is to get all writes.
-    Connected { server: usize, session: u64, pipeline: Pipeline, whole: bool },
+    Connected {
+        server: usize,
+        session: u64,
+        pipeline: Pipeline,
+        whole: bool,
+    },
     /// It has all that it must have.
     Joined { server: usize, session: u64 },
     /// The volume was opened anew.
-    Reopened { epoch: u64, session: u64, pipelines: Vec<Option<Pipeline>> },
+    Reopened {
+        epoch: u64,
+        session: u64,
+        pipelines: Vec<Option<Pipeline>>,
+    },
     /// Somebody else has it.
     Replaced,
 }
@@ -61,7 +70,9 @@ pub(super) struct Keeper {
 /// The lanes to servers that were opened.
 pub(super) fn pipelines(opened: &Opened) -> Result<Vec<Option<Pipeline>>, VolumeError> {
     let links = opened.links.iter();
-    links.map(|link| link.as_ref().map(Link::pipeline).transpose()).collect()
+    links
+        .map(|link| link.as_ref().map(Link::pipeline).transpose())
+        .collect()
 }
 
 impl Keeper {
@@ -113,7 +124,9 @@ impl Keeper {
 
     fn in_sync(&self) -> u64 {
         let links = self.links.iter().enumerate();
-        links.filter(|(_, link)| link.is_some()).fold(0, |set, (server, _)| set | 1 << server)
+        links
+            .filter(|(_, link)| link.is_some())
+            .fold(0, |set, (server, _)| set | 1 << server)
     }
 
     /// Connects a server and brings it up to date. `false`: something else is to be done first.
@@ -127,28 +140,49 @@ impl Keeper {
                 // It has lost what it had, or never had it.
                 let shape = self.shape.clone();
                 let place = server as u8;
-                let described = Described { shape, place, epoch, owner, whole: false };
+                let described = Described {
+                    shape,
+                    place,
+                    epoch,
+                    owner,
+                    whole: false,
+                };
                 link.create(&described)?;
                 described
             }
             Err(error) => return Err(error),
         };
         if known.shape != self.shape || usize::from(known.place) != server {
-            return Err(VolumeError::Order(format!("{address} has another volume of this name")));
+            return Err(VolumeError::Order(format!(
+                "{address} has another volume of this name"
+            )));
         }
-        let promise = Promise { volume: self.shape.id, epoch, owner };
+        let promise = Promise {
+            volume: self.shape.id,
+            epoch,
+            owner,
+        };
         link.promise(&promise)?;
         let pipeline = link.pipeline()?;
         self.session += 1;
         let (session, whole) = (self.session, known.whole);
-        self.send(Event::Connected { server, session, pipeline, whole })?;
+        self.send(Event::Connected {
+            server,
+            session,
+            pipeline,
+            whole,
+        })?;
         if !self.wait_for_start(session)? {
             return Ok(false);
         }
         let in_sync = self.in_sync();
         let mut links = self.links.clone();
         links[server] = Some(link.clone());
-        let members = Members { shape: &self.shape, epoch, links: &links };
+        let members = Members {
+            shape: &self.shape,
+            epoch,
+            links: &links,
+        };
         members.bring(server, in_sync)?;
         if !whole {
             self.make_whole(&link, &promise)?;
@@ -196,7 +230,11 @@ impl Keeper {
         }
         if let Err(have) = is_enough(&self.shape, promised) {
             let why = "a copy that was lost is built from the others".into();
-            return Err(VolumeError::TooFew { have, want: self.shape.majority(), why });
+            return Err(VolumeError::TooFew {
+                have,
+                want: self.shape.majority(),
+                why,
+            });
         }
         let Promise { volume, epoch, .. } = *promise;
         link.join(&Named { volume, epoch })
@@ -214,7 +252,11 @@ impl Keeper {
                     self.links = opened.links;
                     self.session += 1;
                     let (epoch, session) = (opened.epoch, self.session);
-                    self.send(Event::Reopened { epoch, session, pipelines })?;
+                    self.send(Event::Reopened {
+                        epoch,
+                        session,
+                        pipelines,
+                    })?;
                     return Ok(true);
                 }
                 Err(VolumeError::Replaced) => return self.replaced(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin::{CallError, ChannelConfig, Client, ClientBuilder, ConnectError, Pipeline, Preset, Secret};
+use dunlin::{CallError, ChannelConfig, Client, ClientBuilder, ConnectError, Pipeline, Preset};
 
 use super::VolumeError;
 use crate::types::{Shape, Version, BLOCK_BYTES};
@@ -32,12 +32,9 @@ pub fn channel() -> ChannelConfig {
 /// How a client reaches its servers, and how patient it is.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// How calls cross.
-    pub preset: Preset,
-    /// Over this device alone.
-    pub device: Option<String>,
-    /// What the servers want to have proven.
-    pub secret: Option<Secret>,
+    /// How servers are reached: preset, device, secret, certificates. The limits of its channels and its deadline are
+    /// set to what volumes need.
+    pub client: ClientBuilder,
     /// How long a copy may leave a request unanswered before the others go on without it.
     pub replace_after: Duration,
     /// How long it is tried while too few copies answer.
@@ -48,9 +45,7 @@ impl Default for VolumeOptions {
     /// 2 s, which is above what a disk takes in a bad moment, and 30 s.
     fn default() -> Self {
         Self {
-            preset: Preset::Plain,
-            device: None,
-            secret: None,
+            client: Client::builder().preset(Preset::Plain),
             replace_after: Duration::from_secs(2),
             patience: Duration::from_secs(30),
         }
@@ -59,18 +54,9 @@ impl Default for VolumeOptions {
 
 impl VolumeOptions {
     fn builder(&self) -> ClientBuilder {
-        let mut builder = Client::builder()
-            .preset(self.preset)
-            .channel(channel())
-            .connect_timeout(self.replace_after.min(Duration::from_secs(5)))
-            .deadline(self.replace_after.max(Duration::from_secs(5)));
-        if let Some(device) = &self.device {
-            builder = builder.device(device);
-        }
-        if let Some(secret) = &self.secret {
-            builder = builder.secret(secret.clone());
-        }
-        builder
+        let builder = self.client.clone().channel(channel());
+        let builder = builder.connect_timeout(self.replace_after.min(Duration::from_secs(5)));
+        builder.deadline(self.replace_after.max(Duration::from_secs(5)))
     }
 }
 
@@ -90,11 +76,17 @@ pub(super) struct Copied {
 
 impl Link {
     pub(super) fn connect(address: &str, options: &VolumeOptions) -> Result<Self, VolumeError> {
-        let client = options.builder().connect(address).map_err(|error| VolumeError::Server {
+        let client = options
+            .builder()
+            .connect(address)
+            .map_err(|error| VolumeError::Server {
+                address: address.to_owned(),
+                source: CallError::Connect(error.into()),
+            })?;
+        Ok(Self {
+            client,
             address: address.to_owned(),
-            source: CallError::Connect(error.into()),
-        })?;
-        Ok(Self { client, address: address.to_owned() })
+        })
     }
 
     pub(super) fn address(&self) -> &str {
@@ -110,7 +102,9 @@ impl Link {
     }
 
     fn call(&self, handler: u16, payload: &[u8]) -> Result<dunlin::Reply, VolumeError> {
-        self.client.call(handler, payload).map_err(|error| self.failed(error))
+        self.client
+            .call(handler, payload)
+            .map_err(|error| self.failed(error))
     }
 
     /// A lane for many reads and writes.
@@ -130,11 +124,15 @@ impl Link {
     }
 
     pub(super) fn create(&self, as_described: &Described) -> Result<(), VolumeError> {
-        let create = Create { as_described: as_described.clone() };
+        let create = Create {
+            as_described: as_described.clone(),
+        };
         let name = &as_described.shape.name;
         match self.client.call(call::CREATE, &encode(&create)) {
             Ok(_) => Ok(()),
-            Err(CallError::Handler { code: code::EXISTS, .. }) => Err(VolumeError::Exists {
+            Err(CallError::Handler {
+                code: code::EXISTS, ..
+            }) => Err(VolumeError::Exists {
                 name: name.clone(),
                 address: self.address.clone(),
             }),
@@ -160,7 +158,11 @@ impl Link {
         if reply.len() != chunks.count as usize * 8 {
             return Err(self.strange());
         }
-        let word = |bytes: &[u8]| bytes.iter().rfold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .rfold(0, |word, byte| word << 8 | u64::from(*byte))
+        };
         Ok(reply.chunks_exact(8).map(word).collect())
     }
 
@@ -172,13 +174,25 @@ impl Link {
         chunk: u64,
         compared: bool,
     ) -> Result<Vec<BlockState>, VolumeError> {
-        let chunks = Chunks { volume: shape.id, epoch, first: chunk, count: 1 };
-        let handler = if compared { call::SCRUB } else { call::VERSIONS };
+        let chunks = Chunks {
+            volume: shape.id,
+            epoch,
+            first: chunk,
+            count: 1,
+        };
+        let handler = if compared {
+            call::SCRUB
+        } else {
+            call::VERSIONS
+        };
         let reply = self.call(handler, &encode(&chunks))?;
         let first = chunk * u64::from(shape.chunk_blocks);
         let blocks = (shape.blocks - first).min(u64::from(shape.chunk_blocks)) as usize;
         match reply.len() == blocks * STATE_BYTES {
-            true => Ok(reply.chunks_exact(STATE_BYTES).map(BlockState::take).collect()),
+            true => Ok(reply
+                .chunks_exact(STATE_BYTES)
+                .map(BlockState::take)
+                .collect()),
             false => Err(self.strange()),
         }
     }
@@ -196,7 +210,12 @@ impl Link {
                 .iter()
                 .map(|first| {
                     let mut request = Vec::new();
-                    let read = Read { epoch, volume, first: *first, count: 1 };
+                    let read = Read {
+                        epoch,
+                        volume,
+                        first: *first,
+                        count: 1,
+                    };
                     wire::encode_read(&read, &mut request);
                     request
                 })
@@ -210,7 +229,11 @@ impl Link {
                 }
                 let state = found.state(0);
                 let bytes = state.sum.map_or_else(Vec::new, |_| found.data.to_vec());
-                copied.push(Copied { block: *block, state, bytes });
+                copied.push(Copied {
+                    block: *block,
+                    state,
+                    bytes,
+                });
             }
         }
         Ok(copied)
@@ -245,15 +268,15 @@ impl Link {
         Ok(())
     }
 
-    fn send(
-        &self,
-        handler: u16,
-        requests: &[Vec<u8>],
-    ) -> Result<Vec<dunlin::Reply>, VolumeError> {
+    fn send(&self, handler: u16, requests: &[Vec<u8>]) -> Result<Vec<dunlin::Reply>, VolumeError> {
         let batch = self.client.batch();
-        let batch = requests.iter().fold(batch, |batch, request| batch.call(handler, request));
+        let batch = requests
+            .iter()
+            .fold(batch, |batch, request| batch.call(handler, request));
         let replies = batch.send().map_err(|error| self.failed(error))?;
-        let replies = replies.into_iter().map(|reply| reply.map_err(|error| self.failed(error)));
+        let replies = replies
+            .into_iter()
+            .map(|reply| reply.map_err(|error| self.failed(error)));
         replies.collect()
     }
 }

@@ -39,7 +39,10 @@ pub(super) fn of_all<T: Send>(
             })
             .collect();
         let panicked = || Err(VolumeError::System("a thread panicked".into()));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| panicked()))
+            .collect()
     })
 }
 
@@ -47,7 +50,10 @@ pub(super) fn of_all<T: Send>(
 type Found = (Link, Described);
 
 /// The volume's shape, if those that have it agree, and who has it whole.
-pub(super) fn agree(name: &str, found: &[Result<Found, VolumeError>]) -> Result<Shape, VolumeError> {
+pub(super) fn agree(
+    name: &str,
+    found: &[Result<Found, VolumeError>],
+) -> Result<Shape, VolumeError> {
     let mut known = found.iter().enumerate().filter_map(|(server, found)| {
         let (link, described) = found.as_ref().ok()?;
         Some((server, link, described))
@@ -74,7 +80,9 @@ pub(super) fn agree(name: &str, found: &[Result<Found, VolumeError>]) -> Result<
             true => Ok(()),
             false => {
                 let place = described.place + 1;
-                Err(VolumeError::Order(format!("{address} is number {place} of the volume")))
+                Err(VolumeError::Order(format!(
+                    "{address} is number {place} of the volume"
+                )))
             }
         }
     })?;
@@ -86,7 +94,11 @@ pub(super) fn is_enough(shape: &Shape, servers: u64) -> Result<(), u32> {
     // Chunks follow each other around the servers, so there are as many kinds as servers.
     let have = (0..u64::from(shape.servers)).map(|chunk| shape.set_of(chunk) & servers);
     let least = have.map(u64::count_ones).min().unwrap_or(0);
-    if least >= shape.majority() { Ok(()) } else { Err(least) }
+    if least >= shape.majority() {
+        Ok(())
+    } else {
+        Err(least)
+    }
 }
 
 fn too_few<T>(shape: &Shape, have: u32, results: &[Result<T, VolumeError>]) -> VolumeError {
@@ -103,7 +115,8 @@ fn too_few<T>(shape: &Shape, have: u32, results: &[Result<T, VolumeError>]) -> V
 
 fn set<'a, T: 'a>(some: impl IntoIterator<Item = &'a Option<T>>) -> u64 {
     let some = some.into_iter().enumerate();
-    some.filter(|(_, one)| one.is_some()).fold(0, |set, (server, _)| set | 1 << server)
+    some.filter(|(_, one)| one.is_some())
+        .fold(0, |set, (server, _)| set | 1 << server)
 }
 
 /// Opens a volume, and ends whoever had it open. Afterwards a majority has promised the epoch, and all that have have
@@ -120,7 +133,11 @@ pub(super) fn open(
         Ok((link, described))
     });
     let shape = agree(name, &found)?;
-    let described = || found.iter().filter_map(|found| found.as_ref().ok().map(|(_, known)| known));
+    let described = || {
+        found
+            .iter()
+            .filter_map(|found| found.as_ref().ok().map(|(_, known)| known))
+    };
     let newest = described().map(|known| known.epoch).max().unwrap_or(0);
     if mine.is_some_and(|mine| {
         described().any(|known| known.epoch > mine.epoch)
@@ -130,11 +147,17 @@ pub(super) fn open(
     }
     let epoch = newest.max(mine.map_or(0, |mine| mine.epoch)) + 1;
     if epoch > Version::MOST_EPOCHS {
-        return Err(VolumeError::Exhausted("opens of this volume: copy it to another"));
+        return Err(VolumeError::Exhausted(
+            "opens of this volume: copy it to another",
+        ));
     }
     let owner = mine.map_or_else(crate::random, |mine| Ok(mine.owner));
     let owner = owner.map_err(|error| VolumeError::system(&error))?;
-    let promise = Promise { volume: shape.id, epoch, owner };
+    let promise = Promise {
+        volume: shape.id,
+        epoch,
+        owner,
+    };
     let promised = of_all(addresses, |server, _| match &found[server] {
         Ok((link, known)) => {
             link.promise(&promise)?;
@@ -142,7 +165,10 @@ pub(super) fn open(
         }
         Err(error) => Err(error.clone()),
     });
-    if mine.is_some() && promised.iter().any(|result| matches!(result, Err(VolumeError::Replaced)))
+    if mine.is_some()
+        && promised
+            .iter()
+            .any(|result| matches!(result, Err(VolumeError::Replaced)))
     {
         return Err(VolumeError::Replaced);
     }
@@ -151,7 +177,16 @@ pub(super) fn open(
         .map(|result| result.as_ref().ok().and_then(Option::clone))
         .collect();
     is_enough(&shape, set(&links)).map_err(|have| too_few(&shape, have, &promised))?;
-    let members = Members { shape: &shape, epoch, links: &links };
+    let members = Members {
+        shape: &shape,
+        epoch,
+        links: &links,
+    };
     members.settle(set(&links))?;
-    Ok(Opened { shape, epoch, owner, links })
+    Ok(Opened {
+        shape,
+        epoch,
+        owner,
+        links,
+    })
 }

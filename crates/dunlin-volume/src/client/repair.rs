@@ -38,14 +38,21 @@ impl<'a> Members<'a> {
         let chunks = self.shape.chunks();
         for first in (0..chunks).step_by(DIGESTS_AT_ONCE as usize) {
             let count = (chunks - first).min(DIGESTS_AT_ONCE) as u32;
-            let asked = Chunks { volume: self.shape.id, epoch: self.epoch, first, count };
+            let asked = Chunks {
+                volume: self.shape.id,
+                epoch: self.epoch,
+                first,
+                count,
+            };
             let mut digests = vec![Vec::new(); self.links.len()];
             for (server, link) in self.of(among) {
                 digests[server] = link.digests(&asked)?;
             }
             for nth in 0..u64::from(count) {
                 let set = self.shape.set_of(first + nth) & among;
-                let mut have = self.of(set).map(|(server, _)| digests[server][nth as usize]);
+                let mut have = self
+                    .of(set)
+                    .map(|(server, _)| digests[server][nth as usize]);
                 let one = have.next();
                 if have.any(|other| Some(other) != one) {
                     differs(first + nth)?;
@@ -74,13 +81,17 @@ impl<'a> Members<'a> {
         for (source, (_, from)) in members.iter().enumerate() {
             let is_behind = |member: usize, nth: usize| version(member, nth) < version(source, nth);
             let wanted = (0..blocks).filter(|nth| newest(*nth) == Some(source));
-            let wanted = wanted.filter(|nth| (0..members.len()).any(|other| is_behind(other, *nth)));
+            let wanted =
+                wanted.filter(|nth| (0..members.len()).any(|other| is_behind(other, *nth)));
             let wanted: Vec<u64> = wanted.map(|nth| first + nth as u64).collect();
             let copied = from.read(self.shape.id, self.epoch, &wanted)?;
             if copied.is_empty() {
                 continue;
             }
-            for (_, to) in members.iter().filter(|(server, _)| *server != members[source].0) {
+            for (_, to) in members
+                .iter()
+                .filter(|(server, _)| *server != members[source].0)
+            {
                 to.write(self.shape.id, self.epoch, &copied)?;
             }
         }
@@ -171,7 +182,9 @@ pub(super) fn compare_all(members: &Members<'_>) -> Result<Findings, VolumeError
         for (_, link) in members.of(shape.set_of(chunk)) {
             states.push(link.states(shape, 0, chunk, true)?);
         }
-        let Some((one, others)) = states.split_first() else { continue };
+        let Some((one, others)) = states.split_first() else {
+            continue;
+        };
         let first = chunk * u64::from(shape.chunk_blocks);
         for (nth, state) in one.iter().enumerate() {
             findings.blocks += 1;

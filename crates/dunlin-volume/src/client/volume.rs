@@ -79,7 +79,9 @@ pub struct Volume {
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volume").field("engine", &self.engine).finish_non_exhaustive()
+        f.debug_struct("Volume")
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
     }
 }
 
@@ -116,7 +118,10 @@ impl Volume {
         };
         let shape = opened.shape.clone();
         let mut engine = Engine::new(shape.clone(), options.replace_after, options.patience);
-        let there = pipelines.iter().enumerate().filter(|(_, lane)| lane.is_some());
+        let there = pipelines
+            .iter()
+            .enumerate()
+            .filter(|(_, lane)| lane.is_some());
         let there = there.fold(0, |set, (server, _)| set | 1 << server);
         engine.opened(opened.epoch, there, 0, Instant::now());
         let event = Wakes::new().map_err(|error| VolumeError::system(&error))?;
@@ -127,7 +132,10 @@ impl Volume {
             addresses: addresses.to_vec(),
             options: options.clone(),
             shape,
-            mine: Mine { epoch: opened.epoch, owner: opened.owner },
+            mine: Mine {
+                epoch: opened.epoch,
+                owner: opened.owner,
+            },
             links: opened.links,
             told,
             tell,
@@ -176,13 +184,20 @@ impl Volume {
 
     fn blocks(&self, offset: u64, length: u64) -> Result<(u64, u64), VolumeError> {
         let (block, bytes) = (BLOCK_BYTES as u64, self.bytes());
-        if let Some(wrong) = [offset, length].into_iter().find(|bytes| bytes % block != 0) {
+        if let Some(wrong) = [offset, length]
+            .into_iter()
+            .find(|bytes| bytes % block != 0)
+        {
             return Err(VolumeError::Unaligned(wrong));
         }
         let end = offset.checked_add(length).filter(|end| *end <= bytes);
         match end.filter(|_| length > 0) {
             Some(_) => Ok((offset / block, length / block)),
-            None => Err(VolumeError::Range { offset, length, bytes }),
+            None => Err(VolumeError::Range {
+                offset,
+                length,
+                bytes,
+            }),
         }
     }
 
@@ -261,7 +276,9 @@ impl Volume {
         }
         self.act();
         for server in 0..self.lanes.len() {
-            let Some(lane) = &mut self.lanes[server] else { continue };
+            let Some(lane) = &mut self.lanes[server] else {
+                continue;
+            };
             let engine = &mut self.engine;
             let polled = lane.pipeline.poll(|part, result| {
                 engine.answer(server, part as usize, result, now);
@@ -276,7 +293,12 @@ impl Volume {
     fn take(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::Connected { server, session, pipeline, whole } => {
+            Event::Connected {
+                server,
+                session,
+                pipeline,
+                whole,
+            } => {
                 self.act();
                 self.lanes[server] = lane(pipeline);
                 self.engine.connected(server, whole, session, now);
@@ -284,10 +306,18 @@ impl Volume {
                 let _ = self.keeper.send(Told::Started(session));
             }
             Event::Joined { server, session } => self.engine.joined(server, session),
-            Event::Reopened { epoch, session, pipelines } => {
+            Event::Reopened {
+                epoch,
+                session,
+                pipelines,
+            } => {
                 self.act();
                 self.lanes = lanes(pipelines);
-                let there = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_some());
+                let there = self
+                    .lanes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, lane)| lane.is_some());
                 let there = there.fold(0, |set, (server, _)| set | 1 << server);
                 self.engine.opened(epoch, there, session, now);
             }
@@ -326,9 +356,13 @@ impl Volume {
 
     /// Submits what waits for a lane, as much as there is room for.
     fn submit(&mut self, server: usize) {
-        let Some(lane) = &mut self.lanes[server] else { return };
+        let Some(lane) = &mut self.lanes[server] else {
+            return;
+        };
         while let Some(part) = lane.waiting.pop_front() {
-            let Some((handler, payload)) = self.engine.payload(part) else { continue };
+            let Some((handler, payload)) = self.engine.payload(part) else {
+                continue;
+            };
             match lane.pipeline.submit(handler, payload, part as u64) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -358,14 +392,18 @@ impl Volume {
             let (engine, came) = (&engine, &came);
             waiting.push(Box::pin(lane.pipeline.wait_async(move |part, result| {
                 came.set(true);
-                engine.borrow_mut().answer(server, part as usize, result, Instant::now());
+                engine
+                    .borrow_mut()
+                    .answer(server, part as usize, result, Instant::now());
             })));
         }
         let began = Instant::now();
         for looks in 1.. {
             event.take();
             // An error has been told to each call that was out; a lane that is lost is seen by the next look.
-            let ready = waiting.iter_mut().any(|one| one.as_mut().poll(&mut context).is_ready());
+            let ready = waiting
+                .iter_mut()
+                .any(|one| one.as_mut().poll(&mut context).is_ready());
             if ready || came.get() {
                 return Ok(());
             }
@@ -389,7 +427,10 @@ impl Volume {
         let mut is_begun = self.begin(operation, offset, tag)?;
         loop {
             if let Some(at) = self.done.iter().position(|done| done.tag == tag) {
-                return self.done.remove(at).map_or(Ok(Vec::new()), |done| done.result);
+                return self
+                    .done
+                    .remove(at)
+                    .map_or(Ok(Vec::new()), |done| done.result);
             }
             self.turn();
             if !is_begun {
@@ -439,9 +480,15 @@ impl Drop for Volume {
 }
 
 fn lane(pipeline: Pipeline) -> Option<Lane> {
-    Some(Lane { pipeline, waiting: VecDeque::new() })
+    Some(Lane {
+        pipeline,
+        waiting: VecDeque::new(),
+    })
 }
 
 fn lanes(pipelines: Vec<Option<Pipeline>>) -> Vec<Option<Lane>> {
-    pipelines.into_iter().map(|pipeline| pipeline.and_then(lane)).collect()
+    pipelines
+        .into_iter()
+        .map(|pipeline| pipeline.and_then(lane))
+        .collect()
 }

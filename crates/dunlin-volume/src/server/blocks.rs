@@ -28,13 +28,16 @@ fn of_epoch(state: &State, volume: u64, epoch: u64) -> Result<&Copy, HandlerErro
 /// The record of a write, if it may be written here.
 fn checked<'a>(state: &State, epoch: u64, record: &Record<'a>) -> Result<(), HandlerError> {
     let copy = of_epoch(state, record.head.volume, epoch)?;
-    let fits = copy.has(record.head.first, record.head.count) && record.head.version.epoch() <= epoch;
+    let fits =
+        copy.has(record.head.first, record.head.count) && record.head.version.epoch() <= epoch;
     fits.then_some(()).ok_or_else(malformed)
 }
 
 fn parse(payload: &[u8]) -> Result<(u64, Record<'_>), HandlerError> {
     let (epoch, bytes) = split_epoch(payload).ok_or_else(malformed)?;
-    let record = Record::parse(bytes).ok().filter(|record| record.bytes().len() == bytes.len());
+    let record = Record::parse(bytes)
+        .ok()
+        .filter(|record| record.bytes().len() == bytes.len());
     record.map(|record| (epoch, record)).ok_or_else(malformed)
 }
 
@@ -88,7 +91,12 @@ impl Service {
         flags: ReadWriteFlags,
     ) -> Result<(), HandlerError> {
         let read = wire::decode_read(request.payload()).ok_or_else(malformed)?;
-        let Read { epoch, volume, first, count } = read;
+        let Read {
+            epoch,
+            volume,
+            first,
+            count,
+        } = read;
         let bytes = reply.in_place(Blocks::length(count))?;
         let (states, data) = bytes.split_at_mut(count as usize * STATE_BYTES);
         for nth in 0..count {
@@ -107,7 +115,12 @@ impl Service {
                     place.copy_from_slice(copy.bytes(block).ok_or_else(malformed)?);
                 }
                 Place::Log { segment, offset } => {
-                    let file = state.segments.get(&segment).ok_or_else(malformed)?.file.clone();
+                    let file = state
+                        .segments
+                        .get(&segment)
+                        .ok_or_else(malformed)?
+                        .file
+                        .clone();
                     drop(state);
                     read_file(&file, place, offset.into(), flags)?;
                 }
@@ -131,8 +144,12 @@ impl Service {
         let asked: Chunks = decode(request.payload()).ok_or_else(malformed)?;
         let state = lock(&self.state);
         let copy = Self::chunks(&state, &asked)?;
-        let end = asked.first.checked_add(u64::from(asked.count.min(MOST_DIGESTS)));
-        let end = end.ok_or_else(malformed)?.min(copy.described.shape.chunks());
+        let end = asked
+            .first
+            .checked_add(u64::from(asked.count.min(MOST_DIGESTS)));
+        let end = end
+            .ok_or_else(malformed)?
+            .min(copy.described.shape.chunks());
         for chunk in asked.first..end {
             reply.write(&copy.digest(chunk).to_le_bytes())?;
         }
@@ -148,7 +165,9 @@ impl Service {
         let state = lock(&self.state);
         let copy = Self::chunks(&state, &asked)?;
         let blocks = copy.blocks_of(asked.first);
-        let first = asked.first.saturating_mul(u64::from(copy.described.shape.chunk_blocks));
+        let first = asked
+            .first
+            .saturating_mul(u64::from(copy.described.shape.chunk_blocks));
         let states = reply.in_place(blocks as usize * STATE_BYTES)?;
         for (nth, place) in states.chunks_exact_mut(STATE_BYTES).enumerate() {
             copy.entry(first + nth as u64).state().put(place);
@@ -167,7 +186,10 @@ impl Service {
             let state = lock(&self.state);
             let copy = Self::chunks(&state, &asked)?;
             let length = u64::from(copy.described.shape.chunk_blocks);
-            (asked.first.saturating_mul(length), copy.blocks_of(asked.first))
+            (
+                asked.first.saturating_mul(length),
+                copy.blocks_of(asked.first),
+            )
         };
         let mut bytes = vec![0; BLOCK_BYTES];
         let states = reply.in_place(blocks as usize * STATE_BYTES)?;
@@ -180,15 +202,24 @@ impl Service {
             let entry = copy.entry(block);
             let is_whole = match entry.place {
                 Place::Zeros => true,
-                Place::Memory => copy.bytes(block).is_some_and(|bytes| entry.state().fits(bytes)),
+                Place::Memory => copy
+                    .bytes(block)
+                    .is_some_and(|bytes| entry.state().fits(bytes)),
                 Place::Log { segment, offset } => {
-                    let file = state.segments.get(&segment).map(|segment| segment.file.clone());
+                    let file = state
+                        .segments
+                        .get(&segment)
+                        .map(|segment| segment.file.clone());
                     drop(state);
                     let read = file.map(|file| file.read_exact_at(&mut bytes, offset.into()));
                     matches!(read, Some(Ok(()))) && entry.state().fits(&bytes)
                 }
             };
-            let told = if is_whole { entry.state() } else { BlockState::default() };
+            let told = if is_whole {
+                entry.state()
+            } else {
+                BlockState::default()
+            };
             told.put(place);
         }
         Ok(())
@@ -204,7 +235,12 @@ fn read_file(
     while !place.is_empty() {
         let into = &mut [IoSliceMut::new(place)];
         match rustix::io::preadv2(file.as_fd(), into, offset, flags) {
-            Ok(0) => return Err(HandlerError::new(code::DAMAGED, "the file ends before its block")),
+            Ok(0) => {
+                return Err(HandlerError::new(
+                    code::DAMAGED,
+                    "the file ends before its block",
+                ))
+            }
             Ok(read) => {
                 place = &mut place[read..];
                 offset += read as u64;

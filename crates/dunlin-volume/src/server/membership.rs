@@ -26,7 +26,9 @@ impl Service {
     /// Brings what is to be remembered onto the disk, if there is one.
     fn save(&self, described: &Described) -> Result<(), HandlerError> {
         let saved = self.disk.as_ref().map(|disk| disk.folder.save(described));
-        saved.unwrap_or(Ok(())).map_err(|error| HandlerError::new(code::LOG, error.to_string()))
+        saved
+            .unwrap_or(Ok(()))
+            .map_err(|error| HandlerError::new(code::LOG, error.to_string()))
     }
 
     pub(super) fn create(
@@ -64,7 +66,9 @@ impl Service {
             );
         }
         self.save(&described)?;
-        lock(&self.state).copies.insert(shape.id, Copy::new(described));
+        lock(&self.state)
+            .copies
+            .insert(shape.id, Copy::new(described));
         Ok(())
     }
 
@@ -75,7 +79,11 @@ impl Service {
         request: &Request<'_>,
         reply: &mut Responder<'_>,
     ) -> Result<(), HandlerError> {
-        let Promise { volume, epoch, owner } = decode(request.payload()).ok_or_else(malformed)?;
+        let Promise {
+            volume,
+            epoch,
+            owner,
+        } = decode(request.payload()).ok_or_else(malformed)?;
         if epoch > Version::MOST_EPOCHS {
             return Err(malformed());
         }
@@ -113,7 +121,10 @@ impl Service {
             if known.epoch != epoch {
                 return Err(replaced(known.epoch));
             }
-            Described { whole: true, ..known.clone() }
+            Described {
+                whole: true,
+                ..known.clone()
+            }
         };
         self.save(&described)?;
         if let Some(copy) = lock(&self.state).copies.get_mut(&volume) {

@@ -50,7 +50,10 @@ pub struct BlockOptions {
 impl BlockOptions {
     /// In memory, 1 GiB.
     pub fn in_memory() -> Self {
-        Self { place: Place::Memory, capacity: 1 << 30 }
+        Self {
+            place: Place::Memory,
+            capacity: 1 << 30,
+        }
     }
 
     /// In a log that outlives the machine's power, 64 GiB.
@@ -97,7 +100,10 @@ pub enum BlockServerError {
 
 impl BlockServerError {
     pub(crate) fn at(path: &Path, source: std::io::Error) -> Self {
-        Self::Io { path: path.to_owned(), source }
+        Self::Io {
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 
@@ -182,9 +188,17 @@ pub fn serve(
     };
     let capacity = options.capacity;
     let changing = Mutex::default();
-    let service = Arc::new(Service { state, disk, capacity, changing });
+    let service = Arc::new(Service {
+        state,
+        disk,
+        capacity,
+        changing,
+    });
     let running = handlers(server, &service).serve()?;
-    Ok(BlockServer { running, log: LogEnd(thread) })
+    Ok(BlockServer {
+        running,
+        log: LogEnd(thread),
+    })
 }
 
 fn handlers(mut server: ServerBuilder, service: &Arc<Service>) -> ServerBuilder {
@@ -213,7 +227,10 @@ fn handlers(mut server: ServerBuilder, service: &Arc<Service>) -> ServerBuilder 
 
 #[cold]
 fn malformed() -> HandlerError {
-    HandlerError::new(code::MALFORMED, "no such request, or blocks that are not here")
+    HandlerError::new(
+        code::MALFORMED,
+        "no such request, or blocks that are not here",
+    )
 }
 
 #[cold]
@@ -223,5 +240,8 @@ fn unknown() -> HandlerError {
 
 #[cold]
 fn replaced(epoch: u64) -> HandlerError {
-    HandlerError::new(code::REPLACED, format!("the volume was opened anew: its epoch is {epoch}"))
+    HandlerError::new(
+        code::REPLACED,
+        format!("the volume was opened anew: its epoch is {epoch}"),
+    )
 }

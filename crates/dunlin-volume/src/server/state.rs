@@ -81,8 +81,7 @@ impl Copy {
     /// Whether this server has these blocks, if anybody has.
     pub(super) fn has(&self, first: u64, count: u32) -> bool {
         let Described { shape, place, .. } = &self.described;
-        shape.is_within_chunk(first, count)
-            && shape.set_of(shape.chunk(first)) & 1 << place != 0
+        shape.is_within_chunk(first, count) && shape.set_of(shape.chunk(first)) & 1 << place != 0
     }
 
     fn split(&self, block: u64) -> (u64, usize) {
@@ -93,7 +92,9 @@ impl Copy {
     /// What it has of a block.
     pub(super) fn entry(&self, block: u64) -> Entry {
         let (chunk, at) = self.split(block);
-        self.chunks.get(&chunk).map_or_else(Entry::default, |chunk| chunk.entries[at])
+        self.chunks
+            .get(&chunk)
+            .map_or_else(Entry::default, |chunk| chunk.entries[at])
     }
 
     /// The bytes of a block that is kept in memory.
@@ -110,7 +111,10 @@ impl Copy {
     pub(super) fn blocks_of(&self, chunk: u64) -> u32 {
         let shape = &self.described.shape;
         let first = chunk.saturating_mul(u64::from(shape.chunk_blocks));
-        shape.blocks.saturating_sub(first).min(u64::from(shape.chunk_blocks)) as u32
+        shape
+            .blocks
+            .saturating_sub(first)
+            .min(u64::from(shape.chunk_blocks)) as u32
     }
 
     fn chunk(&mut self, chunk: u64) -> &mut Chunk {
@@ -126,7 +130,13 @@ impl Copy {
 impl State {
     /// Applies a record that stands there in the log, or is to be kept in memory.
     pub(super) fn apply(&mut self, record: &Record<'_>, at: Option<(u32, u32)>) {
-        let Head { volume, version, first, count, kind } = record.head;
+        let Head {
+            volume,
+            version,
+            first,
+            count,
+            kind,
+        } = record.head;
         let Some(copy) = self.copies.get_mut(&volume) else {
             return;
         };
@@ -150,14 +160,27 @@ impl State {
                 },
             };
             let before = mixed(block, entry.version);
-            let before = if entry.version == Version::default() { 0 } else { before };
+            let before = if entry.version == Version::default() {
+                0
+            } else {
+                before
+            };
             let digest = chunk.digest.wrapping_sub(before);
             chunk.digest = digest.wrapping_add(mixed(block, version));
             let old = std::mem::replace(
                 entry,
-                Entry { version, place, sum: record.sum(nth) },
+                Entry {
+                    version,
+                    place,
+                    sum: record.sum(nth),
+                },
             );
-            keep(&mut chunk.memory, from + nth as usize, place, record.block(nth));
+            keep(
+                &mut chunk.memory,
+                from + nth as usize,
+                place,
+                record.block(nth),
+            );
             release(&mut self.segments, old.place);
             hold(&mut self.segments, place);
         }
@@ -243,9 +266,18 @@ mod tests {
             copies: 1,
             servers: 1,
         };
-        let described = Described { shape, place: 0, epoch: 1, owner: 1, whole: true };
+        let described = Described {
+            shape,
+            place: 0,
+            epoch: 1,
+            owner: 1,
+            whole: true,
+        };
         let copies = HashMap::from([(1, Copy::new(described))]);
-        State { copies, ..State::default() }
+        State {
+            copies,
+            ..State::default()
+        }
     }
 
     fn records() -> impl Strategy<Value = Vec<(u64, u32, bool)>> {
@@ -291,7 +323,13 @@ mod tests {
         let mut state = state();
         for first in [63, 99, 100, u64::MAX] {
             let version = Version::new(1, 1);
-            let head = Head { volume: 1, version, first, count: 2, kind: Kind::Zeros };
+            let head = Head {
+                volume: 1,
+                version,
+                first,
+                count: 2,
+                kind: Kind::Zeros,
+            };
             let mut bytes = Vec::new();
             head.encode(&[], &mut bytes);
             state.apply(&Record::parse(&bytes).unwrap(), None);

@@ -37,7 +37,10 @@ impl Folder {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     fn file(&self, volume: u64) -> PathBuf {
@@ -50,7 +53,9 @@ impl Folder {
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let name = name.to_string_lossy();
-            let Some(id) = name.strip_prefix("volume") else { continue };
+            let Some(id) = name.strip_prefix("volume") else {
+                continue;
+            };
             let path = self.path.join(&*name);
             if id.len() != 16 {
                 // It was being written.
@@ -63,7 +68,9 @@ impl Folder {
                 offset: 0,
                 why: "not what the server has written of a volume",
             })?;
-            state.copies.insert(described.shape.id, Copy::new(described));
+            state
+                .copies
+                .insert(described.shape.id, Copy::new(described));
         }
         Ok(())
     }

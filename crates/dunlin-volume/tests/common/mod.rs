@@ -15,19 +15,32 @@ pub const BLOCK: u64 = BLOCK_BYTES as u64;
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never came: {what}");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "never came: {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Patient: the machine may be busy.
 pub fn options() -> VolumeOptions {
-    VolumeOptions { patience: Duration::from_secs(60), ..VolumeOptions::default() }
+    VolumeOptions {
+        patience: Duration::from_secs(60),
+        ..VolumeOptions::default()
+    }
 }
 
 pub fn start(place: Place, address: &str) -> BlockServer {
     let server = Server::bind(address).unwrap().channel(channel());
-    serve(server, &BlockOptions { place, capacity: 1 << 30 }).unwrap()
+    serve(
+        server,
+        &BlockOptions {
+            place,
+            capacity: 1 << 30,
+        },
+    )
+    .unwrap()
 }
 
 pub fn in_folder(folder: &Path) -> Place {
@@ -35,9 +48,13 @@ pub fn in_folder(folder: &Path) -> Place {
 }
 
 pub fn in_memory(servers: usize) -> (Vec<BlockServer>, Vec<String>) {
-    let servers: Vec<_> =
-        (0..servers).map(|_| start(Place::Memory, "dunlin://127.0.0.1:0")).collect();
-    let addresses = servers.iter().map(|server| server.address().to_string()).collect();
+    let servers: Vec<_> = (0..servers)
+        .map(|_| start(Place::Memory, "dunlin://127.0.0.1:0"))
+        .collect();
+    let addresses = servers
+        .iter()
+        .map(|server| server.address().to_string())
+        .collect();
     (servers, addresses)
 }
 

@@ -30,7 +30,10 @@ impl Writer {
         });
         let due = total > 2 * live + SPARE_FILES * SEGMENT_BYTES;
         let current = self.segments.current;
-        let others = state.segments.iter().filter(|(number, _)| **number != current);
+        let others = state
+            .segments
+            .iter()
+            .filter(|(number, _)| **number != current);
         let least = others.min_by_key(|(_, file)| file.live).filter(|_| due);
         let Some((number, file)) = least else {
             return Ok(false);
@@ -42,13 +45,26 @@ impl Writer {
         let (moved, end) = self.collect(number, &bytes, &mut group);
         if end != length {
             let why = "it was whole when it was written";
-            return Err(BlockServerError::Damaged { file: path, offset: end, why });
+            return Err(BlockServerError::Damaged {
+                file: path,
+                offset: end,
+                why,
+            });
         }
         if group.len() > GROUP_HEAD {
             let (segment, offset) = self.append(&mut group)?;
             let mut state = lock(&self.state);
-            for Moved { volume, block, from, at } in moved {
-                let to = Place::Log { segment, offset: offset + at };
+            for Moved {
+                volume,
+                block,
+                from,
+                at,
+            } in moved
+            {
+                let to = Place::Log {
+                    segment,
+                    offset: offset + at,
+                };
                 state.moved(volume, block, from, to);
             }
         }
@@ -86,13 +102,25 @@ fn collect_data(
         let block = record.head.first + u64::from(nth);
         let offset = at + record.head.data_at(nth) as u32;
         let from = Place::Log { segment, offset };
-        let Some(bytes) = record.block(nth).filter(|_| copy.entry(block).place == from) else {
+        let Some(bytes) = record
+            .block(nth)
+            .filter(|_| copy.entry(block).place == from)
+        else {
             continue;
         };
-        let head = Head { first: block, count: 1, ..record.head };
+        let head = Head {
+            first: block,
+            count: 1,
+            ..record.head
+        };
         head.encode(bytes, group);
         let at = (group.len() - BLOCK_BYTES) as u32;
-        moved.push(Moved { volume: head.volume, block, from, at });
+        moved.push(Moved {
+            volume: head.volume,
+            block,
+            from,
+            at,
+        });
     }
 }
 
@@ -102,14 +130,24 @@ fn collect_zeros(state: &State, record: &Record<'_>, group: &mut Vec<u8>) {
     let Some(copy) = state.copies.get(&record.head.volume) else {
         return;
     };
-    let Head { version, first, count, .. } = record.head;
+    let Head {
+        version,
+        first,
+        count,
+        ..
+    } = record.head;
     let is_newest = |block: u64| copy.has(block, 1) && copy.entry(block).version == version;
     let mut from = first;
     let end = first.saturating_add(u64::from(count));
     while from < end {
         let run = (from..end).take_while(|block| is_newest(*block)).count() as u32;
         if run > 0 {
-            Head { first: from, count: run, ..record.head }.encode(&[], group);
+            Head {
+                first: from,
+                count: run,
+                ..record.head
+            }
+            .encode(&[], group);
         }
         from += u64::from(run).max(1);
     }

@@ -114,7 +114,11 @@ impl Segments {
         let drawn = crate::random().map_err(|error| BlockServerError::at(&path, error))?;
         let made = || -> io::Result<File> {
             let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create_new(true).open(&path)?;
+            let file = options
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(&path)?;
             let mut head = [0; FILE_HEAD];
             head[..16].copy_from_slice(MAGIC);
             head[16..].copy_from_slice(&drawn.to_le_bytes());
@@ -156,7 +160,9 @@ fn groups(
     let mut at = FILE_HEAD;
     'groups: while let Some((length, number)) = group_at(&bytes[at..], drawn) {
         let start = at + GROUP_HEAD;
-        let Some(group) = bytes.get(start..start + length) else { break };
+        let Some(group) = bytes.get(start..start + length) else {
+            break;
+        };
         let (mut from, mut records) = (0, Vec::new());
         while from < length {
             match Record::parse(&group[from..]) {
@@ -210,7 +216,12 @@ fn read_file(
     };
     let drawn = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|n| head[16 + n]));
     let file = File::open(&path).map_err(failed)?;
-    let segment = Segment { file: Arc::new(file), path: path.clone(), length: 0, live: 0 };
+    let segment = Segment {
+        file: Arc::new(file),
+        path: path.clone(),
+        length: 0,
+        live: 0,
+    };
     state.segments.insert(number, segment);
     let (end, follows) = groups(&bytes, drawn, next, |record, at| {
         state.apply(record, Some((number, at)));
@@ -268,7 +279,13 @@ mod tests {
             for first in 0..*records {
                 let version = Version::new(1, number);
                 let first = u64::from(first);
-                let head = Head { volume: 1, version, first, count: 1, kind: Kind::Zeros };
+                let head = Head {
+                    volume: 1,
+                    version,
+                    first,
+                    count: 1,
+                    kind: Kind::Zeros,
+                };
                 head.encode(&[], &mut group);
             }
             seal_group(&mut group, DRAWN, number);

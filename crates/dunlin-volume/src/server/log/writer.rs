@@ -42,14 +42,19 @@ struct Queue {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Queue");
-        shown.field("pushed", &self.pushed).field("applied", &self.applied);
+        shown
+            .field("pushed", &self.pushed)
+            .field("applied", &self.applied);
         shown.field("failed", &self.failed).finish_non_exhaustive()
     }
 }
 
 #[cold]
 fn no_log() -> HandlerError {
-    HandlerError::new(code::LOG, "the log cannot be written any more: see the server's own log")
+    HandlerError::new(
+        code::LOG,
+        "the log cannot be written any more: see the server's own log",
+    )
 }
 
 impl Log {
@@ -85,9 +90,16 @@ impl Log {
     pub(in crate::server) fn wait(&self, position: u64) -> Result<(), HandlerError> {
         let mut queue = self.queue();
         while queue.applied < position && !queue.failed {
-            queue = self.applied.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .applied
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-        if queue.failed { Err(no_log()) } else { Ok(()) }
+        if queue.failed {
+            Err(no_log())
+        } else {
+            Ok(())
+        }
     }
 
     /// What is to be written next: the group and who waits. `None` after the end; an empty group when nothing has come
@@ -102,7 +114,10 @@ impl Log {
                 break;
             }
             queue.resting = true;
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .filled
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
             queue.resting = false;
         }
         let bytes = std::mem::replace(&mut queue.group, room);
@@ -116,7 +131,9 @@ impl Log {
         let waiting = std::mem::take(&mut queue.waiting);
         self.applied.notify_all();
         drop(queue);
-        waiting.into_iter().for_each(|(_, responder)| responder.fail(no_log()));
+        waiting
+            .into_iter()
+            .for_each(|(_, responder)| responder.fail(no_log()));
     }
 }
 
@@ -157,7 +174,10 @@ impl LogThread {
             writer.log.fail();
         })?;
         let log = Arc::clone(log);
-        Ok(Self { log, thread: Some(thread) })
+        Ok(Self {
+            log,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -210,7 +230,10 @@ impl Writer {
         queue.applied += group.waiting.len() as u64;
         self.log.applied.notify_all();
         drop(queue);
-        group.waiting.drain(..).for_each(|(_, responder)| responder.reply(Vec::new()));
+        group
+            .waiting
+            .drain(..)
+            .for_each(|(_, responder)| responder.reply(Vec::new()));
         Ok(())
     }
 
@@ -227,10 +250,12 @@ impl Writer {
         let (file, path, offset) = (current.file.clone(), current.path.clone(), current.length);
         drop(state);
         self.segments.seal(group);
-        let written = file.write_all_at(group, offset).and_then(|()| match self.durability {
-            Durability::Power => file.sync_data(),
-            Durability::Process => Ok(()),
-        });
+        let written = file
+            .write_all_at(group, offset)
+            .and_then(|()| match self.durability {
+                Durability::Power => file.sync_data(),
+                Durability::Process => Ok(()),
+            });
         written.map_err(|error| BlockServerError::at(&path, error))?;
         if let Some(current) = lock(&self.state).segments.get_mut(&number) {
             current.length += group.len() as u64;
