@@ -403,7 +403,7 @@ impl BlockState {
     pub fn fits(&self, bytes: &[u8]) -> bool {
         match self.sum {
             Some(sum) => checksum(bytes) == sum,
-            None => bytes.iter().all(|byte| *byte == 0),
+            None => *bytes == [0; BLOCK_BYTES],
         }
     }
 }

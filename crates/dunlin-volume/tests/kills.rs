@@ -66,7 +66,13 @@ struct Servers {
 impl Servers {
     fn start(test: &'static str, role: &'static str, count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut servers = Self { test, role, folder, processes: Vec::new(), addresses: Vec::new() };
+        let mut servers = Self {
+            test,
+            role,
+            folder,
+            processes: Vec::new(),
+            addresses: Vec::new(),
+        };
         for number in 0..count {
             let (process, address) = servers.process(number, "dunlin://127.0.0.1:0");
             servers.processes.push(process);
@@ -108,14 +114,23 @@ impl Writer {
     fn new(addresses: &[String], seed: u64) -> Self {
         let volume = Volume::open("birds", addresses, &options()).unwrap();
         let random = fastrand::Rng::with_seed(seed);
-        Self { volume, random, turn: 0, acknowledged: HashMap::new(), out: HashMap::new() }
+        Self {
+            volume,
+            random,
+            turn: 0,
+            acknowledged: HashMap::new(),
+            out: HashMap::new(),
+        }
     }
 
     /// Keeps writes out until `is_over`, which is told how many were acknowledged.
     fn write_until(&mut self, mut is_over: impl FnMut(&Volume, u64) -> bool) {
         let (began, mut count) = (Instant::now(), 0);
         while !is_over(&self.volume, count) {
-            assert!(began.elapsed() < Duration::from_secs(120), "no end after {count} writes");
+            assert!(
+                began.elapsed() < Duration::from_secs(120),
+                "no end after {count} writes"
+            );
             self.fill();
             count += self.take();
         }
@@ -130,7 +145,10 @@ impl Writer {
             self.turn += 1;
             let bytes = block(number, self.turn);
             let offset = number * (BLOCKS / USED) * BLOCK;
-            assert!(self.volume.begin(Operation::Write(&bytes), offset, self.turn).unwrap());
+            assert!(self
+                .volume
+                .begin(Operation::Write(&bytes), offset, self.turn)
+                .unwrap());
             self.out.insert(self.turn, number);
         }
     }
@@ -163,7 +181,11 @@ impl Writer {
             let out = self.out.iter().filter(|(_, out)| *out == number);
             let may_be = out.map(|(turn, _)| *turn).chain([*turn]);
             let fits = may_be.into_iter().any(|turn| read == block(*number, turn));
-            assert!(fits, "block {number}: {:?} instead of turn {turn}", &read[..8]);
+            assert!(
+                fits,
+                "block {number}: {:?} instead of turn {turn}",
+                &read[..8]
+            );
         }
     }
 }
@@ -181,7 +203,10 @@ fn kill_and_stop_in_turn(servers: &mut Servers) {
     for round in 0..setting("DUNLIN_VOLUME_KILL_ROUNDS", 4) {
         let number = round as usize % servers.processes.len();
         let stops = round % 2 == 1;
-        println!("round {round}: server {number} is {}", if stops { "stopped" } else { "killed" });
+        println!(
+            "round {round}: server {number} is {}",
+            if stops { "stopped" } else { "killed" }
+        );
         match stops {
             true => servers.signal(number, Signal::STOP),
             false => servers.processes[number].kill(),
@@ -251,8 +276,11 @@ fn who_is_replaced_while_it_stands_still_writes_nothing() {
     if other_process() {
         return;
     }
-    let servers =
-        Servers::start("who_is_replaced_while_it_stands_still_writes_nothing", "memory", 3);
+    let servers = Servers::start(
+        "who_is_replaced_while_it_stands_still_writes_nothing",
+        "memory",
+        3,
+    );
     create("birds", BLOCKS * BLOCK, &servers.addresses, &options()).unwrap();
     let mut first = Writer::new(&servers.addresses, 3);
     first.write_until(|_, count| count > 100);
@@ -289,15 +317,31 @@ fn without_a_majority_it_waits_and_then_says_so() {
     }
     let mut servers = Servers::start("without_a_majority_it_waits_and_then_says_so", "log", 3);
     create("birds", BLOCKS * BLOCK, &servers.addresses, &options()).unwrap();
-    let impatient = VolumeOptions { patience: Duration::from_secs(2), ..options() };
+    let impatient = VolumeOptions {
+        patience: Duration::from_secs(2),
+        ..options()
+    };
     let mut volume = Volume::open("birds", &servers.addresses, &impatient).unwrap();
     volume.write_at(0, &block(0, 1)).unwrap();
     servers.processes[..2].iter_mut().for_each(Other::kill);
     let error = volume.write_at(0, &block(0, 2)).unwrap_err();
-    assert!(matches!(error, VolumeError::TooFew { want: 2, .. }), "{error}");
+    assert!(
+        matches!(error, VolumeError::TooFew { want: 2, .. }),
+        "{error}"
+    );
     drop(volume);
     let error = Volume::open("birds", &servers.addresses, &impatient).unwrap_err();
-    assert!(matches!(error, VolumeError::TooFew { have: 1, want: 2, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            VolumeError::TooFew {
+                have: 1,
+                want: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
     servers.restart(0);
     let mut volume = Volume::open("birds", &servers.addresses, &impatient).unwrap();
     let read = volume.read_at(0, BLOCK_BYTES).unwrap();

@@ -139,10 +139,10 @@ pub(super) fn open(
             .filter_map(|found| found.as_ref().ok().map(|(_, known)| known))
     };
     let newest = described().map(|known| known.epoch).max().unwrap_or(0);
-    if mine.is_some_and(|mine| {
-        described().any(|known| known.epoch > mine.epoch)
-            || described().any(|known| known.epoch == mine.epoch && known.owner != mine.owner)
-    }) {
+    // Its own tries that did not reach a majority are no one else's.
+    let is_others =
+        |mine: Mine, known: &Described| known.epoch >= mine.epoch && known.owner != mine.owner;
+    if mine.is_some_and(|mine| described().any(|known| is_others(mine, known))) {
         return Err(VolumeError::Replaced);
     }
     let epoch = newest.max(mine.map_or(0, |mine| mine.epoch)) + 1;
