@@ -1,5 +1,5 @@
-//! Copies are killed and stopped under writes, one at a time and all at once: nothing that was acknowledged is lost, the
-//! volume goes on while a majority is there, and a copy that comes back is equal to the others.
+//! Copies are killed and stopped under writes, one at a time and all at once: nothing that was acknowledged is lost,
+//! the volume goes on while a majority is there, and a copy that comes back is equal to the others.
 //!
 //! `DUNLIN_VOLUME_KILL_ROUNDS` says how many (4), `DUNLIN_VOLUME_KILL_SEED` which:
 //! `DUNLIN_VOLUME_KILL_ROUNDS=50 cargo test --release -p dunlin-volume --test kills -- --nocapture` is the long run.

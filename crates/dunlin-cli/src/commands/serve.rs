@@ -114,7 +114,7 @@ pub struct Args {
     #[command(flatten)]
     fs: fs::FileServerOptions,
     #[command(flatten)]
-    blocks: blocks::Options,
+    blocks: blocks::BlockServerOptions,
     /// End when standard input closes
     #[arg(long, hide = true)]
     with_parent: bool,

@@ -14,7 +14,7 @@ const MEMORY: &str = "memory";
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub struct BlockServerOptions {
     /// With `blocks`: bytes of volumes that it takes at most
     #[arg(
         long, default_value = "16GiB", value_name = "BYTES", value_parser = parse_long_bytes(1 << 20..=u64::MAX)
@@ -28,7 +28,7 @@ pub struct Options {
 /// When it is not said where the blocks are to be, the log is damaged, or the server cannot be started.
 pub fn serve(
     server: ServerBuilder,
-    options: &Options,
+    options: &BlockServerOptions,
     log: Option<&Path>,
     durability: Kept,
 ) -> Result<(RunningServer, LogEnd), Failure> {

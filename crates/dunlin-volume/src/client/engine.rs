@@ -3,8 +3,8 @@
 //! Requests are cut into *parts*, each in one chunk. A part that writes goes to every copy of its chunk that is
 //! connected, and is done when all of these have it and a majority of the copies is among them. A part that reads goes
 //! to one copy that is in sync. A copy that fails, or leaves a part unanswered for too long, is *out*: the parts go on
-//! without it. When too few are left for a chunk the volume *stalls* until it was opened again: parts stay, and are sent
-//! anew in the new epoch.
+//! without it. When too few are left for a chunk the volume *stalls* until it was opened again: parts stay, and are
+//! sent anew in the new epoch.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

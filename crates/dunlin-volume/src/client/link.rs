@@ -281,7 +281,8 @@ impl Link {
     }
 }
 
-/// A version of the repair's own, which is before all that the owner of the epoch writes, and after all that was before.
+/// A version of the repair's own, which is before all that the owner of the epoch writes, and after all that was
+/// before.
 pub(super) fn repaired(mut copied: Copied, epoch: u64) -> Copied {
     if copied.state.version.epoch() < epoch {
         copied.state.version = Version::new(epoch, 0);

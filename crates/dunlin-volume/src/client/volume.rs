@@ -1,7 +1,7 @@
 //! An open volume: the engine, a lane to each server, and the thread that brings servers back.
 //!
-//! Who has it polls it: reads and writes run to their end on that thread. [`Volume::begin`] and [`Volume::poll`] keep many
-//! out at once; [`Volume::read_at`] and its sisters wait.
+//! Who has it polls it: reads and writes run to their end on that thread. [`Volume::begin`] and [`Volume::poll`] keep
+//! many out at once; [`Volume::read_at`] and its sisters wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

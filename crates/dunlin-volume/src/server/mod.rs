@@ -1,7 +1,8 @@
 //! A block server: copies of the chunks of volumes, in a log on a disk or in memory.
 //!
-//! Writes and reads run to their end on the polling thread that has taken them; a write into a log on a disk is answered
-//! by the log's thread, when its group is there. What has to wait for a disk for another reason runs on workers.
+//! Writes and reads run to their end on the polling thread that has taken them; a write into a log on a disk is
+//! answered by the log's thread, when its group is there. What has to wait for a disk for another reason runs on
+//! workers.
 
 mod blocks;
 mod log;
@@ -42,8 +43,8 @@ pub enum Place {
 pub struct BlockOptions {
     /// Where the blocks are.
     pub place: Place,
-    /// Bytes of volumes that it takes at most. Where they are in memory they take so much of it as was written; in a log
-    /// up to twice as much of the disk, and 150 MB.
+    /// Bytes of volumes that it takes at most. Where they are in memory they take so much of it as was written; in a
+    /// log up to twice as much of the disk, and 150 MB.
     pub capacity: u64,
 }
 
