@@ -37,7 +37,7 @@ pub(super) enum Event {
     Connected {
         server: usize,
         session: u64,
-        pipeline: Pipeline,
+        pipeline: Box<Pipeline>,
         whole: bool,
     },
     /// It has all that it must have.
@@ -163,7 +163,7 @@ impl Keeper {
             owner,
         };
         link.promise(&promise)?;
-        let pipeline = link.pipeline()?;
+        let pipeline = Box::new(link.pipeline()?);
         self.session += 1;
         let (session, whole) = (self.session, known.whole);
         self.send(Event::Connected {

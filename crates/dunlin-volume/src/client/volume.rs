@@ -300,7 +300,7 @@ impl Volume {
                 whole,
             } => {
                 self.act();
-                self.lanes[server] = lane(pipeline);
+                self.lanes[server] = lane(*pipeline);
                 self.engine.connected(server, whole, session, now);
                 // The keeper looks whether it has ended when it says something.
                 let _ = self.keeper.send(Told::Started(session));

@@ -63,7 +63,7 @@ impl Folder {
                 continue;
             }
             let bytes = fs::read(&path).map_err(|error| BlockServerError::at(&path, error))?;
-            let described = read(&bytes).ok_or_else(|| BlockServerError::Damaged {
+            let described = read(&bytes).ok_or(BlockServerError::Damaged {
                 file: path,
                 offset: 0,
                 why: "not what the server has written of a volume",
