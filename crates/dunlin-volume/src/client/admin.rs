@@ -106,7 +106,15 @@ pub fn remove(
     };
     let removed = of_all(addresses, |server, address| match &opened.links[server] {
         Some(link) => link.remove(&named),
-        None => Err(VolumeError::Strange(address.to_owned())),
+        // It could not be reached, or has lost what it had, or is being built anew.
+        None => {
+            let link = Link::connect(address, options)?;
+            match link.describe(name) {
+                Ok(_) => link.remove(&named),
+                Err(error) if error.is_unknown() => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
     });
     removed.into_iter().collect()
 }

@@ -182,6 +182,11 @@ impl Volume {
         self.engine.outstanding()
     }
 
+    /// Whether there is room for another request.
+    pub fn has_room(&self) -> bool {
+        self.engine.has_room()
+    }
+
     fn blocks(&self, offset: u64, length: u64) -> Result<(u64, u64), VolumeError> {
         let (block, bytes) = (BLOCK_BYTES as u64, self.bytes());
         if let Some(wrong) = [offset, length]
@@ -224,7 +229,7 @@ impl Volume {
         if length > longest {
             return Err(VolumeError::TooLong { length, longest });
         }
-        if !self.engine.has_room() {
+        if !self.has_room() {
             return Ok(false);
         }
         let wanted = match operation {

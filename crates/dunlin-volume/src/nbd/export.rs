@@ -375,9 +375,11 @@ impl Export {
             },
             PollFlags::IN,
         )];
+        // While there is no room in the volume, what comes from sockets has to wait.
+        let has_room = self.volume.has_room();
         for (_, client) in &self.clients {
             let mut flags = PollFlags::empty();
-            if !client.over && !client.is_full() {
+            if has_room && !client.over && !client.is_full() {
                 flags |= PollFlags::IN;
             }
             if client.sent < client.session.out.len() {

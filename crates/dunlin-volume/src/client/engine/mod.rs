@@ -6,27 +6,28 @@
 //! without it. When too few are left for a chunk the volume *stalls* until it was opened again: parts stay, and are
 //! sent anew in the new epoch.
 
+mod copies;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use dunlin::CallError;
 use slab::Slab;
 
-use super::open::is_enough;
 use super::VolumeError;
 use crate::types::{Shape, Version, BLOCK_BYTES, MOST_BLOCKS_AT_ONCE};
-use crate::wire::{
-    self, call, code, encode_read, Blocks, Head, Kind, Read, EPOCH_BYTES, LONGEST_RECORD,
-};
+use crate::wire::{call, code, encode_read, Blocks, Head, Kind, Read, LONGEST_RECORD};
 
 /// Parts that are out at most; a request that is begun is never refused.
-pub(super) const MOST_PARTS: usize = 256;
+pub(in crate::client) const MOST_PARTS: usize = 256;
 /// Buffers that are kept for later parts.
 const SPARE_BUFFERS: usize = 64;
 
 /// What is to be done with blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted<'a> {
+pub(in crate::client) enum Wanted<'a> {
     Read(u64),
     Write(&'a [u8]),
     Zeros(u64),
@@ -34,7 +35,7 @@ pub(super) enum Wanted<'a> {
 
 /// What the driver does for the machine.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(in crate::client) enum Action {
     /// The part goes to this server.
     Send { server: usize, part: usize },
     /// Its connection ends.
@@ -112,7 +113,7 @@ struct Part {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(in crate::client) struct Engine {
     shape: Shape,
     epoch: u64,
     count: u64,
@@ -121,14 +122,18 @@ pub(super) struct Engine {
     requests: Slab<Request>,
     parts: Slab<Part>,
     spare: Vec<Vec<u8>>,
-    pub(super) actions: VecDeque<Action>,
+    pub(in crate::client) actions: VecDeque<Action>,
     replace_after: Duration,
     patience: Duration,
 }
 
 impl Engine {
     /// An engine for a volume that nobody has opened yet: [`Engine::opened`].
-    pub(super) fn new(shape: Shape, replace_after: Duration, patience: Duration) -> Self {
+    pub(in crate::client) fn new(
+        shape: Shape,
+        replace_after: Duration,
+        patience: Duration,
+    ) -> Self {
         Self {
             copies: vec![Copy::default(); usize::from(shape.servers)],
             shape,
@@ -144,22 +149,22 @@ impl Engine {
         }
     }
 
-    pub(super) fn shape(&self) -> &Shape {
+    pub(in crate::client) fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// Whether there is room for another request.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::client) fn has_room(&self) -> bool {
         self.parts.len() < MOST_PARTS
     }
 
     /// Requests that have not ended.
-    pub(super) fn outstanding(&self) -> usize {
+    pub(in crate::client) fn outstanding(&self) -> usize {
         self.requests.len()
     }
 
     /// Servers that have all that they must have.
-    pub(super) fn in_sync(&self) -> u64 {
+    pub(in crate::client) fn in_sync(&self) -> u64 {
         self.copies_that(|copy| copy.connection == Connection::InSync)
     }
 
@@ -171,7 +176,7 @@ impl Engine {
     }
 
     /// What is to be sent of a part, and to which handler.
-    pub(super) fn payload(&self, part: usize) -> Option<(u16, &[u8])> {
+    pub(in crate::client) fn payload(&self, part: usize) -> Option<(u16, &[u8])> {
         let part = self.parts.get(part)?;
         let handler = match part.way {
             Way::Write => call::WRITE,
@@ -182,7 +187,13 @@ impl Engine {
     }
 
     /// Begins a request; it ends with [`Action::Done`]. The blocks are the volume's.
-    pub(super) fn begin(&mut self, wanted: Wanted<'_>, first: u64, tag: u64, now: Instant) {
+    pub(in crate::client) fn begin(
+        &mut self,
+        wanted: Wanted<'_>,
+        first: u64,
+        tag: u64,
+        now: Instant,
+    ) {
         let blocks = match wanted {
             Wanted::Write(bytes) => (bytes.len() / BLOCK_BYTES) as u64,
             Wanted::Read(blocks) | Wanted::Zeros(blocks) => blocks,
@@ -315,7 +326,7 @@ impl Engine {
     }
 
     /// An answer to a part.
-    pub(super) fn answer(
+    pub(in crate::client) fn answer(
         &mut self,
         server: usize,
         index: usize,
@@ -423,151 +434,6 @@ impl Engine {
         } = self.requests.remove(request);
         let result = error.map_or(Ok(buffer), Err);
         self.actions.push_back(Action::Done { tag, result });
-    }
-
-    /// A copy does not answer any more: the others go on without it.
-    pub(super) fn lose(&mut self, server: usize, now: Instant) {
-        if self.copies[server].connection == Connection::Out {
-            return;
-        }
-        self.copies[server].connection = Connection::Out;
-        self.actions.push_back(Action::Disconnect { server });
-        if !matches!(self.condition, Condition::Serving) {
-            return;
-        }
-        if is_enough(&self.shape, self.in_sync()).is_err() {
-            return self.stall(now);
-        }
-        let bit = 1 << server;
-        let waiting = self.parts.iter().filter(|(_, part)| part.out & bit != 0);
-        let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
-        for index in waiting {
-            self.parts[index].out &= !bit;
-            match self.parts[index].way {
-                Way::Write => self.look(index),
-                _ => self.send(index, now),
-            }
-        }
-    }
-
-    fn stall(&mut self, now: Instant) {
-        tracing::warn!("too few copies of the volume answer: it waits for more");
-        self.condition = Condition::Stalled(now);
-        for server in 0..self.copies.len() {
-            self.lose(server, now);
-        }
-        for (_, part) in &mut self.parts {
-            (part.out, part.done) = (0, 0);
-        }
-        self.actions.push_back(Action::Reopen);
-    }
-
-    /// The volume was opened, for the first time or anew: all that is there is sent in the new epoch, in the order in
-    /// which it was begun.
-    pub(super) fn opened(&mut self, epoch: u64, servers: u64, session: u64, now: Instant) {
-        if let Condition::Over(_) = self.condition {
-            return;
-        }
-        (self.epoch, self.count) = (epoch, 0);
-        self.condition = Condition::Serving;
-        for (server, copy) in self.copies.iter_mut().enumerate() {
-            let is_there = servers & 1 << server != 0;
-            let connection = if is_there {
-                Connection::InSync
-            } else {
-                Connection::Out
-            };
-            *copy = Copy {
-                connection,
-                whole: is_there,
-                session,
-            };
-        }
-        let version =
-            |part: &Part| Head::of(part.payload.get(EPOCH_BYTES..)?).map(|head| head.version);
-        let mut waiting: Vec<_> = self
-            .parts
-            .iter()
-            .map(|(at, part)| (version(part), at))
-            .collect();
-        waiting.sort_unstable();
-        for (_, index) in waiting {
-            let version = self.next_version();
-            let Some(part) = self.parts.get_mut(index) else {
-                return;
-            };
-            part.payload[..EPOCH_BYTES].copy_from_slice(&epoch.to_le_bytes());
-            if part.way == Way::Write {
-                wire::set_version(&mut part.payload[EPOCH_BYTES..], version);
-            }
-            self.send(index, now);
-        }
-    }
-
-    /// A server is connected: from now on it gets all writes.
-    pub(super) fn connected(&mut self, server: usize, whole: bool, session: u64, now: Instant) {
-        if !matches!(self.condition, Condition::Serving) {
-            return;
-        }
-        let connection = Connection::Joining;
-        self.copies[server] = Copy {
-            connection,
-            whole,
-            session,
-        };
-        let is_behind = |part: &Part| part.way == Way::Write && part.set & 1 << server != 0;
-        let waiting = self.parts.iter().filter(|(_, part)| is_behind(part));
-        let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
-        waiting.into_iter().for_each(|index| self.send(index, now));
-    }
-
-    /// A server that was connected in this session has all that it must have.
-    pub(super) fn joined(&mut self, server: usize, session: u64) {
-        let copy = &mut self.copies[server];
-        if copy.connection == Connection::Joining && copy.session == session {
-            (copy.connection, copy.whole) = (Connection::InSync, true);
-        }
-    }
-
-    /// Looks at the clock.
-    pub(super) fn tick(&mut self, now: Instant) {
-        if let Condition::Stalled(since) = self.condition {
-            if now.duration_since(since) >= self.patience {
-                self.over(VolumeError::TooFew {
-                    have: self.in_sync().count_ones(),
-                    want: self.shape.majority(),
-                    why: format!("no more of them have answered for {:?}", self.patience),
-                });
-            }
-            return;
-        }
-        let late = self.parts.iter().filter(|(_, part)| {
-            part.out != 0 && now.duration_since(part.sent) >= self.replace_after
-        });
-        let late = late.fold(0, |late, (_, part)| late | part.out);
-        for server in each(late) {
-            tracing::warn!(server, after = ?self.replace_after, "a copy does not answer");
-            self.lose(server, now);
-        }
-    }
-
-    /// Nothing is done any more: every request ends with the error.
-    pub(super) fn over(&mut self, error: VolumeError) {
-        if let Condition::Over(_) = self.condition {
-            return;
-        }
-        self.condition = Condition::Over(error.clone());
-        for server in 0..self.copies.len() {
-            if self.copies[server].connection != Connection::Out {
-                self.copies[server].connection = Connection::Out;
-                self.actions.push_back(Action::Disconnect { server });
-            }
-        }
-        self.parts.clear();
-        for request in self.requests.drain() {
-            let (tag, result) = (request.tag, Err(error.clone()));
-            self.actions.push_back(Action::Done { tag, result });
-        }
     }
 }
 
