@@ -172,7 +172,7 @@ impl Keeper {
             pipeline,
             whole,
         })?;
-        if !self.wait_for_start(session)? {
+        if !self.wait_for_start(server, session)? {
             return Ok(false);
         }
         let in_sync = self.in_sync();
@@ -194,15 +194,17 @@ impl Keeper {
     }
 
     /// Waits until the engine sends the server all writes: before, nothing that is compared would stay so.
-    fn wait_for_start(&mut self, session: u64) -> Result<bool, VolumeError> {
+    fn wait_for_start(&mut self, server: usize, session: u64) -> Result<bool, VolumeError> {
         let until = Instant::now() + STARTED_WITHIN;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.told.recv_timeout(left) {
                 Ok(Told::Started(started)) if started == session => return Ok(true),
                 Ok(Told::Started(_)) => {}
-                Ok(Told::Out(server)) => {
-                    self.links[server] = None;
+                // Its connection of a try before has ended, which was not brought to its end.
+                Ok(Told::Out(out)) if out == server => {}
+                Ok(Told::Out(out)) => {
+                    self.links[out] = None;
                     return Ok(false);
                 }
                 Ok(Told::Reopen) => {

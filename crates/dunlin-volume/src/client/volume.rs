@@ -304,6 +304,8 @@ impl Volume {
                 pipeline,
                 whole,
             } => {
+                // A try before may not have come to its end.
+                self.engine.lose(server, now);
                 self.act();
                 self.lanes[server] = lane(*pipeline);
                 self.engine.connected(server, whole, session, now);
