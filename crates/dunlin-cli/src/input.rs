@@ -31,6 +31,23 @@ pub fn line_at_most(from: &mut impl BufRead, most: usize) -> io::Result<Option<V
 pub fn parse_bytes(
     range: RangeInclusive<u32>,
 ) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    let end = match *range.end() {
+        u32::MAX => u64::MAX,
+        end => end.into(),
+    };
+    let parse = parse_long_bytes((*range.start()).into()..=end);
+    let start = *range.start();
+    move |text| {
+        parse(text).and_then(|bytes| {
+            u32::try_from(bytes).map_err(|_| format!("at least {start}, and below 4GiB"))
+        })
+    }
+}
+
+/// The same for more than 4 GiB, with T for TiB.
+pub fn parse_long_bytes(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     move |text| {
         let digits = text.find(|c: char| !c.is_ascii_digit());
         let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
@@ -39,14 +56,14 @@ pub fn parse_bytes(
             "k" | "kib" => 10,
             "m" | "mib" => 20,
             "g" | "gib" => 30,
+            "t" | "tib" => 40,
             _ => return Err("write bytes as a number, or with K, M or G (KiB, MiB, GiB)".into()),
         };
         let number = number.parse::<u64>().map_err(|error| error.to_string())?;
         let bytes = number.checked_mul(1 << shift);
-        let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
         match bytes.filter(|bytes| range.contains(bytes)) {
             Some(bytes) => Ok(bytes),
-            None if *range.end() == u32::MAX => Err(format!("at least {}", range.start())),
+            None if *range.end() == u64::MAX => Err(format!("at least {}", range.start())),
             None => Err(format!("from {} to {}", range.start(), range.end())),
         }
     }
@@ -82,6 +99,8 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(parse_bytes(1..=u32::MAX)("3GiB"), Ok(3 << 30));
+        assert!(parse_bytes(1..=u32::MAX)("4GiB").is_err());
+        assert_eq!(parse_long_bytes(1..=u64::MAX)("3TiB"), Ok(3 << 40));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod ping;
 pub mod serve;
 pub mod top;
 pub mod txn;
+pub mod volume;
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -74,6 +75,8 @@ pub enum Command {
     Mount(mount::Args),
     /// Check the store of a metadata server
     Fsck(fsck::Args),
+    /// Make, export and check volumes of blocks
+    Volume(volume::Args),
     /// Run transactions by hand
     Txn(txn::Args),
     /// Watch a running server
@@ -106,6 +109,7 @@ impl Command {
             #[cfg(feature = "mount")]
             Self::Mount(args) => mount::run(&args),
             Self::Fsck(args) => fsck::run(&args),
+            Self::Volume(args) => volume::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),

@@ -11,7 +11,7 @@ use dunlin::{Address, Client, RunningServer, Secret, Server, ServerBuilder, Wait
 
 use super::{connect, Failure};
 use crate::input::parse_bytes;
-use crate::services::{echo, fs, kv, metrics::MetricsPort, store, typed};
+use crate::services::{blocks, echo, fs, kv, metrics::MetricsPort, store, typed};
 use crate::tls::ServerOptions;
 use crate::{affinity, input, interrupt, output, rights, settings};
 
@@ -31,6 +31,8 @@ pub enum Service {
     Meta,
     /// Data of a file system: memory over a file, which clients read and write by themselves
     Data,
+    /// Copies of the blocks of volumes, for `dunlin volume`
+    Blocks,
 }
 
 /// Run a service
@@ -49,6 +51,7 @@ Examples:\n  \
   dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
+  dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
   dunlin serve kv --tls-cert db1.pem --tls-key db1.key --tls-ca clients.pem --rights rights.toml\n      \
                                                          clients by certificate, and what each may do\n  \
@@ -110,6 +113,8 @@ pub struct Args {
     store: store::Options,
     #[command(flatten)]
     fs: fs::FileServerOptions,
+    #[command(flatten)]
+    blocks: blocks::BlockServerOptions,
     /// End when standard input closes
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -150,7 +155,14 @@ fn builder(
         channel.max_message_bytes = Some(bytes as usize);
     }
     channel.max_outstanding = args.max_outstanding.or(channel.max_outstanding);
-    let mut server = Server::bind(&listen.to_string())?.channel(channel.config());
+    let mut config = channel.config();
+    if args.service == Service::Blocks {
+        // A block crosses in one message.
+        let least = dunlin_volume::client::channel();
+        config.ring_bytes = config.ring_bytes.max(least.ring_bytes);
+        config.eager_bytes = config.eager_bytes.max(least.eager_bytes);
+    }
+    let mut server = Server::bind(&listen.to_string())?.channel(config);
     let pollers = args.pollers.or(set.pollers);
     if let Some(pollers) = pollers {
         server = server.pollers(pollers);
@@ -213,8 +225,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return run_replicated(args, &listen, secret.as_ref());
     }
     let server = builder(args, &listen, secret.as_ref())?;
-    // Of the metadata server; they end after it.
-    let mut threads = None;
+    // Of the metadata server, and of the block server's log; they end after the server.
+    let (mut threads, mut log) = (None, None);
     let server = match args.service {
         Service::Kv => {
             let (memory, keys) = (args.memory as usize, args.keys);
@@ -231,6 +243,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             server
         }
         Service::Data => fs::serve_data(server, &args.fs)?,
+        Service::Blocks => {
+            let (place, durability) = (args.store.log_directory(), args.fs.durability);
+            let (server, end) = blocks::serve(server, &args.blocks, place, durability)?;
+            log = Some(end);
+            server
+        }
     };
     let metrics = metrics(args)
         .map(|address| MetricsPort::open(address, server.observer()))
@@ -251,7 +269,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let finished = finish(server);
-    drop(threads);
+    drop((threads, log));
     finished
 }
 

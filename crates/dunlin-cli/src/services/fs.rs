@@ -38,9 +38,9 @@ pub struct FileServerOptions {
     /// With `data`: bytes that it offers; it takes as much memory
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     size: u32,
-    /// With `meta` and `data`: when something counts as kept
+    /// With `meta`, `data` and `blocks`: when something counts as kept
     #[arg(long, value_enum, default_value_t = Kept::Power)]
-    durability: Kept,
+    pub durability: Kept,
 }
 
 impl FileServerOptions {

@@ -1,5 +1,6 @@
 //! The services that `dunlin serve` offers.
 
+pub mod blocks;
 pub mod child;
 pub mod echo;
 pub mod fs;

@@ -5,7 +5,7 @@ mod replicated;
 
 pub use replicated::{serve_replicated, Begins};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dunlin::txn::server::{LogFolder, StoreConfig, StoreServer, TableSpec};
@@ -53,7 +53,7 @@ pub struct Options {
     advertise: Option<Address>,
     /// With `--membership`: keep the log in this directory, one for each machine. What was acknowledged is on the disks
     /// of all machines that have it then, and is there again after all of them were ended at once and started again
-    /// with the same directories
+    /// with the same directories. With `blocks`: keep the blocks in a log in this directory, or in `memory`
     #[arg(long, value_name = "DIR")]
     log: Option<PathBuf>,
     /// With `--log`: so much is logged between two snapshots; a start reads so much more than there is
@@ -70,6 +70,11 @@ impl Options {
             path,
             snapshot_bytes,
         })
+    }
+
+    /// The directory of the log, as it was given.
+    pub fn log_directory(&self) -> Option<&Path> {
+        self.log.as_deref()
     }
 
     /// Whether machines replace each other.

@@ -1,0 +1,166 @@
+//! `dunlin volume`: volumes of blocks, as a whole.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use dunlin::Address;
+use dunlin_volume::nbd::{Export, ExportError, NbdAddress};
+use dunlin_volume::{Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
+
+use super::perf::parse_seconds;
+use super::{connect, Failure};
+use crate::input::parse_long_bytes;
+use crate::{interrupt, output};
+
+/// Make, export and check volumes of blocks
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A volume has three copies of each block, on three servers or spread over more; on one server it has one. Servers are\n\
+given in the same order each time.\n\n\
+Examples:\n  \
+  dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601 &    and 7602, 7603\n  \
+  S=dunlin://127.0.0.1:7601,dunlin://127.0.0.1:7602,dunlin://127.0.0.1:7603\n  \
+  dunlin volume create birds --size 1GiB --server $S\n  \
+  dunlin volume export birds --server $S --nbd unix:/run/birds.sock &\n  \
+  fio --name=t --ioengine=nbd --uri='nbd+unix:///birds?socket=/run/birds.sock' --rw=randwrite --bs=4k --size=1g\n  \
+  dunlin volume check birds --server $S")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do.
+#[allow(missing_docs)]
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Make a volume
+    Create {
+        #[command(flatten)]
+        of: Which,
+        /// Its bytes, a multiple of 4096
+        #[arg(long, value_name = "BYTES", value_parser = parse_long_bytes(BLOCK_BYTES as u64..=1 << 44))]
+        size: u64,
+    },
+    /// Export a volume by NBD until Ctrl-C; whoever had it open is replaced
+    Export {
+        #[command(flatten)]
+        of: Which,
+        /// Where: unix:PATH or tcp:HOST:PORT, where port 0 picks a free one. There is no password: who can connect can
+        /// read and write
+        #[arg(long, value_name = "WHERE")]
+        nbd: NbdAddress,
+    },
+    /// Compare all copies of all blocks with each other and their checksums, while nobody writes; exit code 1 when some
+    /// differ
+    Check {
+        #[command(flatten)]
+        of: Which,
+    },
+    /// Remove a volume from all of its servers
+    Remove {
+        #[command(flatten)]
+        of: Which,
+    },
+}
+
+/// Which volume, and how its servers are reached.
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Its name
+    name: String,
+    /// Its servers, separated by commas or one at a time, in the same order each time
+    #[arg(
+        long = "server",
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        required = true
+    )]
+    servers: Vec<Address>,
+    /// Seconds that a copy may leave a request unanswered before the others go on without it
+    #[arg(long, default_value = "2", value_parser = parse_seconds, value_name = "SECONDS")]
+    replace_after: Duration,
+    /// Seconds that it is tried while too few copies answer
+    #[arg(long, default_value = "30", value_parser = parse_seconds, value_name = "SECONDS")]
+    patience: Duration,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+impl Which {
+    fn addresses(&self) -> Vec<String> {
+        self.servers.iter().map(ToString::to_string).collect()
+    }
+
+    fn options(&self) -> Result<VolumeOptions, Failure> {
+        Ok(VolumeOptions {
+            client: self.connect.builder()?,
+            replace_after: self.replace_after,
+            patience: self.patience,
+        })
+    }
+}
+
+fn failed(error: VolumeError) -> Failure {
+    match error {
+        VolumeError::Shape(_) | VolumeError::Unaligned(_) | VolumeError::Order(_) => {
+            Failure::usage(error)
+        }
+        VolumeError::Server { .. } | VolumeError::TooFew { .. } => {
+            Failure::new(error).help("is `dunlin serve blocks` running there?")
+        }
+        error => Failure::new(error),
+    }
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.action {
+        Action::Create { of, size } => {
+            let shape = dunlin_volume::create(&of.name, *size, &of.addresses(), &of.options()?);
+            let shape = shape.map_err(failed)?;
+            let (blocks, copies, servers) = (shape.blocks, shape.copies, shape.servers);
+            output::print(format_args!(
+                "{}: {blocks} blocks of {BLOCK_BYTES} bytes, {copies} copies on {servers} servers",
+                of.name
+            ))
+        }
+        Action::Export { of, nbd } => export(of, nbd),
+        Action::Check { of } => {
+            let found = dunlin_volume::check(&of.name, &of.addresses(), &of.options()?);
+            let found = found.map_err(failed)?;
+            output::print(format_args!(
+                "{}: {} blocks compared, {} were written",
+                of.name, found.blocks, found.written
+            ))?;
+            if found.faults.is_empty() {
+                return Ok(());
+            }
+            let some: Vec<String> = found.faults.iter().take(10).map(u64::to_string).collect();
+            let words = format!(
+                "copies of {} blocks differ or are damaged: {}",
+                found.faults.len(),
+                some.join(", ")
+            );
+            Err(Failure::new(words).help("an open makes copies equal that are not damaged"))
+        }
+        Action::Remove { of } => {
+            let removed = dunlin_volume::remove(&of.name, &of.addresses(), &of.options()?);
+            removed.map_err(failed)?;
+            output::print(format_args!("{} is removed", of.name))
+        }
+    }
+}
+
+fn export(of: &Which, nbd: &NbdAddress) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let volume = Volume::open(&of.name, &of.addresses(), &of.options()?).map_err(failed)?;
+    let mut export = Export::new(volume, nbd).map_err(|error| match &error {
+        ExportError::Listen { .. } => {
+            Failure::new(error).help("is it in use, or not of this host?")
+        }
+        _ => Failure::new(error),
+    })?;
+    let uri = export.address()?.uri(&of.name);
+    output::print(format_args!("exported as {uri}"))?;
+    export.run(interrupt::came).map_err(Failure::new)
+}

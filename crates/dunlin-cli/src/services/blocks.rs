@@ -1,0 +1,56 @@
+//! A block server: copies of the blocks of volumes.
+
+use std::path::Path;
+
+use dunlin::{RunningServer, ServerBuilder};
+use dunlin_volume::server::{self, BlockOptions, BlockServerError, Durability, LogEnd, Place};
+
+use super::fs::Kept;
+use crate::commands::Failure;
+use crate::input::parse_long_bytes;
+
+/// The word that stands for no directory.
+const MEMORY: &str = "memory";
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub struct BlockServerOptions {
+    /// With `blocks`: bytes of volumes that it takes at most
+    #[arg(
+        long, default_value = "16GiB", value_name = "BYTES", value_parser = parse_long_bytes(1 << 20..=u64::MAX)
+    )]
+    capacity: u64,
+}
+
+/// Serves blocks; what is given with the server is dropped after it.
+///
+/// # Errors
+/// When it is not said where the blocks are to be, the log is damaged, or the server cannot be started.
+pub fn serve(
+    server: ServerBuilder,
+    options: &BlockServerOptions,
+    log: Option<&Path>,
+    durability: Kept,
+) -> Result<(RunningServer, LogEnd), Failure> {
+    let place = match log {
+        None => {
+            let words = "serve blocks needs --log DIR, or --log memory";
+            return Err(Failure::usage(words)
+                .help("in memory blocks go with the process, and the other copies keep them"));
+        }
+        Some(path) if path == Path::new(MEMORY) => Place::Memory,
+        Some(path) => Place::Log(
+            path.to_owned(),
+            match durability {
+                Kept::Power => Durability::Power,
+                Kept::Process => Durability::Process,
+            },
+        ),
+    };
+    let capacity = options.capacity;
+    match server::serve(server, &BlockOptions { place, capacity }) {
+        Ok(served) => Ok(served.split()),
+        Err(BlockServerError::Serve(error)) => Err(error.into()),
+        Err(error) => Err(Failure::new(error)),
+    }
+}

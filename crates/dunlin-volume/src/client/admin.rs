@@ -1,0 +1,120 @@
+//! What is done with a volume as a whole: it is made, checked, removed.
+
+use super::link::Link;
+use super::open::{self, of_all};
+use super::repair::{self, Findings, Members};
+use super::{VolumeError, VolumeOptions};
+use crate::types::{Shape, BLOCK_BYTES, CHUNK_BLOCKS, MOST_SERVERS};
+use crate::wire::{Described, Named};
+
+/// Copies where there are three servers or more.
+const COPIES: u8 = 3;
+
+/// Makes a volume of so many bytes on these servers: three copies, or one where there is one server.
+///
+/// # Errors
+/// When a server does not answer, has such a volume, or has no room. What other servers have made then is removed.
+pub fn create(
+    name: &str,
+    bytes: u64,
+    addresses: &[String],
+    options: &VolumeOptions,
+) -> Result<Shape, VolumeError> {
+    if bytes % BLOCK_BYTES as u64 != 0 {
+        return Err(VolumeError::Unaligned(bytes));
+    }
+    let servers = addresses.len();
+    let copies = if servers == 1 { 1 } else { COPIES };
+    if servers > MOST_SERVERS {
+        return Err(crate::types::ShapeError::Servers { servers, copies }.into());
+    }
+    let shape = Shape {
+        id: crate::random().map_err(|error| VolumeError::system(&error))?,
+        name: name.to_owned(),
+        blocks: bytes / BLOCK_BYTES as u64,
+        chunk_blocks: CHUNK_BLOCKS,
+        copies,
+        servers: servers as u8,
+    };
+    shape.validate()?;
+    let links = of_all(addresses, |_, address| Link::connect(address, options));
+    let links: Vec<Link> = links.into_iter().collect::<Result<_, _>>()?;
+    for (place, link) in links.iter().enumerate() {
+        let shape = shape.clone();
+        let described = Described {
+            shape,
+            place: place as u8,
+            epoch: 0,
+            owner: 0,
+            whole: true,
+        };
+        if let Err(error) = link.create(&described) {
+            let named = Named {
+                volume: described.shape.id,
+                epoch: 0,
+            };
+            for made in &links[..place] {
+                // The error that is told is the one that came first.
+                let _ = made.remove(&named);
+            }
+            return Err(error);
+        }
+    }
+    Ok(shape)
+}
+
+/// Compares all copies of all blocks, where they are, with each other and with their checksums. While nobody writes:
+/// what is written meanwhile may be told of as a fault.
+///
+/// # Errors
+/// When a server does not answer.
+pub fn check(
+    name: &str,
+    addresses: &[String],
+    options: &VolumeOptions,
+) -> Result<Findings, VolumeError> {
+    let found = of_all(addresses, |_, address| {
+        let link = Link::connect(address, options)?;
+        let described = link.describe(name)?;
+        Ok((link, described))
+    });
+    let shape = open::agree(name, &found)?;
+    let links = found
+        .into_iter()
+        .map(|found| found.map(|(link, _)| Some(link)));
+    let links: Vec<Option<Link>> = links.collect::<Result<_, _>>()?;
+    repair::compare_all(&Members {
+        shape: &shape,
+        epoch: 0,
+        links: &links,
+    })
+}
+
+/// Removes a volume, after it was opened once more, so that nobody uses it.
+///
+/// # Errors
+/// When it is not there, or a server does not answer: all of them must.
+pub fn remove(
+    name: &str,
+    addresses: &[String],
+    options: &VolumeOptions,
+) -> Result<(), VolumeError> {
+    let opened = open::open(name, addresses, options, None)?;
+    let named = Named {
+        volume: opened.shape.id,
+        epoch: opened.epoch,
+    };
+    let removed = of_all(addresses, |server, address| match &opened.links[server] {
+        Some(link) => link.remove(&named),
+        // It could not be reached, or has lost what it had, or is being built anew.
+        None => {
+            let link = Link::connect(address, options)?;
+            match link.describe(name) {
+                Ok(_) => link.remove(&named),
+                Err(error) if error.is_unknown() => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+    });
+    removed.into_iter().collect()
+}

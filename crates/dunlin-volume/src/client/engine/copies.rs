@@ -1,0 +1,167 @@
+//! Copies that come and go, and what becomes of parts then.
+
+use std::time::Instant;
+
+use super::{each, Action, Condition, Connection, Copy, Engine, Part, Way};
+use crate::client::open::is_enough;
+use crate::client::VolumeError;
+use crate::wire::{self, Head, EPOCH_BYTES};
+
+impl Engine {
+    /// A copy does not answer any more: the others go on without it.
+    pub(in crate::client) fn lose(&mut self, server: usize, now: Instant) {
+        if self.copies[server].connection == Connection::Out {
+            return;
+        }
+        self.copies[server].connection = Connection::Out;
+        self.actions.push_back(Action::Disconnect { server });
+        if !matches!(self.condition, Condition::Serving) {
+            return;
+        }
+        if is_enough(&self.shape, self.in_sync()).is_err() {
+            return self.stall(now);
+        }
+        let bit = 1 << server;
+        let waiting = self.parts.iter().filter(|(_, part)| part.out & bit != 0);
+        let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
+        for index in waiting {
+            self.parts[index].out &= !bit;
+            match self.parts[index].way {
+                Way::Write => self.look(index),
+                _ => self.send(index, now),
+            }
+        }
+    }
+
+    fn stall(&mut self, now: Instant) {
+        tracing::warn!("too few copies of the volume answer: it waits for more");
+        self.condition = Condition::Stalled(now);
+        for server in 0..self.copies.len() {
+            self.lose(server, now);
+        }
+        for (_, part) in &mut self.parts {
+            (part.out, part.done) = (0, 0);
+        }
+        self.actions.push_back(Action::Reopen);
+    }
+
+    /// The volume was opened, for the first time or anew: all that is there is sent in the new epoch, in the order in
+    /// which it was begun.
+    pub(in crate::client) fn opened(
+        &mut self,
+        epoch: u64,
+        servers: u64,
+        session: u64,
+        now: Instant,
+    ) {
+        if let Condition::Over(_) = self.condition {
+            return;
+        }
+        (self.epoch, self.count) = (epoch, 0);
+        self.condition = Condition::Serving;
+        for (server, copy) in self.copies.iter_mut().enumerate() {
+            let is_there = servers & 1 << server != 0;
+            let connection = if is_there {
+                Connection::InSync
+            } else {
+                Connection::Out
+            };
+            *copy = Copy {
+                connection,
+                whole: is_there,
+                session,
+            };
+        }
+        let version =
+            |part: &Part| Head::of(part.payload.get(EPOCH_BYTES..)?).map(|head| head.version);
+        let mut waiting: Vec<_> = self
+            .parts
+            .iter()
+            .map(|(at, part)| (version(part), at))
+            .collect();
+        waiting.sort_unstable();
+        for (_, index) in waiting {
+            let version = self.next_version();
+            let Some(part) = self.parts.get_mut(index) else {
+                return;
+            };
+            part.payload[..EPOCH_BYTES].copy_from_slice(&epoch.to_le_bytes());
+            if part.way == Way::Write {
+                wire::set_version(&mut part.payload[EPOCH_BYTES..], version);
+            }
+            self.send(index, now);
+        }
+    }
+
+    /// A server is connected: from now on it gets all writes.
+    pub(in crate::client) fn connected(
+        &mut self,
+        server: usize,
+        whole: bool,
+        session: u64,
+        now: Instant,
+    ) {
+        if !matches!(self.condition, Condition::Serving) {
+            return;
+        }
+        let connection = Connection::Joining;
+        self.copies[server] = Copy {
+            connection,
+            whole,
+            session,
+        };
+        let is_behind = |part: &Part| part.way == Way::Write && part.set & 1 << server != 0;
+        let waiting = self.parts.iter().filter(|(_, part)| is_behind(part));
+        let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
+        waiting.into_iter().for_each(|index| self.send(index, now));
+    }
+
+    /// A server that was connected in this session has all that it must have.
+    pub(in crate::client) fn joined(&mut self, server: usize, session: u64) {
+        let copy = &mut self.copies[server];
+        if copy.connection == Connection::Joining && copy.session == session {
+            (copy.connection, copy.whole) = (Connection::InSync, true);
+        }
+    }
+
+    /// Looks at the clock.
+    pub(in crate::client) fn tick(&mut self, now: Instant) {
+        if let Condition::Stalled(since) = self.condition {
+            if now.duration_since(since) >= self.patience {
+                self.over(VolumeError::TooFew {
+                    have: self.in_sync().count_ones(),
+                    want: self.shape.majority(),
+                    why: format!("no more of them have answered for {:?}", self.patience),
+                });
+            }
+            return;
+        }
+        let late = self.parts.iter().filter(|(_, part)| {
+            part.out != 0 && now.duration_since(part.sent) >= self.replace_after
+        });
+        let late = late.fold(0, |late, (_, part)| late | part.out);
+        for server in each(late) {
+            tracing::warn!(server, after = ?self.replace_after, "a copy does not answer");
+            self.lose(server, now);
+        }
+    }
+
+    /// Nothing is done any more: every request ends with the error.
+    pub(in crate::client) fn over(&mut self, error: VolumeError) {
+        if let Condition::Over(_) = self.condition {
+            return;
+        }
+        self.condition = Condition::Over(error.clone());
+        for server in 0..self.copies.len() {
+            if self.copies[server].connection != Connection::Out {
+                self.copies[server].connection = Connection::Out;
+                self.actions.push_back(Action::Disconnect { server });
+            }
+        }
+        self.parts.clear();
+        for request in self.requests.drain() {
+            let (tag, result) = (request.tag, Err(error.clone()));
+            self.actions.push_back(Action::Done { tag, result });
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! What becomes of reads and writes: a state machine without connections, threads and a clock.
+//!
+//! Requests are cut into *parts*, each in one chunk. A part that writes goes to every copy of its chunk that is
+//! connected, and is done when all of these have it and a majority of the copies is among them. A part that reads goes
+//! to one copy that is in sync. A copy that fails, or leaves a part unanswered for too long, is *out*: the parts go on
+//! without it. When too few are left for a chunk the volume *stalls* until it was opened again: parts stay, and are
+//! sent anew in the new epoch.
+
+mod copies;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use dunlin::CallError;
+use slab::Slab;
+
+use super::VolumeError;
+use crate::types::{Shape, Version, BLOCK_BYTES, MOST_BLOCKS_AT_ONCE};
+use crate::wire::{call, code, encode_read, Blocks, Head, Kind, Read, LONGEST_RECORD};
+
+/// Parts that are out at most; a request that is begun is never refused.
+pub(in crate::client) const MOST_PARTS: usize = 256;
+/// Buffers that are kept for later parts.
+const SPARE_BUFFERS: usize = 64;
+
+/// What is to be done with blocks.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::client) enum Wanted<'a> {
+    Read(u64),
+    Write(&'a [u8]),
+    Zeros(u64),
+}
+
+/// What the driver does for the machine.
+#[derive(Debug)]
+pub(in crate::client) enum Action {
+    /// The part goes to this server.
+    Send { server: usize, part: usize },
+    /// Its connection ends.
+    Disconnect { server: usize },
+    /// The volume is to be opened anew.
+    Reopen,
+    /// A request of the user's has ended.
+    Done {
+        tag: u64,
+        result: Result<Vec<u8>, VolumeError>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Connection {
+    #[default]
+    Out,
+    /// It gets all writes, and is being brought up to date.
+    Joining,
+    InSync,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Copy {
+    connection: Connection,
+    /// It has lost nothing that it has acknowledged.
+    whole: bool,
+    /// Of the connection.
+    session: u64,
+}
+
+#[derive(Debug)]
+enum Condition {
+    Serving,
+    /// Since then.
+    Stalled(Instant),
+    Over(VolumeError),
+}
+
+#[derive(Debug)]
+struct Request {
+    tag: u64,
+    parts_left: u32,
+    /// What was read.
+    buffer: Vec<u8>,
+    error: Option<VolumeError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Write,
+    Read,
+    /// The server said that it must wait for its disk.
+    ReadSlow,
+}
+
+#[derive(Debug)]
+struct Part {
+    request: usize,
+    way: Way,
+    first: u64,
+    count: u32,
+    /// Where in the request's buffer a read goes.
+    at: usize,
+    /// What is sent.
+    payload: Vec<u8>,
+    /// The servers that have its chunk.
+    set: u64,
+    /// Those that have not answered.
+    out: u64,
+    /// Those that have it; of a read those that could not give it.
+    done: u64,
+    sent: Instant,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::client) struct Engine {
+    shape: Shape,
+    epoch: u64,
+    count: u64,
+    copies: Vec<Copy>,
+    condition: Condition,
+    requests: Slab<Request>,
+    parts: Slab<Part>,
+    spare: Vec<Vec<u8>>,
+    pub(in crate::client) actions: VecDeque<Action>,
+    replace_after: Duration,
+    patience: Duration,
+}
+
+impl Engine {
+    /// An engine for a volume that nobody has opened yet: [`Engine::opened`].
+    pub(in crate::client) fn new(
+        shape: Shape,
+        replace_after: Duration,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            copies: vec![Copy::default(); usize::from(shape.servers)],
+            shape,
+            epoch: 0,
+            count: 0,
+            condition: Condition::Serving,
+            requests: Slab::new(),
+            parts: Slab::new(),
+            spare: Vec::new(),
+            actions: VecDeque::new(),
+            replace_after,
+            patience,
+        }
+    }
+
+    pub(in crate::client) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Whether there is room for another request.
+    pub(in crate::client) fn has_room(&self) -> bool {
+        self.parts.len() < MOST_PARTS
+    }
+
+    /// Requests that have not ended.
+    pub(in crate::client) fn outstanding(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Servers that have all that they must have.
+    pub(in crate::client) fn in_sync(&self) -> u64 {
+        self.copies_that(|copy| copy.connection == Connection::InSync)
+    }
+
+    fn copies_that(&self, fits: impl Fn(&Copy) -> bool) -> u64 {
+        let copies = self.copies.iter().enumerate();
+        copies
+            .filter(|(_, copy)| fits(copy))
+            .fold(0, |set, (server, _)| set | 1 << server)
+    }
+
+    /// What is to be sent of a part, and to which handler.
+    pub(in crate::client) fn payload(&self, part: usize) -> Option<(u16, &[u8])> {
+        let part = self.parts.get(part)?;
+        let handler = match part.way {
+            Way::Write => call::WRITE,
+            Way::Read => call::READ,
+            Way::ReadSlow => call::READ_SLOW,
+        };
+        Some((handler, &part.payload))
+    }
+
+    /// Begins a request; it ends with [`Action::Done`]. The blocks are the volume's.
+    pub(in crate::client) fn begin(
+        &mut self,
+        wanted: Wanted<'_>,
+        first: u64,
+        tag: u64,
+        now: Instant,
+    ) {
+        let blocks = match wanted {
+            Wanted::Write(bytes) => (bytes.len() / BLOCK_BYTES) as u64,
+            Wanted::Read(blocks) | Wanted::Zeros(blocks) => blocks,
+        };
+        if self.count + blocks > Version::MOST_WRITES {
+            self.over(VolumeError::Exhausted(
+                "writes of one open: open the volume again",
+            ));
+        }
+        if let Condition::Over(error) = &self.condition {
+            let result = Err(error.clone());
+            return self.actions.push_back(Action::Done { tag, result });
+        }
+        let buffer = match wanted {
+            Wanted::Read(blocks) => vec![0; blocks as usize * BLOCK_BYTES],
+            _ => Vec::new(),
+        };
+        let request = Request {
+            tag,
+            parts_left: 0,
+            buffer,
+            error: None,
+        };
+        let request = self.requests.insert(request);
+        let most = match wanted {
+            Wanted::Zeros(_) => u64::from(self.shape.chunk_blocks),
+            _ => u64::from(MOST_BLOCKS_AT_ONCE),
+        };
+        let (mut from, end) = (first, first + blocks);
+        let mut fresh = Vec::new();
+        while from < end {
+            let chunk = self.shape.chunk(from);
+            let chunk_end = (chunk + 1) * u64::from(self.shape.chunk_blocks);
+            let count = (end - from).min(most).min(chunk_end - from) as u32;
+            let mut payload = self.spare.pop().unwrap_or_default();
+            let at = (from - first) as usize * BLOCK_BYTES;
+            let way = match wanted {
+                Wanted::Read(_) => {
+                    let (epoch, volume) = (self.epoch, self.shape.id);
+                    let read = Read {
+                        epoch,
+                        volume,
+                        first: from,
+                        count,
+                    };
+                    encode_read(&read, &mut payload);
+                    Way::Read
+                }
+                Wanted::Write(bytes) => {
+                    let data = &bytes[at..at + count as usize * BLOCK_BYTES];
+                    self.encode(Kind::Data, (from, count), data, &mut payload);
+                    Way::Write
+                }
+                Wanted::Zeros(_) => {
+                    self.encode(Kind::Zeros, (from, count), &[], &mut payload);
+                    Way::Write
+                }
+            };
+            let part = Part {
+                request,
+                way,
+                first: from,
+                count,
+                at,
+                payload,
+                set: self.shape.set_of(chunk),
+                out: 0,
+                done: 0,
+                sent: now,
+            };
+            fresh.push(self.parts.insert(part));
+            self.requests[request].parts_left += 1;
+            from += u64::from(count);
+        }
+        if fresh.is_empty() {
+            self.end(request);
+        }
+        fresh.into_iter().for_each(|part| self.send(part, now));
+    }
+
+    fn encode(&mut self, kind: Kind, (first, count): (u64, u32), data: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        let (volume, version) = (self.shape.id, self.next_version());
+        Head {
+            volume,
+            version,
+            first,
+            count,
+            kind,
+        }
+        .encode(data, out);
+    }
+
+    /// Zero is the repair's, so the count begins with one.
+    fn next_version(&mut self) -> Version {
+        self.count += 1;
+        Version::new(self.epoch, self.count)
+    }
+
+    /// Sends a part to whom it is for and who has not got it.
+    fn send(&mut self, index: usize, now: Instant) {
+        if !matches!(self.condition, Condition::Serving) {
+            return;
+        }
+        let connected = self.copies_that(|copy| copy.connection != Connection::Out);
+        let in_sync = self.in_sync();
+        let part = &mut self.parts[index];
+        part.sent = now;
+        let to = match part.way {
+            Way::Write => part.set & connected & !(part.done | part.out),
+            // One copy for a block, so that who reads it again beside a write does not see it change back.
+            _ => {
+                let left = part.set & in_sync & !part.done;
+                one_of(left, part.first)
+            }
+        };
+        if to == 0 && part.out == 0 && part.way != Way::Write {
+            let (first, request) = (part.first, part.request);
+            self.requests[request].error = Some(VolumeError::Damaged(first));
+            return self.finish(index);
+        }
+        part.out |= to;
+        for server in each(to) {
+            self.actions.push_back(Action::Send {
+                server,
+                part: index,
+            });
+        }
+    }
+
+    /// An answer to a part.
+    pub(in crate::client) fn answer(
+        &mut self,
+        server: usize,
+        index: usize,
+        result: Result<&[u8], CallError>,
+        now: Instant,
+    ) {
+        let bit = 1 << server;
+        let is_out = self.copies[server].connection == Connection::Out;
+        let Some(part) = self
+            .parts
+            .get_mut(index)
+            .filter(|part| !is_out && part.out & bit != 0)
+        else {
+            return;
+        };
+        match (result, part.way) {
+            (Ok(_), Way::Write) => {
+                part.out &= !bit;
+                part.done |= bit;
+                self.look(index);
+            }
+            (Ok(bytes), _) => {
+                part.out &= !bit;
+                let found = Blocks::parse(bytes, part.count);
+                match found.filter(|found| found.is_whole(part.count)) {
+                    Some(found) => {
+                        let buffer = &mut self.requests[part.request].buffer;
+                        buffer[part.at..part.at + found.data.len()].copy_from_slice(found.data);
+                        self.finish(index);
+                    }
+                    None => self.elsewhere(server, index, now),
+                }
+            }
+            (
+                Err(CallError::Handler {
+                    code: code::WOULD_WAIT,
+                    ..
+                }),
+                Way::Read,
+            ) => {
+                part.way = Way::ReadSlow;
+                self.actions.push_back(Action::Send {
+                    server,
+                    part: index,
+                });
+            }
+            (
+                Err(CallError::Handler {
+                    code: code::DAMAGED,
+                    ..
+                }),
+                Way::Read | Way::ReadSlow,
+            ) => {
+                part.out &= !bit;
+                self.elsewhere(server, index, now);
+            }
+            (
+                Err(CallError::Handler {
+                    code: code::REPLACED,
+                    ..
+                }),
+                _,
+            ) => {
+                self.over(VolumeError::Replaced);
+            }
+            (Err(error), _) => {
+                tracing::warn!(server, %error, "a copy of the volume is out");
+                self.lose(server, now);
+            }
+        }
+    }
+
+    /// A block could not be had from a copy: another one has it.
+    fn elsewhere(&mut self, server: usize, index: usize, now: Instant) {
+        let part = &mut self.parts[index];
+        tracing::warn!(server, block = part.first, "a copy could not give a block");
+        part.done |= 1 << server;
+        self.send(index, now);
+    }
+
+    /// Whether a part that writes is done.
+    fn look(&mut self, index: usize) {
+        let whole = self.copies_that(|copy| copy.whole);
+        let part = &self.parts[index];
+        if part.out == 0 && (part.done & whole).count_ones() >= self.shape.majority() {
+            self.finish(index);
+        }
+    }
+
+    fn finish(&mut self, index: usize) {
+        let part = self.parts.remove(index);
+        if self.spare.len() < SPARE_BUFFERS && part.payload.capacity() <= 2 * LONGEST_RECORD {
+            self.spare.push(part.payload);
+        }
+        let request = &mut self.requests[part.request];
+        request.parts_left -= 1;
+        if request.parts_left == 0 {
+            self.end(part.request);
+        }
+    }
+
+    fn end(&mut self, request: usize) {
+        let Request {
+            tag, buffer, error, ..
+        } = self.requests.remove(request);
+        let result = error.map_or(Ok(buffer), Err);
+        self.actions.push_back(Action::Done { tag, result });
+    }
+}
+
+/// The servers of a set.
+fn each(set: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |server| set & 1 << server != 0)
+}
+
+/// One server of a set, another for each block.
+fn one_of(set: u64, block: u64) -> u64 {
+    match set.count_ones() {
+        0 => 0,
+        servers => {
+            let nth = (block % u64::from(servers)) as usize;
+            each(set).nth(nth).map_or(0, |server| 1 << server)
+        }
+    }
+}

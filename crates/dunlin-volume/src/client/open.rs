@@ -1,0 +1,192 @@
+//! How a volume comes to have an owner: an epoch that a majority of the copies of every chunk has promised, and copies
+//! that have the same.
+
+use super::link::Link;
+use super::repair::Members;
+use super::{VolumeError, VolumeOptions};
+use crate::types::{Shape, Version};
+use crate::wire::{Described, Promise};
+
+/// An open volume.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) shape: Shape,
+    pub(super) epoch: u64,
+    pub(super) owner: u64,
+    /// The servers that have all that they must have; the others are brought up to date later.
+    pub(super) links: Vec<Option<Link>>,
+}
+
+/// What an owner that opens its own volume again must find: nobody has opened it since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mine {
+    pub(super) epoch: u64,
+    pub(super) owner: u64,
+}
+
+/// The answer of each server, asked at the same time.
+pub(super) fn of_all<T: Send>(
+    addresses: &[String],
+    ask: impl Fn(usize, &str) -> Result<T, VolumeError> + Sync,
+) -> Vec<Result<T, VolumeError>> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = addresses
+            .iter()
+            .enumerate()
+            .map(|(server, address)| {
+                let ask = &ask;
+                scope.spawn(move || ask(server, address))
+            })
+            .collect();
+        let panicked = || Err(VolumeError::System("a thread panicked".into()));
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| panicked()))
+            .collect()
+    })
+}
+
+/// A server with what it has of the volume.
+type Found = (Link, Described);
+
+/// The volume's shape, if those that have it agree, and who has it whole.
+pub(super) fn agree(
+    name: &str,
+    found: &[Result<Found, VolumeError>],
+) -> Result<Shape, VolumeError> {
+    let mut known = found.iter().enumerate().filter_map(|(server, found)| {
+        let (link, described) = found.as_ref().ok()?;
+        Some((server, link, described))
+    });
+    let Some((_, _, one)) = known.clone().next() else {
+        let errors = || found.iter().filter_map(|found| found.as_ref().err());
+        return match errors().find(|error| !error.is_unknown()) {
+            Some(error) => Err(error.clone()),
+            None => Err(VolumeError::Unknown(name.to_owned())),
+        };
+    };
+    if usize::from(one.shape.servers) != found.len() {
+        let (made, given) = (one.shape.servers, found.len());
+        let words = format!("the volume was made on {made} servers, and {given} are given");
+        return Err(VolumeError::Order(words));
+    }
+    known.try_for_each(|(server, link, described)| {
+        let address = link.address();
+        if described.shape != one.shape {
+            let words = format!("{address} has another volume of this name");
+            return Err(VolumeError::Order(words));
+        }
+        match usize::from(described.place) == server {
+            true => Ok(()),
+            false => {
+                let place = described.place + 1;
+                Err(VolumeError::Order(format!(
+                    "{address} is number {place} of the volume"
+                )))
+            }
+        }
+    })?;
+    Ok(one.shape.clone())
+}
+
+/// Whether these servers have a majority of the copies of every chunk; with how many of the worst one are there.
+pub(super) fn is_enough(shape: &Shape, servers: u64) -> Result<(), u32> {
+    // Chunks follow each other around the servers, so there are as many kinds as servers.
+    let have = (0..u64::from(shape.servers)).map(|chunk| shape.set_of(chunk) & servers);
+    let least = have.map(u64::count_ones).min().unwrap_or(0);
+    if least >= shape.majority() {
+        Ok(())
+    } else {
+        Err(least)
+    }
+}
+
+fn too_few<T>(shape: &Shape, have: u32, results: &[Result<T, VolumeError>]) -> VolumeError {
+    let why = results.iter().find_map(|result| result.as_ref().err());
+    VolumeError::TooFew {
+        have,
+        want: shape.majority(),
+        why: why.map_or_else(
+            || "the others have lost what they had, and are not built anew yet".to_owned(),
+            ToString::to_string,
+        ),
+    }
+}
+
+fn set<'a, T: 'a>(some: impl IntoIterator<Item = &'a Option<T>>) -> u64 {
+    let some = some.into_iter().enumerate();
+    some.filter(|(_, one)| one.is_some())
+        .fold(0, |set, (server, _)| set | 1 << server)
+}
+
+/// Opens a volume, and ends whoever had it open. Afterwards a majority has promised the epoch, and all that have have
+/// the same of every block.
+pub(super) fn open(
+    name: &str,
+    addresses: &[String],
+    options: &VolumeOptions,
+    mine: Option<Mine>,
+) -> Result<Opened, VolumeError> {
+    let found = of_all(addresses, |_, address| {
+        let link = Link::connect(address, options)?;
+        let described = link.describe(name)?;
+        Ok((link, described))
+    });
+    let shape = agree(name, &found)?;
+    let described = || {
+        found
+            .iter()
+            .filter_map(|found| found.as_ref().ok().map(|(_, known)| known))
+    };
+    let newest = described().map(|known| known.epoch).max().unwrap_or(0);
+    // Its own tries that did not reach a majority are no one else's.
+    let is_others =
+        |mine: Mine, known: &Described| known.epoch >= mine.epoch && known.owner != mine.owner;
+    if mine.is_some_and(|mine| described().any(|known| is_others(mine, known))) {
+        return Err(VolumeError::Replaced);
+    }
+    let epoch = newest.max(mine.map_or(0, |mine| mine.epoch)) + 1;
+    if epoch > Version::MOST_EPOCHS {
+        return Err(VolumeError::Exhausted(
+            "opens of this volume: copy it to another",
+        ));
+    }
+    let owner = mine.map_or_else(crate::random, |mine| Ok(mine.owner));
+    let owner = owner.map_err(|error| VolumeError::system(&error))?;
+    let promise = Promise {
+        volume: shape.id,
+        epoch,
+        owner,
+    };
+    let promised = of_all(addresses, |server, _| match &found[server] {
+        Ok((link, known)) => {
+            link.promise(&promise)?;
+            Ok(known.whole.then(|| link.clone()))
+        }
+        Err(error) => Err(error.clone()),
+    });
+    if mine.is_some()
+        && promised
+            .iter()
+            .any(|result| matches!(result, Err(VolumeError::Replaced)))
+    {
+        return Err(VolumeError::Replaced);
+    }
+    let links: Vec<_> = promised
+        .iter()
+        .map(|result| result.as_ref().ok().and_then(Option::clone))
+        .collect();
+    is_enough(&shape, set(&links)).map_err(|have| too_few(&shape, have, &promised))?;
+    let members = Members {
+        shape: &shape,
+        epoch,
+        links: &links,
+    };
+    members.settle(set(&links))?;
+    Ok(Opened {
+        shape,
+        epoch,
+        owner,
+        links,
+    })
+}
