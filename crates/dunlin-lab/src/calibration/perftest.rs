@@ -123,7 +123,7 @@ impl Heading {
         }
     }
 
-    /// Takes a setting: `Number of qps   : 8		Transport type : IB`.
+    /// Takes a setting: `Number of qps   : 8`.
     fn take(&mut self, name: &str, value: &str) {
         let digits = value.find(|c: char| !c.is_ascii_digit());
         let Ok(number) = value[..digits.unwrap_or(value.len())].parse::<usize>() else {
