@@ -1,7 +1,8 @@
 //! A file system in the manner of Octopus: metadata by calls, data by one-sided READs and WRITEs.
 //!
 //! `docs/fs.md` says what it promises. [`namespace`] is the tree of files, its space and its sessions as a state
-//! machine; [`client::FileSystem`] is what programs use. The servers are behind the feature `server`:
+//! machine; [`client::FileSystem`] is what programs use, and tasks `AsyncFileSystem` (feature `async`). The servers are
+//! behind the feature `server`:
 //!
 //! ```
 //! use dunlin::Server;
@@ -52,6 +53,8 @@ pub mod namespace;
 pub mod types;
 pub mod wire;
 
+#[cfg(feature = "async")]
+pub use client::{AsyncFile, AsyncFileSystem};
 pub use client::{File, FileSystem, FsError, FsOptions};
 
 /// A number that nobody can guess, and not zero.

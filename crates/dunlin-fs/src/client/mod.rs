@@ -1,5 +1,7 @@
 //! The client: a mount of the file system without a mount. Any thread may use it; a call waits for its end.
 
+#[cfg(feature = "async")]
+mod asynchronous;
 mod background;
 mod error;
 mod file_state;
@@ -15,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "async")]
+pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use error::FsError;
 pub use meta::{FsOptions, MetaClient};
 pub use names::{Mode, SetAttributes, Space};
