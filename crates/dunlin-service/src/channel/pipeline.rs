@@ -85,6 +85,13 @@ impl Answer<'_> {
     }
 }
 
+/// Out of line, so that callbacks stay short.
+#[cold]
+#[inline(never)]
+fn failed(error: dunlin::CallError) -> Status {
+    error.into()
+}
+
 #[cold]
 fn malformed<M: Method>(error: DecodeError) -> Status {
     Status::internal(format!("the answer of {}: {error}", M::PATH))
@@ -138,9 +145,8 @@ impl Pipeline {
         &mut self,
         mut answer: impl FnMut(u64, Result<Answer<'_>, Status>),
     ) -> Result<usize, Status> {
-        let taken = self.pipeline.poll(|tag, result| match result {
-            Ok(bytes) => answer(tag, Ok(Answer(bytes))),
-            Err(error) => answer(tag, Err(error.into())),
+        let taken = self.pipeline.poll(|tag, result| {
+            answer(tag, result.map(Answer).map_err(failed));
         });
         Ok(taken?)
     }
@@ -154,9 +160,8 @@ impl Pipeline {
         &mut self,
         mut answer: impl FnMut(u64, Result<Answer<'_>, Status>),
     ) -> Result<usize, Status> {
-        let taken = self.pipeline.wait(|tag, result| match result {
-            Ok(bytes) => answer(tag, Ok(Answer(bytes))),
-            Err(error) => answer(tag, Err(error.into())),
+        let taken = self.pipeline.wait(|tag, result| {
+            answer(tag, result.map(Answer).map_err(failed));
         });
         Ok(taken?)
     }

@@ -1,6 +1,6 @@
 //! The calls of `dunlin perf rpc`.
 
-use dunlin::{Client, Pipeline};
+use dunlin::{CallError, Client, Pipeline};
 
 use crate::commands::perf::load::{no_pipeline, Load, Shape, LONG_BYTES};
 use crate::commands::Failure;
@@ -25,6 +25,13 @@ impl Raw {
             pipeline: None,
         }
     }
+}
+
+/// Out of line, so that the callback stays short enough to be put in line where answers are taken.
+#[cold]
+#[inline(never)]
+fn failed(_error: CallError) -> Option<usize> {
+    None
 }
 
 impl Load for Raw {
@@ -70,8 +77,13 @@ impl Load for Raw {
     #[inline]
     fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
-        let waited =
-            pipeline.wait(|tag, result| take(tag, result.as_ref().ok().map(|bytes| bytes.len())));
+        let waited = pipeline.wait(|tag, result| {
+            let length = match result {
+                Ok(bytes) => Some(bytes.len()),
+                Err(error) => failed(error),
+            };
+            take(tag, length);
+        });
         waited.map(drop).map_err(Failure::new)
     }
 }
