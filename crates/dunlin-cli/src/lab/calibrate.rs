@@ -169,7 +169,10 @@ fn as_json(fitted: &Fitted) -> serde_json::Value {
             "after": line.after, "error": line.error(), "held_out": line.held_out,
         })
     };
-    let parameter = |(name, before, after): &(String, f64, f64)| serde_json::json!({ "name": name, "before": before, "after": after });
+    let parameter = |fitted: &(String, f64, f64)| {
+        let (name, before, after) = fitted;
+        serde_json::json!({ "name": name, "before": before, "after": after })
+    };
     let of = |held_out: bool| {
         let lines = fitted.lines.iter().filter(|line| line.held_out == held_out);
         errors(lines).map(|(median, worst)| serde_json::json!({ "median": median, "worst": worst }))
