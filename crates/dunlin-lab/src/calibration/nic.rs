@@ -171,14 +171,14 @@ pub fn fit_nic(
     let start = bed.replay(like, &shown);
     let (mut knobs, mut unknown) = (Vec::new(), Vec::new());
     for (name, whole) in KNOBS {
-        let value = like.get(name).expect("a parameter of NICs");
-        match tells_of(like, bed, &shown, &start, name, value) {
-            true => knobs.push(Knob {
-                name: name.to_owned(),
-                value,
-                whole,
-            }),
-            false => unknown.push(name.to_owned()),
+        let knob = Knob {
+            name: name.to_owned(),
+            value: like.get(name).expect("a parameter of NICs"),
+            whole,
+        };
+        match tells_of(like, bed, &shown, &start, &knob) {
+            true => knobs.push(knob),
+            false => unknown.push(knob.name),
         }
     }
     let error = |nic: &NicParameters| root_mean_square(&bed.replay(nic, &shown));
@@ -212,17 +212,15 @@ fn tells_of(
     bed: &Testbed,
     shown: &[Measured],
     start: &[Compared],
-    name: &str,
-    value: f64,
+    knob: &Knob,
 ) -> bool {
     [1.5, 1.0 / 1.5].into_iter().any(|factor| {
         let mut changed = nic.clone();
-        let value = match value * factor {
-            // A whole number stays one.
-            value if name.ends_with("_sets") => value.round().max(1.0),
-            value => value,
+        let value = match knob.whole {
+            true => (knob.value * factor).round().max(1.0),
+            false => knob.value * factor,
         };
-        if changed.set(name, value).is_err() {
+        if changed.set(&knob.name, value).is_err() {
             return false;
         }
         let now = bed.replay(&changed, shown);

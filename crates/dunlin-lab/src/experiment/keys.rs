@@ -2,7 +2,7 @@
 
 use dunlin::Preset;
 
-use super::parameters::{names_of, CPUS, NICS, SWITCHES};
+use super::parameters::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 use super::schema::{Key, Kind, Need, Section};
 use super::unit::{BANDWIDTH, BYTES, RATE, SHARE, TIME};
 
@@ -54,7 +54,7 @@ pub(super) const SECTIONS: &[Section] = &[
         keys: &[
             key(
                 "switch",
-                Kind::Word(|| names_of(&SWITCHES)),
+                Kind::Word(|| SWITCH_NAMES.to_vec()),
                 Need::Default("sx1012"),
                 "Which switch.",
             ),
@@ -105,7 +105,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key(
                 "nic",
-                Kind::Word(|| names_of(&NICS)),
+                Kind::Word(|| NIC_NAMES.to_vec()),
                 Need::Default("connectx-5"),
                 "Their NIC.",
             ),
@@ -117,7 +117,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key(
                 "cpu",
-                Kind::Word(|| names_of(&CPUS)),
+                Kind::Word(|| CPU_NAMES.to_vec()),
                 Need::Default("epyc-7452"),
                 "Their processor.",
             ),

@@ -94,10 +94,10 @@ fn load<T>(
 }
 
 /// Parameters that are compiled in, and what files call them.
-pub(super) type Named<P> = (&'static str, fn() -> P);
+type Named<P> = (&'static str, fn() -> P);
 
 /// NICs.
-pub(super) const NICS: [Named<NicParameters>; 5] = [
+const NICS: [Named<NicParameters>; 5] = [
     ("connectx-3", NicParameters::connectx_3),
     ("connect-ib", NicParameters::connect_ib),
     ("connectx-4-lx", NicParameters::connectx_4_lx),
@@ -105,13 +105,13 @@ pub(super) const NICS: [Named<NicParameters>; 5] = [
     ("connectx-6-dx", NicParameters::connectx_6_dx),
 ];
 /// Hosts.
-pub(super) const CPUS: [Named<HostParameters>; 3] = [
+const CPUS: [Named<HostParameters>; 3] = [
     ("xeon-e5-v4", HostParameters::xeon_e5_v4),
     ("xeon-gold-5118", HostParameters::xeon_gold_5118),
     ("epyc-7452", HostParameters::epyc_7452),
 ];
 /// Switches.
-pub(super) const SWITCHES: [Named<SwitchParameters>; 4] = [
+const SWITCHES: [Named<SwitchParameters>; 4] = [
     ("sx6036", SwitchParameters::sx6036),
     ("sx1012", SwitchParameters::sx1012),
     ("sb7890", SwitchParameters::sb7890),
@@ -153,10 +153,6 @@ pub fn cpu_named(name: &str) -> Option<HostParameters> {
 /// A switch of [`SWITCH_NAMES`].
 pub fn switch_named(name: &str) -> Option<SwitchParameters> {
     by_name(&SWITCHES, name)
-}
-
-pub(super) fn names_of<P>(all: &[Named<P>]) -> Vec<&'static str> {
-    all.iter().map(|(name, _)| *name).collect()
 }
 
 /// Those that a key names; it has been checked.
@@ -221,7 +217,7 @@ pub(super) fn agree_on_mtu(hosts: &mut [Hosts], changes: &[Change]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{names_of, CPUS, NICS, SWITCHES};
+    use super::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 
     /// The names of the lists are those of the files, and none is missing.
     #[test]
@@ -229,7 +225,7 @@ mod tests {
         let files: Vec<&str> = dunlin_sim::parameter_files()
             .map(|(name, _)| name)
             .collect();
-        let names = [names_of(&NICS), names_of(&CPUS), names_of(&SWITCHES)].concat();
+        let names = [&NIC_NAMES[..], &CPU_NAMES, &SWITCH_NAMES].concat();
         assert_eq!(files.len(), names.len());
         for name in names {
             assert!(files.contains(&format!("{name}.toml").as_str()), "{name}");
