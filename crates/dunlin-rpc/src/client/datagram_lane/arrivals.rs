@@ -126,6 +126,7 @@ impl<D: Device> DatagramLane<D> {
                 return self.send();
             }
             Kind::Fates => {
+                self.rousing = false;
                 let told: Vec<_> = fate::told(&self.scratch[payload]).collect();
                 for (call, fate) in told {
                     self.learn(call, fate, sink);
@@ -133,8 +134,9 @@ impl<D: Device> DatagramLane<D> {
             }
             Kind::Asleep if self.uplink.is_some() => {
                 self.asleep = true;
-                if self.calls.outstanding() > 0 {
-                    // What was written last it may have missed.
+                // What was written last it may have missed. One question at a time is enough, however often it slept
+                // while segments came: it sleeps again after that, and says so.
+                if self.calls.outstanding() > 0 && !self.rousing {
                     self.rouse()?;
                 }
             }

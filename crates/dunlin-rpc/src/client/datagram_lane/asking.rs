@@ -43,6 +43,7 @@ impl<D: Device> DatagramLane<D> {
         let question = std::iter::once((self.session, packet.bytes()));
         let sent = self.endpoint().send(question)?;
         self.asleep = sent == 0;
+        self.rousing = !self.asleep;
         // It is asked again with the next look.
         self.written |= self.asleep;
         self.held_up |= self.asleep;
@@ -72,6 +73,8 @@ impl<D: Device> DatagramLane<D> {
             return Ok(());
         }
         self.watch.asked();
+        // If one that roused is lost, this one does as well.
+        self.rousing = false;
         // In a datagram of its own: what waits in the batch may wait for the very answer.
         let mut packet = Packet::new(self.packet_bytes);
         if let Some((call, count)) = self.last_whole {

@@ -86,6 +86,8 @@ pub(crate) struct DatagramLane<D: Device> {
     /// The server said that it sleeps, and hears nothing that is written. Something was written since the last flush.
     asleep: bool,
     written: bool,
+    /// It was asked something to wake it, and has not answered yet.
+    rousing: bool,
     watch: Watch,
     /// The server was heard of: until then one datagram of ours may be on its way, because its RECEIVEs may not be
     /// posted yet.
@@ -158,6 +160,7 @@ impl<D: Device> DatagramLane<D> {
             driving,
             uplink: uplink.map(Box::new),
             asleep: false,
+            rousing: false,
             written: false,
             watch: Watch::new(config.loss_timeout),
             met: false,
