@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::random;
+
 use crate::address::Address;
 use crate::dialed::{Conversation, Dialed, Time};
 use crate::error::BootstrapError;
@@ -101,9 +103,9 @@ pub(crate) fn reach(
 
 fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Dialed, BootstrapError> {
     let mut nonce = [0; NONCE_BYTES];
-    getrandom::fill(&mut nonce).map_err(|error| BootstrapError::Io {
+    random::fill(&mut nonce).map_err(|source| BootstrapError::Io {
         call: "getting random numbers",
-        source: error.into(),
+        source,
     })?;
     let hello = ClientHello {
         nonce,

@@ -1,5 +1,7 @@
 //! The steps of a handshake, on the server's side. None of them waits.
 
+use dunlin_verbs::random;
+
 use crate::acceptor::AcceptorConfig;
 use crate::counters::Ending;
 use crate::message::{
@@ -107,7 +109,7 @@ pub(crate) fn greet(
     transcript.add(frame);
 
     let mut nonce = [0; NONCE_BYTES];
-    let outcome = match getrandom::fill(&mut nonce) {
+    let outcome = match random::fill(&mut nonce) {
         Ok(()) => decide(config, stop, &theirs, stream),
         Err(error) => {
             tracing::error!(%error, "no random numbers");

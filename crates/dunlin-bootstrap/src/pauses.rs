@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::random;
+
 /// The first pause, doubled until the last.
 const FIRST: Duration = Duration::from_millis(5);
 const LAST: Duration = Duration::from_millis(160);
@@ -26,9 +28,9 @@ impl Pauses {
     /// Sleeps. `false`: there is no time left for it.
     pub(crate) fn pause(&mut self) -> bool {
         // Without random numbers all come together, which is not an error.
-        let share = getrandom::u32().unwrap_or(u32::MAX);
+        let share = random::number().unwrap_or(u64::MAX);
         let half = self.next / 2;
-        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
+        let pause = half + half.mul_f64(share as f64 / u64::MAX as f64);
         self.next = (self.next * 2).min(LAST);
         if Instant::now() + pause >= self.deadline {
             return false;

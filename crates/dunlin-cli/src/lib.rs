@@ -8,6 +8,7 @@
 
 pub mod affinity;
 pub mod against;
+pub mod capture;
 pub mod clock;
 pub mod commands;
 pub mod doctor;

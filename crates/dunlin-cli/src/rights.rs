@@ -3,7 +3,7 @@
 //! ```toml
 //! [[allow]]
 //! who = "name:orders.example"                 # anyone, secret, certificate, name:NAME, user:NUMBER
-//! call = [1, "/shop.Orders/Place", "/shop.Stock/*", "figures"]
+//! call = [1, "/shop.Orders/Place", "/shop.Stock/*", "figures", "capture"]
 //! read = ["table"]
 //! write = ["table"]
 //! atomic = ["counters"]
@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use dunlin::{Grant, HandlerId, Rights, Who, FIGURES};
+use dunlin::{Grant, HandlerId, Rights, Who, CAPTURE, FIGURES};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -94,6 +94,7 @@ pub fn read(file: &Path) -> Result<Rights, Failure> {
             let grant = match call.into_inner() {
                 Call::Id(id) => Grant::new().call(id),
                 Call::Name(name) if name == "figures" => Grant::new().call(FIGURES),
+                Call::Name(name) if name == "capture" => Grant::new().call(CAPTURE),
                 Call::Name(name) => Grant::new().call_named(name),
             };
             allow("call", at, grant);
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn rules_are_read_with_their_places() {
         let rights =
-            of("[[allow]]\nwho = 'secret'\ncall = [1,\n '/a.B/*', 'figures']\nread = ['*']\n")
+            of("[[allow]]\nwho = 'secret'\ncall = [1,\n '/a.B/*', 'figures', 'capture']\nread = ['*']\n")
                 .unwrap();
         let said = format!("{rights:?}");
         for words in [

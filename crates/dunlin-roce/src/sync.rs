@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-use dunlin_verbs::VerbsError;
+use dunlin_verbs::{random, VerbsError};
 
 /// Locks a mutex whose data stay sound when a holder panics.
 #[inline]
@@ -40,12 +40,8 @@ pub(crate) fn now_ns() -> u64 {
 
 /// A random number of the system's generator: keys, numbers and sequences are not to be guessed.
 pub(crate) fn random_u32() -> Result<u32, VerbsError> {
-    let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_err(|error| VerbsError::System {
-        call: "getrandom",
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    Ok(u32::from_ne_bytes(bytes))
+    let number = random::number().map_err(system("getrandom"))?;
+    Ok(number as u32)
 }
 
 /// Makes the wall's error of one of the system's.

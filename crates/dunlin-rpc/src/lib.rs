@@ -40,7 +40,7 @@ pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
 pub use channel::upcoming::Upcoming;
 pub use client::{
-    AttachFuture, Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectFuture,
+    AttachFuture, Batch, CallFuture, Capture, Client, ClientBuilder, ClientReport, ConnectFuture,
     ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, Transfer,
     TransferError,
 };
@@ -53,10 +53,11 @@ pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
-    DeviceFigures, Grant, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer,
-    OwnedRequest, OwnedResponder, PollingThread, Region, RegisteredRegion, Request, Responder,
-    Rights, RunningServer, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
-    ThreadProgress, UnknownWho, Who, FIGURES,
+    CallEnd, CapturedCall, CapturedCalls, DeviceFigures, Grant, Grouping, HandlerError,
+    HandlerTask, LocalAcceptor, LocalServer, OwnedRequest, OwnedResponder, PollingThread, Region,
+    RegisteredRegion, Request, Responder, Rights, RunningServer, Server, ServerBuilder,
+    ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, UnknownWho, Who, CAPTURE,
+    FIGURES,
 };
 
 pub use sharing::figures::{HandleFigures, LaneReport};

@@ -1,14 +1,14 @@
 //! Random numbers that peers are told.
 
-use dunlin_verbs::{Device, VerbsError};
+use dunlin_verbs::{random, Device, VerbsError};
 
 /// A random number: the system's, unless the device is to be repeatable.
 pub(crate) fn random<D: Device>(device: &D) -> Result<u64, VerbsError> {
     match device.seed() {
         Some(seed) => Ok(seed),
-        None => getrandom::u64().map_err(|error| VerbsError::System {
+        None => random::number().map_err(|source| VerbsError::System {
             call: "getrandom",
-            source: error.into(),
+            source,
         }),
     }
 }

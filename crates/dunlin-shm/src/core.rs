@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use dunlin_verbs::process::Generation;
-use dunlin_verbs::{AsyncEvent, DeviceAttributes, VerbsError};
+use dunlin_verbs::{random, AsyncEvent, DeviceAttributes, VerbsError};
 
 use crate::config::ShmConfig;
 use crate::control::ControlQueue;
@@ -32,11 +32,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A random number of the system.
 pub(crate) fn random_u64() -> u64 {
-    let mut bytes = [0; 8];
     // The system's source fails only where there is none at all; then no token can be kept secret, and opening the
     // device has failed before.
-    let _ = getrandom::fill(&mut bytes);
-    u64::from_ne_bytes(bytes)
+    random::number().unwrap_or(0)
 }
 
 /// The device.

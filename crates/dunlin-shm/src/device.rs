@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_verbs::{
-    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, PeerConfirmation,
-    Placement, QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
+    random, Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind,
+    PeerConfirmation, Placement, QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
 };
 
 use rustix::io::Errno;
@@ -99,9 +99,9 @@ impl ShmDevice {
     pub fn open(config: ShmConfig) -> Result<Self, VerbsError> {
         check(&config)?;
         let mut uid = [0; 16];
-        getrandom::fill(&mut uid).map_err(|error| VerbsError::System {
+        random::fill(&mut uid).map_err(|source| VerbsError::System {
             call: "getrandom for the device's identifier",
-            source: std::io::Error::other(error.to_string()),
+            source,
         })?;
         let table = RegionTable::new().map_err(system("memfd of the region table"))?;
         let control = ControlQueue::new().map_err(system("eventfd of the control thread"))?;

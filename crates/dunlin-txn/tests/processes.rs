@@ -142,7 +142,7 @@ fn is_serializable(test: &str, protocol: &str, preset: Preset, device: &str) {
     for load in ["random", "smallbank"] {
         let cluster = Cluster::start(test, device, load);
         let database = cluster.open(protocol, preset, device);
-        let seed = getrandom::u64().unwrap();
+        let seed = dunlin_verbs::random::number().unwrap();
         println!("{protocol} {load}: seed {seed}");
         let seen: Vec<Seen> = std::thread::scope(|scope| {
             let run = |n| {

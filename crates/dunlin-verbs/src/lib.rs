@@ -31,6 +31,7 @@ mod prefetch;
 pub mod process;
 pub mod progress;
 mod queue_pair;
+pub mod random;
 mod rate;
 mod state;
 pub mod thread;

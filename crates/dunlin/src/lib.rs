@@ -59,15 +59,15 @@ pub use dunlin_bootstrap::{
 #[cfg(feature = "tls")]
 pub use dunlin_bootstrap::{ClientTls, ServerTls, TlsError, TlsIdentity, TlsRoots};
 pub use dunlin_rpc::{
-    available, AttachFuture, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder,
-    ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches, DeviceFigures,
-    DeviceReport, Execution, Grant, Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask,
-    LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace,
-    PacketLoss, Peer, Peers, Permit, Pipeline, PollingThread, Preset, Ready, Region,
-    RegisteredRegion, RemoteRegion, Reply, Request, RequestBuffer, Responder, Rights,
-    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
-    ServerStatistics, ThreadProgress, Transfer, TransferError, UnknownWho, Upcoming, WaitMode, Who,
-    FIGURES,
+    available, AttachFuture, Batch, CallEnd, CallError, CallFuture, Capture, CapturedCall,
+    CapturedCalls, ChannelConfig, Client, ClientBuilder, ClientReport, ConnectError, ConnectFuture,
+    ConnectionInfo, DatagramBatches, DeviceFigures, DeviceReport, Execution, Grant, Grouping,
+    HandleFigures, HandlerError, HandlerId, HandlerTask, LaneReport, LaneUse, LocalAcceptor,
+    LocalServer, Memory, OwnedRequest, OwnedResponder, Pace, PacketLoss, Peer, Peers, Permit,
+    Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply, Request,
+    RequestBuffer, Responder, Rights, RunningServer, SenderReport, ServeError, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer,
+    TransferError, UnknownWho, Upcoming, WaitMode, Who, CAPTURE, FIGURES,
 };
 
 /// For hunts in virtual time.
@@ -78,6 +78,7 @@ pub use dunlin_rpc::bugs;
 pub use dunlin_rpc::simulated_sleeps;
 
 /// Transactions: [`txn::Database`] for applications, [`txn::server::StoreServer`] for the machines of one.
+#[cfg(feature = "txn")]
 pub use dunlin_txn as txn;
 
 #[cfg(feature = "prometheus")]

@@ -1,6 +1,7 @@
 //! The subcommands. To add one: a file here with `Args` and `run`, a variant of [`Command`] and its arm.
 
 pub mod call;
+pub mod capture;
 pub mod completions;
 pub mod connect;
 pub mod demo;
@@ -81,6 +82,8 @@ pub enum Command {
     Txn(txn::Args),
     /// Watch a running server
     Top(top::Args),
+    /// See the calls of a running server
+    Capture(capture::Args),
     /// Measure
     #[command(subcommand)]
     Perf(perf::Command),
@@ -112,6 +115,7 @@ impl Command {
             Self::Volume(args) => volume::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Top(args) => top::run(&args),
+            Self::Capture(args) => capture::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),
             Self::Lab(command) => command.run(),

@@ -101,6 +101,9 @@ pub struct Args {
     /// Answer `GET /metrics` there, for Prometheus; port 0 picks a free one, and the second line of output says which
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<SocketAddr>,
+    /// Let clients see the calls of all others, by `dunlin capture`
+    #[arg(long)]
+    allow_capture: bool,
     /// File whose bytes clients must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -162,7 +165,10 @@ fn builder(
         config.ring_bytes = config.ring_bytes.max(least.ring_bytes);
         config.eager_bytes = config.eager_bytes.max(least.eager_bytes);
     }
-    let mut server = Server::bind(&listen.to_string())?.channel(config);
+    let allows_capture = args.allow_capture || set.allows_capture == Some(true);
+    let mut server = Server::bind(&listen.to_string())?
+        .channel(config)
+        .allows_capture(allows_capture);
     let pollers = args.pollers.or(set.pollers);
     if let Some(pollers) = pollers {
         server = server.pollers(pollers);

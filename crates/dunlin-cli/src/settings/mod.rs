@@ -79,6 +79,8 @@ pub struct Server {
     pub max_active_queue_pairs: Option<usize>,
     /// How long a client may take to connect.
     pub handshake_timeout: Option<Duration>,
+    /// Clients may see the calls of all others.
+    pub allows_capture: Option<bool>,
     /// File of the secret.
     pub secret_file: Option<PathBuf>,
     /// Certificates: the server's own, and of which authority clients need one.
@@ -163,6 +165,7 @@ impl Server {
             max_connections: section.get("max_connections", number)?,
             max_active_queue_pairs: section.get("max_active_queue_pairs", number)?,
             handshake_timeout: section.get("handshake_timeout", parse_seconds)?,
+            allows_capture: section.get("allows_capture", yes_or_no)?,
             secret_file: section.get("secret_file", path)?,
             tls: files(section)?,
             tls_optional: section.get("tls_optional", yes_or_no)?,

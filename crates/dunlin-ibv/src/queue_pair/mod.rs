@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Aborter, Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
-    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest, Transport, Verbs,
-    VerbsError,
+    random, Aborter, Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind,
+    QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest,
+    Transport, Verbs, VerbsError,
 };
 
 pub(crate) use receiver::Receiver;
@@ -118,13 +118,12 @@ fn kind(transport: Transport) -> u32 {
     }
 }
 
-fn random() -> Result<u32, VerbsError> {
-    let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_err(|error| VerbsError::System {
+fn random_u32() -> Result<u32, VerbsError> {
+    let number = random::number().map_err(|source| VerbsError::System {
         call: "getrandom for a packet sequence number",
-        source: std::io::Error::other(error.to_string()),
+        source,
     })?;
-    Ok(u32::from_ne_bytes(bytes))
+    Ok(number as u32)
 }
 
 /// Asks the library for a queue pair, with its calls where the provider has them; null when it refuses.
@@ -222,7 +221,7 @@ impl IbvQueuePair {
         );
         let (sends, segments) = (config.send_requests.max(1), config.segments.max(1));
         // Random numbers first: nothing to undo when they fail.
-        let (sequence, key) = (random()? & 0x00ff_ffff, random()? & 0x7fff_ffff);
+        let (sequence, key) = (random_u32()? & 0x00ff_ffff, random_u32()? & 0x7fff_ffff);
         let srq = shared
             .as_ref()
             .map_or(std::ptr::null_mut(), |srq| srq.raw.0);

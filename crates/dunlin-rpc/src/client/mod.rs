@@ -6,6 +6,7 @@
 
 mod batch;
 mod builder;
+mod capture;
 mod change;
 pub(crate) mod channel_lane;
 mod connecting;
@@ -32,6 +33,7 @@ use dunlin_verbs::thread;
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
 pub use builder::ClientBuilder;
+pub use capture::Capture;
 pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
 pub use peers::Peers;
@@ -206,6 +208,16 @@ impl Client {
     pub fn server_figures(&self) -> Result<crate::ServerFigures, CallError> {
         let answer = self.call(crate::FIGURES, &[])?;
         crate::ServerFigures::decode(&answer).map_err(CallError::Unreadable)
+    }
+
+    /// Begins to see the server's calls, of all clients, from now on; of each request and answer the first `snap_bytes`
+    /// bytes. The server must allow it ([`crate::ServerBuilder::allows_capture`]), and shows nothing that was before.
+    ///
+    /// # Errors
+    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not allow it,
+    /// [`CallError::Unreadable`] when it is of another version.
+    pub fn capture(&self, snap_bytes: u32) -> Result<Capture, CallError> {
+        Capture::begin(self.clone(), snap_bytes)
     }
 
     /// The connection handle, for tests that break its lanes.

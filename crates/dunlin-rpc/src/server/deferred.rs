@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -164,6 +164,22 @@ impl OwnedResponder {
         let ended = catch_unwind(AssertUnwindSafe(|| respond(&mut responder)));
         let outcome = Outcome::new(ended, responder.elsewhere());
         way.take(outcome);
+    }
+
+    /// One that shows how the call ends, before the caller is told.
+    pub(super) fn watched(mut self, watch: impl FnOnce(&Outcome) + Send + Sync + 'static) -> Self {
+        let Some(mut way) = self.0.take() else {
+            return self;
+        };
+        let (deliver, watch) = (way.deliver, Mutex::new(Some(watch)));
+        way.deliver = Arc::new(move |poller, finished| {
+            let watch = watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(watch) = watch {
+                watch(&finished.outcome);
+            }
+            deliver(poller, finished);
+        });
+        Self(Some(way))
     }
 
     /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its

@@ -116,6 +116,16 @@ impl HandlerError {
         }))
     }
 
+    /// The number for programs.
+    pub fn code(&self) -> u32 {
+        self.0.code
+    }
+
+    /// The words for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// There is no memory for the response: the caller gets [`crate::CallError::Overloaded`].
     pub(super) fn no_memory(error: impl fmt::Display) -> Self {
         Self(Box::new(Refusal {
@@ -219,8 +229,13 @@ impl<'a> Responder<'a> {
         self.write_elsewhere(bytes)
     }
 
+    /// Bytes of the longest response that the caller takes.
+    pub(super) fn longest(&self) -> usize {
+        self.limits.longest
+    }
+
     /// What is written so far.
-    fn written(&self) -> &[u8] {
+    pub(super) fn written(&self) -> &[u8] {
         match self.elsewhere.as_deref() {
             Some(Elsewhere::Heap(heap)) => heap,
             Some(Elsewhere::Exported(buffer)) => buffer.bytes_ref(),
@@ -393,6 +408,16 @@ impl HandlerTable {
         match names.is_empty() {
             true => "none with a name".to_owned(),
             false => names.join(", "),
+        }
+    }
+
+    /// Puts something in the place of each handler, but for the server's own: it is given the handler and its name.
+    pub(super) fn wrap(&mut self, wrap: impl Fn(Execution, &str) -> Execution) {
+        for id in 0..self.by_id.len() {
+            if let Some(execution) = self.by_id[id].take() {
+                let name = self.name(id as HandlerId).unwrap_or_default();
+                self.by_id[id] = Some(wrap(execution, name));
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod answering;
 mod away;
 pub(crate) mod caller;
+mod capture;
 mod connection;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
@@ -52,6 +53,8 @@ use service::ServiceSetup;
 use thread_task::ThreadTasks;
 
 pub use answering::HandlerTask;
+pub(crate) use capture::Asked;
+pub use capture::{CallEnd, CapturedCall, CapturedCalls, CAPTURE};
 pub use deferred::{OwnedRequest, OwnedResponder};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
@@ -107,6 +110,7 @@ impl Server {
             handlers: HandlerTable::default(),
             refused: None,
             shows_figures: true,
+            allows_capture: false,
             channel: ChannelConfig::default(),
             secret: None,
             tls: None,
@@ -136,6 +140,7 @@ pub struct ServerBuilder {
     handlers: HandlerTable,
     refused: Option<ServeError>,
     shows_figures: bool,
+    allows_capture: bool,
     channel: ChannelConfig,
     secret: Option<Secret>,
     tls: Option<ServerTls>,
@@ -244,7 +249,7 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if matches!(id, FIGURES | REPORT | pacing::TIME | TIMED) {
+        if matches!(id, FIGURES | REPORT | pacing::TIME | TIMED | CAPTURE) {
             self.refused.get_or_insert(ServeError::ReservedHandler(id));
         } else if !self.handlers.insert(id, execution) {
             self.refused.get_or_insert(ServeError::DuplicateHandler(id));
@@ -256,6 +261,14 @@ impl ServerBuilder {
     /// handshake can: use a [`Secret`] where strangers reach the port.
     pub fn shows_figures(mut self, shows: bool) -> Self {
         self.shows_figures = shows;
+        self
+    }
+
+    /// Whether clients may see the calls of all others, as `dunlin capture` does; they may not by default. It is for
+    /// looking for faults: whoever passes the handshake sees all requests and answers then, or with
+    /// [`ServerBuilder::rights`] whoever has a [`Grant::call`] of [`CAPTURE`]. While nobody asks it costs a load a call.
+    pub fn allows_capture(mut self, allows: bool) -> Self {
+        self.allows_capture = allows;
         self
     }
 
@@ -526,6 +539,12 @@ impl ServerBuilder {
     }
 
     fn setup(mut self) -> ServiceSetup {
+        if self.allows_capture {
+            let tap = capture::Tap::new();
+            self.handlers
+                .wrap(|execution, name| capture::observe(execution, &tap, name));
+            self.handlers.reserve(CAPTURE, capture::handler(tap));
+        }
         if let Some(pace) = &self.pace {
             self.handlers
                 .reserve(pacing::TIME, pacing::handler(pace.clone()));

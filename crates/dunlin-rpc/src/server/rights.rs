@@ -14,7 +14,7 @@ use dunlin_verbs::Access;
 use super::handler::HandlerTable;
 use super::region::Region;
 use crate::error::ServeError;
-use crate::server::FIGURES;
+use crate::server::{CAPTURE, FIGURES};
 use crate::HandlerId;
 
 /// Stands for all methods, or for all regions.
@@ -102,7 +102,8 @@ enum Callable {
 impl Callable {
     fn covers(&self, id: HandlerId, name: Option<&str>) -> bool {
         match self {
-            Self::Any => true,
+            // What others say is shown to those alone who are named for it.
+            Self::Any => id != CAPTURE,
             Self::Id(one) => *one == id,
             Self::Name(pattern) => name.is_some_and(|name| match pattern.strip_suffix(ANY) {
                 Some(begin) => name.starts_with(begin),
@@ -126,7 +127,8 @@ impl Grant {
         Self::default()
     }
 
-    /// To call the handler of this id. [`FIGURES`], the server's live figures, is one of them.
+    /// To call the handler of this id. [`FIGURES`], the server's live figures, is one of them, and
+    /// [`CAPTURE`], what others call.
     #[must_use]
     pub fn call(mut self, id: HandlerId) -> Self {
         self.calls.push(Callable::Id(id));
@@ -224,7 +226,7 @@ impl Rights {
             for callable in &grant.calls {
                 let is_known = |id| callable.covers(id, handlers.name(id));
                 match callable {
-                    Callable::Any | Callable::Id(FIGURES) => {}
+                    Callable::Any | Callable::Id(FIGURES | CAPTURE) => {}
                     Callable::Id(id) if !handlers.ids().any(is_known) => {
                         return wrong(format!("the server has no handler {id}"));
                     }
@@ -303,7 +305,7 @@ impl RightsTable {
         }
         Granted {
             calls,
-            figures: may(FIGURES),
+            shown: [FIGURES, CAPTURE].map(may),
             regions: grants().flat_map(|grant| grant.regions.clone()).collect(),
         }
     }
@@ -312,6 +314,7 @@ impl RightsTable {
     pub(super) fn name(&self, id: HandlerId) -> String {
         match (id, self.handlers.name(id)) {
             (FIGURES, _) => "the server's figures".to_owned(),
+            (CAPTURE, _) => "capture (what others call)".to_owned(),
             (_, Some(name)) => format!("{name} (handler {id})"),
             (_, None) => format!("handler {id}"),
         }
@@ -323,7 +326,8 @@ impl RightsTable {
 pub(super) struct Granted {
     /// A bit for each id.
     calls: Box<[u64]>,
-    figures: bool,
+    /// Of [`FIGURES`] and [`CAPTURE`].
+    shown: [bool; 2],
     regions: Vec<(String, Access)>,
 }
 
@@ -336,10 +340,15 @@ impl Granted {
         }
     }
 
-    /// Ids that no handler has, and the server's own, of which the figures alone tell something.
+    /// Ids that no handler has, and the server's own, of which two alone tell something.
     #[cold]
     fn may_call_reserved(&self, id: HandlerId) -> bool {
-        id >= FIRST_RESERVED && (id != FIGURES || self.figures)
+        let [figures, capture] = self.shown;
+        match id {
+            FIGURES => figures,
+            CAPTURE => capture,
+            _ => id >= FIRST_RESERVED,
+        }
     }
 
     /// What of a region's access it has.
@@ -351,7 +360,7 @@ impl Granted {
 }
 
 /// From here on ids are the server's own.
-const FIRST_RESERVED: HandlerId = HandlerId::MAX - 3;
+const FIRST_RESERVED: HandlerId = HandlerId::MAX - 4;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -401,6 +410,8 @@ mod tests {
         assert!([1, 64, 2000, FIRST_RESERVED - 1, FIGURES]
             .iter()
             .all(|id| everything.may_call(*id)));
+        assert!(!everything.may_call(CAPTURE));
+        assert!(granted(Grant::new().call(CAPTURE), &app).may_call(CAPTURE));
         assert!(everything.access(b"x").contains(Access::REMOTE_WRITE));
     }
 

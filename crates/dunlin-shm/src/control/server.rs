@@ -547,7 +547,7 @@ mod tests {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();
         let mut server = Server::new(Arc::clone(device.core()));
         let mut uid = [0; 16];
-        getrandom::fill(&mut uid).unwrap();
+        dunlin_verbs::random::fill(&mut uid).unwrap();
         let address = super::super::socket::address(uid).unwrap();
         let socket = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

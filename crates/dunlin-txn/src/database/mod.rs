@@ -193,7 +193,7 @@ impl Database {
     ) -> Result<T, E> {
         let began = Instant::now();
         let mut pause = PAUSE.0;
-        let mut random = fastrand::Rng::with_seed(getrandom::u64().unwrap_or(0));
+        let mut random = fastrand::Rng::with_seed(dunlin_verbs::random::number().unwrap_or(0));
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -255,7 +255,8 @@ impl Database {
     /// # Errors
     /// When no connection can be made.
     pub fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
-        let coordinator = getrandom::u64().map_err(|error| OpenError::Random(error.to_string()))?;
+        let coordinator =
+            dunlin_verbs::random::number().map_err(|error| OpenError::Random(error.to_string()))?;
         self.driver_numbered(coordinator, transactions)
     }
 

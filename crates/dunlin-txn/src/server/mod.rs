@@ -197,7 +197,8 @@ impl StoreServer {
         if config.one_sided_writes {
             return Err(StoreServerError::OneSided);
         }
-        let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
+        let random =
+            || dunlin_verbs::random::number().map_err(|e| StoreServerError::Random(e.to_string()));
         let (incarnation, database) = (random()?, random()?);
         let (machines, replicas) = (config.machines, config.replicas);
         let me = MachineId(config.machine);
@@ -306,7 +307,8 @@ impl StoreServer {
         config: StoreConfig,
         (incarnation, defers): (Option<u64>, bool),
     ) -> Result<(Self, Vec<Region>), StoreServerError> {
-        let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
+        let random =
+            || dunlin_verbs::random::number().map_err(|e| StoreServerError::Random(e.to_string()));
         let incarnation = incarnation.map_or_else(random, Ok)?;
         let prepared = Prepared::new(builder, &config, incarnation, defers)?;
         let server = prepared.builder.serve()?;

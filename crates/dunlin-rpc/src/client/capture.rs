@@ -1,0 +1,46 @@
+//! A look at all calls of a server that allows it.
+
+use super::Client;
+use crate::error::CallError;
+use crate::server::{Asked, CapturedCalls, CAPTURE};
+
+/// What [`Client::capture`] has begun. The server keeps some megabytes of calls for those who capture, and for none who
+/// has not asked for five seconds: ask several times a second.
+#[derive(Debug)]
+pub struct Capture {
+    client: Client,
+    snap_bytes: u32,
+    next: u64,
+}
+
+impl Capture {
+    pub(super) fn begin(client: Client, snap_bytes: u32) -> Result<Self, CallError> {
+        let mut capture = Self {
+            client,
+            snap_bytes,
+            next: 0,
+        };
+        capture.ask(None)?;
+        Ok(capture)
+    }
+
+    /// The calls that have ended since it was asked last: none, or the first of them, as many as one answer holds.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    pub fn next_calls(&mut self) -> Result<CapturedCalls, CallError> {
+        self.ask(Some(self.next))
+    }
+
+    fn ask(&mut self, from: Option<u64>) -> Result<CapturedCalls, CallError> {
+        let asked = Asked {
+            from,
+            snap: self.snap_bytes,
+        };
+        let question = asked.encode().map_err(CallError::Unreadable)?;
+        let answer = self.client.call(CAPTURE, &question)?;
+        let calls = CapturedCalls::decode(&answer).map_err(CallError::Unreadable)?;
+        self.next = calls.next;
+        Ok(calls)
+    }
+}
