@@ -34,6 +34,9 @@ fn the_figures_are_listed() {
     for name in ["flock-2a", "rb2-throughput", "scalerpc-1b"] {
         assert!(text(&output).contains(name), "{name}");
     }
+    let list: Value = serde_json::from_str(&text(&lab(&["list", "--json"]))).expect("an object");
+    let figures = list["figures"].as_array().expect("figures");
+    assert!(figures.iter().any(|figure| figure["name"] == "flock-2a"), "{list}");
 }
 
 #[test]

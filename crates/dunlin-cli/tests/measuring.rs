@@ -218,6 +218,23 @@ fn calls_are_measured() {
     }
 }
 
+/// Who reads the object of a measurement is told nothing else; sizes have suffixes.
+#[test]
+fn a_measurement_for_programs_is_silent() {
+    let perf = ["perf", "rpc", "--seconds", "0.2", "--json"];
+    let output = dunlin(&[&perf[..], &["--size", "1MiB"]].concat());
+    assert_eq!(assert_report(&output)["size"], 1 << 20);
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+/// Far more threads than processors connect at once: each gets its connection.
+#[test]
+fn many_threads_find_the_server() {
+    let perf = ["perf", "rpc", "--seconds", "0.5", "--json", "--threads"];
+    let report = assert_report(&dunlin(&[&perf[..], &["400"]].concat()));
+    assert_eq!(report["threads"], 400, "{report}");
+}
+
 #[test]
 fn calls_are_measured_by_size() {
     let sweep = ["perf", "rpc", "-a", "--seconds", "0.1", "--json"];
