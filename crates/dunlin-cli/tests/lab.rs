@@ -36,7 +36,10 @@ fn the_figures_are_listed() {
     }
     let list: Value = serde_json::from_str(&text(&lab(&["list", "--json"]))).expect("an object");
     let figures = list["figures"].as_array().expect("figures");
-    assert!(figures.iter().any(|figure| figure["name"] == "flock-2a"), "{list}");
+    assert!(
+        figures.iter().any(|figure| figure["name"] == "flock-2a"),
+        "{list}"
+    );
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod preset;
 mod random;
 mod server;
 mod sharing;
+mod versioned;
 mod visit;
 
 pub use admission::grouping::pace::Pace;

@@ -16,12 +16,12 @@ use super::reports::Reports;
 use super::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::client::ClientReport;
-use crate::HandlerId;
+use crate::{versioned, HandlerId};
 
 /// The handler that answers with [`ServerFigures`]; servers cannot give this id to a handler of their own.
 pub const FIGURES: HandlerId = HandlerId::MAX;
 
-/// The first byte of an answer. A client that knows another version says so instead of guessing.
+/// Of an answer.
 const VERSION: u8 = 2;
 
 /// Live figures of a server. Counters begin at zero when the server does.
@@ -77,21 +77,13 @@ impl ServerFigures {
         lanes.filter(|lane| lane.active).count()
     }
 
-    fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_extend(self, vec![VERSION])
+    fn encode(&self) -> Result<Vec<u8>, String> {
+        versioned::encode(VERSION, self)
     }
 
     /// Reads an answer of [`FIGURES`], which a stranger may have written.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        match bytes.split_first() {
-            Some((&VERSION, figures)) => {
-                postcard::from_bytes(figures).map_err(|error| format!("figures: {error}"))
-            }
-            Some((version, _)) => Err(format!(
-                "figures of version {version}; this client reads version {VERSION}"
-            )),
-            None => Err("figures: the answer is empty".into()),
-        }
+        versioned::decode(VERSION, bytes, "figures")
     }
 }
 
@@ -168,7 +160,7 @@ pub(super) fn handler(observed: Arc<OnceLock<ServerObserver>>) -> Execution {
         let figures = observed.get().and_then(ServerObserver::figures);
         let figures = figures.ok_or_else(|| HandlerError::new(1, "the server is not up"))?;
         let encoded = figures.encode();
-        reply.write(&encoded.map_err(|error| HandlerError::new(2, error.to_string()))?)
+        reply.write(&encoded.map_err(|error| HandlerError::new(2, error))?)
     }))
 }
 
@@ -178,28 +170,4 @@ fn resident_bytes() -> u64 {
     let pages = words.split_whitespace().nth(1);
     let pages: u64 = pages.and_then(|word| word.parse().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_of_another_version_is_refused_with_words() {
-        let figures = ServerFigures {
-            max_connections: 7,
-            ..Default::default()
-        };
-        let mut bytes = figures.encode().unwrap();
-        assert_eq!(ServerFigures::decode(&bytes), Ok(figures));
-        for cut in 0..bytes.len() {
-            assert!(ServerFigures::decode(&bytes[..cut]).is_err(), "{cut}");
-        }
-        bytes[0] = 9;
-        let words = ServerFigures::decode(&bytes).unwrap_err();
-        assert!(
-            words.contains("version 9") && words.contains("version 2"),
-            "{words}"
-        );
-    }
 }

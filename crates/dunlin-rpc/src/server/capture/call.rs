@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::HandlerId;
+use crate::{versioned, HandlerId};
 
-/// The first byte of a question and of an answer. Who knows another version says so instead of guessing.
+/// Of a question and of an answer.
 const VERSION: u8 = 1;
 
 /// One call, as its server's handler saw it.
@@ -68,12 +68,12 @@ pub struct CapturedCalls {
 
 impl CapturedCalls {
     pub(super) fn encode(&self) -> Result<Vec<u8>, String> {
-        postcard::to_extend(self, vec![VERSION]).map_err(|error| error.to_string())
+        versioned::encode(VERSION, self)
     }
 
     /// Reads an answer, which a stranger may have written.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        decode(bytes)
+        versioned::decode(VERSION, bytes, "captured calls")
     }
 }
 
@@ -88,48 +88,10 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
-        postcard::to_extend(self, vec![VERSION]).map_err(|error| error.to_string())
+        versioned::encode(VERSION, self)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        decode(bytes)
-    }
-}
-
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    match bytes.split_first() {
-        Some((&VERSION, rest)) => {
-            postcard::from_bytes(rest).map_err(|error| format!("captured calls: {error}"))
-        }
-        Some((version, _)) => Err(format!(
-            "captured calls of version {version}; here version {VERSION} is read"
-        )),
-        None => Err("captured calls: it is empty".into()),
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_cut_or_of_another_version_is_refused_with_words() {
-        let calls = CapturedCalls {
-            calls: vec![CapturedCall {
-                request: vec![1, 2, 3],
-                end: CallEnd::Failed(7),
-                ..CapturedCall::default()
-            }],
-            missed: 1,
-            next: 3,
-        };
-        let mut bytes = calls.encode().unwrap();
-        assert_eq!(CapturedCalls::decode(&bytes), Ok(calls));
-        for cut in 0..bytes.len() {
-            assert!(CapturedCalls::decode(&bytes[..cut]).is_err(), "{cut}");
-        }
-        bytes[0] = 9;
-        let words = CapturedCalls::decode(&bytes).unwrap_err();
-        assert!(words.contains("version 9") && words.contains("version 1"));
+        versioned::decode(VERSION, bytes, "captured calls")
     }
 }
