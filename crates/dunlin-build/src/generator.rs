@@ -13,6 +13,16 @@ pub const MESSAGE_ATTRIBUTE: &str = "#[derive(::dunlin_service::protobuf::Messag
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DunlinGenerator {
     codec: Codec,
+    /// Descriptors stand in files beside the code.
+    has_descriptors: bool,
+}
+
+/// Where the descriptors of a package with services stand, beside its code.
+pub(crate) fn descriptor_file(package: &str) -> String {
+    match package {
+        "" => "_.descriptors.bin".to_owned(),
+        package => format!("{package}.descriptors.bin"),
+    }
 }
 
 /// What makes messages bytes.
@@ -29,6 +39,15 @@ impl DunlinGenerator {
     pub fn prost_codec(self) -> Self {
         Self {
             codec: Codec::Prost,
+            ..self
+        }
+    }
+
+    /// Names the files that [`descriptor_file`] says.
+    pub(crate) fn with_descriptors(self) -> Self {
+        Self {
+            has_descriptors: true,
+            ..self
         }
     }
 }
@@ -41,6 +60,19 @@ impl ServiceGenerator for DunlinGenerator {
         };
         // A string takes what is written.
         let _ = write_service(code, &name, &service, self.codec);
+    }
+
+    fn finalize_package(&mut self, package: &str, code: &mut String) {
+        if self.has_descriptors {
+            let file = descriptor_file(package);
+            let _ = write!(
+                code,
+                "/// The `google.protobuf.FileDescriptorSet` of this package, with all that it imports, for the \
+                 reflection service.\n\
+                 #[allow(dead_code)]\n\
+                 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!({file:?});\n"
+            );
+        }
     }
 }
 

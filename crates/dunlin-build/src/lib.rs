@@ -16,11 +16,17 @@
 //!     dunlin_service::include_proto!("helloworld");
 //! }
 //! ```
+//!
+//! A package with services has `FILE_DESCRIPTOR_SET` beside them: what `dunlin_service::reflection` tells tools.
 #![forbid(unsafe_code)]
 
 mod generator;
 
 use std::path::{Path, PathBuf};
+
+use generator::descriptor_file;
+use prost::Message;
+use prost_types::FileDescriptorSet;
 
 pub use generator::{DunlinGenerator, MESSAGE_ATTRIBUTE};
 
@@ -100,11 +106,17 @@ impl Builder {
         }
         let descriptors = protox::compile(protos, includes)
             .map_err(|error| BuildError::Proto(describe(&error)))?;
+        let mut generator = DunlinGenerator::default();
         if let Some(directory) = &self.out_dir {
             std::fs::create_dir_all(directory)?;
             self.config.out_dir(directory);
         }
-        let mut generator = DunlinGenerator::default();
+        let out_dir = std::env::var_os("OUT_DIR").map(PathBuf::from);
+        // Without either prost-build says so.
+        if let Some(directory) = self.out_dir.as_ref().or(out_dir.as_ref()) {
+            write_descriptors(&descriptors, directory)?;
+            generator = generator.with_descriptors();
+        }
         if self.prost_codec {
             generator = generator.prost_codec();
         } else {
@@ -114,6 +126,19 @@ impl Builder {
         self.config.compile_fds(descriptors)?;
         Ok(())
     }
+}
+
+/// Writes the set, without comments and places, for each package that has services.
+fn write_descriptors(descriptors: &FileDescriptorSet, directory: &Path) -> std::io::Result<()> {
+    let mut bare = descriptors.clone();
+    for file in &mut bare.file {
+        file.source_code_info = None;
+    }
+    let bytes = bare.encode_to_vec();
+    for file in bare.file.iter().filter(|file| !file.service.is_empty()) {
+        std::fs::write(directory.join(descriptor_file(file.package())), &bytes)?;
+    }
+    Ok(())
 }
 
 /// An error of protox with the place in the file.

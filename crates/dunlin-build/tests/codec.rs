@@ -34,3 +34,15 @@ fn or_are_left_to_prost() {
     assert!(!code.contains(dunlin_build::MESSAGE_ATTRIBUTE), "{code}");
     assert!(code.contains("with dunlin_service::codec::Prost"), "{code}");
 }
+
+#[test]
+fn a_package_with_services_has_its_descriptors() {
+    let code = generated("descriptors", dunlin_build::configure());
+    assert!(code.contains("pub const FILE_DESCRIPTOR_SET"), "{code}");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("descriptors");
+    let bytes = std::fs::read(folder.join("birds.descriptors.bin")).unwrap();
+    let set = <prost_types::FileDescriptorSet as prost::Message>::decode(&bytes[..]).unwrap();
+    assert_eq!(set.file[0].name(), "birds.proto");
+    assert_eq!(set.file[0].service[0].method[0].name(), "Find");
+    assert!(set.file[0].source_code_info.is_none());
+}

@@ -2,8 +2,11 @@
 //! while the handler runs on it or its future is polled; what a handler spawns inherits nothing, unless it is given the
 //! request's own.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::task::Waker;
 use std::time::Instant;
+
+use dunlin::thread;
 
 use crate::{MetadataMap, TraceContext};
 
@@ -16,6 +19,28 @@ pub(crate) struct Inherited {
 
 thread_local! {
     static CURRENT: Cell<Option<Inherited>> = const { Cell::new(None) };
+    /// Of simulated threads, all of which are of one real thread. Who each is, its waker says.
+    static SIMULATED: RefCell<Vec<(Waker, Inherited)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Puts what the running thread inherits into its place, and gives what was there.
+#[inline]
+fn replace(by: Option<Inherited>) -> Option<Inherited> {
+    match thread::is_simulated() {
+        false => CURRENT.replace(by),
+        true => replace_simulated(by),
+    }
+}
+
+#[cold]
+fn replace_simulated(by: Option<Inherited>) -> Option<Inherited> {
+    let waker = thread::waker();
+    SIMULATED.with_borrow_mut(|all| {
+        let place = all.iter().position(|(known, _)| known.will_wake(&waker));
+        let before = place.map(|place| all.swap_remove(place).1);
+        all.extend(by.map(|by| (waker, by)));
+        before
+    })
 }
 
 impl Inherited {
@@ -29,12 +54,19 @@ impl Inherited {
     /// Of the handler that runs on this thread now.
     #[inline]
     pub(crate) fn current() -> Option<Self> {
-        CURRENT.get()
+        match thread::is_simulated() {
+            false => CURRENT.get(),
+            true => {
+                let current = replace_simulated(None);
+                replace_simulated(current);
+                current
+            }
+        }
     }
 
     /// For what is done until the guard goes.
     pub(crate) fn enter(self) -> Entered {
-        Entered(CURRENT.replace(Some(self)))
+        Entered(replace(Some(self)))
     }
 }
 
@@ -44,6 +76,6 @@ pub(crate) struct Entered(Option<Inherited>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.0.take());
+        replace(self.0.take());
     }
 }

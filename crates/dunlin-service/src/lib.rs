@@ -22,6 +22,8 @@ mod metadata;
 pub mod method;
 #[cfg(feature = "prost")]
 pub mod protobuf;
+#[cfg(feature = "reflection")]
+pub mod reflection;
 mod request;
 pub mod server;
 mod status;
@@ -46,8 +48,8 @@ pub use tasks::Task;
 /// What the code of [`service!`] names.
 #[doc(hidden)]
 pub mod private {
+    pub use crate::tasks::{block_on, Threads};
     pub use futures_core::Stream;
-    pub use futures_executor::block_on;
     pub use futures_util::stream::iter;
     pub use pastey::paste;
     #[cfg(feature = "prost")]

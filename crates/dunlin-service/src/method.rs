@@ -88,7 +88,7 @@ impl<M: Method> Messages<M> {
 
 /// FNV-1a of the name, folded to 24 bits and shifted: cheap, the same for ever, and all that is asked of it is that two
 /// methods which have the same number before and after a restart of the server have different ones.
-const fn check(path: &str) -> u32 {
+pub(crate) const fn check(path: &str) -> u32 {
     let bytes = path.as_bytes();
     let mut hash: u32 = 0x811c_9dc5;
     let mut at = 0;

@@ -183,7 +183,9 @@ impl Error for Status {
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         let code = match &error {
-            CallError::DeadlineExceeded { .. } => Code::DeadlineExceeded,
+            CallError::DeadlineExceeded { .. } | CallError::Expired { .. } => {
+                Code::DeadlineExceeded
+            }
             CallError::ConnectionLost { .. }
             | CallError::PacketLost { .. }
             | CallError::Connect(_)

@@ -1,17 +1,58 @@
 //! Where futures run that nobody awaits: handlers, and what drives streams.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{poll_fn, Future};
+use std::io;
+use std::pin::{pin, Pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use futures_executor::LocalPool;
-use futures_util::future::LocalFutureObj;
-use futures_util::stream::StreamExt;
-use futures_util::task::LocalSpawn;
+use dunlin::thread;
+use futures_channel::mpsc::{unbounded, UnboundedReceiver, UnboundedSender};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 /// A future that runs to its end by itself.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How threads are started: by the system, unless their host is a simulated one.
+#[derive(Clone, Default)]
+pub struct Threads(Option<Arc<Start>>);
+
+type Start = dyn Fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync;
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            None => "Threads(system)",
+            Some(_) => "Threads(custom)",
+        })
+    }
+}
+
+impl Threads {
+    /// By this function, which is given a name and what the thread does.
+    pub fn new(
+        start: impl Fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Some(Arc::new(start)))
+    }
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub(crate) fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        match &self.0 {
+            Some(start) => start(name, run),
+            None => std::thread::Builder::new()
+                .name(name.into())
+                .spawn(run)
+                .map(drop),
+        }
+    }
+}
 
 /// What runs tasks. Cheap to clone.
 #[derive(Clone)]
@@ -47,6 +88,12 @@ impl Default for Tasks {
 }
 
 impl Tasks {
+    /// A thread of its own, started so.
+    pub(crate) fn on(threads: Threads) -> Self {
+        let started = Mutex::default();
+        Self::Thread(Arc::new(OwnThread { threads, started }))
+    }
+
     /// Runs a task.
     pub(crate) fn spawn(&self, task: Task) {
         match self {
@@ -60,11 +107,14 @@ impl Tasks {
 
 /// A thread that polls tasks.
 #[derive(Default)]
-pub(crate) struct OwnThread(Mutex<Option<futures_channel::mpsc::UnboundedSender<Task>>>);
+pub(crate) struct OwnThread {
+    threads: Threads,
+    started: Mutex<Option<UnboundedSender<Task>>>,
+}
 
 impl OwnThread {
     fn spawn(&self, task: Task) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         let unsent = match &*place {
             Some(tasks) => match tasks.unbounded_send(task) {
                 Ok(()) => return,
@@ -73,13 +123,11 @@ impl OwnThread {
             },
             None => task,
         };
-        let (tasks, coming) = futures_channel::mpsc::unbounded();
+        let (tasks, coming) = unbounded();
         let _ = tasks.unbounded_send(unsent);
-        let started = std::thread::Builder::new()
-            .name("dunlin-service".into())
-            .spawn(move || run(coming));
-        match started {
-            Ok(_) => *place = Some(tasks),
+        let run = Box::new(move || run(coming));
+        match self.threads.start("dunlin-service", run) {
+            Ok(()) => *place = Some(tasks),
             // Whoever waits for the task sees that it was dropped.
             Err(_) => *place = None,
         }
@@ -87,17 +135,64 @@ impl OwnThread {
 }
 
 /// Runs what comes, until nothing can come and all has ended.
-fn run(mut coming: futures_channel::mpsc::UnboundedReceiver<Task>) {
-    let mut pool = LocalPool::new();
-    let spawner = pool.spawner();
-    pool.run_until(async move {
-        while let Some(task) = coming.next().await {
-            let _ = spawner.spawn_local_obj(LocalFutureObj::from(
-                task as Pin<Box<dyn Future<Output = ()>>>,
-            ));
+fn run(coming: UnboundedReceiver<Task>) {
+    let mut coming = Some(coming);
+    let mut running = FuturesUnordered::new();
+    block_on(poll_fn(|context| {
+        while let Some(tasks) = &mut coming {
+            match tasks.poll_next_unpin(context) {
+                Poll::Ready(Some(task)) => running.push(task),
+                Poll::Ready(None) => coming = None,
+                Poll::Pending => break,
+            }
         }
+        while let Poll::Ready(Some(())) = running.poll_next_unpin(context) {}
+        match coming.is_none() && running.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }));
+}
+
+/// Between two looks of a thread that waits for a future, without a reason to look: who has one wakes it.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Wakes a thread that waits for a future. What the thread does while it polls may sleep and be woken, too, so being
+/// woken for the future is kept apart.
+struct Notify {
+    woken: AtomicBool,
+    thread: Waker,
+}
+
+impl Wake for Notify {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.thread.wake_by_ref();
+        }
+    }
+}
+
+/// Waits for a future on the calling thread.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let notify = Arc::new(Notify {
+        woken: AtomicBool::new(false),
+        thread: thread::waker(),
     });
-    pool.run();
+    let waker = Waker::from(Arc::clone(&notify));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        while !notify.woken.swap(false, Ordering::AcqRel) {
+            thread::park(LONG);
+        }
+    }
 }
 
 #[cfg(test)]

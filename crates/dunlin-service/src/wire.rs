@@ -9,6 +9,8 @@
 
 use std::time::{Duration, Instant};
 
+use dunlin::thread;
+
 use crate::varint::{self, Reader};
 use crate::{Code, MetadataMap, Status};
 
@@ -83,7 +85,7 @@ impl Header {
 
     /// When the caller stops waiting, counted from now.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.timeout?)
+        thread::now().checked_add(self.timeout?)
     }
 }
 

@@ -76,6 +76,9 @@ pub use dunlin_rpc::{
 pub use dunlin_rpc::bugs;
 #[doc(hidden)]
 pub use dunlin_rpc::simulated_sleeps;
+/// Clock, sleep and wake-up of a thread, for what stands on this crate and runs on simulated hosts, too.
+#[doc(hidden)]
+pub use dunlin_verbs::thread;
 
 /// Transactions: [`txn::Database`] for applications, [`txn::server::StoreServer`] for the machines of one.
 #[cfg(feature = "txn")]

@@ -3,10 +3,10 @@
 //! client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use dunlin_verbs::thread::Running;
+use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{Aborter, CompletionChannel, Device, VerbsError};
 
 use super::answering::Executor;
@@ -172,7 +172,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        let mut threads = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = thread::lock(&self.working);
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
@@ -256,7 +256,7 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
     }
 
     fn stop(&self) {
-        let threads = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = thread::lock(&self.working);
         for poller in self.pollers() {
             poller.mailbox().end();
         }
@@ -273,7 +273,7 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
 
     fn end_workers(&self, deadline: Instant) {
         let threads = {
-            let mut held = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = thread::lock(&self.working);
             std::mem::take(&mut *held)
         };
         for thread in threads.workers {

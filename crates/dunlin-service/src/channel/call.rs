@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use dunlin::{CallError, HandlerId, Reply};
+use dunlin::{thread, CallError, HandlerId, Reply};
 
 use super::{Channel, Routes};
 use crate::codec::Codec;
@@ -45,7 +45,7 @@ pub(crate) fn outgoing_header<T>(
     if inherited.is_none() && !request.has_header() {
         return Ok((None, None));
     }
-    let now = Instant::now();
+    let now = thread::now();
     let mut timeout = request.time_left(now);
     let mut metadata = std::mem::take(request.metadata_mut());
     if let Some(inherited) = inherited {
@@ -89,7 +89,7 @@ impl<'a, M: Method> Outgoing<'a, M> {
     /// Lends the bytes of the request.
     fn with_bytes<T>(&mut self, send: impl FnOnce(Option<Duration>, &[u8]) -> T) -> T {
         if let (Some(until), Some(header)) = (self.until, &mut self.header) {
-            header.timeout = Some(until.saturating_duration_since(Instant::now()));
+            header.timeout = Some(until.saturating_duration_since(thread::now()));
         }
         BUFFER.with(|place| {
             // A codec that calls this while it encodes has a buffer of its own.

@@ -1,5 +1,6 @@
 //! A channel: a connection to a server of typed services, which clients of services are made of.
 
+mod bytes;
 mod call;
 mod pipeline;
 mod stream;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use dunlin::{CallError, Client, HandlerId};
+use dunlin::{thread, CallError, Client, HandlerId};
 
 pub use pipeline::{Answer, Pipeline};
 
@@ -17,7 +18,7 @@ use crate::directory::{self, Directory};
 use crate::method::{Kind, Method};
 use crate::stream::frame::{MOST_CREDIT, WINDOW};
 use crate::stream::session::Session;
-use crate::tasks::{Task, Tasks};
+use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::DIRECTORY;
 use crate::Status;
 
@@ -128,7 +129,7 @@ impl Channel {
             client,
             known: RwLock::new(Known {
                 directory,
-                since: Instant::now(),
+                since: thread::now(),
             }),
             tasks: Mutex::default(),
             session: Mutex::default(),
@@ -143,6 +144,15 @@ impl Channel {
     pub fn executor(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         let tasks = &self.0.tasks;
         *tasks.lock().unwrap_or_else(PoisonError::into_inner) = Tasks::Custom(Arc::new(spawn));
+        self
+    }
+
+    /// What starts the thread of its own: on simulated hosts, where a thread of the system would be of another time.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn threads(self, threads: Threads) -> Self {
+        let tasks = &self.0.tasks;
+        *tasks.lock().unwrap_or_else(PoisonError::into_inner) = Tasks::on(threads);
         self
     }
 
@@ -194,9 +204,27 @@ impl Channel {
                 Ok(Some(entry.number))
             }
             Some(entry) => Err(other_kind::<M>(entry.kind)),
-            None if known.since.elapsed() < DIRECTORY_AGE => Err(no_method::<M>(&known.directory)),
+            None if is_young(known.since) => Err(no_such_method(M::PATH, &known.directory)),
             None => Ok(None),
         }
+    }
+
+    /// Asks what the server has.
+    fn ask(&self) -> dunlin::CallFuture {
+        self.client().call_async(DIRECTORY, &directory::question())
+    }
+
+    fn ask_blocking(&self) -> Result<dunlin::Reply, CallError> {
+        self.client().call(DIRECTORY, &directory::question())
+    }
+
+    /// Takes what the server says that it has.
+    fn renew(&self, answer: Result<dunlin::Reply, CallError>) -> Result<(), Status> {
+        let directory = read_directory(answer)?;
+        let since = thread::now();
+        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Known { directory, since };
+        Ok(())
     }
 
     fn learn<M: Method>(
@@ -204,13 +232,7 @@ impl Channel {
         routes: &Routes,
         answer: Result<dunlin::Reply, CallError>,
     ) -> Result<HandlerId, Status> {
-        let directory = read_directory(answer)?;
-        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Known {
-            directory,
-            since: Instant::now(),
-        };
-        drop(known);
+        self.renew(answer)?;
         let known = self.look_up::<M>(routes)?;
         known.ok_or_else(|| Status::unimplemented(M::PATH))
     }
@@ -222,11 +244,7 @@ impl Channel {
                 return Ok(number);
             }
         }
-        let answer = self
-            .0
-            .client
-            .call_async(DIRECTORY, &directory::question())
-            .await;
+        let answer = self.ask().await;
         self.learn::<M>(routes, answer)
     }
 
@@ -236,9 +254,13 @@ impl Channel {
                 return Ok(number);
             }
         }
-        let answer = self.0.client.call(DIRECTORY, &directory::question());
+        let answer = self.ask_blocking();
         self.learn::<M>(routes, answer)
     }
+}
+
+fn is_young(since: Instant) -> bool {
+    thread::now().saturating_duration_since(since) < DIRECTORY_AGE
 }
 
 fn read_directory(answer: Result<dunlin::Reply, CallError>) -> Result<Directory, Status> {
@@ -252,16 +274,14 @@ fn read_directory(answer: Result<dunlin::Reply, CallError>) -> Result<Directory,
 }
 
 #[cold]
-fn no_method<M: Method>(directory: &Directory) -> Status {
-    let service = M::PATH
-        .rsplit_once('/')
-        .map_or(M::PATH, |(service, _)| service);
+fn no_such_method(path: &str, directory: &Directory) -> Status {
+    let service = path.rsplit_once('/').map_or(path, |(service, _)| service);
     let has = |path: &String| {
         path.rsplit_once('/')
             .is_some_and(|(other, _)| other == service)
     };
     Status::unimplemented(match directory.methods.keys().any(has) {
-        true => format!("the server has no method {}", M::PATH),
+        true => format!("the server has no method {path}"),
         false => format!(
             "the server has no service {}",
             service.trim_start_matches('/')

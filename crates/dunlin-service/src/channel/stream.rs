@@ -1,8 +1,10 @@
 //! Calls with streams.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use dunlin::thread;
 use futures_core::Stream;
 use futures_util::stream::StreamExt;
 
@@ -18,6 +20,17 @@ use crate::stream::session::Session;
 use crate::tasks::Task;
 use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
 
+/// A number that no other session has, nor guesses. On simulated hosts, whose runs repeat, they are numbered in order.
+fn new_session_id() -> Result<u128, Status> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if thread::is_simulated() {
+        return Ok(NEXT.fetch_add(1, Ordering::Relaxed).into());
+    }
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| Status::unavailable(error.to_string()))?;
+    Ok(u128::from_le_bytes(id))
+}
+
 impl Channel {
     /// The session of this channel's streams, which begins with the first of them.
     fn session(&self) -> Result<Arc<Session>, Status> {
@@ -29,14 +42,9 @@ impl Channel {
         if let Some(session) = place.as_ref().filter(|session| !session.is_over()) {
             return Ok(Arc::clone(session));
         }
-        let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(|error| Status::unavailable(error.to_string()))?;
+        let id = new_session_id()?;
         let session = Arc::new(Session::client());
-        let driver = Driver::new(
-            Arc::clone(&session),
-            self.client().clone(),
-            u128::from_le_bytes(id),
-        );
+        let driver = Driver::new(Arc::clone(&session), self.client().clone(), id);
         let tasks = self
             .0
             .tasks
@@ -67,7 +75,7 @@ impl Channel {
         if let Some(header) = &header {
             header.encode(&mut bytes);
         }
-        let window = self.0.window.load(std::sync::atomic::Ordering::Relaxed);
+        let window = self.0.window.load(Ordering::Relaxed);
         let open = Open {
             method,
             check: M::CHECK,

@@ -204,7 +204,8 @@ macro_rules! __service_make {
                         $($crate::__service_register_sync! {
                             $kind registry (self.0, self.1) [<Sync $service>] $method [super::[<$service $marker>]]
                         })*
-                        let _ = registry;
+                        // A service may have no unary method.
+                        let _ = (registry, self.0, self.1);
                     }
                 }
             }

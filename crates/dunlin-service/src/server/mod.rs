@@ -16,7 +16,7 @@ use sessions::{Limits, Sessions};
 
 use crate::directory;
 use crate::stream::frame::{FIRST_CREDIT, MOST_CREDIT};
-use crate::tasks::{Task, Tasks};
+use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::{DIRECTORY, FIRST_METHOD};
 
 /// Where servers of typed services begin.
@@ -32,6 +32,7 @@ use crate::wire::{DIRECTORY, FIRST_METHOD};
 pub struct Server {
     registry: Registry,
     tasks: Option<Tasks>,
+    threads: Threads,
     limits: Limits,
 }
 
@@ -71,6 +72,14 @@ impl Server {
     /// `tokio`), or else a thread of its own.
     pub fn executor(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         self.tasks = Some(Tasks::Custom(Arc::new(spawn)));
+        self
+    }
+
+    /// What starts its threads: on simulated hosts, where a thread of the system would be of another time.
+    #[doc(hidden)]
+    pub fn threads(mut self, threads: Threads) -> Self {
+        self.tasks = Some(Tasks::on(threads.clone()));
+        self.threads = threads;
         self
     }
 
@@ -117,7 +126,7 @@ impl Server {
     /// When two services have a method of the same name, or there are too many methods.
     pub fn on(self, mut server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
         let tasks = self.tasks.unwrap_or_default();
-        let mut sessions = Sessions::new(tasks.clone(), self.limits);
+        let mut sessions = Sessions::new(tasks.clone(), self.threads, self.limits);
         let mut entries = Vec::new();
         let mut number = FIRST_METHOD;
         let mut paths: Vec<&str> = Vec::new();

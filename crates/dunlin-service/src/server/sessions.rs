@@ -1,13 +1,13 @@
 //! The sessions of a server: what clients push is given to streams, what streams say goes with the pulls that wait.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use dunlin::{HandlerId, OwnedRequest, OwnedResponder, Peer, ServerBuilder};
+use dunlin::{thread, HandlerId, OwnedRequest, OwnedResponder, Peer, ServerBuilder};
 use futures_core::Stream;
 
 use super::unary::{panicked, travelling};
@@ -17,7 +17,7 @@ use crate::stream::frame::{self, verdict, Open, FIRST_CREDIT};
 use crate::stream::mux::Side;
 use crate::stream::pump;
 use crate::stream::session::{Pushed, Session};
-use crate::tasks::{Task, Tasks};
+use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::{Header, PULL, PUSH};
 use crate::{Request, Response, Status, Streaming};
 
@@ -75,22 +75,24 @@ struct StreamMethod {
 pub(super) struct Sessions {
     methods: HashMap<HandlerId, StreamMethod>,
     tasks: Tasks,
+    threads: Threads,
     limits: Limits,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    by_id: HashMap<u128, Arc<Session>>,
+    by_id: BTreeMap<u128, Arc<Session>>,
     /// A thread looks whether clients have gone.
     is_watched: bool,
 }
 
 impl Sessions {
-    pub(super) fn new(tasks: Tasks, limits: Limits) -> Self {
+    pub(super) fn new(tasks: Tasks, threads: Threads, limits: Limits) -> Self {
         Self {
             methods: HashMap::new(),
             tasks,
+            threads,
             limits,
             known: Mutex::default(),
         }
@@ -222,8 +224,8 @@ impl Sessions {
         known.by_id.insert(id, Arc::clone(&session));
         if !known.is_watched {
             let watched = Arc::downgrade(self);
-            let thread = std::thread::Builder::new().name("dunlin-sessions".into());
-            known.is_watched = thread.spawn(move || watch(&watched)).is_ok();
+            let watch = Box::new(move || watch(&watched));
+            known.is_watched = self.threads.start("dunlin-sessions", watch).is_ok();
         }
         Ok(session)
     }
@@ -262,7 +264,7 @@ impl Drop for Sessions {
 
 fn watch(sessions: &Weak<Sessions>) {
     loop {
-        std::thread::sleep(LOOK);
+        thread::sleep(LOOK);
         match sessions.upgrade() {
             Some(sessions) if sessions.look() => {}
             _ => return,

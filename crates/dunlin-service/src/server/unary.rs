@@ -5,7 +5,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::task::Poll;
 
-use dunlin::{HandlerError, OwnedRequest, OwnedResponder, Responder};
+use dunlin::{thread, HandlerError, OwnedRequest, OwnedResponder, Responder};
 
 use crate::codec::Codec;
 use crate::context::Inherited;
@@ -140,6 +140,7 @@ pub(super) async fn answer<M, F>(
         return responder.reply(wire::status_answer(&malformed::<M>(&error.to_string())));
     }
     let inherited = header.map(|header| take_header(&mut request, *header));
+    let until = asked.deadline();
     // Its bytes count as held until then.
     drop(asked);
     let ended = {
@@ -157,6 +158,11 @@ pub(super) async fn answer<M, F>(
         .await
     };
     match ended {
+        // Its caller may look at its own clock a little later.
+        None if until.is_some_and(|until| until <= thread::now()) => {
+            let words = "the deadline came while the handler was running";
+            responder.reply(wire::status_answer(&Status::deadline_exceeded(words)));
+        }
         // Nobody waits; that the answer is none is nobody's concern.
         None => drop(responder),
         Some(Ok(response)) => responder.answer(|reply| write::<M>(reply, &response)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dunlin::{CallError, CallFuture, Client, Execution, HandlerId, Ready, Reply};
+use dunlin::{thread, CallError, CallFuture, Client, Execution, HandlerId, Ready, Reply};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::frame::{prefix, verdict, PULL_PREFIX, PUSH_PREFIX};
@@ -94,7 +94,7 @@ impl Driver {
             pushed: 0,
             is_known: false,
             pull: None,
-            pull_until: Instant::now(),
+            pull_until: thread::now(),
             heard: 0,
             faults: 0,
         }
@@ -112,7 +112,7 @@ impl Driver {
     }
 
     fn pull(&mut self, first_deadline: Option<Instant>) {
-        let now = Instant::now();
+        let now = thread::now();
         let until = now + PULL_TIME;
         self.pull_until = first_deadline.map_or(until, |first| first.min(until));
         let time = self

@@ -5,7 +5,7 @@
 //! wait to leave by the credit that was got, and one message more each; everything else that waits to leave is a few
 //! bytes for each stream, because credit is gathered.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use super::frame::{self, Kind, CHUNK_BYTES, MESSAGE_COST, MOST_CREDIT};
@@ -60,7 +60,8 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 pub(crate) struct Mux {
     side: Side,
-    streams: HashMap<u64, Stream>,
+    /// In order, so that all of them end in the same order each time.
+    streams: BTreeMap<u64, Stream>,
     /// Frames that wait to leave, in chunks that begin with room for what the call says.
     chunks: VecDeque<Vec<u8>>,
     /// Streams that have credit to give.
@@ -85,7 +86,7 @@ impl Mux {
     pub(crate) fn new(side: Side) -> Self {
         Self {
             side,
-            streams: HashMap::new(),
+            streams: BTreeMap::new(),
             chunks: VecDeque::new(),
             owing: Vec::new(),
             next_id: 1,

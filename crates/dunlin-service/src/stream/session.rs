@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use dunlin::OwnedResponder;
+use dunlin::{thread, OwnedResponder};
 
 use super::frame::{verdict, PULL_PREFIX};
 use super::mux::{Mux, Opened, Side, Violation};
@@ -80,12 +80,12 @@ impl Session {
     pub(crate) fn server() -> Self {
         let link = ServerLink {
             parked: None,
-            since: Instant::now(),
+            since: thread::now(),
             given_up: false,
             unacknowledged: None,
             answered: 0,
             taken: 0,
-            heard: Instant::now(),
+            heard: thread::now(),
         };
         Self::new(Side::Server, Link::Server(link))
     }
@@ -232,7 +232,7 @@ impl Session {
         let Link::Server(link) = link else {
             return Pushed::Violation("no server");
         };
-        link.heard = Instant::now();
+        link.heard = thread::now();
         let pushed = if number == link.taken {
             Pushed::Taken
         } else if number == link.taken.wrapping_add(1) {
@@ -255,7 +255,7 @@ impl Session {
         let Link::Server(link) = &mut inner.link else {
             return Some("no server");
         };
-        link.heard = Instant::now();
+        link.heard = thread::now();
         if has == link.answered {
             link.unacknowledged = None;
             link.since = link.heard;
@@ -292,13 +292,15 @@ impl Session {
         let mut answer = None;
         let given_up = link.parked.take_if(|parked| parked.is_cancelled());
         link.given_up |= given_up.is_some();
-        if link.parked.is_some() && link.since.elapsed() >= longest {
+        if link.parked.is_some() && thread::now().saturating_duration_since(link.since) >= longest {
             answer = link.answer(mux.nothing());
         }
-        let silent = link
-            .parked
-            .is_none()
-            .then(|| (link.heard.elapsed(), link.given_up));
+        let silent = link.parked.is_none().then(|| {
+            (
+                thread::now().saturating_duration_since(link.heard),
+                link.given_up,
+            )
+        });
         drop(inner);
         drop(given_up);
         if let Some((responder, bytes)) = answer {
@@ -341,7 +343,7 @@ impl ClientLink {
         let mut first_deadline = None;
         while let Some(&Reverse((until, id))) = self.deadlines.peek() {
             let is_there = mux.contains(id);
-            if is_there && until > Instant::now() {
+            if is_there && until > thread::now() {
                 first_deadline = Some(until);
                 break;
             }

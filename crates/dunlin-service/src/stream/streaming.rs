@@ -12,6 +12,7 @@ use super::mux::{News, Side};
 use super::pump;
 use super::session::Session;
 use crate::codec::{Codec, DecodeError};
+use crate::tasks::block_on;
 use crate::{Code, MetadataMap, Status};
 
 /// Messages that come one after the other. Dropping it at the client gives the call up and stops its handler; dropping
@@ -147,6 +148,6 @@ impl<T: Default> Iterator for BlockingStreaming<T> {
     type Item = Result<T, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        futures_executor::block_on(self.0.message()).transpose()
+        block_on(self.0.message()).transpose()
     }
 }

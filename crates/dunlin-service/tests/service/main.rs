@@ -2,8 +2,10 @@
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
+mod grpc;
 mod health;
 mod postcard;
+mod reflection;
 mod rights;
 mod streams;
 mod tower;

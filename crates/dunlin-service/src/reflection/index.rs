@@ -1,0 +1,161 @@
+//! Files by name, and by what is in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+};
+
+use super::ReflectionError;
+
+/// A set whose files stay as they are, with what prost does not know of them.
+#[derive(Clone, PartialEq, Message)]
+struct Set {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    files: Vec<Vec<u8>>,
+}
+
+/// A file.
+struct File {
+    bytes: Vec<u8>,
+    imports: Vec<String>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Index {
+    pub(super) services: BTreeSet<String>,
+    files: BTreeMap<String, File>,
+    /// Names of files, by the full names of what is in them.
+    symbols: BTreeMap<String, String>,
+    /// Names of files, by the message and the number of the extension.
+    extensions: BTreeMap<(String, i32), String>,
+}
+
+impl Index {
+    /// Adds the files of an encoded set.
+    pub(super) fn add(&mut self, set: &[u8]) -> Result<(), ReflectionError> {
+        let malformed = |error: prost::DecodeError| ReflectionError::Malformed(error.to_string());
+        for bytes in Set::decode(set).map_err(malformed)?.files {
+            let file = FileDescriptorProto::decode(&bytes[..]).map_err(malformed)?;
+            self.add_file(file, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn add_file(
+        &mut self,
+        file: FileDescriptorProto,
+        bytes: Vec<u8>,
+    ) -> Result<(), ReflectionError> {
+        let name = file.name().to_owned();
+        if let Some(known) = self.files.get(&name) {
+            return match known.bytes == bytes {
+                true => Ok(()),
+                false => Err(ReflectionError::TwoFiles(name)),
+            };
+        }
+        let package = file.package();
+        for message in &file.message_type {
+            self.add_message(&name, package, message);
+        }
+        for enumeration in &file.enum_type {
+            self.add_enumeration(&name, package, enumeration);
+        }
+        self.add_extensions(&name, package, &file.extension);
+        for service in &file.service {
+            let full = join(package, service.name());
+            for method in &service.method {
+                self.add_symbol(&name, join(&full, method.name()));
+            }
+            self.services.insert(full.clone());
+            self.add_symbol(&name, full);
+        }
+        let imports = file.dependency;
+        self.files.insert(name, File { bytes, imports });
+        Ok(())
+    }
+
+    fn add_symbol(&mut self, file: &str, symbol: String) {
+        self.symbols.insert(symbol, file.to_owned());
+    }
+
+    fn add_message(&mut self, file: &str, outer: &str, message: &DescriptorProto) {
+        let full = join(outer, message.name());
+        for field in &message.field {
+            self.add_symbol(file, join(&full, field.name()));
+        }
+        for oneof in &message.oneof_decl {
+            self.add_symbol(file, join(&full, oneof.name()));
+        }
+        for inner in &message.nested_type {
+            self.add_message(file, &full, inner);
+        }
+        for enumeration in &message.enum_type {
+            self.add_enumeration(file, &full, enumeration);
+        }
+        self.add_extensions(file, &full, &message.extension);
+        self.add_symbol(file, full);
+    }
+
+    /// Values of an enumeration stand beside it, not in it.
+    fn add_enumeration(&mut self, file: &str, outer: &str, enumeration: &EnumDescriptorProto) {
+        for value in &enumeration.value {
+            self.add_symbol(file, join(outer, value.name()));
+        }
+        self.add_symbol(file, join(outer, enumeration.name()));
+    }
+
+    fn add_extensions(&mut self, file: &str, outer: &str, extensions: &[FieldDescriptorProto]) {
+        for extension in extensions {
+            let of = extension.extendee().trim_start_matches('.').to_owned();
+            self.extensions
+                .insert((of, extension.number()), file.to_owned());
+            self.add_symbol(file, join(outer, extension.name()));
+        }
+    }
+
+    /// A file, and behind it all that it imports, as far as they are known.
+    pub(super) fn file(&self, name: &str) -> Option<Vec<Vec<u8>>> {
+        let mut names = vec![name];
+        let mut found = vec![self.files.get(name)?.bytes.clone()];
+        let mut next = 0;
+        while let Some(file) = names.get(next).and_then(|name| self.files.get(*name)) {
+            for import in &file.imports {
+                let is_new = !names.contains(&&**import);
+                if let Some(imported) = self.files.get(import).filter(|_| is_new) {
+                    names.push(import);
+                    found.push(imported.bytes.clone());
+                }
+            }
+            next += 1;
+        }
+        Some(found)
+    }
+
+    pub(super) fn file_of(&self, symbol: &str) -> Option<Vec<Vec<u8>>> {
+        self.file(self.symbols.get(symbol.trim_start_matches('.'))?)
+    }
+
+    pub(super) fn file_of_extension(&self, message: &str, number: i32) -> Option<Vec<Vec<u8>>> {
+        self.file(self.extensions.get(&(message.to_owned(), number))?)
+    }
+
+    /// Numbers of all extensions of a message, if there is such a message.
+    pub(super) fn extensions(&self, message: &str) -> Option<Vec<i32>> {
+        let of = |number| (message.to_owned(), number);
+        let known = self.extensions.range(of(i32::MIN)..=of(i32::MAX));
+        let numbers: Vec<i32> = known.map(|((_, number), _)| *number).collect();
+        let is_known = !numbers.is_empty() || self.symbols.contains_key(message);
+        is_known.then_some(numbers)
+    }
+}
+
+/// A name in a package or a message.
+fn join(outer: &str, name: &str) -> String {
+    match outer {
+        "" => name.to_owned(),
+        outer => format!("{outer}.{name}"),
+    }
+}

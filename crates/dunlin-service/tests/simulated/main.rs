@@ -1,0 +1,52 @@
+//! Typed services on simulated hosts, from seeds: unary calls, streams of all kinds, calls that are given up, deadlines
+//! that handlers' own calls inherit, a server that is started anew; over any preset, under loss, delay, duplicates,
+//! slow hosts, queue pairs that fail and hosts that crash.
+//!
+//! Whatever happens: each message of a stream comes once and in order, and the stream ends, well or with a status; a
+//! unary call is executed once at most, and once when it was answered; no error comes without a cause; a call that is
+//! given up has no handler any more; nothing hangs, and nothing is left behind. A seed that fails fails again.
+#![allow(missing_docs, unreachable_pub)]
+
+mod caller;
+mod dice;
+mod faults;
+mod scene;
+mod service;
+
+fn said(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// 16 seeds that are quick, or `DUNLIN_SEEDS` from `DUNLIN_SEED` on. Where a server is gone for whom a client of a pool
+/// or of datagrams waits, a seed may take minutes: its threads look all the while.
+#[test]
+fn whatever_happens_messages_come_once_and_calls_end() {
+    let first = said("DUNLIN_SEED").unwrap_or(17);
+    let mut sum = scene::Outcome::default();
+    for seed in first..first + said("DUNLIN_SEEDS").unwrap_or(16) {
+        let outcome = scene::run(seed);
+        assert!(
+            outcome.wrong.is_empty(),
+            "DUNLIN_SEED={seed} DUNLIN_SEEDS=1\n{}\n{}",
+            outcome.words,
+            outcome.wrong.join("\n")
+        );
+        sum.add(&outcome);
+    }
+    println!("{}", sum.figures());
+    // What was to be tried was tried.
+    let tried = sum.calls.ended_well > 0 && sum.messages > 0 && sum.given_up > 0 && sum.hops > 0;
+    assert!(tried || said("DUNLIN_SEEDS").is_some());
+}
+
+#[test]
+fn a_seed_gives_the_same_run() {
+    for seed in [1, 3] {
+        let [one, two] = [(); 2].map(|()| scene::run(seed));
+        assert_eq!(
+            (one.digest, &one.words),
+            (two.digest, &two.words),
+            "seed {seed}"
+        );
+    }
+}
