@@ -4,6 +4,7 @@ pub mod call;
 pub mod capture;
 pub mod completions;
 pub mod connect;
+pub mod count_traffic;
 pub mod demo;
 pub mod devices;
 pub mod doctor;
@@ -17,6 +18,7 @@ mod payload;
 pub mod perf;
 pub mod ping;
 pub mod serve;
+pub mod sort;
 pub mod top;
 pub mod txn;
 pub mod volume;
@@ -78,6 +80,10 @@ pub enum Command {
     Fsck(fsck::Args),
     /// Make, export and check volumes of blocks
     Volume(volume::Args),
+    /// Sort files of records by several processes
+    Sort(sort::Args),
+    /// Count the traffic of a capture by flow
+    CountTraffic(count_traffic::Args),
     /// Run transactions by hand
     Txn(txn::Args),
     /// Watch a running server
@@ -113,6 +119,8 @@ impl Command {
             Self::Mount(args) => mount::run(&args),
             Self::Fsck(args) => fsck::run(&args),
             Self::Volume(args) => volume::run(&args),
+            Self::Sort(args) => sort::run(&args),
+            Self::CountTraffic(args) => count_traffic::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Capture(args) => capture::run(&args),

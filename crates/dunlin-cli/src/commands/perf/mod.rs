@@ -8,6 +8,7 @@ mod load;
 pub mod meta;
 pub mod ring;
 pub mod rpc;
+pub mod sort;
 pub mod transfer;
 pub mod txn;
 pub mod typed;
@@ -36,6 +37,8 @@ pub enum Command {
     Typed(typed::Args),
     /// Many bytes into memory of another process and back
     Transfer(transfer::Args),
+    /// A file of records, sorted by several processes
+    Sort(sort::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
     /// One way through a ring between two processes: RB² and its rivals
@@ -43,6 +46,9 @@ pub enum Command {
     /// The other process of `perf ring`
     #[command(hide = true)]
     RingPeer,
+    /// The other process of `count-traffic`
+    #[command(hide = true)]
+    TrafficPeer,
     /// The other process of `perf verbs`
     #[command(hide = true)]
     VerbsPeer,
@@ -60,9 +66,11 @@ impl Command {
             Self::Meta(args) => meta::run(&args),
             Self::Typed(args) => typed::run(&args),
             Self::Transfer(args) => transfer::run(&args),
+            Self::Sort(args) => sort::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
             Self::RingPeer => crate::ring::serve::run(),
+            Self::TrafficPeer => crate::traffic::over_ring::serve(),
             Self::VerbsPeer => crate::verbs::serve::run(),
         }
     }
