@@ -1,4 +1,4 @@
-/* A server with a handler of each kind, and memory that its clients may use. It ends when its standard input does.
+/* A server with a handler of each kind, and memory that its clients may use. It ends by Ctrl-C or `kill`.
  *
  *     cc server.c $(pkg-config --cflags --libs dunlin) -pthread -o server
  *     ./server dunlin://127.0.0.1:7400
@@ -6,6 +6,7 @@
 
 #include <dunlin.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,13 @@ int main(int count, char **arguments) {
     dunlin_error *error = NULL;
     dunlin_server_options options = {.struct_size = sizeof options, .workers = 2};
 
+    /* Ctrl-C and `kill` are waited for below, and come to none of the library's threads. */
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+
     if (dunlin_server_new(address, &options, &server, &error) != DUNLIN_CODE_OK ||
         dunlin_server_handle(server, ECHO, echo, NULL, &error) != DUNLIN_CODE_OK ||
         dunlin_server_handle_on_workers(server, DIVIDE, divide, &divisions, &error) != DUNLIN_CODE_OK ||
@@ -87,9 +95,8 @@ int main(int count, char **arguments) {
     printf("listening on %s\n", dunlin_server_address(server));
     fflush(stdout);
 
-    char byte;
-    while (read(STDIN_FILENO, &byte, 1) > 0)
-        ;
+    int told;
+    sigwait(&ends, &told);
 
     /* What a client has written stands here. */
     uint64_t hits = 0;

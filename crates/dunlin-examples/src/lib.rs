@@ -29,24 +29,24 @@ pub mod interop {
 /// What ends an example.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Says where a server is, for whoever started it, and serves until standard input ends.
+/// Says where a server is, for whoever started it, and serves until it is told to end.
 ///
 /// # Errors
 /// When it cannot be started.
 pub async fn serve(server: dunlin_service::Server, address: &str) -> Result<(), Failure> {
     let running = server.start(address)?;
     println!("listening on {}", running.address());
-    tokio::task::spawn_blocking(until_input_ends).await??;
+    tokio::task::spawn_blocking(until_told_to_end).await??;
     tokio::task::spawn_blocking(move || running.shutdown()).await?;
     Ok(())
 }
 
-/// Waits until standard input ends: how an example's server is told to end, by Ctrl-D or by the end of whoever started
-/// it.
+/// Waits for Ctrl-C, or for what `kill` and service managers say (SIGTERM): how a server is told to end.
 ///
 /// # Errors
-/// When standard input cannot be read.
-pub fn until_input_ends() -> Result<(), Failure> {
-    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
-    Ok(())
+/// When the program listens for signals already.
+pub fn until_told_to_end() -> Result<(), Failure> {
+    let (told, end) = std::sync::mpsc::channel();
+    ctrlc::set_handler(move || drop(told.send(())))?;
+    Ok(end.recv()?)
 }

@@ -1,9 +1,9 @@
 //! Each example, as a user runs it: a server and a client in processes of their own.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-/// A server of an example, which ends with its standard input.
+/// A server of an example, started as in the background of a script: it ends by a signal.
 struct Served {
     child: Child,
     address: String,
@@ -14,7 +14,7 @@ impl Served {
     fn start(program: &str) -> Self {
         let mut child = Command::new(program)
             .args(["serve", "dunlin://127.0.0.1:0"])
-            .stdin(Stdio::piped())
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -35,11 +35,22 @@ impl Served {
 
     /// Ends it, and gives what else it has said.
     fn end(mut self) -> String {
-        drop(self.child.stdin.take() as Option<ChildStdin>);
+        let told = Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", self.child.id())])
+            .status();
+        assert!(told.unwrap().success());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
         assert!(self.child.wait().unwrap().success());
         rest
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -252,7 +252,6 @@ pub(crate) fn program(path: &Path) -> Command {
 /// The example server as a process.
 pub(crate) struct Server {
     child: Child,
-    stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     pub(crate) address: String,
 }
@@ -261,11 +260,10 @@ impl Server {
     pub(crate) fn start(path: &Path) -> Self {
         let mut child = program(path)
             .arg("dunlin://127.0.0.1:0")
-            .stdin(Stdio::piped())
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let stdin = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("its output"));
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -275,7 +273,6 @@ impl Server {
         });
         let mut server = Self {
             child,
-            stdin,
             lines,
             address: String::new(),
         };
@@ -293,7 +290,10 @@ impl Server {
 
     /// Ends it as its user would; what it says last.
     pub(crate) fn stop(mut self) -> String {
-        drop(self.stdin.take());
+        let told = Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", self.child.id())])
+            .status();
+        assert!(told.expect("sh runs").success());
         let mut last = self.line();
         while let Ok(line) = self.lines.recv_timeout(BOUND) {
             last = line;
@@ -304,6 +304,14 @@ impl Server {
 
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }

@@ -1,7 +1,7 @@
 //! A greeter, of the shape of tonic's example `helloworld`:
 //!
 //! ```sh
-//! cargo run -p dunlin-examples --bin helloworld -- serve dunlin://127.0.0.1:7470    # until Ctrl-D
+//! cargo run -p dunlin-examples --bin helloworld -- serve dunlin://127.0.0.1:7470    # until Ctrl-C
 //! cargo run -p dunlin-examples --bin helloworld -- call dunlin://127.0.0.1:7470 Ada
 //! ```
 

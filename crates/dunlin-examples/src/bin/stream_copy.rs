@@ -1,12 +1,12 @@
 //! A byte stream by address, under tokio's traits: a file is sent, and its length comes back.
 //!
 //! ```sh
-//! cargo run -p dunlin-examples --bin stream_copy -- serve dunlin://127.0.0.1:7412    # until Ctrl-D
+//! cargo run -p dunlin-examples --bin stream_copy -- serve dunlin://127.0.0.1:7412    # until Ctrl-C
 //! cargo run -p dunlin-examples --bin stream_copy -- send dunlin://127.0.0.1:7412 Cargo.lock
 //! ```
 
 use dunlin::Stream;
-use dunlin_examples::{until_input_ends, Failure};
+use dunlin_examples::{until_told_to_end, Failure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 // ANCHOR: serve
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Failure> {
     match words.as_slice() {
         ["serve", address] => tokio::select! {
             served = serve(address) => served,
-            ended = tokio::task::spawn_blocking(until_input_ends) => ended?,
+            ended = tokio::task::spawn_blocking(until_told_to_end) => ended?,
         },
         ["send", address, path] => send(address, path).await,
         _ => Err("usage: stream_copy serve ADDRESS | send ADDRESS FILE".into()),

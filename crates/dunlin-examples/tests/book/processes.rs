@@ -80,7 +80,8 @@ impl Running {
             .arg("-c")
             // So that its id is the program's, also behind settings of the environment.
             .arg(format!("exec 2>&1\nexec env {line}"))
-            .stdin(Stdio::piped())
+            // As in the background of a script.
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
@@ -109,10 +110,9 @@ impl Running {
         Ok((running, said))
     }
 
-    /// Ends it by a signal. Examples' servers end with their standard input, too.
+    /// Ends it by a signal.
     pub(crate) fn end(&mut self, name: &str) {
         signal(name, &self.child.id().to_string());
-        drop(self.child.stdin.take());
         if wait(&mut self.child, Duration::from_secs(20)).is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
