@@ -47,6 +47,8 @@ pub async fn serve(server: dunlin_service::Server, address: &str) -> Result<(), 
 /// When the program listens for signals already.
 pub fn until_told_to_end() -> Result<(), Failure> {
     let (told, end) = std::sync::mpsc::channel();
-    ctrlc::set_handler(move || drop(told.send(())))?;
+    ctrlc::set_handler(move || {
+        let _ = told.send(());
+    })?;
     Ok(end.recv()?)
 }

@@ -24,7 +24,9 @@ fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     println!("listening on {}", server.address());
     // Until Ctrl-C, or what `kill` and service managers say.
     let (told, end) = mpsc::channel();
-    ctrlc::set_handler(move || drop(told.send(())))?;
+    ctrlc::set_handler(move || {
+        let _ = told.send(());
+    })?;
     end.recv()?;
     server.shutdown(); // what was taken is answered
     Ok(())
