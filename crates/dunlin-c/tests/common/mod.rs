@@ -310,14 +310,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Of a test that failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
