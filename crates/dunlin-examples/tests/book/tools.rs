@@ -93,6 +93,19 @@ impl Tools {
                 _ => Err(format!("no {what} here")),
             },
             "python3" => python(folder),
+            "namespaces" => namespaces(),
+            "fuse" => match std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open("/dev/fuse")
+            {
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("/dev/fuse: {error}")),
+            },
+            "fio" => match Command::new("fio").arg("--enghelp=nbd").output() {
+                Ok(output) if output.status.success() => Ok(()),
+                _ => Err("no fio with an engine for NBD here".to_owned()),
+            },
             other => panic!("nobody knows what '{other}' is, which the book needs"),
         }
     }
@@ -114,6 +127,17 @@ fn is_setting(name: &std::ffi::OsStr) -> bool {
 fn built() -> PathBuf {
     let this = std::env::current_exe().expect("a test knows its file");
     this.parent().expect("it stands in a folder").to_owned()
+}
+
+/// Whether network namespaces of the book's names can be made here, and are nobody's.
+fn namespaces() -> Result<(), String> {
+    let can = Command::new("unshare")
+        .args(["--net", "ip", "link"])
+        .output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return Err("no network namespaces here: root and iproute2 are wanted".to_owned());
+    }
+    Ok(())
 }
 
 /// The package for Python, with the library that Cargo has built.
