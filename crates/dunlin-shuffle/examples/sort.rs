@@ -1,5 +1,5 @@
-//! Makes records, sorts them by worker processes and looks at the output: the library's whole face in one program, which
-//! is its own worker.
+//! Makes records, sorts them by worker processes and looks at the output: the library's whole face in one program,
+//! which is its own worker.
 //!
 //! `cargo run --release -p dunlin-shuffle --example sort -- 1000000 4` for so many records and workers.
 

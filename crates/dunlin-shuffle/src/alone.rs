@@ -1,4 +1,5 @@
-//! The same sort by one thread of one process, in memory and without a network: what a sort by several is compared with.
+//! The same sort by one thread of one process, in memory and without a network: what a sort by several is compared
+//! with.
 
 use std::fs::File;
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! The coordinator: cuts the input into parts and its keys into partitions, has workers do the rest, and puts the output
-//! in its place when all of it is right.
+//! The coordinator: cuts the input into parts and its keys into partitions, has workers do the rest, and puts the
+//! output in its place when all of it is right.
 
 use std::fmt;
 use std::fs::Permissions;

@@ -1,5 +1,5 @@
-//! Input for sorting, from a seed: records laid out as gensort lays out its binary ones, each a function of the seed and
-//! its number, so that any part of a file can be made by itself.
+//! Input for sorting, from a seed: records laid out as gensort lays out its binary ones, each a function of the seed
+//! and its number, so that any part of a file can be made by itself.
 
 use std::io::{self, Write};
 use std::ops::Range;

@@ -4,8 +4,8 @@
 //! Workers are processes. Each reads a part of the input, finds by sampled splitters which worker a record belongs to,
 //! and puts blocks of records into that worker's memory by [`dunlin::RemoteRegion::transfer`]; each sorts what comes,
 //! writes to files what does not fit into its memory, and merges its partition into the output at last. Reading,
-//! partitioning, sending, sorting and spilling go on beside each other, and so do merging and writing. `docs/shuffle.md`
-//! has the protocol and the figures.
+//! partitioning, sending, sorting and spilling go on beside each other, and so do merging and writing.
+//! `docs/shuffle.md` has the protocol and the figures.
 //!
 //! [`sort`] is the coordinator; it starts processes that call [`work`]. A program can be both:
 //!

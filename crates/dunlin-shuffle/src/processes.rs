@@ -227,8 +227,8 @@ impl<'w> Workers<'w> {
         }
     }
 
-    /// A worker that complains of another one is the cause only if nobody else is: the other may have died, stand still,
-    /// or say itself what ails it.
+    /// A worker that complains of another one is the cause only if nobody else is: the other may have died, stand
+    /// still, or say itself what ails it.
     fn cause(&mut self, worker: usize, why: String, peer: Option<usize>) -> SortError {
         let failed = |ids: &[u32], worker: usize, why| SortError::Failed {
             worker: worker + 1,

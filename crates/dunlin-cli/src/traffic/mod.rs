@@ -32,8 +32,8 @@ pub struct Flow {
     pub protocol: u8,
 }
 
-/// A flow as the bytes of a record: addresses (those of IPv4 are the first four bytes), ports, protocol, family. No flow
-/// is all zeros.
+/// A flow as the bytes of a record: addresses (those of IPv4 are the first four bytes), ports, protocol, family. No
+/// flow is all zeros.
 pub type Key = [u8; KEY_BYTES];
 
 impl Flow {

@@ -228,6 +228,30 @@ impl Drop for Scratch {
     }
 }
 
+/// A folder that goes with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// An empty one.
+    pub fn new(name: &str) -> Self {
+        let name = format!("dunlin-test-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    /// The path of something in it.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// The fields of `/proc/PID/stat` after the name, from the state on.
 pub fn stat(process: &str) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

@@ -266,7 +266,8 @@ impl ServerBuilder {
 
     /// Whether clients may see the calls of all others, as `dunlin capture` does; they may not by default. It is for
     /// looking for faults: whoever passes the handshake sees all requests and answers then, or with
-    /// [`ServerBuilder::rights`] whoever has a [`Grant::call`] of [`CAPTURE`]. While nobody asks it costs a load a call.
+    /// [`ServerBuilder::rights`] whoever has a [`Grant::call`] of [`CAPTURE`]. While nobody asks it costs a load
+    /// a call.
     pub fn allows_capture(mut self, allows: bool) -> Self {
         self.allows_capture = allows;
         self

@@ -1,5 +1,5 @@
-//! tonic over streams of Dunlin, by the feature `tonic`: calls, streams, statuses, who the handler's client is, a server
-//! that is started anew.
+//! tonic over streams of Dunlin, by the feature `tonic`: calls, streams, statuses, who the handler's client is, a
+//! server that is started anew.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -12,8 +12,8 @@ use crate::{interrupt, output};
 /// Measure how fast processes sort a file together, beside one thread alone
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn sorts the same file by worker processes, with starting them and with all their checks, and then by one thread\n\
-that reads the file into memory, sorts an index of its keys by `sort_unstable` and writes the records in order. The\n\
+Each turn sorts the same file by worker processes, with starting them and with all their checks, and then by one\n\
+thread that reads the file into memory, sorts an index of its keys by `sort_unstable` and writes the records in order. The\n\
 ratio is the median of those of the turns.\n\n\
 Examples:\n  \
   dunlin perf sort                                               100 MB, four workers\n  \
