@@ -248,6 +248,8 @@ impl World {
             // It looks anew.
             thread.news = false;
         }
+        // Or a thread that has ended would be given a slice, and nobody would take it.
+        thread.missed = false;
         thread.step.take()
     }
 

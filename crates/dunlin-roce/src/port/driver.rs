@@ -19,6 +19,9 @@ const ATTENDED: Duration = Duration::from_millis(2);
 /// How often somebody has to have polled since the last look, and how far apart at most, in nanoseconds.
 const ATTENDED_POLLS: u64 = 20;
 const ATTENDED_GAP_NS: u64 = 100_000;
+/// How long it looks on after a train of packets, in nanoseconds. More is likely to come of a long message, and a core
+/// that goes to sleep in between takes as long to wake as a window of packets to send.
+const LOOKS_ON_NS: u64 = 100_000;
 
 /// The running thread; ends when dropped.
 #[derive(Debug)]
@@ -51,6 +54,10 @@ impl Drop for Driver {
             // There is no such thread in a child.
             return std::mem::forget(thread);
         }
+        for c in crate::socket::COUNTS {
+            eprint!("{}={} ", c.name(), self.port.core.socket.statistics.get(*c));
+        }
+        eprintln!();
         self.stop.store(true, Ordering::SeqCst);
         self.port.core.call.raise();
         if let Some(thread) = thread {
@@ -62,6 +69,7 @@ impl Drop for Driver {
 fn run(port: &Port, stop: &AtomicBool) {
     let core = &port.core;
     let (mut polls, mut since_ns) = (port.polls(), now_ns());
+    let (mut trains, mut looks_until_ns) = (core.socket.trains(), 0);
     while !stop.load(Ordering::SeqCst) {
         // Before anything is decided: what woke us may be for somebody who sleeps.
         let armed = core.armed.load(Ordering::SeqCst);
@@ -89,6 +97,14 @@ fn run(port: &Port, stop: &AtomicBool) {
             }
             continue;
         }
+        let moved = core.socket.trains();
+        if moved != trains {
+            (trains, looks_until_ns) = (moved, now_ns + LOOKS_ON_NS);
+        }
+        if now_ns < looks_until_ns {
+            std::thread::yield_now();
+            continue;
+        }
         // What is set from now on and comes earlier than what is seen here raises the event.
         core.wakes_ns.store(u64::MAX, Ordering::SeqCst);
         let next_ns = core.timers().next_ns();
@@ -102,7 +118,11 @@ fn run(port: &Port, stop: &AtomicBool) {
             PollFd::new(&core.call, PollFlags::IN),
         ];
         wait(&mut both, timeout);
-        let _ = core.call.consume();
+        // What this thread sets while it looks is no reason to wake it.
+        core.wakes_ns.store(0, Ordering::SeqCst);
+        if !both[1].revents().is_empty() {
+            let _ = core.call.consume();
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Requests that the peer answers with data and has not answered yet, by their sequence numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Inflight {
     /// First and end.
     ranges: VecDeque<(u64, u64)>,
@@ -40,6 +40,11 @@ impl Inflight {
         {
             self.ranges.pop_front();
         }
+    }
+
+    /// Whether one ends before `end`.
+    pub(super) fn has_end(&self, end: u64) -> bool {
+        self.ranges.iter().any(|range| range.1 == end)
     }
 
     /// Everything is sent again from `acknowledged` on.

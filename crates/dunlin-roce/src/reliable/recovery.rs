@@ -11,7 +11,7 @@ const MOST_DOUBLINGS: u32 = 16;
 const LEAST_WINDOW_PACKETS: u32 = 4;
 
 /// The time from a packet to its acknowledgement (RFC 6298).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RoundTrip {
     smoothed_ns: Option<u64>,
     variation_ns: u64,
@@ -66,6 +66,11 @@ impl RoundTrip {
         self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
     }
 
+    /// Whether a timeout has passed, and no round trip was measured since.
+    pub(super) fn is_waiting_longer(&self) -> bool {
+        self.doublings > 0
+    }
+
     /// How long an acknowledgement may take.
     pub(super) fn timeout_ns(&self) -> u64 {
         let once_ns = match self.smoothed_ns {
@@ -80,7 +85,7 @@ impl RoundTrip {
 
 /// Packets that may be on their way at once: all that the peer can keep, but fewer after losses. Grows by a packet for
 /// each window that was acknowledged, and up to half of what it was before a silence with each packet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     most: u32,
     packets: u32,

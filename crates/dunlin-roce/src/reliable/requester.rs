@@ -59,6 +59,16 @@ struct Entry {
     packets: u32,
 }
 
+/// How things stood when a timeout came. An answer to what was not sent again since then shows that nothing was lost,
+/// only late: a thread of the peer was off its core (F-RTO, RFC 5682).
+#[derive(Debug)]
+struct Hasty {
+    next: u64,
+    inflight: Inflight,
+    round_trip: RoundTrip,
+    window: Window,
+}
+
 impl Entry {
     fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
@@ -82,6 +92,8 @@ pub struct Requester {
     inflight: Inflight,
     round_trip: RoundTrip,
     window: Window,
+    /// What a timeout has changed, while it may turn out to have come too early.
+    hasty: Option<Hasty>,
     /// Where the last early go-back began: a second one from the same place waits for the timer, since the peer and the
     /// network may say several times what is missing.
     went_back_at: Option<u64>,
@@ -116,6 +128,7 @@ impl Requester {
             inflight: Inflight::new(config.max_outstanding_reads),
             round_trip: RoundTrip::new(),
             window: Window::new(config.window_packets),
+            hasty: None,
             went_back_at: None,
             slowed_before: 0,
             progress_ns: 0,
@@ -243,6 +256,10 @@ impl Requester {
         }
         self.next = end;
         self.sent = self.sent.max(end);
+        if self.hasty.as_ref().is_some_and(|before| end >= before.next) {
+            // All of it was sent again: nothing tells the one from the other any more.
+            self.hasty = None;
+        }
         let bytes = if request.is_answered() { 0 } else { bytes };
         Some(Transmit {
             header,
@@ -296,6 +313,11 @@ impl Requester {
                 if !matches!(request.verb, Verb::Read { .. }) || payload_bytes != expected as usize
                 {
                     return None;
+                }
+                let goes_on = header.operation == Operation::ReadResponseMiddle;
+                if goes_on && self.hasty.is_some() && self.inflight.has_end(sequence + 1) {
+                    // The piece that was asked for again ends here, so this is of the longer one before.
+                    self.take_timeout_back();
                 }
                 self.advance(now_ns, sequence + 1);
                 Some(ReadPlacement::Bytes {
@@ -386,6 +408,9 @@ impl Requester {
 
     /// Everything before `end` is done.
     fn advance(&mut self, now_ns: u64, end: u64) {
+        if end > self.next {
+            self.take_timeout_back();
+        }
         self.round_trip.acknowledged(now_ns, end);
         self.window.acknowledged(end - self.acknowledged);
         self.acknowledged = end;
@@ -404,6 +429,19 @@ impl Requester {
         }
     }
 
+    /// The last timeout came too early, if there was one: everything before it is still on its way.
+    fn take_timeout_back(&mut self) {
+        let Some(before) = self.hasty.take() else {
+            return;
+        };
+        self.next = before.next;
+        self.inflight = before.inflight;
+        self.round_trip = before.round_trip;
+        self.window = before.window;
+        let reached = |entry: &Entry| entry.end() <= before.next;
+        self.cursor = self.queue.iter().take_while(|entry| reached(entry)).count();
+    }
+
     fn finish_front(&mut self, status: CompletionStatus) {
         if let Some(entry) = self.queue.pop_front() {
             self.finished.push_back(Finished {
@@ -415,6 +453,7 @@ impl Requester {
     }
 
     fn go_back(&mut self) {
+        self.hasty = None;
         self.next = self.acknowledged;
         self.cursor = 0;
         self.inflight.sent_again();
@@ -436,6 +475,9 @@ impl Requester {
         if self.acknowledged >= self.slowed_before {
             self.slowed_before = self.sent;
             self.window.lost();
+            if let Some(before) = &mut self.hasty {
+                before.window.lost();
+            }
         }
     }
 
@@ -469,16 +511,25 @@ impl Requester {
             self.retry_ns = now_ns;
         }
         self.progress_ns = now_ns;
+        // After a second one in a row answers may be to what was sent again after the first.
+        let hasty = (!self.round_trip.is_waiting_longer()).then(|| Hasty {
+            next: self.next,
+            inflight: self.inflight.clone(),
+            round_trip: self.round_trip.clone(),
+            window: self.window.clone(),
+        });
         self.round_trip.timed_out();
         self.window.silent();
         self.went_back_at = Some(self.acknowledged);
         self.go_back();
+        self.hasty = hasty;
     }
 
     /// Ends the first request with `status` and flushes the others.
     pub fn fail(&mut self, status: CompletionStatus) {
         self.failed = true;
         self.not_ready_until_ns = None;
+        self.hasty = None;
         self.finish_front(status);
         while !self.queue.is_empty() {
             self.finish_front(CompletionStatus::Flushed);

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use dunlin_verbs::VerbsError;
@@ -43,6 +43,7 @@ pub(crate) struct Socket {
     ecn: Option<EcnCodepoint>,
     backlog: Mutex<VecDeque<Unsent>>,
     has_backlog: AtomicBool,
+    trains: AtomicU64,
     pub(crate) statistics: Statistics,
 }
 
@@ -96,6 +97,7 @@ impl Socket {
             ecn: config.congestion_marks.then_some(EcnCodepoint::Ect0),
             backlog: Mutex::new(VecDeque::new()),
             has_backlog: AtomicBool::new(false),
+            trains: AtomicU64::new(0),
             statistics: Statistics::default(),
         })
     }
@@ -126,6 +128,7 @@ impl Socket {
     #[inline]
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         if transmit.segment_size.is_some() {
+            self.trains.fetch_add(1, Ordering::Relaxed);
             return self.state.try_send((&self.socket).into(), transmit);
         }
         let sent = self.socket.send_to(transmit.contents, transmit.destination);
@@ -188,7 +191,16 @@ impl Socket {
     /// Takes a train that has come; `false` when there is none.
     #[inline]
     pub(crate) fn receive(&self, buffer: &mut ReceiveBuffer) -> bool {
-        buffer.fill(self.socket.as_fd())
+        let filled = buffer.fill(self.socket.as_fd());
+        if filled && buffer.promises_more() {
+            self.trains.fetch_add(1, Ordering::Relaxed);
+        }
+        filled
+    }
+
+    /// How many trains of several packets have gone out or come in, modulo 2^64.
+    pub(crate) fn trains(&self) -> u64 {
+        self.trains.load(Ordering::Relaxed)
     }
 }
 
