@@ -90,6 +90,49 @@ fn a_thread_that_works_is_not_starved_by_those_that_come_while_the_core_changes_
     );
 }
 
+/// One that had missed its step, then had another, and ended, was given a slice that nobody took: all others waited for
+/// it.
+#[test]
+fn threads_that_end_keep_nobody_from_a_core() {
+    for seed in 0..100_u64 {
+        let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let cluster = cluster(5_000);
+        let left = Arc::new(AtomicU64::new(0));
+        let mut threads = Vec::new();
+        for _ in 0..6 {
+            left.fetch_add(1, Ordering::Relaxed);
+            let left = Arc::clone(&left);
+            let mut steps = 0;
+            threads.push(cluster.spawn(cluster.hosts()[0], 0, move |now: u64| {
+                // xorshift64 (Marsaglia 2003): others of the same core draw from their own copy.
+                dice ^= dice << 13;
+                dice ^= dice >> 7;
+                dice ^= dice << 17;
+                steps += 1;
+                SimDevice::charge(Work::Compute(dice % 3_000));
+                match dice >> 32 & 7 {
+                    _ if steps == 40 => {
+                        left.fetch_sub(1, Ordering::Relaxed);
+                        Next::Done
+                    }
+                    0 | 1 => Next::Again,
+                    2 => Next::Yield,
+                    3 => Next::YieldUntil(now + dice % 7_000),
+                    4 => Next::PollUntil(now + dice % 9_000),
+                    _ => Next::BlockUntil(now + dice % 11_000),
+                }
+            }));
+            dice = dice.wrapping_mul(0xd134_2543_de82_ef95);
+        }
+        for round in 0..4_000 {
+            cluster.run_for(500 + round % 7 * 300);
+            cluster.wake(threads[(round * round % 11 % 6) as usize]);
+        }
+        cluster.run_for(20_000_000);
+        assert_eq!(left.load(Ordering::Relaxed), 0, "seed {seed}");
+    }
+}
+
 #[test]
 fn timers_and_wakes_come() {
     let cluster = cluster(50_000);
