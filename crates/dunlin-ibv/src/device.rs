@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, QueuePairConfig, ReceiveQueue,
-    Transport, Verbs, VerbsError,
+    Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress, QueuePairConfig,
+    ReceiveQueue, Transport, Verbs, VerbsError,
 };
 
 use crate::address::IbvAddressHandle;
@@ -360,6 +360,16 @@ impl Device for IbvDevice {
     ) -> Result<IbvRegion, VerbsError> {
         self.check_domain(domain)?;
         IbvRegion::again(&domain.domain, region, access)
+    }
+
+    fn adopt_region(
+        &self,
+        domain: &IbvProtectionDomain,
+        region: &Arc<dyn AnyRegion>,
+        access: Access,
+    ) -> Result<Option<IbvRegion>, VerbsError> {
+        self.check_domain(domain)?;
+        IbvRegion::adopt(&domain.domain, region, access).map(Some)
     }
 
     fn create_completion_channel(&self) -> Result<IbvCompletionChannel, VerbsError> {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, Completion, CompletionQueue, CompletionStatus, ConnectAttributes, Device,
+    Access, AnyRegion, Completion, CompletionQueue, CompletionStatus, ConnectAttributes, Device,
     EndpointAddress, Operation, Payload, Placement, PostErrorKind, QueuePair, QueuePairConfig,
-    ReceiveQueue, SendFlags, SendRequest, Transport, VerbsError,
+    ReceiveQueue, Region, SendFlags, SendRequest, Transport, VerbsError,
 };
 
 use crate::fake::{api, complete, live, posted, script};
@@ -165,6 +166,27 @@ fn budget_is_kept() {
     device
         .allocate_region(&domain, 10_000, Access::LOCAL_WRITE)
         .expect("all of it");
+}
+
+/// Memory of another device's region lives as long as the registration of it here, and is no more than was granted.
+#[test]
+fn memory_of_another_device() {
+    let [first, second] = [open(), open()];
+    let domains = [&first, &second].map(|device| device.create_protection_domain().expect("one"));
+    let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    let region = first.allocate_region(&domains[0], 4096, access);
+    let region: Arc<dyn AnyRegion> = Arc::new(region.expect("a region"));
+    let adopted = second.adopt_region(&domains[1], &region, Access::all());
+    let adopted = adopted.expect("registered").expect("adopted");
+    assert_eq!(Region::access(&adopted), access);
+    region.memory().write(8, b"the same");
+    drop(region);
+    let again = second.register_again(&domains[1], &adopted, access);
+    let again = again.expect("once more");
+    drop(adopted);
+    let mut bytes = [0; 8];
+    Region::memory(&again).read(8, &mut bytes);
+    assert_eq!(&bytes, b"the same");
 }
 
 pub(crate) fn pair(device: &IbvDevice) -> Result<(IbvQueuePair, IbvCompletionQueue), VerbsError> {

@@ -1,10 +1,11 @@
 //! Memory regions.
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+    Access, AnyRegion, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
 };
 use rustix::process::{getrlimit, Resource};
 
@@ -29,9 +30,12 @@ struct Inner {
     rkey: u32,
     page_kind: PageKind,
     domain: Arc<Domain>,
-    /// Behind the registration in the order of fields; still, `drop` ends that first.
-    pages: Option<Arc<Pages>>,
+    /// Behind the registration in the order of fields; still, `drop` ends that first. `None`: the caller's.
+    pages: Option<Kept>,
 }
+
+/// What the memory of a region lives as long as: the pages that were allocated for it, or a region of another device.
+type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -91,21 +95,38 @@ impl IbvRegion {
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
         let of = &region.inner;
-        let Some(pages) = &of.pages else {
+        let Some(kept) = &of.pages else {
             return Err(invalid("region", "not memory that the device allocated"));
         };
         let length = of.memory.len();
         core.reserve(length)?;
-        // SAFETY: the same window; the pages are kept with it.
-        let memory = unsafe { Memory::new(pages.start(), length) };
+        // SAFETY: the same window; what it lives as long as is kept with it.
+        let memory = unsafe { Memory::new(of.memory.start(), length) };
         Self::register(
             domain,
             memory,
             of.access & access,
             of.page_kind,
-            Some(Arc::clone(pages)),
+            Some(Arc::clone(kept)),
         )
         .inspect_err(|_| core.release(length))
+    }
+
+    /// Registers the memory of a region of another device.
+    pub(crate) fn adopt(
+        domain: &Arc<Domain>,
+        region: &Arc<dyn AnyRegion>,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let core = domain.device.core();
+        let length = region.memory().len();
+        core.reserve(length)?;
+        // SAFETY: the region's own window, and the region is kept with it.
+        let memory = unsafe { Memory::new(region.memory().start(), length) };
+        let kept: Kept = Arc::new(Arc::clone(region));
+        let access = region.access() & access;
+        Self::register(domain, memory, access, region.page_kind(), Some(kept))
+            .inspect_err(|_| core.release(length))
     }
 
     /// Registers memory of the caller.
@@ -135,7 +156,7 @@ impl IbvRegion {
         memory: Memory,
         access: Access,
         page_kind: PageKind,
-        pages: Option<Arc<Pages>>,
+        pages: Option<Kept>,
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
         // The bits of the wall are the library's. A peer may write only what the device may; our own requests are held

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use dunlin_verbs::progress::{self, Progress};
 use dunlin_verbs::{
-    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
+    Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
     QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
     VerbsError,
 };
@@ -274,6 +274,16 @@ impl Device for RoceDevice {
     ) -> Result<RoceRegion, VerbsError> {
         self.check_domain(domain)?;
         region.again(self.core(), domain.id, access)
+    }
+
+    fn adopt_region(
+        &self,
+        domain: &RoceProtectionDomain,
+        region: &Arc<dyn AnyRegion>,
+        access: Access,
+    ) -> Result<Option<RoceRegion>, VerbsError> {
+        self.check_domain(domain)?;
+        RoceRegion::adopt(self.core(), domain.id, region, access).map(Some)
     }
 
     fn create_completion_channel(&self) -> Result<RoceCompletionChannel, VerbsError> {

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+    Access, AnyRegion, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
 };
 use rustix::io::Errno;
 
@@ -105,6 +105,23 @@ impl RoceRegion {
         })
     }
 
+    /// Registers the memory of a region of another device.
+    pub(crate) fn adopt(
+        core: &Arc<Core>,
+        domain: u64,
+        region: &Arc<dyn AnyRegion>,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let grant = Grant {
+            domain,
+            access: region.access() & access,
+            key: 0,
+        };
+        Self::insert(core, 0, grant, |grant| {
+            Ok(RegionCore::adopt(grant, Arc::clone(region)))
+        })
+    }
+
     /// Registers the memory of `self` once more, in `domain`, with this access of what it has.
     pub(crate) fn again(
         &self,
@@ -120,7 +137,7 @@ impl RoceRegion {
         }
         let grant = Grant {
             domain,
-            access: self.access() & access,
+            access: Region::access(self) & access,
             key: 0,
         };
         Self::insert(core, 0, grant, |grant| {

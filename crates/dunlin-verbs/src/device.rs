@@ -1,12 +1,13 @@
 //! A device: where everything else is made.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::attributes::DeviceAttributes;
 use crate::charge::Work;
 use crate::completion::{CompletionChannel, CompletionQueue};
 use crate::error::VerbsError;
-use crate::memory::{Access, Region};
+use crate::memory::{Access, AnyRegion, Region};
 use crate::queue_pair::{EndpointAddress, QueuePair, QueuePairConfig, SharedReceiveQueue};
 use crate::thread::Running;
 
@@ -118,15 +119,15 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         })
     }
 
-    /// A region of another device as one of this device, in `domain` and with this access: for a device whose own
-    /// processor does what peers ask for, over one whose memory it can reach. `None`: it is not of such a device.
+    /// A region of another device as one of this device, in `domain` and with this access: the same memory, which lives
+    /// until both have ended. `None`: this device cannot have memory of others, as one that shares pages with its peers.
     ///
     /// # Errors
     /// When a limit is reached.
     fn adopt_region(
         &self,
         domain: &Self::ProtectionDomain,
-        region: &dyn std::any::Any,
+        region: &Arc<dyn AnyRegion>,
         access: Access,
     ) -> Result<Option<Self::Region>, VerbsError> {
         let _ = (domain, region, access);

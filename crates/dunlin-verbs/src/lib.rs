@@ -46,8 +46,8 @@ pub use device::{AsyncEvent, Device, PeerConfirmation, Simulation};
 pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
 pub use mapped::{NotMapped, PeerMemory, PeerSource};
 pub use memory::{
-    copy_in_order, copy_lines, copy_lines_first_word_last, Access, LocalKey, Memory, Region,
-    RemoteAddress, RemoteKey,
+    copy_in_order, copy_lines, copy_lines_first_word_last, Access, AnyRegion, LocalKey, Memory,
+    Region, RemoteAddress, RemoteKey,
 };
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use queue_pair::{

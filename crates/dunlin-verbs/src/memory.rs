@@ -74,6 +74,48 @@ pub trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
     fn page_kind(&self) -> PageKind;
 }
 
+/// A region of a device, whatever the device. Every [`Region`] is one.
+pub trait AnyRegion: Send + Sync + std::fmt::Debug {
+    /// The device's region itself.
+    fn region(&self) -> &dyn std::any::Any;
+    /// As [`Region::memory`].
+    fn memory(&self) -> &Memory;
+    /// As [`Region::access`].
+    fn access(&self) -> Access;
+    /// As [`Region::local_key`].
+    fn local_key(&self) -> LocalKey;
+    /// As [`Region::remote`].
+    fn remote(&self) -> RemoteAddress;
+    /// As [`Region::page_kind`].
+    fn page_kind(&self) -> PageKind;
+}
+
+impl<R: Region> AnyRegion for R {
+    fn region(&self) -> &dyn std::any::Any {
+        self
+    }
+
+    fn memory(&self) -> &Memory {
+        Region::memory(self)
+    }
+
+    fn access(&self) -> Access {
+        Region::access(self)
+    }
+
+    fn local_key(&self) -> LocalKey {
+        Region::local_key(self)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        Region::remote(self)
+    }
+
+    fn page_kind(&self) -> PageKind {
+        Region::page_kind(self)
+    }
+}
+
 /// A window on registered memory for safe code: copies and atomics, never references to bytes.
 ///
 /// Bytes may change between any two calls, so read once what decides something. Offsets are the caller's own; ranges

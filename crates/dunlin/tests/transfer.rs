@@ -65,6 +65,56 @@ fn all_bytes_arrive_and_come_back() {
     }
 }
 
+/// A client of a device, whatever else the server has.
+fn connect_over(server: &RunningServer, device: &str) -> Client {
+    let builder = Client::builder().device(device).preset(Preset::Plain);
+    builder.connect(&server.address().to_string()).unwrap()
+}
+
+#[test]
+fn all_devices_of_a_server_reach_a_region_and_a_transfer_may_use_several() {
+    let region = Region::new("memory", BYTES).writable().atomic();
+    let server = serve(&region);
+    let clients = ["roce", "shm"].map(|device| connect_over(&server, device));
+    let remotes = clients
+        .each_ref()
+        .map(|client| client.attach("memory").unwrap());
+    for (index, remote) in remotes.iter().enumerate() {
+        remote.write(16 * index as u64, b"written").unwrap();
+        assert_eq!(remote.fetch_add(64, 1).unwrap(), index as u64);
+    }
+    for remote in &remotes {
+        assert_eq!(&remote.read(0, 7).unwrap()[..], b"written");
+        assert_eq!(&remote.read(16, 7).unwrap()[..], b"written");
+    }
+    let before = clients.each_ref().map(|client| client.info().device);
+    assert_eq!(before, ["roce", "shm"]);
+    let mut transfer = remotes[0].transfer().lanes(2).piece_bytes(10_000);
+    transfer = transfer.also_by(&remotes[1]).unwrap();
+    let sent = pattern(BYTES, 3);
+    transfer.put(0, &sent).unwrap();
+    let mut stored = vec![0; BYTES];
+    region.memory().unwrap().read(0, &mut stored);
+    assert!(stored == sent);
+    let mut back = vec![0; BYTES];
+    transfer.get(0, &mut back).unwrap();
+    assert!(back == sent);
+}
+
+#[test]
+fn other_memory_is_no_second_way() {
+    let server = serve(&Region::new("memory", BYTES));
+    let other = serve(&Region::new("memory", BYTES + 8));
+    let clients = [&server, &other].map(|server| connect(server, Preset::Plain));
+    let remotes = clients
+        .each_ref()
+        .map(|client| client.attach("memory").unwrap());
+    let error = remotes[0].transfer().also_by(&remotes[1]).unwrap_err();
+    let words = "the server has no region 'memory' on this device (it has 3145736 bytes, and 'memory', which is being \
+                 transferred, 3145728)";
+    assert_eq!(error.to_string(), words);
+}
+
 #[test]
 fn what_does_not_fit_or_is_not_granted_is_refused_whole() {
     let region = Region::new("memory", BYTES);

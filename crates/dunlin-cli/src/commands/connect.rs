@@ -73,6 +73,14 @@ impl Options {
         }
     }
 
+    /// The same over another device.
+    pub fn with_device(&self, device: &str) -> Self {
+        Self {
+            device: Some(device.to_owned()),
+            ..self.clone()
+        }
+    }
+
     /// The options as another process of this command takes them, which has the settings from where this one has them.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();

@@ -17,8 +17,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PeerConfirmation, Placement,
-    QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
+    Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PeerConfirmation,
+    Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
     VerbsError,
 };
 
@@ -228,11 +228,17 @@ impl<D: Device> Device for FlorDevice<D> {
     fn adopt_region(
         &self,
         domain: &FlorProtectionDomain<D>,
-        region: &dyn std::any::Any,
+        region: &Arc<dyn AnyRegion>,
         access: Access,
     ) -> Result<Option<FlorRegion<D::Region>>, VerbsError> {
         self.check_domain(domain)?;
-        let below = region.downcast_ref::<D::Region>().cloned();
+        let below = match region.region().downcast_ref::<D::Region>() {
+            Some(below) => Some(below.clone()),
+            None => {
+                let device = &self.core().device;
+                device.adopt_region(&domain.inner, region, inner_access(access))?
+            }
+        };
         let regions = &self.core().regions;
         Ok(below.map(|below| FlorRegion::adopt(regions, below, access, domain.id)))
     }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, RwLock};
 
-use dunlin_verbs::{copy_in_order, Access, Memory, PageKind};
+use dunlin_verbs::{copy_in_order, Access, AnyRegion, Memory, PageKind};
 use rustix::io::Errno;
 
 use super::mapping::Mapping;
@@ -18,13 +18,24 @@ pub(crate) struct Grant {
     pub(crate) key: u32,
 }
 
+/// Whose the memory is.
+#[derive(Clone, Debug)]
+enum Pages {
+    /// The device's own.
+    Own(Arc<Mapping>),
+    /// Of a region of another device.
+    Adopted(Arc<dyn AnyRegion>),
+    /// The caller's, who keeps it for as long as the registration is in force.
+    Callers,
+}
+
 /// The memory of a registration. Work requests hold it; the registration itself ends with [`RegionCore::end`].
 #[derive(Debug)]
 pub(crate) struct RegionCore {
     pub(crate) grant: Grant,
     memory: Memory,
-    /// The pages, where they are the device's own; shared by all registrations of them.
-    mapping: Option<Arc<Mapping>>,
+    /// What the memory lives as long as; shared by all registrations of it.
+    pages: Pages,
     /// Whether the registration is in force. Held for reading by every access, so that none goes on after the end:
     /// memory of the caller may be freed then.
     open: RwLock<bool>,
@@ -36,23 +47,47 @@ impl RegionCore {
     /// On pages of the device's own.
     pub(crate) fn allocate(grant: Grant, length: usize) -> Result<Self, Errno> {
         let mapping = Mapping::new(length.max(1).next_multiple_of(4096))?;
-        Ok(Self::on(Arc::new(mapping), grant, length, length))
+        let start = mapping.start();
+        let pages = Pages::Own(Arc::new(mapping));
+        // SAFETY: the mapping is page-aligned and has at least `length` bytes; `pages` keeps it.
+        Ok(unsafe { Self::on(grant, start, length, pages, length) })
+    }
+
+    /// On the memory of a region of another device.
+    pub(crate) fn adopt(grant: Grant, region: Arc<dyn AnyRegion>) -> Self {
+        let (start, length) = (region.memory().start(), region.memory().len());
+        // SAFETY: the region's own window has this memory, to which nobody makes references; `pages` keeps it.
+        unsafe { Self::on(grant, start, length, Pages::Adopted(region), 0) }
     }
 
     /// On the pages of another registration; `None` when those are the caller's.
     pub(crate) fn again(&self, grant: Grant) -> Option<Self> {
-        let mapping = Arc::clone(self.mapping.as_ref()?);
-        Some(Self::on(mapping, grant, self.memory.len(), 0))
+        let pages = match &self.pages {
+            Pages::Callers => return None,
+            pages => pages.clone(),
+        };
+        let (start, length) = (self.memory.start(), self.memory.len());
+        // SAFETY: the window of `self`, and `pages` keeps the memory.
+        Some(unsafe { Self::on(grant, start, length, pages, 0) })
     }
 
-    fn on(mapping: Arc<Mapping>, grant: Grant, length: usize, reserved: usize) -> Self {
-        // SAFETY: the mapping is page-aligned and has at least `length` bytes; it lives as long as this value, which
-        // holds it, and nobody makes references to it.
-        let memory = unsafe { Memory::new(mapping.start(), length) };
+    /// # Safety
+    /// `start` is on 8 bytes, with `length` bytes behind it which live as long as `pages`, or until
+    /// [`RegionCore::end`] has returned where those are the caller's, and to which nobody makes references.
+    unsafe fn on(
+        grant: Grant,
+        start: NonNull<u8>,
+        length: usize,
+        pages: Pages,
+        reserved: usize,
+    ) -> Self {
+        // SAFETY: the caller's promise; `pages` lives as long as this value, and after the end of a registration the
+        // caller's memory is not accessed any more.
+        let memory = unsafe { Memory::new(start, length) };
         Self {
             grant,
             memory,
-            mapping: Some(mapping),
+            pages,
             open: RwLock::new(true),
             reserved,
         }
@@ -63,15 +98,8 @@ impl RegionCore {
     /// # Safety
     /// As for [`dunlin_verbs::Device::register_raw`], until [`RegionCore::end`] has returned; `start` on 8 bytes.
     pub(crate) unsafe fn raw(grant: Grant, start: NonNull<u8>, length: usize) -> Self {
-        // SAFETY: the caller's promise; after the end the memory is not accessed any more.
-        let memory = unsafe { Memory::new(start, length) };
-        Self {
-            grant,
-            memory,
-            mapping: None,
-            open: RwLock::new(true),
-            reserved: length,
-        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::on(grant, start, length, Pages::Callers, length) }
     }
 
     /// The window for the region's owner.
@@ -80,9 +108,11 @@ impl RegionCore {
     }
 
     pub(crate) fn page_kind(&self) -> PageKind {
-        self.mapping
-            .as_ref()
-            .map_or(PageKind::Base, |mapping| mapping.page_kind)
+        match &self.pages {
+            Pages::Own(mapping) => mapping.page_kind,
+            Pages::Adopted(region) => region.page_kind(),
+            Pages::Callers => PageKind::Base,
+        }
     }
 
     /// The address of byte 0, as peers count it.

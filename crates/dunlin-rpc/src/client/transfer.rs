@@ -44,18 +44,20 @@ const LANES_MAX: usize = 64;
 /// ```
 #[must_use = "nothing is transferred until `put` or `get`"]
 pub struct Transfer<'t> {
-    region: &'t RemoteRegion,
+    /// The region, as each of the clients knows it.
+    regions: Vec<&'t RemoteRegion>,
     lanes: usize,
     piece_bytes: usize,
     progress: Option<Box<dyn FnMut(u64) + 't>>,
-    /// Its connections, from the first transfer on.
+    /// Its connections, from the first transfer on, of each client in turn.
     pipelines: Vec<Pipeline>,
 }
 
 impl std::fmt::Debug for Transfer<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transfer")
-            .field("region", &self.region.name())
+            .field("region", &self.regions[0].name())
+            .field("clients", &self.regions.len())
             .field("lanes", &self.lanes)
             .field("piece_bytes", &self.piece_bytes)
             .finish_non_exhaustive()
@@ -81,7 +83,7 @@ impl RemoteRegion {
     /// operations is the longest time in which no piece may arrive.
     pub fn transfer(&self) -> Transfer<'_> {
         Transfer {
-            region: self,
+            regions: vec![self],
             lanes: 1,
             piece_bytes: PIECE_BYTES,
             progress: None,
@@ -91,10 +93,32 @@ impl RemoteRegion {
 }
 
 impl<'t> Transfer<'t> {
-    /// So many connections, 1 to 64: more than one where a single queue pair does not fill the network.
+    /// So many connections of each client, 1 to 64: more than one where a single queue pair does not fill the network.
     pub fn lanes(self, lanes: usize) -> Self {
         let lanes = lanes.clamp(1, LANES_MAX);
         Self { lanes, ..self }
+    }
+
+    /// By another client, too: the same memory of the same server, attached over another device, for hosts that are
+    /// joined by several NICs. Pieces go to whichever has room.
+    ///
+    /// # Errors
+    /// [`CallError::UnknownRegion`] when the other has another name or length, and so is not the same memory.
+    pub fn also_by(mut self, region: &'t RemoteRegion) -> Result<Self, CallError> {
+        let first = self.regions[0];
+        if (first.name(), first.len()) != (region.name(), region.len()) {
+            return Err(CallError::UnknownRegion {
+                name: region.name().to_owned(),
+                why: format!(
+                    "it has {} bytes, and '{}', which is being transferred, {}",
+                    region.len(),
+                    first.name(),
+                    first.len()
+                ),
+            });
+        }
+        self.regions.push(region);
+        Ok(self)
     }
 
     /// So many bytes in a piece, one at least.
@@ -157,7 +181,8 @@ impl<'t> Transfer<'t> {
         pieces: &mut Pieces,
         way: &mut dyn Way,
     ) -> Result<(), CallError> {
-        let region = self.region;
+        let region = self.regions[0];
+        let regions = &self.regions;
         let bytes = pieces.length;
         let end = offset.checked_add(bytes as u64);
         if end.is_none_or(|end| end > region.len()) {
@@ -168,9 +193,9 @@ impl<'t> Transfer<'t> {
                 length: region.len(),
             });
         }
-        let client = region.client();
-        while self.pipelines.len() < self.lanes.min(pieces.count) {
-            let pipeline = client.pipeline_of(PIECES_OUT);
+        while self.pipelines.len() < (self.lanes * regions.len()).min(pieces.count) {
+            let by = regions[self.pipelines.len() % regions.len()];
+            let pipeline = by.client().pipeline_of(PIECES_OUT);
             self.pipelines
                 .push(pipeline.map_err(|error| CallError::Connect(Arc::new(error)))?);
         }
@@ -200,11 +225,11 @@ impl<'t> Transfer<'t> {
                     report(pieces);
                 }
             }
-            for lane in &mut *lanes {
+            for (index, lane) in lanes.iter_mut().enumerate() {
                 while let Some(range) = pieces.next().filter(|_| lane.outstanding() < PIECES_OUT) {
                     let piece = Piece {
                         pipeline: lane,
-                        region,
+                        region: regions[index % regions.len()],
                         at: offset + range.start as u64,
                         range,
                     };

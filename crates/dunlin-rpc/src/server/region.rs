@@ -1,9 +1,10 @@
 //! Memory that a server names and grants: its clients read and write it by themselves ([`crate::RemoteRegion`]).
 
-use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-use dunlin_verbs::{Access, Device, LocalKey, Memory, PageKind, RemoteAddress, VerbsError};
+use dunlin_verbs::{
+    Access, AnyRegion, Device, LocalKey, Memory, PageKind, RemoteAddress, VerbsError,
+};
 
 use crate::channel::one_sided::NAME_BYTES_MAX;
 use crate::error::ServeError;
@@ -12,6 +13,10 @@ use crate::error::ServeError;
 ///
 /// It is made by [`crate::ServerBuilder::serve`], of zeros. Clients change it at any moment: read once what decides
 /// something.
+///
+/// It is reached by all devices of its server that can have memory of others: what `shm` has allocated, `roce` and NICs
+/// register as well. Atomics that a NIC does and those of a processor (of `shm`, `roce`) are not atomic against each
+/// other, nor are those of two NICs.
 ///
 /// On a device whose grants are mappings (`shm`: [`dunlin_verbs::DeviceAttributes::grants_are_mappings`]) a client that
 /// has attached it can read all of it if it may write any, and can do both until its process ends: neither the end of
@@ -28,65 +33,28 @@ pub struct Region {
 /// The memory of a [`Region`] as a device's region, whatever the device: what structures that are made for those stand
 /// in, such as a table. Made by [`Region::registered`].
 #[derive(Clone, Debug)]
-pub struct RegisteredRegion(Arc<dyn Held>);
-
-/// A device's region, whatever its device.
-trait Held: Send + Sync + std::fmt::Debug {
-    /// The device's region itself.
-    fn region(&self) -> &dyn Any;
-    fn memory(&self) -> &Memory;
-    fn access(&self) -> Access;
-    fn local_key(&self) -> LocalKey;
-    fn remote(&self) -> RemoteAddress;
-    fn page_kind(&self) -> PageKind;
-}
-
-impl<R: dunlin_verbs::Region> Held for R {
-    fn region(&self) -> &dyn Any {
-        self
-    }
-
-    fn memory(&self) -> &Memory {
-        dunlin_verbs::Region::memory(self)
-    }
-
-    fn access(&self) -> Access {
-        dunlin_verbs::Region::access(self)
-    }
-
-    fn local_key(&self) -> LocalKey {
-        dunlin_verbs::Region::local_key(self)
-    }
-
-    fn remote(&self) -> RemoteAddress {
-        dunlin_verbs::Region::remote(self)
-    }
-
-    fn page_kind(&self) -> PageKind {
-        dunlin_verbs::Region::page_kind(self)
-    }
-}
+pub struct RegisteredRegion(Arc<dyn AnyRegion>);
 
 impl dunlin_verbs::Region for RegisteredRegion {
     fn memory(&self) -> &Memory {
-        Held::memory(&*self.0)
+        AnyRegion::memory(&*self.0)
     }
 
     /// What its server grants to clients.
     fn access(&self) -> Access {
-        Held::access(&*self.0)
+        AnyRegion::access(&*self.0)
     }
 
     fn local_key(&self) -> LocalKey {
-        Held::local_key(&*self.0)
+        AnyRegion::local_key(&*self.0)
     }
 
     fn remote(&self) -> RemoteAddress {
-        Held::remote(&*self.0)
+        AnyRegion::remote(&*self.0)
     }
 
     fn page_kind(&self) -> PageKind {
-        Held::page_kind(&*self.0)
+        AnyRegion::page_kind(&*self.0)
     }
 }
 
@@ -137,7 +105,7 @@ impl Region {
 
     /// The bytes, for copies and atomics. `None` before its server serves.
     pub fn memory(&self) -> Option<&Memory> {
-        self.memory.get().map(|held| Held::memory(&*held.0))
+        self.memory.get().map(|held| AnyRegion::memory(&*held.0))
     }
 
     /// The region of the device below, for what stands in such regions. `None` before its server serves.
@@ -164,15 +132,15 @@ impl Region {
         Some(ServeError::Setting(words))
     }
 
-    /// Allocates it, unless another device of the server has done that: then this one has it as well if it stands on
-    /// that one, as Flor's does.
+    /// Allocates it, unless another device of the server has done that: then this one takes that one's memory, if it
+    /// can.
     fn serve<D: Device>(
         &self,
         device: &D,
         domain: &D::ProtectionDomain,
     ) -> Result<Option<D::Region>, VerbsError> {
         if let Some(memory) = self.memory.get() {
-            return device.adopt_region(domain, memory.0.region(), self.access);
+            return device.adopt_region(domain, &memory.0, self.access);
         }
         let region = device.allocate_region(domain, self.length, self.access)?;
         let ours = self
@@ -189,7 +157,7 @@ pub(super) struct ServedRegions<D: Device> {
 }
 
 impl<D: Device> ServedRegions<D> {
-    /// Allocates those that no device has yet, and takes over those of the device below. Nobody but this process
+    /// Allocates those that no device has yet, and takes over those of the others. Nobody but this process
     /// reaches them by these registrations: each connection that attaches one gets its own.
     pub(super) fn allocate(device: &D, regions: &[Region]) -> Result<Self, VerbsError> {
         let mut served = Vec::new();

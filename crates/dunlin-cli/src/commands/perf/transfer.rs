@@ -22,6 +22,7 @@ is compared once. Without --address its server process is pinned to the second c
 Examples:\n  \
   dunlin perf transfer                                      256 MiB, one connection\n  \
   dunlin perf transfer --size 1GiB --lanes 2 --device roce\n  \
+  dunlin perf transfer --device mlx5_0 --also mlx5_1        over both ports of a host\n  \
   dunlin serve echo --region 1GiB; dunlin perf transfer --address dunlin://HOST:7400 --size 1GiB")]
 pub struct Args {
     /// Bytes of a transfer
@@ -33,6 +34,9 @@ pub struct Args {
     /// Connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: u16,
+    /// A second device to move the pieces over, beside the first (`--device`); with two NICs both carry
+    #[arg(long, requires = "device", value_parser = connect::parse_device, value_name = "DEVICE")]
+    also: Option<String>,
     /// Turns after one that does not count
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
@@ -83,7 +87,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(_) => None,
         None => {
             let second = cores.get(1).map(std::slice::from_ref).unwrap_or_default();
-            let mut arguments = super::server_arguments(second, args.connect.device());
+            // One that is to be reached over two devices serves all.
+            let only = args.connect.device().filter(|_| args.also.is_none());
+            let mut arguments = super::server_arguments(second, only);
             arguments.extend(["--region".to_owned(), args.size.to_string()]);
             Some(ServerProcess::start("echo", &arguments)?)
         }
@@ -96,10 +102,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let address = address.ok_or_else(|| Failure::new("no server"))?;
     let client = args.connect.connect(address)?;
     let region = client.attach(REGION).map_err(Failure::new)?;
+    let also = args.also.as_ref().map(|device| {
+        let client = args.connect.with_device(device).connect(address)?;
+        let region = client.attach(REGION).map_err(Failure::new)?;
+        Ok::<_, Failure>((client, region))
+    });
+    let also = also.transpose()?;
     let (mut put, mut get) = (Vec::new(), Vec::new());
     let source: Vec<u8> = (0..args.size).map(|at| (at >> 12 ^ at) as u8).collect();
     let mut back = vec![0; source.len()];
     let mut transfer = region.transfer().lanes(usize::from(args.lanes));
+    if let Some((_, region)) = &also {
+        transfer = transfer.also_by(region).map_err(Failure::new)?;
+    }
     if let Some(bytes) = args.piece {
         transfer = transfer.piece_bytes(bytes as usize);
     }
@@ -119,8 +134,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         interrupt::check()?;
     }
     let info = client.info();
+    let mut device = info.device;
+    if let Some((client, _)) = &also {
+        device = format!("{device} and {}", client.info().device);
+    }
     let report = TransferReport {
-        device: info.device,
+        device,
         preset: info.preset.to_string(),
         size: args.size,
         lanes: args.lanes,
