@@ -31,7 +31,6 @@ mod gid;
 mod limits;
 mod link;
 mod list;
-mod pages;
 mod placement;
 mod poller;
 mod port;

@@ -94,7 +94,7 @@ pub(crate) fn attributes(
             0
         },
         timestamps: false,
-        page_kind: crate::pages::best(config.huge_pages),
+        page_kind: dunlin_verbs::best_pages(config.huge_pages),
         raw_memory_remote: true,
         grants_are_mappings: false,
         // Old kernels do not say of which version a GID is, and have no other then.

@@ -5,14 +5,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, AnyRegion, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+    Access, AnyRegion, LocalKey, Memory, PageKind, Pages, PagesWanted, Region, RemoteAddress,
+    RemoteKey, VerbsError,
 };
+use rustix::io::Errno;
 use rustix::process::{getrlimit, Resource};
 
 use crate::context::{Core, Shared};
 use crate::device::Domain;
-use crate::error::{invalid, last};
-use crate::pages::Pages;
+use crate::error::{explain, invalid, last};
 use crate::sys::{constants as c, types};
 
 /// Registered memory. Its clones are one registration.
@@ -78,10 +79,19 @@ impl IbvRegion {
         let core = domain.device.core();
         check_length(length)?;
         core.reserve(length)?;
-        let made = Pages::allocate(length, core.config.huge_pages).and_then(|pages| {
+        let wanted = PagesWanted {
+            huge: core.config.huge_pages,
+            pinned: true,
+        };
+        let failed = |errno: Errno| {
+            let words = format!("{length} bytes: not enough memory?");
+            explain("mmap of a region", errno.into(), words)
+        };
+        let allocated = Pages::allocate(length, wanted).map_err(failed);
+        let made = allocated.and_then(|pages| {
             // SAFETY: the pages are aligned, at least `length` bytes, and kept with the window.
             let memory = unsafe { Memory::new(pages.start(), length) };
-            let kind = pages.kind;
+            let kind = pages.kind();
             Self::register(domain, memory, access, kind, Some(Arc::new(pages)))
         });
         made.inspect_err(|_| core.release(length))

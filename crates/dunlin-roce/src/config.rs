@@ -34,6 +34,8 @@ pub struct RoceConfig {
     /// The queue key of all datagram queue pairs, for peers that cannot be told one, such as rdma-core's
     /// `ibv_ud_pingpong`. `None`: each has one of its own, by chance.
     pub queue_key: Option<u32>,
+    /// Reserved huge pages for regions of 2 MiB and more, where there are any.
+    pub huge_pages: bool,
     /// Regions registered at once, at most 65536.
     pub max_regions: usize,
     /// Bytes registered at once.
@@ -43,8 +45,8 @@ pub struct RoceConfig {
 }
 
 impl RoceConfig {
-    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC` and
-    /// `_CONGESTION_MARKS` (`yes` or `no`), `_QUEUE_KEY`.
+    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC`,
+    /// `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
@@ -74,6 +76,7 @@ impl RoceConfig {
         };
         config.omit_icrc = choose("DUNLIN_ROCE_OMIT_ICRC")?;
         config.congestion_marks = choose("DUNLIN_ROCE_CONGESTION_MARKS")?;
+        config.huge_pages = choose("DUNLIN_ROCE_HUGE_PAGES")?;
         Ok(config)
     }
 }
@@ -90,6 +93,7 @@ impl Default for RoceConfig {
             omit_icrc: true,
             congestion_marks: true,
             queue_key: None,
+            huge_pages: true,
             max_regions: 65536,
             max_registered_bytes: 64 << 30,
             max_queue_pairs: 32768,

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use dunlin_verbs::progress::{self, Progress};
 use dunlin_verbs::{
-    Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
-    QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
+    best_pages, Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress,
+    Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
     VerbsError,
 };
 
@@ -198,7 +198,7 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
         mtu_bytes: config.mtu_bytes.min(link_mtu_bytes),
         max_shared_receive_requests: MAX_REQUESTS,
         timestamps: false,
-        page_kind: PageKind::Transparent,
+        page_kind: best_pages(config.huge_pages),
         raw_memory_remote: true,
         grants_are_mappings: false,
         speaks_roce: config.port == ROCE_PORT,

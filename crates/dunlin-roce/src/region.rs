@@ -73,7 +73,8 @@ impl RoceRegion {
             key: 0,
         };
         Self::insert(core, length, grant, |grant| {
-            RegionCore::allocate(grant, length).map_err(system::<Errno>("mmap of a region"))
+            let huge = core.config.huge_pages;
+            RegionCore::allocate(grant, length, huge).map_err(system::<Errno>("mmap of a region"))
         })
     }
 

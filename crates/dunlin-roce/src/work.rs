@@ -168,7 +168,7 @@ mod tests {
             access: Access::LOCAL_WRITE,
             key: 7,
         };
-        Arc::new(RegionCore::allocate(grant, length).unwrap())
+        Arc::new(RegionCore::allocate(grant, length, false).unwrap())
     }
 
     #[test]

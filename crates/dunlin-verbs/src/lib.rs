@@ -26,6 +26,8 @@ mod device;
 mod error;
 mod mapped;
 mod memory;
+#[allow(unsafe_code)]
+mod pages;
 mod polling;
 mod prefetch;
 pub mod process;
@@ -49,6 +51,7 @@ pub use memory::{
     copy_in_order, copy_lines, copy_lines_first_word_last, Access, AnyRegion, LocalKey, Memory,
     Region, RemoteAddress, RemoteKey,
 };
+pub use pages::{best_pages, Pages, PagesWanted};
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use queue_pair::{
     Aborter, ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,

@@ -1,6 +1,5 @@
 //! Registered memory: regions, the table of their keys, and the checks on what peers ask of them.
 
-mod mapping;
 mod region;
 mod table;
 

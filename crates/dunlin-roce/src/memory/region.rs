@@ -3,10 +3,9 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, RwLock};
 
-use dunlin_verbs::{copy_in_order, Access, AnyRegion, Memory, PageKind};
+use dunlin_verbs::{copy_in_order, Access, AnyRegion, Memory, PageKind, Pages, PagesWanted};
 use rustix::io::Errno;
 
-use super::mapping::Mapping;
 use crate::sync::{read, write};
 
 /// What a region grants, and to whom.
@@ -20,13 +19,13 @@ pub(crate) struct Grant {
 
 /// Whose the memory is.
 #[derive(Clone, Debug)]
-enum Pages {
-    /// The device's own.
-    Own(Arc<Mapping>),
+enum Owner {
+    /// The device's own pages.
+    Device(Arc<Pages>),
     /// Of a region of another device.
     Adopted(Arc<dyn AnyRegion>),
     /// The caller's, who keeps it for as long as the registration is in force.
-    Callers,
+    Caller,
 }
 
 /// The memory of a registration. Work requests hold it; the registration itself ends with [`RegionCore::end`].
@@ -35,7 +34,7 @@ pub(crate) struct RegionCore {
     pub(crate) grant: Grant,
     memory: Memory,
     /// What the memory lives as long as; shared by all registrations of it.
-    pages: Pages,
+    owner: Owner,
     /// Whether the registration is in force. Held for reading by every access, so that none goes on after the end:
     /// memory of the caller may be freed then.
     open: RwLock<bool>,
@@ -45,49 +44,50 @@ pub(crate) struct RegionCore {
 
 impl RegionCore {
     /// On pages of the device's own.
-    pub(crate) fn allocate(grant: Grant, length: usize) -> Result<Self, Errno> {
-        let mapping = Mapping::new(length.max(1).next_multiple_of(4096))?;
-        let start = mapping.start();
-        let pages = Pages::Own(Arc::new(mapping));
-        // SAFETY: the mapping is page-aligned and has at least `length` bytes; `pages` keeps it.
-        Ok(unsafe { Self::on(grant, start, length, pages, length) })
+    pub(crate) fn allocate(grant: Grant, length: usize, huge: bool) -> Result<Self, Errno> {
+        let pinned = false;
+        let pages = Pages::allocate(length, PagesWanted { huge, pinned })?;
+        let start = pages.start();
+        let owner = Owner::Device(Arc::new(pages));
+        // SAFETY: the pages are aligned and have at least `length` bytes; `owner` keeps them.
+        Ok(unsafe { Self::on(grant, start, length, owner, length) })
     }
 
     /// On the memory of a region of another device.
     pub(crate) fn adopt(grant: Grant, region: Arc<dyn AnyRegion>) -> Self {
         let (start, length) = (region.memory().start(), region.memory().len());
-        // SAFETY: the region's own window has this memory, to which nobody makes references; `pages` keeps it.
-        unsafe { Self::on(grant, start, length, Pages::Adopted(region), 0) }
+        // SAFETY: the region's own window has this memory, to which nobody makes references; `owner` keeps it.
+        unsafe { Self::on(grant, start, length, Owner::Adopted(region), 0) }
     }
 
     /// On the pages of another registration; `None` when those are the caller's.
     pub(crate) fn again(&self, grant: Grant) -> Option<Self> {
-        let pages = match &self.pages {
-            Pages::Callers => return None,
-            pages => pages.clone(),
+        let owner = match &self.owner {
+            Owner::Caller => return None,
+            owner => owner.clone(),
         };
         let (start, length) = (self.memory.start(), self.memory.len());
-        // SAFETY: the window of `self`, and `pages` keeps the memory.
-        Some(unsafe { Self::on(grant, start, length, pages, 0) })
+        // SAFETY: the window of `self`, and `owner` keeps the memory.
+        Some(unsafe { Self::on(grant, start, length, owner, 0) })
     }
 
     /// # Safety
-    /// `start` is on 8 bytes, with `length` bytes behind it which live as long as `pages`, or until
+    /// `start` is on 8 bytes, with `length` bytes behind it which live as long as `owner`, or until
     /// [`RegionCore::end`] has returned where those are the caller's, and to which nobody makes references.
     unsafe fn on(
         grant: Grant,
         start: NonNull<u8>,
         length: usize,
-        pages: Pages,
+        owner: Owner,
         reserved: usize,
     ) -> Self {
-        // SAFETY: the caller's promise; `pages` lives as long as this value, and after the end of a registration the
+        // SAFETY: the caller's promise; `owner` lives as long as this value, and after the end of a registration the
         // caller's memory is not accessed any more.
         let memory = unsafe { Memory::new(start, length) };
         Self {
             grant,
             memory,
-            pages,
+            owner,
             open: RwLock::new(true),
             reserved,
         }
@@ -99,7 +99,7 @@ impl RegionCore {
     /// As for [`dunlin_verbs::Device::register_raw`], until [`RegionCore::end`] has returned; `start` on 8 bytes.
     pub(crate) unsafe fn raw(grant: Grant, start: NonNull<u8>, length: usize) -> Self {
         // SAFETY: the caller's promise is the same.
-        unsafe { Self::on(grant, start, length, Pages::Callers, length) }
+        unsafe { Self::on(grant, start, length, Owner::Caller, length) }
     }
 
     /// The window for the region's owner.
@@ -108,10 +108,10 @@ impl RegionCore {
     }
 
     pub(crate) fn page_kind(&self) -> PageKind {
-        match &self.pages {
-            Pages::Own(mapping) => mapping.page_kind,
-            Pages::Adopted(region) => region.page_kind(),
-            Pages::Callers => PageKind::Base,
+        match &self.owner {
+            Owner::Device(pages) => pages.kind(),
+            Owner::Adopted(region) => region.page_kind(),
+            Owner::Caller => PageKind::Base,
         }
     }
 

@@ -1,26 +1,35 @@
-//! Memory for regions: reserved huge pages, else 4 KiB pages that the kernel may merge, else those alone.
+//! Memory for the regions of a device: reserved huge pages, else 4 KiB pages that the kernel may merge, else those alone.
 
 use std::ptr::NonNull;
 
-use dunlin_verbs::process::Generation;
-use dunlin_verbs::{PageKind, VerbsError};
 use rustix::io::Errno;
 use rustix::mm::{madvise, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
 
-use crate::error::explain;
+use crate::attributes::PageKind;
+use crate::process::Generation;
 
 const PAGE_BYTES: usize = 4096;
 /// A huge page of x86-64 and of AArch64 with 4 KiB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// What pages are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagesWanted {
+    /// Reserved huge pages where they fit and some are free.
+    pub huge: bool,
+    /// All of them now, and none in a child of fork(), which would take them away from a NIC by writing there.
+    pub pinned: bool,
+}
+
 /// Private zeroed memory; unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub struct Pages {
     made_in: Generation,
     mapping: NonNull<u8>,
     mapped: usize,
     start: NonNull<u8>,
-    pub(crate) kind: PageKind,
+    inherited: bool,
+    kind: PageKind,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; access goes through raw copies and atomics.
@@ -41,8 +50,8 @@ fn huge() -> bool {
 }
 
 /// The best pages there are now.
-pub(crate) fn best(huge_allowed: bool) -> PageKind {
-    if huge_allowed && huge() {
+pub fn best_pages(huge_wanted: bool) -> PageKind {
+    if huge_wanted && huge() {
         PageKind::Huge
     } else if transparent() {
         PageKind::Transparent
@@ -66,24 +75,23 @@ fn map(bytes: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
 }
 
 impl Pages {
-    /// At least `length` zeroed bytes.
-    pub(crate) fn allocate(length: usize, huge_allowed: bool) -> Result<Self, VerbsError> {
-        if huge_allowed && length >= HUGE_PAGE_BYTES && huge() {
+    /// At least `length` zeroed bytes, on a page's start.
+    ///
+    /// # Errors
+    /// `ENOMEM`, as the system says it.
+    pub fn allocate(length: usize, wanted: PagesWanted) -> Result<Self, Errno> {
+        if wanted.huge && length >= HUGE_PAGE_BYTES && huge() {
+            let mut flags = MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+            flags.set(MapFlags::POPULATE, wanted.pinned);
             let mapped = length.next_multiple_of(HUGE_PAGE_BYTES);
-            let flags = MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
             if let Ok(mapping) = map(mapped, flags) {
-                let pages = Self {
-                    made_in: Generation::current(),
-                    mapping,
-                    mapped,
-                    start: mapping,
-                    kind: PageKind::Huge,
-                };
-                pages.advise(Advice::LinuxDontFork);
+                let mut pages = Self::of(mapping, mapped, mapping);
+                pages.kind = PageKind::Huge;
+                pages.inherited = !(wanted.pinned && pages.advise(Advice::LinuxDontFork));
                 return Ok(pages);
             }
         }
-        let bytes = length.next_multiple_of(PAGE_BYTES);
+        let bytes = length.max(1).next_multiple_of(PAGE_BYTES);
         let merge = bytes >= HUGE_PAGE_BYTES && transparent();
         // Merged pages need their own alignment: a little address space more than is used.
         let mapped = if merge {
@@ -91,14 +99,7 @@ impl Pages {
         } else {
             bytes
         };
-        let failed = |errno: Errno| {
-            explain(
-                "mmap of a region",
-                errno.into(),
-                format!("{bytes} bytes: not enough memory?"),
-            )
-        };
-        let mapping = map(mapped, MapFlags::empty()).map_err(failed)?;
+        let mapping = map(mapped, MapFlags::empty())?;
         let skip = if merge {
             mapping.as_ptr().align_offset(HUGE_PAGE_BYTES)
         } else {
@@ -106,18 +107,14 @@ impl Pages {
         };
         // SAFETY: `skip` is less than a huge page, by which the mapping is longer than what is used.
         let start = unsafe { mapping.add(skip) };
-        let mut pages = Self {
-            made_in: Generation::current(),
-            mapping,
-            mapped,
-            start,
-            kind: PageKind::Base,
-        };
+        let mut pages = Self::of(mapping, mapped, start);
         if merge && pages.advise(Advice::LinuxHugepage) {
             pages.kind = PageKind::Transparent;
         }
-        // A child of fork() that wrote here would take the pages away from the device.
-        pages.advise(Advice::LinuxDontFork);
+        if !wanted.pinned {
+            return Ok(pages);
+        }
+        pages.inherited = !pages.advise(Advice::LinuxDontFork);
         // SAFETY: the range is inside the mapping; the advice only brings the pages in.
         let populated = unsafe {
             madvise(
@@ -128,7 +125,18 @@ impl Pages {
         };
         match populated {
             Ok(()) | Err(Errno::INVAL) => Ok(pages), // Before Linux 5.14 registration brings them in.
-            Err(errno) => Err(failed(errno)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn of(mapping: NonNull<u8>, mapped: usize, start: NonNull<u8>) -> Self {
+        Self {
+            made_in: Generation::current(),
+            mapping,
+            mapped,
+            start,
+            inherited: true,
+            kind: PageKind::Base,
         }
     }
 
@@ -137,18 +145,24 @@ impl Pages {
         unsafe { madvise(self.mapping.as_ptr().cast(), self.mapped, advice) }.is_ok()
     }
 
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// What they are.
+    pub fn kind(&self) -> PageKind {
+        self.kind
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if !self.made_in.is_current() {
+        if !self.inherited && !self.made_in.is_current() {
             // A child has not inherited the mapping: something else may be there.
             return;
         }
-        // SAFETY: mapped by `allocate`; the region that used it was deregistered before.
+        // SAFETY: mapped by `allocate`, and nothing refers to it any more.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
 }
@@ -159,12 +173,15 @@ mod tests {
 
     #[test]
     fn memory_is_zeroed_and_aligned() {
-        for length in [1, 4096, 5000, (2 << 20) + 1] {
-            let pages = Pages::allocate(length, true).expect("memory");
-            assert_eq!(pages.start().as_ptr() as usize % PAGE_BYTES, 0);
-            // SAFETY: `length` bytes are mapped and nobody writes them.
-            let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), length) };
-            assert!(bytes.iter().all(|&byte| byte == 0));
+        for pinned in [false, true] {
+            for length in [1, 4096, 5000, (2 << 20) + 1] {
+                let wanted = PagesWanted { huge: true, pinned };
+                let pages = Pages::allocate(length, wanted).expect("memory");
+                assert_eq!(pages.start().as_ptr() as usize % PAGE_BYTES, 0);
+                // SAFETY: `length` bytes are mapped and nobody writes them.
+                let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), length) };
+                assert!(bytes.iter().all(|&byte| byte == 0));
+            }
         }
     }
 }
