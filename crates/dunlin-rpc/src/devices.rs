@@ -221,7 +221,7 @@ impl Kinds {
     /// Whether a device is one of these and what was asked for, by its name or its kind.
     fn include(self, name: &str, only: Option<&str>) -> bool {
         let kind = |name: &str, only: &str| name == only || name.split(':').next() == Some(only);
-        let below = name.strip_prefix(FLOR);
+        let below = below(name);
         match (self, only) {
             (_, Some(only)) if kind(name, only) => true,
             (Self::All, Some(only)) => below.is_some_and(|below| kind(below, only)),
@@ -237,6 +237,11 @@ impl Kinds {
 pub(crate) fn flor_over<D: Device>(device: &D) -> Result<FlorDevice<D>, VerbsError> {
     let config = FlorConfig::for_device(device.attributes());
     FlorDevice::new(device.clone(), config)
+}
+
+/// The device on which Flor's device of this name stands.
+pub(crate) fn below(name: &str) -> Option<&str> {
+    name.strip_prefix(FLOR)
 }
 
 /// Whether this is the name of a device of Flor's.

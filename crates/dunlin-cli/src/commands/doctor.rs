@@ -58,7 +58,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let words = format!("no way to {address}: {}", finding.found);
             way = Err(Failure::new(words));
         }
-        findings.extend(about);
+        // What was asked about comes first.
+        findings.splice(0..0, about);
     }
     if args.json {
         output::print_json(&Examined { findings })?;

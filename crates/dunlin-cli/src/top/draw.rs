@@ -44,6 +44,19 @@ pub fn device_cells(device: &DeviceView) -> [String; 8] {
     ]
 }
 
+/// Why packets were dropped, by device, where any were.
+pub fn drops(view: &View) -> Option<String> {
+    let of = |device: &DeviceView| {
+        let reasons: Vec<String> = (device.packets.iter())
+            .filter(|(name, count)| *count > 0 && name != "retransmission")
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        (!reasons.is_empty()).then(|| format!("{}: {}", device.name, reasons.join(", ")))
+    };
+    let all: Vec<String> = view.devices.iter().filter_map(of).collect();
+    (!all.is_empty()).then(|| format!("dropped by {}", all.join("; ")))
+}
+
 /// A row of the senders.
 pub fn sender_cells(sender: &SenderView) -> [String; 5] {
     let state = if sender.dormant { "dormant" } else { "sends" };
@@ -109,7 +122,11 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, rates: &VecDeque<u64>, screen: &
         .iter()
         .map(|device| Row::new(device_cells(device)));
     let widths = [14, 12, 12, 14, 10, 10, 10, 10].map(Constraint::Length);
-    frame.render_widget(grid(cells, widths, DEVICE_HEADER, "devices".into()), middle);
+    let title = match drops(view) {
+        None => "devices".to_owned(),
+        Some(drops) => format!("devices; {drops}"),
+    };
+    frame.render_widget(grid(cells, widths, DEVICE_HEADER, title), middle);
     draw_senders(frame, below, view, screen.scrolled);
     let cells = view
         .clients

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::draw::{
-    client_cells, device_cells, sender_cells, CLIENT_HEADER, DEVICE_HEADER, SENDER_HEADER,
+    client_cells, device_cells, drops, sender_cells, CLIENT_HEADER, DEVICE_HEADER, SENDER_HEADER,
 };
 use super::{uptime, View};
 use crate::output::{bytes, rate, table};
@@ -27,6 +27,9 @@ pub fn text(view: &View) -> String {
     }
     // Writing to a string does not fail.
     let _ = writeln!(text, "{devices}");
+    if let Some(drops) = drops(view) {
+        let _ = writeln!(text, "{drops}");
+    }
     if !view.senders.is_empty() {
         let mut senders = table(&SENDER_HEADER);
         for sender in &view.senders {

@@ -16,7 +16,7 @@ use super::reports::Reports;
 use super::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::client::ClientReport;
-use crate::{versioned, HandlerId};
+use crate::{devices, versioned, HandlerId};
 
 /// The handler that answers with [`ServerFigures`]; servers cannot give this id to a handler of their own.
 pub const FIGURES: HandlerId = HandlerId::MAX;
@@ -137,6 +137,15 @@ impl ServerObserver {
             ..ServerFigures::default()
         };
         for (name, service) in services.iter() {
+            // Flor's device counts what the one below it does: once is enough.
+            let below = devices::below(name);
+            let shown = services
+                .iter()
+                .any(|(other, _)| Some(other.as_str()) == below);
+            let mut packets = Vec::new();
+            if !shown {
+                packets = service.packet_counts();
+            }
             let mut statistics = ServerStatistics::default();
             service.count(&mut statistics);
             service.count(&mut figures.statistics);
@@ -145,7 +154,7 @@ impl ServerObserver {
                 name: name.clone(),
                 connections: service.connections(),
                 statistics,
-                packets: (service.packet_counts().into_iter())
+                packets: (packets.into_iter())
                     .map(|(name, count)| (name.to_owned(), count))
                     .collect(),
             });
