@@ -1,0 +1,238 @@
+//! A server begins: what it was told is checked, its devices are opened, its port is bound, and its threads start.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use dunlin_bootstrap::{Acceptor, AcceptorConfig, ServerTls, StopHandle};
+use dunlin_verbs::process::Owned;
+use dunlin_verbs::Device;
+
+use super::identity::Identity;
+use super::on_demand::OnDemand;
+use super::pacing::{self, Follower};
+use super::reports::{self, Reports};
+use super::rights::{Has, RightsTable};
+use super::service::{Service, ServiceSetup};
+use super::{
+    capture, figures, LocalAcceptor, LocalServer, RunningServer, ServerBuilder, ServerObserver,
+    CAPTURE, FIGURES,
+};
+use crate::client::REPORT;
+use crate::devices;
+use crate::error::ServeError;
+use crate::fabric::{DeviceFabric, Fabric};
+
+impl ServerBuilder {
+    /// As [`ServerBuilder::serve`], at this address.
+    ///
+    /// # Errors
+    /// As for [`ServerBuilder::serve`], or the address is malformed.
+    pub fn serve_at(mut self, address: &str) -> Result<RunningServer, ServeError> {
+        self.address = Some(address.parse()?);
+        self.serve()
+    }
+
+    /// Binds the port and starts the threads.
+    ///
+    /// # Errors
+    /// When the port is in use, a setting is out of range, or no device can be used.
+    pub fn serve(mut self) -> Result<RunningServer, ServeError> {
+        self.validate()?;
+        let Some(address) = &self.address else {
+            let words = "this server has no address: bind one, or serve_on a device";
+            return Err(ServeError::Setting(words.into()));
+        };
+        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes
+        // in.
+        let bound = self.address.as_ref();
+        let bound = bound.and_then(|address| address.host().parse::<IpAddr>().ok());
+        let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
+        let route = devices::Route {
+            local,
+            remote: None,
+        };
+        let only = self.device.as_deref();
+        let fabrics = devices::fabrics(only, route, devices::Kinds::All).map_err(|available| {
+            ServeError::NoDevice {
+                asked: self.device.clone().unwrap_or_default(),
+                available,
+            }
+        })?;
+        let capabilities = devices::capabilities(&fabrics)?;
+        let config = AcceptorConfig {
+            secret: self.secret.clone(),
+            tls: self.tls.clone(),
+            capabilities,
+            device_at: Some(devices::at),
+            handshake_timeout: self.handshake_timeout,
+            ..AcceptorConfig::default()
+        };
+        let acceptor = Arc::new(Acceptor::bind(address, config)?);
+        let observed = Arc::new(OnceLock::new());
+        let reports = Reports::new(self.max_connections);
+        if self.shows_figures {
+            let asked = figures::handler(Arc::clone(&observed));
+            self.handlers.reserve(FIGURES, asked);
+            let told = reports::handler(Arc::clone(&reports));
+            self.handlers.reserve(REPORT, told);
+        }
+        let limits = (self.max_connections, self.most_active);
+        let follower = match (self.pace.clone(), self.follows.take()) {
+            (Some(pace), Some(server)) => Some((pace, server, self.secret.clone())),
+            _ => None,
+        };
+        let rights = self.rights_table();
+        let setup = self.setup();
+        let identity = setup.identity;
+        let services = fabrics
+            .iter()
+            .map(|fabric| {
+                Ok((
+                    fabric.attributes().name.clone(),
+                    fabric.serve(setup.clone())?,
+                ))
+            })
+            .collect::<Result<Vec<_>, ServeError>>()?;
+        let local_acceptor = LocalAcceptor::new(identity, services, rights);
+        let observer = ServerObserver::new(&acceptor, &local_acceptor, reports, limits);
+        let observer = observed.get_or_init(|| observer).clone();
+        let stop = StopHandle::new()?;
+        let thread = std::thread::Builder::new()
+            .name("dunlin-accept".into())
+            .spawn({
+                let (acceptor, local_acceptor, stop) =
+                    (Arc::clone(&acceptor), local_acceptor.clone(), stop.clone());
+                move || {
+                    let opened =
+                        acceptor.run(&stop, |request, peer| local_acceptor.open(&request, peer));
+                    if let Err(error) = opened {
+                        tracing::error!(%error, "the server takes no more clients");
+                    }
+                }
+            })?;
+        let mut running = RunningServer {
+            follower: Owned::new(None),
+            acceptor,
+            local_acceptor,
+            observer,
+            stop,
+            thread: Owned::new(Some(thread)),
+        };
+        if let Some((pace, server, secret)) = follower {
+            *running.follower = Some(Follower::start(pace, server, secret)?);
+        }
+        Ok(running)
+    }
+
+    /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
+    /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers are threads of the
+    /// device's cores; handlers on workers are not for those. Flor over it is served, too, from its first client on; or
+    /// alone, by a server whose [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
+    ///
+    /// # Errors
+    /// When a setting is out of range, or the device fails.
+    pub fn serve_on<D: Device>(mut self, device: D) -> Result<LocalServer, ServeError> {
+        self.validate()?;
+        if self.follows.is_some() {
+            let words =
+                "follow: a server without a port has no thread for it: call Pace::synchronize";
+            return Err(ServeError::Setting(words.into()));
+        }
+        let name = device.attributes().name.clone();
+        let of_flor = devices::Kinds::Flor.name(&name);
+        let flor_alone = self.device.as_deref().is_some_and(devices::is_flor);
+        let rights = self.rights_table();
+        let setup = self.setup();
+        let identity = setup.identity;
+        let mut services = Vec::new();
+        if of_flor == name {
+            services.push((name, DeviceFabric(device).serve(setup)?));
+        } else if flor_alone {
+            let flor = devices::flor_over(&device)?;
+            services.push((of_flor, DeviceFabric(flor).serve(setup)?));
+        } else {
+            let (over, setup_of_flor) = (device.clone(), setup.clone());
+            services.push((name, DeviceFabric(device).serve(setup)?));
+            let start = move || DeviceFabric(devices::flor_over(&over)?).serve(setup_of_flor);
+            let service: Box<dyn Service> = Box::new(OnDemand::new(start));
+            services.push((of_flor, service));
+        }
+        let acceptor = LocalAcceptor::new(identity, services, rights);
+        Ok(LocalServer::new(acceptor))
+    }
+
+    fn rights_table(&mut self) -> Option<Arc<RightsTable>> {
+        let rights = self.rights.take()?;
+        Some(RightsTable::new(rights, self.handlers.clone()))
+    }
+
+    fn setup(mut self) -> ServiceSetup {
+        if self.allows_capture {
+            let tap = capture::Tap::new();
+            self.handlers
+                .wrap(|execution, name| capture::observe(execution, &tap, name));
+            self.handlers.reserve(CAPTURE, capture::handler(tap));
+        }
+        if let Some(pace) = &self.pace {
+            self.handlers
+                .reserve(pacing::TIME, pacing::handler(pace.clone()));
+        }
+        ServiceSetup {
+            identity: Identity::new(),
+            handlers: self.handlers,
+            channel: self.channel,
+            pollers: self.pollers,
+            workers: self.workers,
+            executor: self.executor,
+            tasks: self.tasks,
+            max_connections: self.max_connections,
+            affinity: self.affinity,
+            most_active: self.most_active,
+            grouping: self.grouping,
+            pace: self.pace,
+            regions: self.regions,
+        }
+    }
+
+    fn validate(&mut self) -> Result<(), ServeError> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        self.channel.validate().map_err(ServeError::Setting)?;
+        self.grouping.validate().map_err(ServeError::Setting)?;
+        match &self.pace {
+            Some(pace) => self.grouping.validate_pace(pace),
+            None if self.follows.is_some() => {
+                Err("follow: there is no pace to set: give the server one".to_owned())
+            }
+            None => Ok(()),
+        }
+        .map_err(ServeError::Setting)?;
+        for (name, count) in [("pollers", self.pollers), ("workers", self.workers)] {
+            if count == 0 || count > 1024 {
+                let words = format!("{name} is {count}: it must be from 1 to 1024");
+                return Err(ServeError::Setting(words));
+            }
+        }
+        for (index, region) in self.regions.iter().enumerate() {
+            if let Some(error) = region.refuse(&self.regions[..index]) {
+                return Err(error);
+            }
+        }
+        if let Some(rights) = &self.rights {
+            let has = Has {
+                secret: self.secret.is_some(),
+                certificates: self.tls.as_ref().is_some_and(ServerTls::asks_clients),
+            };
+            rights.validate(&self.handlers, &self.regions, &has)?;
+        }
+        if self.most_active == 0 || self.most_active > 1 << 16 {
+            let words = format!(
+                "max_active_queue_pairs is {}: it must be from 1 to 65536",
+                self.most_active
+            );
+            return Err(ServeError::Setting(words));
+        }
+        Ok(())
+    }
+}
