@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress, QueuePairConfig,
-    ReceiveQueue, Transport, Verbs, VerbsError,
+    within, Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress,
+    QueuePairConfig, ReceiveQueue, Transport, Verbs, VerbsError,
 };
 
 use crate::address::IbvAddressHandle;
@@ -17,7 +17,7 @@ use crate::channel::IbvCompletionChannel;
 use crate::completion_queue::IbvCompletionQueue;
 use crate::config::IbvConfig;
 use crate::context::{Core, Keys, Shared};
-use crate::error::{absent, invalid, last, within};
+use crate::error::{absent, invalid, last};
 use crate::events::{EventThread, Events};
 use crate::limits::{attributes, query, reads, try_out};
 use crate::link::{self, Link};

@@ -74,16 +74,3 @@ pub(crate) fn invalid(argument: &'static str, why: impl Into<String>) -> VerbsEr
         why: why.into(),
     }
 }
-
-/// Whether `asked` fits a limit.
-pub(crate) fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        resource,
-        asked,
-        available: limit,
-        limit,
-    })
-}

@@ -3,27 +3,31 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use dunlin_verbs::software::Completions;
 use dunlin_verbs::{Completion, CompletionQueue, CompletionQueueError, Notify, VerbsError};
 
-use crate::completions::Completions;
+use crate::channel::RoceCompletionChannel;
 use crate::port::Port;
+
+/// What its completion queues hold.
+pub(crate) type RoceCompletions = Completions<RoceCompletionChannel>;
 
 /// A completion queue of the RoCE device.
 #[derive(Debug)]
 pub struct RoceCompletionQueue {
-    completions: Arc<Completions>,
+    completions: Arc<RoceCompletions>,
     port: Arc<Port>,
 }
 
 impl RoceCompletionQueue {
-    pub(crate) fn new(port: &Arc<Port>, completions: Completions) -> Self {
+    pub(crate) fn new(port: &Arc<Port>, completions: RoceCompletions) -> Self {
         Self {
             completions: Arc::new(completions),
             port: Arc::clone(port),
         }
     }
 
-    pub(crate) fn completions(&self) -> &Arc<Completions> {
+    pub(crate) fn completions(&self) -> &Arc<RoceCompletions> {
         &self.completions
     }
 }

@@ -6,15 +6,15 @@ use std::sync::{Arc, OnceLock};
 
 use dunlin_verbs::progress::{self, Progress};
 use dunlin_verbs::{
-    best_pages, Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress,
+    best_pages, within, Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress,
     Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
     VerbsError,
 };
 
 use crate::address::{gid, Peer, RoceAddressHandle};
 use crate::channel::RoceCompletionChannel;
-use crate::completion_queue::RoceCompletionQueue;
-use crate::completions::Completions;
+use crate::completion_queue::{RoceCompletionQueue, RoceCompletions};
+
 use crate::config::{RoceConfig, ROCE_PORT};
 use crate::core::Core;
 use crate::engine::{Parts, Shared};
@@ -205,18 +205,6 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
     }
 }
 
-fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        resource,
-        asked,
-        available: limit,
-        limit,
-    })
-}
-
 impl Device for RoceDevice {
     type ProtectionDomain = RoceProtectionDomain;
     type Region = RoceRegion;
@@ -299,7 +287,7 @@ impl Device for RoceDevice {
         let core = self.core();
         core.made_in.check()?;
         within("max_completions", entries, MAX_COMPLETIONS)?;
-        let completions = Completions::new(entries, channel.cloned());
+        let completions = RoceCompletions::new(entries, channel.cloned());
         Ok(RoceCompletionQueue::new(&self.handle.port, completions))
     }
 

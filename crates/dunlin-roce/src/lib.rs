@@ -15,7 +15,6 @@ pub mod unreliable;
 mod address;
 mod channel;
 mod completion_queue;
-mod completions;
 mod config;
 mod core;
 mod device;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_verbs::{
-    random, Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind,
+    random, within, Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind,
     PeerConfirmation, Placement, QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
 };
 
@@ -200,18 +200,6 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
         grants_are_mappings: true,
         speaks_roce: false,
     }
-}
-
-fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        resource,
-        asked,
-        available: limit,
-        limit,
-    })
 }
 
 impl Device for ShmDevice {

@@ -152,3 +152,19 @@ pub enum CompletionQueueError {
     #[error(transparent)]
     Forked(#[from] Forked),
 }
+
+/// Whether `asked` fits a limit of a device's.
+///
+/// # Errors
+/// [`VerbsError::Limit`] with this name when it does not.
+pub fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        resource,
+        asked,
+        available: limit,
+        limit,
+    })
+}

@@ -35,6 +35,7 @@ pub mod progress;
 mod queue_pair;
 pub mod random;
 mod rate;
+pub mod software;
 mod state;
 pub mod thread;
 mod work;
@@ -45,7 +46,7 @@ pub use completion::{
     Completion, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Notify,
 };
 pub use device::{AsyncEvent, Device, PeerConfirmation, Simulation};
-pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
+pub use error::{within, CompletionQueueError, PostError, PostErrorKind, VerbsError};
 pub use mapped::{NotMapped, PeerMemory, PeerSource};
 pub use memory::{
     copy_in_order, copy_lines, copy_lines_first_word_last, Access, AnyRegion, LocalKey, Memory,

@@ -16,10 +16,11 @@ mod work;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use dunlin_verbs::software::Completions;
 use dunlin_verbs::{
-    Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PeerConfirmation,
-    Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
-    VerbsError,
+    within, Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress,
+    PeerConfirmation, Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport,
+    TransportSet, Verbs, VerbsError,
 };
 
 pub use completions::FlorCompletionQueue;
@@ -29,7 +30,6 @@ pub use region::FlorRegion;
 pub use shared_receive::FlorSharedReceiveQueue;
 
 use self::core::{Core, Handle};
-use completions::Completions;
 use pair::{Engine, Parts, Place, Shared};
 use region::inner_access;
 use work::{Limits, ReceiveQueue};
@@ -135,18 +135,6 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
         speaks_roce: false,
         ..below.clone()
     }
-}
-
-fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        resource,
-        asked,
-        available: limit,
-        limit,
-    })
 }
 
 impl<D: Device> Device for FlorDevice<D> {

@@ -9,7 +9,9 @@ use dunlin_verbs::{
 };
 
 use super::Engine;
-use crate::completions::{Completions, Retirement};
+use dunlin_verbs::software::Retirement;
+
+use crate::completion_queue::RoceCompletions;
 use crate::core::Core;
 use crate::packet::Psn;
 use crate::reliable::Delivered;
@@ -24,8 +26,8 @@ pub(crate) struct Parts {
     pub(crate) transport: Transport,
     pub(crate) domain: u64,
     pub(crate) queue_key: u32,
-    pub(crate) send_completions: Arc<Completions>,
-    pub(crate) receive_completions: Arc<Completions>,
+    pub(crate) send_completions: Arc<RoceCompletions>,
+    pub(crate) receive_completions: Arc<RoceCompletions>,
     pub(crate) receives: Arc<ReceiveQueue>,
     /// Whether others draw from the receive queue, too.
     pub(crate) shares_receives: bool,
@@ -164,7 +166,7 @@ impl Shared {
 
     fn push(
         &self,
-        queue: &Completions,
+        queue: &RoceCompletions,
         completion: Completion,
         solicited: bool,
         retirement: Option<Retirement>,

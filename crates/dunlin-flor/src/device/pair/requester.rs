@@ -7,10 +7,10 @@ use dunlin_verbs::{
 };
 
 use super::{Cause, Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
-use crate::device::completions::Retirement;
 use crate::device::frame::{Kind, Tag, MAX_SHORT_BYTES};
 use crate::device::work::Bytes;
 use crate::logical::{Landing, Source};
+use dunlin_verbs::software::Retirement;
 
 /// READs and atomics without an answer.
 const MAX_READS: usize = 16;

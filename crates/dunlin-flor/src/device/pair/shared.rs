@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use dunlin_verbs::software::Completions;
 use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, Device, QueuePairState};
 
 use super::{Cause, Engine};
-use crate::device::completions::Completions;
 use crate::device::work::ReceiveQueue;
 
 /// What one is made of.

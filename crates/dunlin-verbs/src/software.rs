@@ -1,13 +1,10 @@
-//! What completion queues hold: completions of finished work, and who is to be woken by them.
+//! What devices that are software have in common: the completion queue of a process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin_verbs::{Completion, CompletionChannel, Notify};
-
-use crate::channel::RoceCompletionChannel;
-use crate::sync::lock;
+use crate::completion::{Completion, CompletionChannel, Notify};
 
 const NOT_ARMED: u32 = 0;
 const ARMED_NEXT: u32 = 1;
@@ -15,11 +12,11 @@ const ARMED_SOLICITED: u32 = 2;
 
 /// Entries of a send queue that come back when a completion is polled.
 #[derive(Debug)]
-pub(crate) struct Retirement {
+pub struct Retirement {
     /// How many of the queue's entries have ever come back.
-    pub(crate) retired: Arc<AtomicU32>,
+    pub retired: Arc<AtomicU32>,
     /// How many have when this completion is polled.
-    pub(crate) until: u32,
+    pub until: u32,
 }
 
 #[derive(Debug)]
@@ -28,19 +25,20 @@ struct Entry {
     retirement: Option<Retirement>,
 }
 
-/// See the module.
+/// What a completion queue holds, and who is woken by what comes.
 #[derive(Debug)]
-pub(crate) struct Completions {
+pub struct Completions<C> {
     entries: Mutex<VecDeque<Entry>>,
     waiting: AtomicUsize,
     capacity: usize,
     overrun: AtomicBool,
     armed: AtomicU32,
-    channel: Option<RoceCompletionChannel>,
+    channel: Option<C>,
 }
 
-impl Completions {
-    pub(crate) fn new(capacity: usize, channel: Option<RoceCompletionChannel>) -> Self {
+impl<C: CompletionChannel> Completions<C> {
+    /// One for so many completions, one at least, which raises events at `channel`.
+    pub fn new(capacity: usize, channel: Option<C>) -> Self {
         Self {
             entries: Mutex::new(VecDeque::new()),
             waiting: AtomicUsize::new(0),
@@ -51,28 +49,36 @@ impl Completions {
         }
     }
 
-    pub(crate) fn capacity(&self) -> usize {
+    /// How many it is for.
+    pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    pub(crate) fn has_channel(&self) -> bool {
+    /// Whether it can raise events.
+    pub fn has_channel(&self) -> bool {
         self.channel.is_some()
+    }
+
+    /// Whether a look finds nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        // What it holds is whole between any two statements, whoever panics.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether more came than fits. Its queue pairs are in error then.
     #[inline]
-    pub(crate) fn is_overrun(&self) -> bool {
+    pub fn is_overrun(&self) -> bool {
         self.overrun.load(Ordering::Relaxed)
     }
 
     /// Adds a completion, and wakes who waits for such a one. Without room it is lost, and the queue overrun.
-    pub(crate) fn push(
-        &self,
-        completion: Completion,
-        solicited: bool,
-        retirement: Option<Retirement>,
-    ) {
-        let mut entries = lock(&self.entries);
+    pub fn push(&self, completion: Completion, solicited: bool, retirement: Option<Retirement>) {
+        let mut entries = self.lock();
         if entries.len() >= self.capacity {
             self.overrun.store(true, Ordering::Relaxed);
         } else {
@@ -99,7 +105,7 @@ impl Completions {
     }
 
     /// Asks for one event.
-    pub(crate) fn arm(&self, notify: Notify) {
+    pub fn arm(&self, notify: Notify) {
         let armed = match notify {
             Notify::Next => ARMED_NEXT,
             Notify::Solicited => ARMED_SOLICITED,
@@ -109,18 +115,17 @@ impl Completions {
 
     /// Takes as many as there are and fit, and gives their senders' entries back.
     #[inline]
-    pub(crate) fn take(&self, completions: &mut [Completion]) -> usize {
-        if self.waiting.load(Ordering::Acquire) == 0 {
+    pub fn take(&self, completions: &mut [Completion]) -> usize {
+        if self.is_empty() {
             return 0;
         }
-        let mut entries = lock(&self.entries);
+        let mut entries = self.lock();
         let count = completions.len().min(entries.len());
         for (place, entry) in completions.iter_mut().zip(entries.drain(..count)) {
             *place = entry.completion;
             if let Some(retirement) = entry.retirement {
-                retirement
-                    .retired
-                    .store(retirement.until, Ordering::Release);
+                let Retirement { retired, until } = retirement;
+                retired.store(until, Ordering::Release);
             }
         }
         self.waiting.store(entries.len(), Ordering::Release);
@@ -128,8 +133,8 @@ impl Completions {
     }
 
     /// Forgets what a queue pair has completed.
-    pub(crate) fn forget(&self, queue_pair: u32) {
-        let mut entries = lock(&self.entries);
+    pub fn forget(&self, queue_pair: u32) {
+        let mut entries = self.lock();
         entries.retain(|entry| entry.completion.queue_pair != queue_pair);
         self.waiting.store(entries.len(), Ordering::Release);
     }
