@@ -1,9 +1,12 @@
 //! How the transactions of a thread or of a stretch of time have ended.
 
+use std::thread::ScopedJoinHandle;
+
 use dunlin::txn::{Report, TransactionError};
 
 use super::Outcome;
 use crate::clock::now_ns;
+use crate::commands::Failure;
 use crate::histogram::Latencies;
 
 /// The counts.
@@ -33,10 +36,29 @@ pub struct Tally {
 
 impl Tally {
     /// Adds what another thread counted during the same time.
-    pub fn merge_beside(&mut self, other: Self) {
+    fn merge_beside(&mut self, other: Self) {
         let elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.merge_after(other);
         self.elapsed_ns = elapsed_ns;
+    }
+
+    /// What threads that ran at the same time have done together.
+    ///
+    /// # Errors
+    /// The first of a thread's; one that panicked says so.
+    pub fn of_threads(
+        threads: Vec<ScopedJoinHandle<'_, Result<Self, Failure>>>,
+    ) -> Result<Self, Failure> {
+        let gone = || Err(Failure::new("a client thread ended early"));
+        let mut sum = Self::default();
+        // All end before the first failure is told.
+        let tallies: Vec<_> = (threads.into_iter())
+            .map(|thread| thread.join().unwrap_or_else(|_| gone()))
+            .collect();
+        for tally in tallies {
+            sum.merge_beside(tally?);
+        }
+        Ok(sum)
     }
 
     /// Adds what was counted during another stretch of time.

@@ -190,25 +190,12 @@ impl Other {
     /// All client threads together, for so long.
     fn run(&mut self, args: &Args, draws: &Draws, limit: Duration) -> Result<Tally, Failure> {
         let transactions = usize::from(args.transactions);
-        let tallies = std::thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .engines
-                .iter_mut()
-                .map(|engine| {
-                    scope.spawn(move || measure_theirs(&mut **engine, draws, transactions, limit))
-                })
-                .collect();
-            let gone = || Err(Failure::new("a client thread ended early"));
-            let tallies = threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| gone()));
-            tallies.collect::<Result<Vec<_>, _>>()
-        })?;
-        let mut sum = Tally::default();
-        tallies
-            .into_iter()
-            .for_each(|tally| sum.merge_beside(tally));
-        Ok(sum)
+        std::thread::scope(|scope| {
+            let threads = self.engines.iter_mut().map(|engine| {
+                scope.spawn(move || measure_theirs(&mut **engine, draws, transactions, limit))
+            });
+            Tally::of_threads(threads.collect())
+        })
     }
 }
 

@@ -218,29 +218,18 @@ fn ours(
         rows: args.rows,
         transactions: args.transactions,
     };
-    let tallies = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads)
-            .map(|number| {
-                let progress = &progress;
-                let first = move |done| {
-                    if number == 0 {
-                        progress(done);
-                    }
-                };
-                scope.spawn(move || measure_ours(load, database, limit, first))
-            })
-            .collect();
-        let gone = || Err(Failure::new("a client thread ended early"));
-        let tallies = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| gone()));
-        tallies.collect::<Result<Vec<_>, _>>()
-    })?;
-    let mut sum = Tally::default();
-    tallies
-        .into_iter()
-        .for_each(|tally| sum.merge_beside(tally));
-    Ok(sum)
+    std::thread::scope(|scope| {
+        let threads = (0..args.threads).map(|number| {
+            let progress = &progress;
+            let first = move |done| {
+                if number == 0 {
+                    progress(done);
+                }
+            };
+            scope.spawn(move || measure_ours(load, database, limit, first))
+        });
+        Tally::of_threads(threads.collect())
+    })
 }
 
 fn print(found: &Found, json: bool) -> Result<(), Failure> {
