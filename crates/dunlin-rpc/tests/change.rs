@@ -1,14 +1,15 @@
 //! A client that changes its preset while it is used: no call fails, each is carried out once, and afterwards it is the
 //! other preset that carries them.
 
+#[path = "common/block_on.rs"]
+mod block_on;
+
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use block_on::block_on;
 use dunlin_rpc::{Client, Preset, RunningServer, Server};
 
 const ECHO: u16 = 1;
@@ -35,26 +36,6 @@ fn serve(executed: &Executed, gate: &Arc<AtomicBool>) -> RunningServer {
         })
         .serve()
         .unwrap()
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
-        }
-    }
 }
 
 /// Short and long, so that both ways of a payload are under way.

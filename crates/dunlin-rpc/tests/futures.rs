@@ -1,5 +1,8 @@
 //! Calls as futures on an executor's only thread: nothing that a task does waits, and nobody is woken under a lock.
 
+#[path = "common/block_on.rs"]
+mod block_on;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,6 +10,7 @@ use std::sync::{mpsc, Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use block_on::block_on;
 use dunlin_rpc::{
     CallError, CallFuture, ChannelConfig, Client, ClientBuilder, Preset, Region, Reply,
     RunningServer, Server,
@@ -67,26 +71,6 @@ struct Count(AtomicUsize);
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
-        }
     }
 }
 

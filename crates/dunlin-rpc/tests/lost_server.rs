@@ -1,15 +1,16 @@
 //! A server that has gone, and one whose port takes connections and never answers: deadlines hold, and nobody waits for
 //! another's handshake.
 
-use std::future::Future;
+#[path = "common/block_on.rs"]
+mod block_on;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use block_on::block_on;
 use dunlin_rpc::{
     CallError, ChannelConfig, Client, ClientBuilder, Preset, Region, RunningServer, Server,
 };
@@ -123,26 +124,6 @@ fn ends<T: Send + 'static>(what: &str, job: impl FnOnce() -> T + Send + 'static)
     match end.recv_timeout(PATIENCE) {
         Ok(value) => value,
         Err(_) => panic!("not within {PATIENCE:?}: {what}"),
-    }
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
-        }
     }
 }
 
