@@ -49,6 +49,7 @@ pub unsafe extern "C" fn dunlin_client_connect(
     let body = || {
         // SAFETY: pointers are as dunlin.h asks, here and in all functions of this file.
         let place = unsafe { Place::for_object(client, "client") }?;
+        dunlin_log::start_once();
         // SAFETY: as above.
         let address = unsafe { given::text(address, "address") }?;
         // SAFETY: as above.

@@ -92,6 +92,7 @@ pub unsafe extern "C" fn dunlin_server_new(
     let body = || {
         // SAFETY: pointers are as dunlin.h asks, here and in all functions of this file.
         let place = unsafe { Place::for_object(server, "server") }?;
+        dunlin_log::start_once();
         // SAFETY: as above.
         let address = unsafe { given::text(address, "address") }?;
         let builder = dunlin::Server::bind(address)?;

@@ -47,6 +47,29 @@ fn the_examples_do_what_they_say() {
     assert_eq!(server.stop(), "stopped: all answered, 1 divisions, 3 hits");
 }
 
+/// Why a connection was made as it was, on standard error, as the command says it.
+#[test]
+fn the_environment_has_a_program_log() {
+    let Some(server) = server(Link::Shared) else {
+        return;
+    };
+    let Some(path) = compile("examples/call.c", Link::Shared, &[]) else {
+        return;
+    };
+    let told = |filter: &str| {
+        let mut command = program(&path);
+        let output = run(command.env("DUNLIN_LOG", filter).arg(&server.address));
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert_eq!(told("off"), "");
+    let debug = told("debug");
+    assert!(debug.contains("connected device=\"shm\""), "{debug}");
+    let wrong = told("dunlin_rpc=loud");
+    assert!(wrong.starts_with("DUNLIN_LOG=dunlin_rpc=loud: "), "{wrong}");
+    assert!(wrong.contains("such as debug"), "{wrong}");
+}
+
 #[test]
 fn programs_can_be_linked_with_the_archive() {
     let Some(server) = server(Link::Static) else {

@@ -34,4 +34,10 @@ mod _dunlin {
     use crate::region::Region;
     #[pymodule_export]
     use crate::server::Server;
+
+    #[pymodule_init]
+    fn init(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        dunlin_log::start_once();
+        Ok(())
+    }
 }

@@ -144,6 +144,7 @@ impl Client {
             false => (Owner::Thread, 1),
         };
         let (lane, info) = recipe.open(owner, window, None)?;
+        tracing::debug!(device = info.device, preset = %info.preset, why = info.why, "connected");
         let deadline = recipe.deadline;
         let settings = Settings {
             channel: recipe.channel.clone(),
