@@ -177,11 +177,22 @@ impl Channel {
         callee: impl Callee,
         mut request: Request<Q>,
     ) -> Result<Response<A>, Status> {
-        let mut outgoing = Outgoing::new(callee.check(), &mut request)?;
+        let mut observed = self.1.client(callee.path(), &mut request);
+        let ended = self.call_once::<Q, A, C>(&callee, &mut request).await;
+        observed.end(ended.as_ref().err());
+        ended
+    }
+
+    async fn call_once<Q, A: Default, C: Codec<Q> + Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        request: &mut Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let mut outgoing = Outgoing::new(callee.check(), request)?;
         loop {
             let number = match callee.number() {
                 Some(number) if !outgoing.again => number,
-                _ => self.find(&callee, outgoing.again).await?,
+                _ => self.find(callee, outgoing.again).await?,
             };
             let answer = match self.send::<Q, C>(number, &mut outgoing).await {
                 // There is no place: wait for one.
@@ -192,7 +203,7 @@ impl Channel {
                 }
                 answer => answer,
             };
-            if let Step::Done(response) = outgoing.take::<A, C>(&callee, answer)? {
+            if let Step::Done(response) = outgoing.take::<A, C>(callee, answer)? {
                 return Ok(response);
             }
         }
@@ -216,7 +227,19 @@ impl Channel {
         callee: &impl Callee,
         mut request: Request<Q>,
     ) -> Result<Response<A>, Status> {
-        let mut outgoing = Outgoing::new(callee.check(), &mut request)?;
+        let mut observed = self.1.client(callee.path(), &mut request);
+        let ended = self.call_once_blocking::<Q, A, C>(callee, &mut request);
+        observed.end(ended.as_ref().err());
+        ended
+    }
+
+    #[inline]
+    fn call_once_blocking<Q, A: Default, C: Codec<Q> + Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        request: &mut Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let mut outgoing = Outgoing::new(callee.check(), request)?;
         let client = self.client();
         loop {
             let number = match callee.number() {

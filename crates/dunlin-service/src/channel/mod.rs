@@ -19,6 +19,7 @@ use callee::Callee;
 
 use crate::directory::{self, Directory};
 use crate::method::Kind;
+use crate::observer::Observer;
 use crate::stream::frame::{MOST_CREDIT, WINDOW};
 use crate::stream::session::Session;
 use crate::tasks::{Task, Tasks, Threads};
@@ -30,7 +31,7 @@ const DIRECTORY_AGE: Duration = Duration::from_secs(1);
 
 /// A connection to a server of typed services. Cheap to clone; any thread and any task may call through any clone.
 #[derive(Clone)]
-pub struct Channel(Arc<Shared>);
+pub struct Channel(Arc<Shared>, Observer);
 
 struct Shared {
     client: Client,
@@ -129,7 +130,7 @@ impl Channel {
 
     fn with(client: Client, answer: Result<dunlin::Reply, CallError>) -> Result<Self, Status> {
         let directory = read_directory(answer)?;
-        Ok(Self(Arc::new(Shared {
+        let shared = Shared {
             client,
             known: RwLock::new(Known {
                 directory,
@@ -138,7 +139,15 @@ impl Channel {
             tasks: Mutex::default(),
             session: Mutex::default(),
             window: AtomicUsize::new(WINDOW),
-        })))
+        };
+        Ok(Self(Arc::new(shared), Observer::default()))
+    }
+
+    /// Tells OpenTelemetry of the calls of this channel, and of those of clients that are made of it from now on.
+    #[cfg(feature = "opentelemetry")]
+    #[must_use]
+    pub fn telemetry(self, telemetry: &crate::telemetry::Telemetry) -> Self {
+        Self(self.0, telemetry.into())
     }
 
     /// What runs the tasks that drive this channel's streams: for executors other than tokio's. Without a word it is

@@ -65,6 +65,22 @@ impl Channel {
         request: &mut Request<T>,
         pump: impl FnOnce(&Arc<Session>, u64) -> Option<Task>,
     ) -> Result<Streaming<A>, Status> {
+        let mut observed = self.1.client(callee.path(), request);
+        match self.begin::<T, A, C>(callee, request, pump).await {
+            Ok(streaming) => Ok(streaming.observed(observed)),
+            Err(status) => {
+                observed.end(Some(&status));
+                Err(status)
+            }
+        }
+    }
+
+    async fn begin<T, A: Default, C: Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        request: &mut Request<T>,
+        pump: impl FnOnce(&Arc<Session>, u64) -> Option<Task>,
+    ) -> Result<Streaming<A>, Status> {
         if self.known().directory.features & features::STREAMS == 0 {
             return Err(Status::unimplemented("the server has no streams"));
         }
