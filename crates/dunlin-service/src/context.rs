@@ -18,6 +18,8 @@ pub(crate) struct Inherited {
 }
 
 thread_local! {
+    /// Whether there is any: all that a call asks which no handler makes.
+    static IS_SOME: Cell<bool> = const { Cell::new(false) };
     static CURRENT: Cell<Option<Inherited>> = const { Cell::new(None) };
     /// Of simulated threads, all of which are of one real thread. Who each is, its waker says.
     static SIMULATED: RefCell<Vec<(Waker, Inherited)>> = const { RefCell::new(Vec::new()) };
@@ -27,7 +29,10 @@ thread_local! {
 #[inline]
 fn replace(by: Option<Inherited>) -> Option<Inherited> {
     match thread::is_simulated() {
-        false => CURRENT.replace(by),
+        false => {
+            IS_SOME.set(by.is_some());
+            CURRENT.replace(by)
+        }
         true => replace_simulated(by),
     }
 }
@@ -39,6 +44,8 @@ fn replace_simulated(by: Option<Inherited>) -> Option<Inherited> {
         let place = all.iter().position(|(known, _)| known.will_wake(&waker));
         let before = place.map(|place| all.swap_remove(place).1);
         all.extend(by.map(|by| (waker, by)));
+        // A thread that others are simulated on handles no calls itself meanwhile.
+        IS_SOME.set(!all.is_empty());
         before
     })
 }
@@ -54,6 +61,11 @@ impl Inherited {
     /// Of the handler that runs on this thread now.
     #[inline]
     pub(crate) fn current() -> Option<Self> {
+        IS_SOME.get().then(Self::there).flatten()
+    }
+
+    #[cold]
+    fn there() -> Option<Self> {
         match thread::is_simulated() {
             false => CURRENT.get(),
             true => {

@@ -20,6 +20,7 @@ pub mod layers;
 mod macros;
 mod metadata;
 pub mod method;
+mod observer;
 #[cfg(feature = "prost")]
 pub mod protobuf;
 #[cfg(feature = "reflection")]
@@ -29,6 +30,8 @@ pub mod server;
 mod status;
 mod stream;
 mod tasks;
+#[cfg(feature = "opentelemetry")]
+pub mod telemetry;
 #[cfg(feature = "tonic")]
 pub mod tonic;
 mod varint;

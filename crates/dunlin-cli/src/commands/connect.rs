@@ -65,6 +65,11 @@ impl Options {
         self.preset.or(set).unwrap_or_default()
     }
 
+    /// The deadline asked for.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline.or(settings::get().client.deadline)
+    }
+
     /// The same with another preset.
     pub fn with_preset(&self, preset: Preset) -> Self {
         Self {
@@ -112,7 +117,7 @@ impl Options {
         let mut builder = Client::builder()
             .preset(self.preset())
             .channel(channel.config());
-        if let Some(deadline) = self.deadline.or(set.deadline) {
+        if let Some(deadline) = self.deadline() {
             builder = builder.deadline(deadline);
         }
         if let Some(timeout) = set.connect_timeout {

@@ -67,8 +67,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Run a service
     Serve(Box<serve::Args>),
-    /// Send one request and print the response
-    Call(call::Args),
+    /// Call a handler by its number, or a method by its name
+    Call(Box<call::Args>),
     /// See whether a server answers, and how fast
     Ping(ping::Args),
     /// Use the key-value service
@@ -161,6 +161,12 @@ impl Failure {
             exit_code: 2,
             ..Self::new(message)
         }
+    }
+
+    /// With another exit code, which its command's help explains.
+    #[must_use]
+    pub fn with_exit_code(self, exit_code: u8) -> Self {
+        Self { exit_code, ..self }
     }
 
     /// Ctrl-C ended it before all was done: exit code 130.

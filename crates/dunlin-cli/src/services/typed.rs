@@ -1,9 +1,11 @@
-//! The typed service beside the echo service, for `dunlin perf typed`.
+//! The typed service beside the echo service, for `dunlin perf typed` and `dunlin call`.
 
 use dunlin::{ServeError, ServerBuilder};
 use dunlin_service::codec::Protobuf;
 use dunlin_service::protobuf::{self, Message};
-use dunlin_service::{Request, Response, Server, Status};
+use dunlin_service::{reflection, Request, Response, Server, Status};
+use prost::Message as _;
+use protox::file::{File, FileResolver};
 
 use measure_server::{SyncMeasure, SyncMeasureServer};
 
@@ -58,7 +60,33 @@ impl SyncMeasure for Echo {
 /// When the server has it already.
 pub fn on(server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
     let measure = SyncMeasureServer::inline(Echo);
-    Server::builder().add_service(measure).on(server)
+    let wrong = |error: &dyn std::fmt::Display| ServeError::Setting(error.to_string());
+    let descriptors = descriptors().map_err(|error| wrong(&error))?;
+    let reflection = reflection::service(&[&descriptors]).map_err(|error| wrong(&error))?;
+    Server::builder()
+        .add_service(measure)
+        .add_service(reflection)
+        .on(server)
+}
+
+/// The service's file, which comes with the program.
+struct Own;
+
+const FILE: &str = "measure.proto";
+
+impl FileResolver for Own {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match name {
+            FILE => File::from_source(name, include_str!("measure.proto")),
+            _ => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+fn descriptors() -> Result<Vec<u8>, protox::Error> {
+    let mut compiler = protox::Compiler::with_file_resolver(Own);
+    compiler.include_imports(true).open_file(FILE)?;
+    Ok(compiler.file_descriptor_set().encode_to_vec())
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use dunlin_examples::echo::echo_client::EchoClient;
 use dunlin_examples::echo::echo_server::{Echo, EchoServer};
-use dunlin_examples::echo::{EchoRequest, EchoResponse};
+use dunlin_examples::echo::{EchoRequest, EchoResponse, FILE_DESCRIPTOR_SET};
 use dunlin_examples::{serve, Failure};
-use dunlin_service::{Request, Response, Server, Status, Streaming};
+use dunlin_service::{reflection, Request, Response, Server, Status, Streaming};
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 struct Echoing;
@@ -119,7 +119,11 @@ async fn main() -> Result<(), Failure> {
     match words.as_slice() {
         ["serve", address] => {
             let echo = EchoServer::new(Echoing);
-            serve(Server::builder().add_service(echo), address).await
+            // ANCHOR: reflection
+            let reflection = reflection::service(&[FILE_DESCRIPTOR_SET])?;
+            let server = Server::builder().add_service(echo).add_service(reflection);
+            // ANCHOR_END: reflection
+            serve(server, address).await
         }
         ["call", address] => call(address).await,
         _ => Err("usage: streaming serve ADDRESS | call ADDRESS".into()),

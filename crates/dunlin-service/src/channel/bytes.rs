@@ -1,77 +1,13 @@
-//! Unary calls of methods that are known by name alone, for tools and proxies that learn of them when they run.
+//! Calls of methods that are known by name alone, for tools and proxies that learn of them when they run. Messages are
+//! bytes, as the method's codec makes them.
 
-use std::time::Instant;
+use futures_core::Stream;
 
-use dunlin::{thread, CallError, HandlerId, Reply};
-
-use super::call::outgoing_header;
-use super::{is_young, no_such_method, Channel};
-use crate::method::{check, Kind};
-use crate::wire::{self, Answered, Header};
-use crate::{MetadataMap, Request, Response, Status};
-
-/// A request on its way.
-struct Outgoing {
-    path: String,
-    message: Vec<u8>,
-    header: Option<Header>,
-    until: Option<Instant>,
-    is_again: bool,
-}
-
-impl Outgoing {
-    fn new(path: &str, mut request: Request<Vec<u8>>) -> Result<Self, Status> {
-        let (header, until) = outgoing_header(&mut request)?;
-        Ok(Self {
-            path: path.to_owned(),
-            message: request.into_inner(),
-            header,
-            until,
-            is_again: false,
-        })
-    }
-
-    /// What crosses.
-    fn bytes(&mut self) -> Vec<u8> {
-        if let (Some(until), Some(header)) = (self.until, &mut self.header) {
-            header.timeout = Some(until.saturating_duration_since(thread::now()));
-        }
-        let mut bytes = Vec::with_capacity(wire::WORD_BYTES + self.message.len());
-        wire::begin_request(&mut bytes, check(&self.path), self.header.as_ref());
-        bytes.extend_from_slice(&self.message);
-        bytes
-    }
-
-    /// `None`: the number is another method's.
-    fn take(
-        &mut self,
-        answer: Result<Reply, CallError>,
-    ) -> Result<Option<Response<Vec<u8>>>, Status> {
-        let answer = match answer {
-            Err(CallError::UnknownHandler(_)) if !self.is_again => None,
-            answer => Some(answer?),
-        };
-        let read = match &answer {
-            None => Answered::OtherMethod,
-            Some(answer) => wire::read_answer(answer)?,
-        };
-        let (metadata, message) = match read {
-            Answered::Message(message) => (MetadataMap::new(), message),
-            Answered::With(metadata, message) => (metadata, message),
-            Answered::Status(status) => return Err(status),
-            Answered::OtherMethod if !self.is_again => {
-                self.is_again = true;
-                return Ok(None);
-            }
-            Answered::OtherMethod => {
-                return Err(Status::internal(
-                    "the server's directory does not fit its methods",
-                ))
-            }
-        };
-        Ok(Some(Response::with_metadata(message.to_vec(), metadata)))
-    }
-}
+use super::callee::ByName;
+use super::Channel;
+use crate::codec::Raw;
+use crate::method::Kind;
+use crate::{Request, Response, Status, Streaming};
 
 impl Channel {
     /// Names and kinds of all methods that the server had when it was asked last, in their order.
@@ -85,20 +21,6 @@ impl Channel {
         methods
     }
 
-    /// The number of a unary method; `Ok(None)`: the server may have it by now.
-    fn number_of(&self, path: &str) -> Result<Option<HandlerId>, Status> {
-        let known = self.known();
-        match known.directory.methods.get(path) {
-            Some(entry) if entry.kind == Kind::Unary => Ok(Some(entry.number)),
-            Some(entry) => Err(Status::unimplemented(format!(
-                "{path} is {:?} at the server: it has no unary calls",
-                entry.kind
-            ))),
-            None if is_young(known.since) => Err(no_such_method(path, &known.directory)),
-            None => Ok(None),
-        }
-    }
-
     /// A unary call of a method by its name (`/helloworld.Greeter/SayHello`), whose messages are bytes as the method's
     /// codec makes them.
     ///
@@ -109,24 +31,8 @@ impl Channel {
         path: &str,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Vec<u8>>, Status> {
-        let mut outgoing = Outgoing::new(path, request)?;
-        loop {
-            let Some(number) = self.number_of(path)? else {
-                self.renew(self.ask().await)?;
-                continue;
-            };
-            let bytes = outgoing.bytes();
-            let timeout = outgoing.header.as_ref().and_then(|header| header.timeout);
-            let client = match timeout {
-                Some(timeout) => &self.client().within(timeout),
-                None => self.client(),
-            };
-            let answer = client.ready().await?.call(number, &bytes).await;
-            if let Some(response) = outgoing.take(answer)? {
-                return Ok(response);
-            }
-            self.renew(self.ask().await)?;
-        }
+        let kind = Kind::Unary;
+        self.call::<_, _, Raw>(ByName { path, kind }, request).await
     }
 
     /// As [`Channel::unary_bytes`]; blocks.
@@ -138,22 +44,25 @@ impl Channel {
         path: &str,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Vec<u8>>, Status> {
-        let mut outgoing = Outgoing::new(path, request)?;
-        loop {
-            let Some(number) = self.number_of(path)? else {
-                self.renew(self.ask_blocking())?;
-                continue;
-            };
-            let bytes = outgoing.bytes();
-            let timeout = outgoing.header.as_ref().and_then(|header| header.timeout);
-            let answer = match timeout {
-                Some(timeout) => self.client().call_within(timeout, number, &bytes),
-                None => self.client().call(number, &bytes),
-            };
-            if let Some(response) = outgoing.take(answer)? {
-                return Ok(response);
-            }
-            self.renew(self.ask_blocking())?;
-        }
+        let kind = Kind::Unary;
+        self.call_blocking::<_, _, Raw>(&ByName { path, kind }, request)
+    }
+
+    /// A call with streams of a method by its name; for one that takes or answers a single message the stream has one.
+    /// `kind` is what the server has to have: [`Channel::methods`] says it.
+    ///
+    /// # Errors
+    /// As for [`Channel::bidirectional`].
+    pub async fn streaming_bytes<S>(
+        &self,
+        path: &str,
+        kind: Kind,
+        request: Request<S>,
+    ) -> Result<Response<Streaming<Vec<u8>>>, Status>
+    where
+        S: Stream<Item = Vec<u8>> + Send + 'static,
+    {
+        let callee = ByName { path, kind };
+        self.open_both::<_, _, Raw>(&callee, request).await
     }
 }

@@ -1,10 +1,12 @@
-//! Unary calls: as futures, and blocking.
+//! Unary calls: as futures, and blocking; of methods by their types or by their names.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use dunlin::{thread, CallError, HandlerId, Reply};
 
+use super::callee::{ByType, Callee};
 use super::{Channel, Routes};
 use crate::codec::Codec;
 use crate::context::Inherited;
@@ -20,9 +22,10 @@ thread_local! {
 const KEPT_BYTES: usize = 64 << 10;
 
 /// A request that is to be sent, once or, if the server's numbers are others by now, twice.
-pub(crate) struct Outgoing<'a, M: Method> {
-    message: &'a M::Request,
-    pub(crate) header: Option<Header>,
+struct Outgoing<'a, T> {
+    check: u32,
+    message: &'a T,
+    header: Option<Header>,
     until: Option<Instant>,
     again: bool,
 }
@@ -75,10 +78,11 @@ pub(crate) fn outgoing_header<T>(
     Ok((Some(Header { timeout, metadata }), until))
 }
 
-impl<'a, M: Method> Outgoing<'a, M> {
-    fn new(request: &'a mut Request<M::Request>) -> Result<Self, Status> {
+impl<'a, T> Outgoing<'a, T> {
+    fn new(check: u32, request: &'a mut Request<T>) -> Result<Self, Status> {
         let (header, until) = outgoing_header(request)?;
         Ok(Self {
+            check,
             message: request.get_ref(),
             header,
             until,
@@ -87,7 +91,7 @@ impl<'a, M: Method> Outgoing<'a, M> {
     }
 
     /// Lends the bytes of the request.
-    fn with_bytes<T>(&mut self, send: impl FnOnce(Option<Duration>, &[u8]) -> T) -> T {
+    fn with_bytes<C: Codec<T>, R>(&mut self, send: impl FnOnce(Option<Duration>, &[u8]) -> R) -> R {
         if let (Some(until), Some(header)) = (self.until, &mut self.header) {
             header.timeout = Some(until.saturating_duration_since(thread::now()));
         }
@@ -95,8 +99,8 @@ impl<'a, M: Method> Outgoing<'a, M> {
             // A codec that calls this while it encodes has a buffer of its own.
             let mut buffer = place.take();
             buffer.clear();
-            wire::begin_request(&mut buffer, M::CHECK, self.header.as_ref());
-            M::Codec::append(self.message, &mut buffer);
+            wire::begin_request(&mut buffer, self.check, self.header.as_ref());
+            C::append(self.message, &mut buffer);
             let sent = send(
                 self.header.as_ref().and_then(|header| header.timeout),
                 &buffer,
@@ -108,18 +112,19 @@ impl<'a, M: Method> Outgoing<'a, M> {
         })
     }
 
-    fn take(
+    fn take<A: Default, C: Codec<A>>(
         &mut self,
+        callee: &impl Callee,
         answer: Result<Reply, CallError>,
-    ) -> Result<Step<Response<M::Response>>, Status> {
+    ) -> Result<Step<Response<A>>, Status> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(CallError::UnknownHandler(_)) if !self.again => return Ok(self.once_more()),
             Err(error) => return Err(error.into()),
         };
-        match wire::read_answer(&answer)? {
-            Answered::Message(message) => read_message::<M>(message, MetadataMap::new()),
-            Answered::With(metadata, message) => read_message::<M>(message, metadata),
+        let (metadata, bytes) = match wire::read_answer(&answer)? {
+            Answered::Message(bytes) => (MetadataMap::new(), bytes),
+            Answered::With(metadata, bytes) => (metadata, bytes),
             Answered::Status(status) => return Err(status),
             Answered::OtherMethod if !self.again => return Ok(self.once_more()),
             Answered::OtherMethod => {
@@ -127,24 +132,18 @@ impl<'a, M: Method> Outgoing<'a, M> {
                     "the server's directory does not fit its methods",
                 ))
             }
-        }
-        .map(Step::Done)
+        };
+        let mut message = A::default();
+        C::decode_into(&mut message, bytes).map_err(|error| {
+            Status::internal(format!("the answer of {}: {error}", callee.path()))
+        })?;
+        Ok(Step::Done(Response::with_metadata(message, metadata)))
     }
 
-    fn once_more<T>(&mut self) -> Step<T> {
+    fn once_more<R>(&mut self) -> Step<R> {
         self.again = true;
         Step::Again
     }
-}
-
-fn read_message<M: Method>(
-    bytes: &[u8],
-    metadata: MetadataMap,
-) -> Result<Response<M::Response>, Status> {
-    let mut message = M::Response::default();
-    M::Codec::decode_into(&mut message, bytes)
-        .map_err(|error| Status::internal(format!("the answer of {}: {error}", M::PATH)))?;
-    Ok(Response::with_metadata(message, metadata))
 }
 
 impl Channel {
@@ -152,42 +151,12 @@ impl Channel {
     ///
     /// # Errors
     /// The status with which it ended.
-    pub async fn unary<M: Method>(
-        &self,
-        routes: &Routes,
-        mut request: Request<M::Request>,
-    ) -> Result<Response<M::Response>, Status> {
-        let mut outgoing = Outgoing::<M>::new(&mut request)?;
-        loop {
-            let number = match routes.get(M::INDEX) {
-                Some(number) if !outgoing.again => number,
-                _ => self.find::<M>(routes, outgoing.again).await?,
-            };
-            let answer = match self.send(number, &mut outgoing).await {
-                // There is no place: wait for one.
-                Err(CallError::TooManyOutstanding { .. }) => {
-                    let permit = self.client().ready().await?;
-                    let call = outgoing.with_bytes(|_, bytes| permit.call(number, bytes));
-                    call.await
-                }
-                answer => answer,
-            };
-            if let Step::Done(response) = outgoing.take(answer)? {
-                return Ok(response);
-            }
-        }
-    }
-
-    fn send<M: Method>(
-        &self,
-        number: HandlerId,
-        outgoing: &mut Outgoing<'_, M>,
-    ) -> dunlin::CallFuture {
-        let client = self.client();
-        outgoing.with_bytes(|timeout, bytes| match timeout {
-            Some(timeout) => client.within(timeout).call_async(number, bytes),
-            None => client.call_async(number, bytes),
-        })
+    pub fn unary<'a, M: Method>(
+        &'a self,
+        routes: &'a Routes,
+        request: Request<M::Request>,
+    ) -> impl Future<Output = Result<Response<M::Response>, Status>> + Send + 'a {
+        self.call::<_, _, M::Codec>(ByType::<M>::new(routes), request)
     }
 
     /// As [`Channel::unary`]; blocks.
@@ -197,20 +166,91 @@ impl Channel {
     pub fn unary_blocking<M: Method>(
         &self,
         routes: &Routes,
-        mut request: Request<M::Request>,
+        request: Request<M::Request>,
     ) -> Result<Response<M::Response>, Status> {
-        let mut outgoing = Outgoing::<M>::new(&mut request)?;
+        self.call_blocking::<_, _, M::Codec>(&ByType::<M>::new(routes), request)
+    }
+
+    /// A unary call whose messages `C` makes bytes.
+    pub(super) async fn call<Q, A: Default, C: Codec<Q> + Codec<A>>(
+        &self,
+        callee: impl Callee,
+        mut request: Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let mut observed = self.1.client(callee.path(), &mut request);
+        let ended = self.call_once::<Q, A, C>(&callee, &mut request).await;
+        observed.end(ended.as_ref().err());
+        ended
+    }
+
+    async fn call_once<Q, A: Default, C: Codec<Q> + Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        request: &mut Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let mut outgoing = Outgoing::new(callee.check(), request)?;
+        loop {
+            let number = match callee.number() {
+                Some(number) if !outgoing.again => number,
+                _ => self.find(callee, outgoing.again).await?,
+            };
+            let answer = match self.send::<Q, C>(number, &mut outgoing).await {
+                // There is no place: wait for one.
+                Err(CallError::TooManyOutstanding { .. }) => {
+                    let permit = self.client().ready().await?;
+                    let call = outgoing.with_bytes::<C, _>(|_, bytes| permit.call(number, bytes));
+                    call.await
+                }
+                answer => answer,
+            };
+            if let Step::Done(response) = outgoing.take::<A, C>(callee, answer)? {
+                return Ok(response);
+            }
+        }
+    }
+
+    fn send<Q, C: Codec<Q>>(
+        &self,
+        number: HandlerId,
+        outgoing: &mut Outgoing<'_, Q>,
+    ) -> dunlin::CallFuture {
+        let client = self.client();
+        outgoing.with_bytes::<C, _>(|timeout, bytes| match timeout {
+            Some(timeout) => client.within(timeout).call_async(number, bytes),
+            None => client.call_async(number, bytes),
+        })
+    }
+
+    /// As [`Channel::call`]; blocks.
+    pub(super) fn call_blocking<Q, A: Default, C: Codec<Q> + Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        mut request: Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let mut observed = self.1.client(callee.path(), &mut request);
+        let ended = self.call_once_blocking::<Q, A, C>(callee, &mut request);
+        observed.end(ended.as_ref().err());
+        ended
+    }
+
+    #[inline]
+    fn call_once_blocking<Q, A: Default, C: Codec<Q> + Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        request: &mut Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let mut outgoing = Outgoing::new(callee.check(), request)?;
         let client = self.client();
         loop {
-            let number = match routes.get(M::INDEX) {
+            let number = match callee.number() {
                 Some(number) if !outgoing.again => number,
-                _ => self.find_blocking::<M>(routes, outgoing.again)?,
+                _ => self.find_blocking(callee, outgoing.again)?,
             };
-            let answer = outgoing.with_bytes(|timeout, bytes| match timeout {
+            let answer = outgoing.with_bytes::<C, _>(|timeout, bytes| match timeout {
                 Some(timeout) => client.call_within(timeout, number, bytes),
                 None => client.call(number, bytes),
             });
-            if let Step::Done(response) = outgoing.take(answer)? {
+            if let Step::Done(response) = outgoing.take::<A, C>(callee, answer)? {
                 return Ok(response);
             }
         }

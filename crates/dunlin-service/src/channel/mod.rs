@@ -2,6 +2,7 @@
 
 mod bytes;
 mod call;
+mod callee;
 mod pipeline;
 mod stream;
 
@@ -14,8 +15,11 @@ use dunlin::{thread, CallError, Client, HandlerId};
 
 pub use pipeline::{Answer, Pipeline};
 
+use callee::Callee;
+
 use crate::directory::{self, Directory};
-use crate::method::{Kind, Method};
+use crate::method::Kind;
+use crate::observer::Observer;
 use crate::stream::frame::{MOST_CREDIT, WINDOW};
 use crate::stream::session::Session;
 use crate::tasks::{Task, Tasks, Threads};
@@ -27,7 +31,7 @@ const DIRECTORY_AGE: Duration = Duration::from_secs(1);
 
 /// A connection to a server of typed services. Cheap to clone; any thread and any task may call through any clone.
 #[derive(Clone)]
-pub struct Channel(Arc<Shared>);
+pub struct Channel(Arc<Shared>, Observer);
 
 struct Shared {
     client: Client,
@@ -74,6 +78,7 @@ impl Routes {
         Self((0..methods).map(|_| AtomicU16::new(0)).collect())
     }
 
+    #[inline]
     fn get(&self, index: usize) -> Option<HandlerId> {
         let number = self.0.get(index)?.load(Ordering::Relaxed);
         (number != 0).then_some(number)
@@ -125,7 +130,7 @@ impl Channel {
 
     fn with(client: Client, answer: Result<dunlin::Reply, CallError>) -> Result<Self, Status> {
         let directory = read_directory(answer)?;
-        Ok(Self(Arc::new(Shared {
+        let shared = Shared {
             client,
             known: RwLock::new(Known {
                 directory,
@@ -134,7 +139,15 @@ impl Channel {
             tasks: Mutex::default(),
             session: Mutex::default(),
             window: AtomicUsize::new(WINDOW),
-        })))
+        };
+        Ok(Self(Arc::new(shared), Observer::default()))
+    }
+
+    /// Tells OpenTelemetry of the calls of this channel, and of those of clients that are made of it from now on.
+    #[cfg(feature = "opentelemetry")]
+    #[must_use]
+    pub fn telemetry(self, telemetry: &crate::telemetry::Telemetry) -> Self {
+        Self(self.0, telemetry.into())
     }
 
     /// What runs the tasks that drive this channel's streams: for executors other than tokio's. Without a word it is
@@ -196,15 +209,15 @@ impl Channel {
     }
 
     /// The method's number, if the server has it; `Ok(None)`: it may have it by now.
-    fn look_up<M: Method>(&self, routes: &Routes) -> Result<Option<HandlerId>, Status> {
+    fn look_up(&self, callee: &impl Callee) -> Result<Option<HandlerId>, Status> {
         let known = self.known();
-        match known.directory.methods.get(M::PATH) {
-            Some(entry) if entry.kind == M::KIND => {
-                routes.set(M::INDEX, entry.number);
+        match known.directory.methods.get(callee.path()) {
+            Some(entry) if entry.kind == callee.kind() => {
+                callee.learn(Some(entry.number));
                 Ok(Some(entry.number))
             }
-            Some(entry) => Err(other_kind::<M>(entry.kind)),
-            None if is_young(known.since) => Err(no_such_method(M::PATH, &known.directory)),
+            Some(entry) => Err(other_kind(callee, entry.kind)),
+            None if is_young(known.since) => Err(no_such_method(callee.path(), &known.directory)),
             None => Ok(None),
         }
     }
@@ -227,35 +240,35 @@ impl Channel {
         Ok(())
     }
 
-    fn learn<M: Method>(
+    fn learn(
         &self,
-        routes: &Routes,
+        callee: &impl Callee,
         answer: Result<dunlin::Reply, CallError>,
     ) -> Result<HandlerId, Status> {
         self.renew(answer)?;
-        let known = self.look_up::<M>(routes)?;
-        known.ok_or_else(|| Status::unimplemented(M::PATH))
+        let known = self.look_up(callee)?;
+        known.ok_or_else(|| Status::unimplemented(callee.path()))
     }
 
     /// The method's number, asked for where it is not known. `again`: what is known is wrong.
-    async fn find<M: Method>(&self, routes: &Routes, again: bool) -> Result<HandlerId, Status> {
+    async fn find(&self, callee: &impl Callee, again: bool) -> Result<HandlerId, Status> {
         if !again {
-            if let Some(number) = self.look_up::<M>(routes)? {
+            if let Some(number) = self.look_up(callee)? {
                 return Ok(number);
             }
         }
         let answer = self.ask().await;
-        self.learn::<M>(routes, answer)
+        self.learn(callee, answer)
     }
 
-    fn find_blocking<M: Method>(&self, routes: &Routes, again: bool) -> Result<HandlerId, Status> {
+    fn find_blocking(&self, callee: &impl Callee, again: bool) -> Result<HandlerId, Status> {
         if !again {
-            if let Some(number) = self.look_up::<M>(routes)? {
+            if let Some(number) = self.look_up(callee)? {
                 return Ok(number);
             }
         }
         let answer = self.ask_blocking();
-        self.learn::<M>(routes, answer)
+        self.learn(callee, answer)
     }
 }
 
@@ -290,10 +303,10 @@ fn no_such_method(path: &str, directory: &Directory) -> Status {
 }
 
 #[cold]
-fn other_kind<M: Method>(kind: Kind) -> Status {
+fn other_kind(callee: &impl Callee, kind: Kind) -> Status {
     Status::unimplemented(format!(
         "{} is {kind:?} at the server and {:?} here: one side has an older definition",
-        M::PATH,
-        M::KIND
+        callee.path(),
+        callee.kind()
     ))
 }

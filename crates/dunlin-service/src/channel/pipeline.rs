@@ -4,6 +4,7 @@ use std::any::TypeId;
 
 use dunlin::HandlerId;
 
+use super::callee::ByType;
 use super::{Channel, Routes};
 use crate::codec::{Codec, DecodeError};
 use crate::method::{Messages, Method};
@@ -131,7 +132,9 @@ impl Pipeline {
 
     #[cold]
     fn find<M: Method>(&mut self) -> Result<HandlerId, Status> {
-        let number = self.channel.find_blocking::<M>(&Routes::new(0), false)?;
+        let routes = Routes::new(0);
+        let callee = ByType::<M>::new(&routes);
+        let number = self.channel.find_blocking(&callee, false)?;
         self.numbers.push((TypeId::of::<M>(), number));
         Ok(number)
     }

@@ -9,7 +9,9 @@ use futures_core::Stream;
 use futures_util::stream::StreamExt;
 
 use super::call::outgoing_header;
+use super::callee::{ByType, Callee};
 use super::{Channel, Routes};
+use crate::codec::Codec;
 use crate::directory::features;
 use crate::method::Method;
 use crate::stream::driver::Driver;
@@ -57,19 +59,35 @@ impl Channel {
     }
 
     /// Opens a stream; `pump` makes the task that says what the user has to say.
-    async fn open<M: Method, T>(
+    async fn open<T, A: Default, C: Codec<A>>(
         &self,
-        routes: &Routes,
+        callee: &impl Callee,
         request: &mut Request<T>,
         pump: impl FnOnce(&Arc<Session>, u64) -> Option<Task>,
-    ) -> Result<Streaming<M::Response>, Status> {
+    ) -> Result<Streaming<A>, Status> {
+        let mut observed = self.1.client(callee.path(), request);
+        match self.begin::<T, A, C>(callee, request, pump).await {
+            Ok(streaming) => Ok(streaming.observed(observed)),
+            Err(status) => {
+                observed.end(Some(&status));
+                Err(status)
+            }
+        }
+    }
+
+    async fn begin<T, A: Default, C: Codec<A>>(
+        &self,
+        callee: &impl Callee,
+        request: &mut Request<T>,
+        pump: impl FnOnce(&Arc<Session>, u64) -> Option<Task>,
+    ) -> Result<Streaming<A>, Status> {
         if self.known().directory.features & features::STREAMS == 0 {
             return Err(Status::unimplemented("the server has no streams"));
         }
         let (header, until) = outgoing_header(request)?;
-        let method = match routes.get(M::INDEX) {
+        let method = match callee.number() {
             Some(number) => number,
-            None => self.find::<M>(routes, false).await?,
+            None => self.find(callee, false).await?,
         };
         let mut bytes = Vec::new();
         if let Some(header) = &header {
@@ -78,7 +96,7 @@ impl Channel {
         let window = self.0.window.load(Ordering::Relaxed);
         let open = Open {
             method,
-            check: M::CHECK,
+            check: callee.check(),
             credit: window,
             header: &bytes,
         };
@@ -89,21 +107,21 @@ impl Channel {
             let begin = |id| pump.take().and_then(|pump| pump(&session, id));
             // It may have ended in between: then there is another.
             if let Some(id) = session.open(&body, (FIRST_CREDIT, window), until, begin) {
-                return Ok(Streaming::new::<M::Codec>(session, id, Side::Client));
+                return Ok(Streaming::new::<C>(session, id, Side::Client));
             }
         }
     }
 
     /// Waits for the beginning of the server's answer.
-    async fn head<M: Method>(
+    async fn head<A: Default>(
         &self,
-        routes: &Routes,
-        streaming: &mut Streaming<M::Response>,
+        callee: &impl Callee,
+        streaming: &mut Streaming<A>,
     ) -> Result<MetadataMap, Status> {
         let head = poll_fn(|context| streaming.poll_head(context)).await;
         if matches!(&head, Err(status) if status.code() == Code::Unimplemented) {
             // The number may be another method's by now.
-            routes.set(M::INDEX, 0);
+            callee.learn(None);
             self.forget();
         }
         head
@@ -118,9 +136,11 @@ impl Channel {
         routes: &Routes,
         mut request: Request<M::Request>,
     ) -> Result<Response<Streaming<M::Response>>, Status> {
-        let mut streaming = self.open::<M, _>(routes, &mut request, |_, _| None).await?;
+        let callee = ByType::<M>::new(routes);
+        let opened = self.open::<_, _, M::Codec>(&callee, &mut request, |_, _| None);
+        let mut streaming = opened.await?;
         streaming.say::<M::Request, M::Codec>(request.get_ref())?;
-        let metadata = self.head::<M>(routes, &mut streaming).await?;
+        let metadata = self.head(&callee, &mut streaming).await?;
         Ok(Response::with_metadata(streaming, metadata))
     }
 
@@ -159,14 +179,28 @@ impl Channel {
     where
         S: Stream<Item = M::Request> + Send + 'static,
     {
+        self.open_both::<_, _, M::Codec>(&ByType::<M>::new(routes), request)
+            .await
+    }
+
+    /// Says what a stream brings, by `C`, and gives what the server says.
+    pub(super) async fn open_both<S, A: Default, C>(
+        &self,
+        callee: &impl Callee,
+        request: Request<S>,
+    ) -> Result<Response<Streaming<A>>, Status>
+    where
+        S: Stream + Send + 'static,
+        C: Codec<S::Item> + Codec<A>,
+    {
         let mut place = None;
         let mut bare = request.map(|stream| place = Some(stream));
-        let opened = self.open::<M, _>(routes, &mut bare, |session, id| {
+        let opened = self.open::<_, A, C>(callee, &mut bare, |session, id| {
             let session = Arc::clone(session);
             let stream = place?;
             Some(Box::pin(async move {
                 let source = stream.map(Ok);
-                match pump::pump::<M::Request, M::Codec>(&session, id, source).await {
+                match pump::pump::<S::Item, C>(&session, id, source).await {
                     Ok(true) => session.with(|mux| mux.half_close(id)),
                     Ok(false) => {}
                     Err(status) => session.with(|mux| mux.end_locally(id, status)),
@@ -174,7 +208,7 @@ impl Channel {
             }))
         });
         let mut streaming = opened.await?;
-        let metadata = self.head::<M>(routes, &mut streaming).await?;
+        let metadata = self.head(callee, &mut streaming).await?;
         Ok(Response::with_metadata(streaming, metadata))
     }
 }

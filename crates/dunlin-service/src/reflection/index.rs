@@ -11,9 +11,9 @@ use super::ReflectionError;
 
 /// A set whose files stay as they are, with what prost does not know of them.
 #[derive(Clone, PartialEq, Message)]
-struct Set {
+pub(super) struct Set {
     #[prost(bytes = "vec", repeated, tag = "1")]
-    files: Vec<Vec<u8>>,
+    pub(super) files: Vec<Vec<u8>>,
 }
 
 /// A file.

@@ -12,6 +12,7 @@
 //! Server::builder().add_service(GreeterServer::new(MyGreeter)).add_service(reflection)
 //! ```
 
+mod client;
 mod index;
 mod messages;
 
@@ -23,6 +24,8 @@ use futures_util::stream::{BoxStream, StreamExt};
 use crate::codec::Prost;
 use crate::{Code, Request, Response, Status, Streaming};
 use index::Index;
+
+pub use client::ReflectionClient;
 
 pub use messages::{
     Answer, ErrorResponse, ExtensionNumberResponse, ExtensionRequest, FileDescriptorResponse,

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use dunlin::{HandlerError, RunningServer, ServeError, ServerBuilder};
 
-use registry::Add;
+use registry::{Add, Ground};
 pub use registry::{Place, Registry, Service};
 
 use sessions::{Limits, Sessions};
 
 use crate::directory;
+use crate::observer::Observer;
 use crate::stream::frame::{FIRST_CREDIT, MOST_CREDIT};
 use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::{DIRECTORY, FIRST_METHOD};
@@ -34,6 +35,7 @@ pub struct Server {
     tasks: Option<Tasks>,
     threads: Threads,
     limits: Limits,
+    observer: Observer,
 }
 
 impl Server {
@@ -65,6 +67,13 @@ impl Server {
         <L::Service as tower_service::Service<crate::layers::Call>>::Future: Send,
     {
         self.registry.add_layer(crate::layers::erase(layer));
+        self
+    }
+
+    /// Tells OpenTelemetry of the calls of all services, whatever they are.
+    #[cfg(feature = "opentelemetry")]
+    pub fn telemetry(mut self, telemetry: &crate::telemetry::Telemetry) -> Self {
+        self.observer = telemetry.into();
         self
     }
 
@@ -127,6 +136,11 @@ impl Server {
     pub fn on(self, mut server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
         let tasks = self.tasks.unwrap_or_default();
         let mut sessions = Sessions::new(tasks.clone(), self.threads, self.limits);
+        sessions.observer = self.observer.clone();
+        let ground = Ground {
+            tasks,
+            observer: self.observer,
+        };
         let mut entries = Vec::new();
         let mut number = FIRST_METHOD;
         let mut paths: Vec<&str> = Vec::new();
@@ -143,7 +157,7 @@ impl Server {
             directory::put_entry(&mut entries, method.path, entry);
             server = server.name_handler(number, method.path);
             match method.add {
-                Add::Call(add) => server = add(server, number, &tasks),
+                Add::Call(add) => server = add(server, number, &ground),
                 Add::Stream(check, begin) => sessions.add(number, method.path, check, begin),
             }
             // The highest numbers are the server's own.

@@ -12,6 +12,7 @@ use super::sessions::{self, Begin};
 use super::unary;
 use crate::layers::{layered, Layers};
 use crate::method::{Kind, Method};
+use crate::observer::Observer;
 use crate::tasks::Tasks;
 use crate::{Request, Response, Status, Streaming};
 
@@ -40,8 +41,14 @@ pub struct Registry {
     layers: Option<Layers>,
 }
 
+/// What the handlers of a server have in common.
+pub(super) struct Ground {
+    pub(super) tasks: Tasks,
+    pub(super) observer: Observer,
+}
+
 /// Makes a method a handler of this number.
-type AddCall = Box<dyn FnOnce(ServerBuilder, HandlerId, &Tasks) -> ServerBuilder + Send>;
+type AddCall = Box<dyn FnOnce(ServerBuilder, HandlerId, &Ground) -> ServerBuilder + Send>;
 
 /// How a method becomes a part of a server.
 pub(super) enum Add {
@@ -91,10 +98,11 @@ impl Registry {
             + Sync
             + 'static,
     ) {
-        self.add::<M>(Box::new(move |server, number, _| {
+        self.add::<M>(Box::new(move |server, number, ground| {
+            let observer = ground.observer.clone();
             let handler = move |request: &dunlin::Request<'_>,
                                 reply: &mut dunlin::Responder<'_>| {
-                unary::serve::<M>(request, reply, &handler)
+                unary::serve::<M>(request, reply, &observer, &handler)
             };
             match place {
                 Place::Inline => server.handle(number, handler),
@@ -180,11 +188,13 @@ fn call<M: Method, F>(handler: impl Fn(Request<M::Request>) -> F + Send + Sync +
 where
     F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
 {
-    Box::new(move |server, number, tasks| {
-        let (handler, tasks) = (Arc::new(handler), tasks.clone());
+    Box::new(move |server, number, ground| {
+        let handler = Arc::new(handler);
+        let (tasks, observer) = (ground.tasks.clone(), ground.observer.clone());
         server.handle_deferred(number, move |request, responder| {
-            let handler = Arc::clone(&handler);
-            tasks.spawn(Box::pin(unary::answer::<M, F>(request, responder, handler)));
+            let (handler, observer) = (Arc::clone(&handler), observer.clone());
+            let answer = unary::answer::<M, F>(request, responder, observer, handler);
+            tasks.spawn(Box::pin(answer));
         })
     })
 }

@@ -13,13 +13,14 @@ use futures_core::Stream;
 use super::unary::{panicked, travelling};
 use crate::context::Inherited;
 use crate::method::Method;
+use crate::observer::{Observed, Observer};
 use crate::stream::frame::{self, verdict, Open, FIRST_CREDIT};
 use crate::stream::mux::Side;
 use crate::stream::pump;
 use crate::stream::session::{Pushed, Session};
 use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::{Header, PULL, PUSH};
-use crate::{Request, Response, Status, Streaming};
+use crate::{Code, Request, Response, Status, Streaming};
 
 /// How much streams may take.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,7 @@ pub(super) struct Begun {
     header: Header,
     connection: u64,
     peer: Arc<Peer>,
+    observer: Observer,
 }
 
 /// Makes the task of a stream of a method.
@@ -77,6 +79,7 @@ pub(super) struct Sessions {
     tasks: Tasks,
     threads: Threads,
     limits: Limits,
+    pub(super) observer: Observer,
     known: Mutex<Known>,
 }
 
@@ -94,6 +97,7 @@ impl Sessions {
             tasks,
             threads,
             limits,
+            observer: Observer::default(),
             known: Mutex::default(),
         }
     }
@@ -174,6 +178,7 @@ impl Sessions {
                         header,
                         connection: request.connection(),
                         peer: Arc::clone(request.peer()),
+                        observer: self.observer.clone(),
                     },
                 ));
             }
@@ -282,6 +287,7 @@ fn violation(why: &str) -> Vec<u8> {
 async fn while_wanted<T>(
     begun: &Begun,
     inherited: Inherited,
+    observed: &Observed,
     work: impl Future<Output = Result<T, Status>>,
 ) -> Option<Result<T, Status>> {
     let mut work = std::pin::pin!(work);
@@ -293,6 +299,7 @@ async fn while_wanted<T>(
             return Poll::Ready(None);
         }
         let _entered = inherited.enter();
+        let _current = observed.enter();
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(polled) => polled.map(Some),
             Err(_) => Poll::Ready(Some(Err(panicked()))),
@@ -312,19 +319,27 @@ where
     Box::pin(async move {
         let deadline = begun.header.deadline();
         let metadata = begun.header.metadata.clone();
-        let inherited = Inherited::of(&metadata, deadline);
+        let mut inherited = Some(Inherited::of(&metadata, deadline));
+        let mut observed = begun.observer.server(M::PATH, &metadata, &mut inherited);
+        let inherited = inherited.unwrap_or_default();
         let session = Arc::clone(&begun.session);
         let streaming =
             Streaming::new::<M::Codec>(Arc::clone(&session), begun.stream, Side::Server);
         let mut request = Request::new(streaming);
         request.receive(begun.connection, &begun.peer);
         request.set_header(metadata, deadline);
-        let ended = while_wanted(&begun, inherited, work(session, begun.stream, request)).await;
+        let work = work(session, begun.stream, request);
+        let ended = while_wanted(&begun, inherited, &observed, work).await;
         let status = match ended {
+            None if deadline.is_some_and(|deadline| deadline <= thread::now()) => {
+                let late = "the deadline came while the handler was running";
+                return observed.end(Some(&Status::deadline_exceeded(late)));
+            }
             None => return,
             Some(Ok(())) => Status::ok(""),
             Some(Err(status)) => travelling(&status),
         };
+        observed.end(Some(&status).filter(|status| status.code() != Code::Ok));
         begun.session.with(|mux| mux.finish(begun.stream, &status));
     })
 }

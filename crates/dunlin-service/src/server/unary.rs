@@ -10,6 +10,7 @@ use dunlin::{thread, HandlerError, OwnedRequest, OwnedResponder, Responder};
 use crate::codec::Codec;
 use crate::context::Inherited;
 use crate::method::{Messages, Method};
+use crate::observer::Observer;
 use crate::wire::{self, Asked, Header};
 use crate::{Code, Request, Response, Status};
 
@@ -21,6 +22,7 @@ use crate::{Code, Request, Response, Status};
 pub(super) fn serve<M: Method>(
     request: &dunlin::Request<'_>,
     reply: &mut Responder<'_>,
+    observer: &Observer,
     handler: impl Fn(&Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>,
 ) -> Result<(), HandlerError> {
     let (header, bytes) = match wire::read_request(request.payload(), M::CHECK) {
@@ -42,13 +44,19 @@ pub(super) fn serve<M: Method>(
     let answer = &mut messages.response;
     M::Codec::clear(answer.get_mut());
     answer.metadata_mut().clear();
-    let ended = match header {
-        None => handler(asked, answer),
-        Some(header) => {
-            let _entered = take_header(asked, *header).enter();
-            handler(asked, answer)
+    let mut inherited = header.map(|header| take_header(asked, *header));
+    let mut observed = observer.server(M::PATH, asked.metadata(), &mut inherited);
+    let ended = {
+        let _current = observed.enter();
+        match inherited {
+            None => handler(asked, answer),
+            Some(inherited) => {
+                let _entered = inherited.enter();
+                handler(asked, answer)
+            }
         }
     };
+    observed.end(ended.as_ref().err());
     let written = match ended {
         Ok(()) => write::<M>(reply, answer),
         Err(status) => refuse(reply, &status),
@@ -119,6 +127,7 @@ pub(crate) fn travelling(status: &Status) -> Status {
 pub(super) async fn answer<M, F>(
     asked: OwnedRequest,
     responder: OwnedResponder,
+    observer: Observer,
     handler: Arc<impl Fn(Request<M::Request>) -> F + Send + Sync>,
 ) where
     M: Method,
@@ -139,7 +148,8 @@ pub(super) async fn answer<M, F>(
     {
         return responder.reply(wire::status_answer(&malformed::<M>(&error.to_string())));
     }
-    let inherited = header.map(|header| take_header(&mut request, *header));
+    let mut inherited = header.map(|header| take_header(&mut request, *header));
+    let mut observed = observer.server(M::PATH, request.metadata(), &mut inherited);
     let until = asked.deadline();
     // Its bytes count as held until then.
     drop(asked);
@@ -150,6 +160,7 @@ pub(super) async fn answer<M, F>(
                 return Poll::Ready(None);
             }
             let _entered = inherited.map(Inherited::enter);
+            let _current = observed.enter();
             match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
                 Ok(polled) => polled.map(Some),
                 Err(_) => Poll::Ready(Some(Err(panicked()))),
@@ -160,13 +171,21 @@ pub(super) async fn answer<M, F>(
     match ended {
         // Its caller may look at its own clock a little later.
         None if until.is_some_and(|until| until <= thread::now()) => {
-            let words = "the deadline came while the handler was running";
-            responder.reply(wire::status_answer(&Status::deadline_exceeded(words)));
+            let late = Status::deadline_exceeded("the deadline came while the handler was running");
+            observed.end(Some(&late));
+            responder.reply(wire::status_answer(&late));
         }
         // Nobody waits; that the answer is none is nobody's concern.
         None => drop(responder),
-        Some(Ok(response)) => responder.answer(|reply| write::<M>(reply, &response)),
-        Some(Err(status)) => responder.reply(wire::status_answer(&travelling(&status))),
+        Some(Ok(response)) => {
+            observed.end(None);
+            responder.answer(|reply| write::<M>(reply, &response));
+        }
+        Some(Err(status)) => {
+            let status = travelling(&status);
+            observed.end(Some(&status));
+            responder.reply(wire::status_answer(&status));
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::mux::{News, Side};
 use super::pump;
 use super::session::Session;
 use crate::codec::{Codec, DecodeError};
+use crate::observer::Observed;
 use crate::tasks::block_on;
 use crate::{Code, MetadataMap, Status};
 
@@ -25,6 +26,8 @@ pub struct Streaming<T> {
     decode: fn(&mut T, &[u8]) -> Result<(), DecodeError>,
     ended: bool,
     trailers: Option<MetadataMap>,
+    /// At the client.
+    observed: Observed,
 }
 
 impl<T> fmt::Debug for Streaming<T> {
@@ -45,7 +48,19 @@ impl<T: Default> Streaming<T> {
             decode: C::decode_into,
             ended: false,
             trailers: None,
+            observed: Observed::default(),
         }
+    }
+
+    /// Who is told when it ends.
+    pub(crate) fn observed(mut self, observed: Observed) -> Self {
+        self.observed = observed;
+        self
+    }
+
+    fn end(&mut self, status: Option<&Status>) {
+        self.ended = true;
+        self.observed.end(status);
     }
 
     /// The next message; `None`: there are no more.
@@ -84,14 +99,13 @@ impl<T: Default> Streaming<T> {
             None => Poll::Pending,
             Some(News::Head(metadata)) => Poll::Ready(Ok(metadata)),
             Some(News::End(status)) if status.code() != Code::Ok => {
-                self.ended = true;
+                self.end(Some(&status));
                 Poll::Ready(Err(status))
             }
             Some(_) => {
-                self.ended = true;
-                Poll::Ready(Err(Status::internal(
-                    "the server's stream has no beginning",
-                )))
+                let status = Status::internal("the server's stream has no beginning");
+                self.end(Some(&status));
+                Poll::Ready(Err(status))
             }
         }
     }
@@ -106,15 +120,18 @@ impl<T: Default> Streaming<T> {
                     let decoded = (self.decode)(&mut message, &bytes);
                     let decoded = decoded.map(|()| message);
                     return Poll::Ready(Some(decoded.map_err(|error| {
-                        self.ended = true;
-                        Status::internal(format!("a message of the stream is malformed: {error}"))
+                        let words = format!("a message of the stream is malformed: {error}");
+                        let status = Status::internal(words);
+                        self.end(Some(&status));
+                        status
                     })));
                 }
                 Some(News::End(status)) => {
-                    self.ended = true;
                     if status.code() != Code::Ok {
+                        self.end(Some(&status));
                         return Poll::Ready(Some(Err(status)));
                     }
+                    self.end(None);
                     self.trailers = Some(status.metadata().clone());
                 }
             }

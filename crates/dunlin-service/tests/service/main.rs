@@ -8,6 +8,7 @@ mod postcard;
 mod reflection;
 mod rights;
 mod streams;
+mod telemetry;
 mod tower;
 mod unary;
 mod wire_v1;

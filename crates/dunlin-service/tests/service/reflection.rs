@@ -3,6 +3,7 @@
 use dunlin_service::reflection::server_reflection_client::ServerReflectionClient;
 use dunlin_service::reflection::{
     service, Answer, ExtensionRequest, Question, ReflectionError, ServerReflectionRequest,
+    ServerReflectionResponse,
 };
 use dunlin_service::{Channel, Code, Kind, Request, Response, Server, Status};
 use futures_util::stream;
@@ -260,13 +261,40 @@ async fn methods_are_called_by_name_with_bytes() {
         ("/other.Probe/Echo", "no service"),
         (
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-            "no unary calls",
+            "is Bidirectional at the server",
         ),
     ] {
         let refused = channel
             .unary_bytes(path, Request::default())
             .await
             .unwrap_err();
+        assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
+        assert!(refused.message().contains(words), "{refused}");
+    }
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let question = ServerReflectionRequest {
+        host: "here".into(),
+        message_request: Some(Question::ListServices(String::new())),
+    };
+    let questions = vec![question.encode_to_vec(); 3];
+    let both = Kind::Bidirectional;
+    let request = Request::new(stream::iter(questions));
+    let heard = channel.streaming_bytes(path, both, request).await;
+    let mut heard = heard.unwrap().into_inner();
+    for _ in 0..3 {
+        let answer = heard.message().await.unwrap().expect("an answer");
+        let answer = ServerReflectionResponse::decode(&answer[..]).unwrap();
+        assert_eq!(answer.original_request, Some(question.clone()));
+    }
+    assert_eq!(heard.message().await.unwrap(), None);
+    let nothing = || Request::new(stream::empty());
+    for (path, kind, words) in [
+        (path, Kind::ServerStreaming, "and ServerStreaming here"),
+        ("/test.Probe/Echo", both, "is Unary at the server"),
+        ("/other.Probe/Chat", both, "no service"),
+    ] {
+        let refused = channel.streaming_bytes(path, kind, nothing()).await;
+        let refused = refused.unwrap_err();
         assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
         assert!(refused.message().contains(words), "{refused}");
     }

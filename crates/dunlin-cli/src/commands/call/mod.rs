@@ -1,0 +1,114 @@
+//! `dunlin call`: one call by hand, by the number of a handler with bytes, or by the name of a method with JSON.
+
+mod by_name;
+mod descriptors;
+mod messages;
+mod show;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use dunlin::{Address, Client};
+use dunlin_service::{MetadataMap, Status};
+
+use super::payload::payload;
+use super::{connect, Failure};
+use crate::output;
+
+/// Call a handler by its number, or a method by its name
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A name calls a method of a typed service. What its messages are, the server's reflection service says, or a .proto \
+file (--proto). Requests are JSON, one for a unary method, any number one after the other for a stream; responses come \
+as JSON, too, and those of a stream when they come. Without a word the request is {}.\n\n\
+Examples (with `dunlin serve echo` in another shell):\n  \
+  dunlin call 127.0.0.1:7400 1 hello\n  \
+  head -c 1000000 /dev/urandom | dunlin call 127.0.0.1:7400 1 - | wc -c\n  \
+  dunlin call 127.0.0.1:7400 --list\n  \
+  dunlin call 127.0.0.1:7400 --describe dunlin.Measure\n  \
+  dunlin call 127.0.0.1:7400 dunlin.Measure/Echo '{\"words\": \"hello\"}'\n  \
+  dunlin call db1:7400 routeguide.RouteGuide/RouteChat - --proto route_guide.proto < notes.json\n\n\
+Exit codes: 0 done; 1 no call could be made; 2 it was called wrongly, and nothing was called: no such service, method \
+or field, no JSON; 64 and gRPC's number of the status with which a call ended: 69 NOT_FOUND, 76 UNIMPLEMENTED.")]
+pub struct Args {
+    /// Server
+    address: Address,
+    /// Number of the handler, or the method: SERVICE/METHOD; with --list a service, with --describe also a message
+    #[arg(value_name = "HANDLER|METHOD", required_unless_present_any = ["list", "describe"])]
+    what: Option<String>,
+    /// Request: any bytes, or JSON for a method; `-` reads standard input
+    #[arg(default_value = "", conflicts_with_all = ["list", "describe"])]
+    payload: OsString,
+    /// Print the names of all services, or of a service's methods
+    #[arg(long, conflicts_with = "describe")]
+    list: bool,
+    /// Print what a service, a method or a message is; without a name all services
+    #[arg(long)]
+    describe: bool,
+    /// Take messages from this .proto file, or set of descriptors, instead of asking the server
+    #[arg(long, value_name = "FILE")]
+    proto: Vec<PathBuf>,
+    /// Folder in which imports of --proto are looked for, beside the file's own
+    #[arg(long, short = 'I', value_name = "DIR")]
+    include: Vec<PathBuf>,
+    /// Metadata of the call; may be given several times
+    #[arg(long, short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
+    header: Vec<(String, String)>,
+    /// JSON on one line each: messages, lists, the status of a call that failed
+    #[arg(long)]
+    json: bool,
+    /// Say on standard error what the connection uses, and why; of a method, metadata of the response
+    #[arg(long, short)]
+    verbose: bool,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+/// Reads `NAME=VALUE`.
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("metadata are NAME=VALUE")?;
+    let mut map = MetadataMap::new();
+    let added = map.append(name, value);
+    added.map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Calls.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let what = args.what.as_deref().unwrap_or_default();
+    let number = what.parse::<u16>().ok();
+    if number.is_none() && !args.list && !args.describe && !what.contains('/') {
+        let words = "is neither the number of a handler nor SERVICE/METHOD";
+        return Err(Failure::usage(format!("'{what}' {words}"))
+            .help("`dunlin call ADDRESS --list` names a server's services"));
+    }
+    let client = args.connect.connect(&args.address)?;
+    if args.verbose {
+        let info = client.info();
+        output::note(format_args!(
+            "{} ({}), {} pages, preset {}",
+            info.device, info.why, info.pages, info.preset
+        ));
+    }
+    match number {
+        Some(number) if !args.list && !args.describe => by_number(args, &client, number),
+        _ => by_name::run(args, client),
+    }
+}
+
+fn by_number(args: &Args, client: &Client, number: u16) -> Result<(), Failure> {
+    let named = !args.proto.is_empty() || !args.header.is_empty() || args.json;
+    if named {
+        let words = "--proto, --header and --json are for methods by their names, not for handlers by their numbers";
+        return Err(Failure::usage(words));
+    }
+    let payload = payload(client, &args.payload)?;
+    let reply = client.call(number, &payload).map_err(Failure::new)?;
+    output::write(&reply)
+}
+
+/// A call that ended with a status.
+fn failed(status: &Status) -> Failure {
+    let code = 64 + u8::try_from(i32::from(status.code())).unwrap_or(2);
+    Failure::new(status).with_exit_code(code)
+}
