@@ -112,8 +112,12 @@ impl MetadataMap {
     }
 
     /// Takes all of them out.
+    #[inline]
     pub fn clear(&mut self) {
-        self.0.clear();
+        // Mostly there are none, and a call to say so is felt.
+        if !self.0.is_empty() {
+            self.0.clear();
+        }
     }
 
     /// The W3C trace context, if there is one that is well formed.
