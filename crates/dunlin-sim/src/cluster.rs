@@ -145,7 +145,7 @@ impl Cluster {
         builder.build()
     }
 
-    fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.owner.inner
     }
 

@@ -14,6 +14,7 @@ use crate::faults::Faults;
 use crate::memory::{Dram, Llc, RegionTable};
 use crate::network::Network;
 use crate::nic::Nic;
+use crate::observe::Observed;
 use crate::packet::Packet;
 use crate::pair::{Pair, ReceiveQueueState};
 use crate::parameters::{HostParameters, NicParameters};
@@ -131,6 +132,7 @@ pub(crate) struct World {
     pub(crate) packets: Slab<Packet>,
     pub(crate) network: Network,
     pub(crate) faults: Faults,
+    pub(crate) observed: Observed,
 }
 
 /// What the event loop does after an event.
@@ -160,6 +162,7 @@ impl World {
             packets: Slab::new(),
             network: Network::default(),
             faults: Faults::new(seed),
+            observed: Observed::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_lab::experiment::{Experiment, LoadError, Outcome, Settings};
 
-use super::runner;
+use super::{capture, runner};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
@@ -25,12 +25,15 @@ pub struct Args {
     /// See only whether the file is right
     #[arg(long)]
     check: bool,
+    #[command(flatten)]
+    capture: capture::CaptureArgs,
 }
 
 impl Args {
     /// Whether something was asked for that figures do not have.
     pub fn is_used(&self) -> bool {
-        !self.set.is_empty() || self.repeat.is_some() || self.json || self.check
+        let looks = self.check || self.capture.is_used();
+        !self.set.is_empty() || self.repeat.is_some() || self.json || looks
     }
 
     /// Runs the file, and writes results into `out`.
@@ -64,13 +67,18 @@ impl Args {
         if let Some(out) = out {
             output::folder(out)?;
         }
+        let capture = self.capture.begin(&experiment)?;
         interrupt::listen()?;
         let threads = runner::threads(threads);
-        let outcome = runner::points(experiment.runs(), "runs", || {
-            experiment.run(threads, interrupt::came)
+        let outcome = runner::points(experiment.runs(), "runs", || match &capture {
+            Some(capture) => experiment.run_observed(threads, interrupt::came, capture.observer()),
+            None => experiment.run(threads, interrupt::came),
         });
         let outcome =
             outcome.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        if let Some(capture) = capture {
+            capture.end(&experiment.first_run())?;
+        }
         if let Some(out) = out {
             write(out, file, &outcome)?;
         }

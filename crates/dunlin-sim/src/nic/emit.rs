@@ -55,6 +55,7 @@ impl World {
             self.packets.give_back(packet);
             return;
         }
+        self.observe_departure(packet, at);
         if self.faults.is_active() {
             match self.faults.judge(&self.packets[packet], self.now) {
                 Verdict::Pass => {}
