@@ -26,11 +26,25 @@ impl HostId {
 
 /// A switch of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SwitchId(u16);
+pub struct SwitchId(pub(crate) u16);
+
+impl SwitchId {
+    /// Its number, in the order in which switches were added.
+    pub fn number(self) -> usize {
+        usize::from(self.0)
+    }
+}
 
 /// A simulated thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ThreadId(u32);
+pub struct ThreadId(pub(crate) u32);
+
+impl ThreadId {
+    /// Its number, in the order in which threads of the cluster began.
+    pub fn number(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A cluster that is being put together.
 #[derive(Debug)]

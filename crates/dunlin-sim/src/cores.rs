@@ -59,7 +59,7 @@ pub(crate) struct Thread {
     pub(crate) step: Option<Box<dyn Step>>,
     pub(crate) state: ThreadState,
     /// End of its last step.
-    busy_until: Ps,
+    pub(crate) busy_until: Ps,
     /// Until when what it writes to its NIC waits for the link.
     stalled_until: Ps,
     /// When its next step is planned, or the end of time.

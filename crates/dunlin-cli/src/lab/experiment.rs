@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_lab::experiment::{Experiment, LoadError, Outcome, Settings};
 
-use super::{capture, runner};
+use super::{capture, runner, trace};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
@@ -27,12 +27,14 @@ pub struct Args {
     check: bool,
     #[command(flatten)]
     capture: capture::CaptureArgs,
+    #[command(flatten)]
+    trace: trace::TraceArgs,
 }
 
 impl Args {
     /// Whether something was asked for that figures do not have.
     pub fn is_used(&self) -> bool {
-        let looks = self.check || self.capture.is_used();
+        let looks = self.check || self.capture.is_used() || self.trace.is_used();
         !self.set.is_empty() || self.repeat.is_some() || self.json || looks
     }
 
@@ -68,16 +70,23 @@ impl Args {
             output::folder(out)?;
         }
         let capture = self.capture.begin(&experiment)?;
+        let trace = self.trace.begin(&experiment)?;
+        let mut observers = Vec::new();
+        observers.extend(capture.as_ref().map(capture::Capture::observer));
+        observers.extend(trace.as_ref().map(trace::Trace::observer));
         interrupt::listen()?;
         let threads = runner::threads(threads);
-        let outcome = runner::points(experiment.runs(), "runs", || match &capture {
-            Some(capture) => experiment.run_observed(threads, interrupt::came, capture.observer()),
-            None => experiment.run(threads, interrupt::came),
+        let outcome = runner::points(experiment.runs(), "runs", || match observers.is_empty() {
+            true => experiment.run(threads, interrupt::came),
+            false => experiment.run_observed(threads, interrupt::came, Box::new(observers)),
         });
         let outcome =
             outcome.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
         if let Some(capture) = capture {
             capture.end(&experiment.first_run())?;
+        }
+        if let Some(trace) = trace {
+            trace.end(&experiment.first_run())?;
         }
         if let Some(out) = out {
             write(out, file, &outcome)?;

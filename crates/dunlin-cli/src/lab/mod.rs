@@ -8,3 +8,4 @@ mod hosts;
 pub mod hunt;
 pub mod runner;
 pub mod sensitivity;
+mod trace;

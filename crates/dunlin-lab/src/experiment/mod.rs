@@ -44,6 +44,7 @@ pub use mistake::WrongFile;
 pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};
 pub use parameters::{cpu_named, nic_named, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 pub use reference::reference;
+pub use unit::time;
 
 use mistake::{Mistake, Place, Sources};
 use model::Point;

@@ -36,6 +36,7 @@ impl World {
             nic.counters.pauses_sent += 1;
             self.pause_upstream(host, true);
         }
+        self.observe_nic(host);
         self.kick(host, RECEIVER);
     }
 
