@@ -298,6 +298,15 @@ impl Cluster {
         }
     }
 
+    /// The host's threads take no step for so long, as those of processes that were stopped. Its NIC works on, and time
+    /// that they have slept meanwhile is over when they go on.
+    pub fn pause(&self, host: HostId, nanoseconds: u64) {
+        let mut world = self.inner().world();
+        let until = world.now.saturating_add(nanoseconds.saturating_mul(NS));
+        let paused = &mut world.hosts[host.number()].paused_until;
+        *paused = until.max(*paused);
+    }
+
     /// From now on the host's cores and the receiving side of its NIC take `factor` times as long.
     pub fn slow_down(&self, host: HostId, factor: f64) {
         self.inner().world().hosts[host.number()].slowness = factor.max(0.001);

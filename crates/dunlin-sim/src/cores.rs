@@ -239,6 +239,11 @@ impl World {
         }
         thread.planned = Ps::MAX;
         let core = thread.core;
+        let paused_until = self.hosts[usize::from(thread.host)].paused_until;
+        if paused_until > self.now {
+            self.plan(number, paused_until);
+            return None;
+        }
         if self.cores[core as usize].threads.len() > 1 && !self.take_core(number, core) {
             self.threads[number as usize].missed = true;
             return None;

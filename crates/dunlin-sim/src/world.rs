@@ -42,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) first_core: u32,
     pub(crate) cores: u32,
     pub(crate) crashed: bool,
+    /// Its threads take no step before.
+    pub(crate) paused_until: Ps,
     /// Factor on the time of cores and engines: 1 unless a fault makes the host slow.
     pub(crate) slowness: f64,
     pub(crate) events: VecDeque<AsyncEvent>,
@@ -67,6 +69,7 @@ impl Host {
             first_core,
             cores: (host.cores as u32).max(1),
             crashed: false,
+            paused_until: 0,
             slowness: 1.0,
             events: VecDeque::new(),
             next_domain: 1,
