@@ -32,6 +32,7 @@ pub mod services;
 pub mod settings;
 pub mod tls;
 pub mod top;
+pub mod trace;
 pub mod traffic;
 pub mod txn_load;
 pub mod verbs;

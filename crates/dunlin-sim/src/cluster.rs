@@ -26,11 +26,25 @@ impl HostId {
 
 /// A switch of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SwitchId(u16);
+pub struct SwitchId(pub(crate) u16);
+
+impl SwitchId {
+    /// Its number, in the order in which switches were added.
+    pub fn number(self) -> usize {
+        usize::from(self.0)
+    }
+}
 
 /// A simulated thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ThreadId(u32);
+pub struct ThreadId(pub(crate) u32);
+
+impl ThreadId {
+    /// Its number, in the order in which threads of the cluster began.
+    pub fn number(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A cluster that is being put together.
 #[derive(Debug)]
@@ -145,7 +159,7 @@ impl Cluster {
         builder.build()
     }
 
-    fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.owner.inner
     }
 
@@ -282,6 +296,15 @@ impl Cluster {
                 world.drop_answers(qp);
             }
         }
+    }
+
+    /// The host's threads take no step for so long, as those of processes that were stopped. Its NIC works on, and time
+    /// that they have slept meanwhile is over when they go on.
+    pub fn pause(&self, host: HostId, nanoseconds: u64) {
+        let mut world = self.inner().world();
+        let until = world.now.saturating_add(nanoseconds.saturating_mul(NS));
+        let paused = &mut world.hosts[host.number()].paused_until;
+        *paused = until.max(*paused);
     }
 
     /// From now on the host's cores and the receiving side of its NIC take `factor` times as long.

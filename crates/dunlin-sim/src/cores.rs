@@ -59,7 +59,7 @@ pub(crate) struct Thread {
     pub(crate) step: Option<Box<dyn Step>>,
     pub(crate) state: ThreadState,
     /// End of its last step.
-    busy_until: Ps,
+    pub(crate) busy_until: Ps,
     /// Until when what it writes to its NIC waits for the link.
     stalled_until: Ps,
     /// When its next step is planned, or the end of time.
@@ -239,6 +239,11 @@ impl World {
         }
         thread.planned = Ps::MAX;
         let core = thread.core;
+        let paused_until = self.hosts[usize::from(thread.host)].paused_until;
+        if paused_until > self.now {
+            self.plan(number, paused_until);
+            return None;
+        }
         if self.cores[core as usize].threads.len() > 1 && !self.take_core(number, core) {
             self.threads[number as usize].missed = true;
             return None;

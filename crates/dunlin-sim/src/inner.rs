@@ -96,6 +96,7 @@ impl Inner {
                 });
                 let mut world = self.world();
                 let left = world.stepped(thread, step, next, charged);
+                world.observe_step(thread);
                 if left.is_some() {
                     // What the thread owned is given back through the lock.
                     drop(world);

@@ -12,7 +12,7 @@
 //!   takes back;
 //! - [`NicParameters`], [`HostParameters`], [`SwitchParameters`] are read from files in which each value has its
 //!   source;
-//! - [`Counters`] are what a NIC and the processor's PCIe counters would show.
+//! - [`Counters`] are what a NIC and the processor's PCIe counters would show, [`Observer`] is shown what happens.
 //!
 //! Code outside of simulated threads may use the verbs too, as tests do: it takes no virtual time, and time goes on a
 //! little whenever it polls in vain. `docs/sim.md` says what the model has and what it leaves out.
@@ -31,6 +31,7 @@ mod inner;
 mod memory;
 mod network;
 mod nic;
+mod observe;
 mod packet;
 mod pair;
 mod parameters;
@@ -48,6 +49,8 @@ pub use device::{
     SimQueuePair, SimRegion, SimSharedReceiveQueue,
 };
 pub use faults::{Fault, FaultRule, Traffic};
+pub use observe::{Activity, Busy, Observer, Part, SeenNic, SeenPacket};
+pub use packet::{Kind as PacketKind, Refusal};
 pub use parameters::{
     parameter_files, Confidence, HostParameters, NicParameters, Origin, ParameterError,
     SwitchParameters,

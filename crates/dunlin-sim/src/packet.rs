@@ -4,16 +4,25 @@ use crate::work::Segs;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Of a SEND on a connection.
     #[default]
     Send,
+    /// Of a WRITE.
     Write,
+    /// A READ.
     ReadRequest,
+    /// Of what a READ asked for.
     ReadResponse,
+    /// An atomic.
     CompareAndSwap,
+    /// An atomic.
     FetchAndAdd,
+    /// The value that an atomic found.
     AtomicResponse,
+    /// A SEND over UD.
     Datagram,
+    /// Everything up to here has come.
     Acknowledge,
     /// Negative acknowledgement, with its reason.
     Refuse(Refusal),
@@ -23,7 +32,7 @@ pub(crate) enum Kind {
 
 /// Why a responder does not carry a request out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// A packet is missing before this one.
     Sequence,
     /// No RECEIVE; offer it again after so many picoseconds.

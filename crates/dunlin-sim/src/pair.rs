@@ -29,7 +29,7 @@ pub(crate) struct Incoming {
 pub(crate) enum Answer {
     /// Of a READ or atomic that was accepted and not carried out yet.
     Awaited,
-    /// A READ whose response takes several packets: next packet's number, place, bytes left of all.
+    /// A READ whose response takes several packets: next packet's number, place, bytes left, bytes of all of them.
     Stream {
         psn: u64,
         key: u32,

@@ -14,6 +14,7 @@ use crate::faults::Faults;
 use crate::memory::{Dram, Llc, RegionTable};
 use crate::network::Network;
 use crate::nic::Nic;
+use crate::observe::Observed;
 use crate::packet::Packet;
 use crate::pair::{Pair, ReceiveQueueState};
 use crate::parameters::{HostParameters, NicParameters};
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) first_core: u32,
     pub(crate) cores: u32,
     pub(crate) crashed: bool,
+    /// Its threads take no step before.
+    pub(crate) paused_until: Ps,
     /// Factor on the time of cores and engines: 1 unless a fault makes the host slow.
     pub(crate) slowness: f64,
     pub(crate) events: VecDeque<AsyncEvent>,
@@ -66,6 +69,7 @@ impl Host {
             first_core,
             cores: (host.cores as u32).max(1),
             crashed: false,
+            paused_until: 0,
             slowness: 1.0,
             events: VecDeque::new(),
             next_domain: 1,
@@ -131,6 +135,7 @@ pub(crate) struct World {
     pub(crate) packets: Slab<Packet>,
     pub(crate) network: Network,
     pub(crate) faults: Faults,
+    pub(crate) observed: Observed,
 }
 
 /// What the event loop does after an event.
@@ -160,6 +165,7 @@ impl World {
             packets: Slab::new(),
             network: Network::default(),
             faults: Faults::new(seed),
+            observed: Observed::default(),
         }
     }
 

@@ -87,6 +87,9 @@ pub use dunlin_txn as txn;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 
+#[cfg(feature = "sim")]
+pub mod sim;
+
 /// The examples of the README, compiled and run with the doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -1,10 +1,15 @@
-//! Captured calls as packets: what `dunlin capture` writes, and what Wireshark needs to read it.
+//! Packets in files for Wireshark: the calls of a server, which `dunlin.lua` reads, and the packets of simulated hosts,
+//! which are RoCEv2.
 
+mod calls;
 mod frame;
 mod pcapng;
+mod roce;
+mod simulated;
 
+pub use calls::File;
 pub use frame::{Frame, Kind};
-pub use pcapng::File;
+pub use simulated::{Bounds, Recorder};
 
-/// Wireshark's dissector of these packets, in Lua.
+/// Wireshark's dissector of captured calls, in Lua.
 pub const DISSECTOR: &str = include_str!("dunlin.lua");

@@ -1,7 +1,8 @@
-//! The file: pcapng, one interface, a packet for each request and each answer.
+//! A pcapng file that is being written: interfaces first, then packets with nanoseconds.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
+use std::time::Duration;
 
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -11,31 +12,41 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use pcap_file::{DataLink, Endianness, PcapError};
 
-use super::Frame;
 use crate::commands::Failure;
 
-/// Of link types the first of those that are free for anybody's use: `dunlin.lua` takes it.
-const LINK: DataLink = DataLink::USER0;
 /// Times count nanoseconds: ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// A file that is being written.
-#[expect(
-    missing_debug_implementations,
-    reason = "its writer is the output's alone"
-)]
-pub struct File<W: Write> {
-    writer: PcapNgWriter<W>,
-    /// Packets that were missed before the next one.
-    missed: u64,
+/// The file.
+pub(super) struct Pcapng<W: Write>(PcapNgWriter<W>);
+
+/// A packet of it.
+#[derive(Debug)]
+pub(super) struct Packet<'a> {
+    /// Place of its interface among those that the file began with.
+    pub(super) interface: u32,
+    /// Since 1970, or since time zero of a simulation.
+    pub(super) at: Duration,
+    /// The packet, or its beginning.
+    pub(super) bytes: &'a [u8],
+    /// Bytes of the whole packet.
+    pub(super) whole: u64,
+    /// What else is said of it.
+    pub(super) options: Vec<EnhancedPacketOption<'a>>,
 }
 
-impl<W: Write> File<W> {
-    /// Begins it, for the calls of the server of this address.
+impl<W: Write> Pcapng<W> {
+    /// Begins it, with interfaces of these names, all of one link type. `snap`: most bytes of a packet that are kept, 0
+    /// for all of them.
     ///
     /// # Errors
     /// What the system says of writing.
-    pub fn begin(output: W, address: &str) -> Result<Self, Failure> {
+    pub(super) fn begin<'a>(
+        output: W,
+        link: DataLink,
+        snap: u32,
+        interfaces: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, Failure> {
         let program = concat!("dunlin ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             endianness: Endianness::native(),
@@ -43,53 +54,44 @@ impl<W: Write> File<W> {
             ..SectionHeaderBlock::default()
         };
         let mut writer = PcapNgWriter::with_section_header(output, section).map_err(failure)?;
-        let interface = InterfaceDescriptionBlock {
-            linktype: LINK,
-            snaplen: 0,
-            options: vec![
-                InterfaceDescriptionOption::IfName(address.into()),
-                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
-            ],
-        };
-        writer
-            .write_block(&interface.into_block())
-            .map_err(failure)?;
-        Ok(Self { writer, missed: 0 })
-    }
-
-    /// So many calls were missed here: the next packet says so.
-    pub fn missed(&mut self, calls: u64) {
-        self.missed += 2 * calls;
+        for name in interfaces {
+            let interface = InterfaceDescriptionBlock {
+                linktype: link,
+                snaplen: snap,
+                options: vec![
+                    InterfaceDescriptionOption::IfName(name.into()),
+                    InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+                ],
+            };
+            writer
+                .write_block(&interface.into_block())
+                .map_err(failure)?;
+        }
+        Ok(Self(writer))
     }
 
     /// Adds a packet.
     ///
     /// # Errors
-    /// As for [`File::begin`].
-    pub fn add(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
-        let (bytes, whole) = frame.encode();
-        let missed = std::mem::take(&mut self.missed);
-        let options = match missed {
-            0 => Vec::new(),
-            _ => vec![EnhancedPacketOption::DropCount(missed)],
-        };
+    /// As for [`Pcapng::begin`].
+    pub(super) fn add(&mut self, packet: Packet<'_>) -> Result<(), Failure> {
         let packet = EnhancedPacketBlock {
-            interface_id: 0,
-            timestamp: frame.at,
-            original_len: whole.min(u32::MAX.into()) as u32,
-            data: Cow::Owned(bytes),
-            options,
+            interface_id: packet.interface,
+            timestamp: packet.at,
+            original_len: packet.whole.min(u32::MAX.into()) as u32,
+            data: Cow::Borrowed(packet.bytes),
+            options: packet.options,
         };
-        let written = self.writer.write_block(&packet.into_block());
+        let written = self.0.write_block(&packet.into_block());
         written.map(drop).map_err(failure)
     }
 
     /// All of it is where its reader sees it.
     ///
     /// # Errors
-    /// As for [`File::begin`].
-    pub fn flush(&mut self) -> Result<(), Failure> {
-        let flushed = self.writer.get_mut().flush();
+    /// As for [`Pcapng::begin`].
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.0.get_mut().flush();
         flushed.map_err(|error| failure(PcapError::IoError(error)))
     }
 }
@@ -100,6 +102,7 @@ fn failure(error: PcapError) -> Failure {
         PcapError::IoError(error) if error.kind() == ErrorKind::BrokenPipe => {
             Failure::output_closed()
         }
+        PcapError::IoError(error) => Failure::new(format!("writing the capture: {error}")),
         error => Failure::new(format!("writing the capture: {error}")),
     }
 }

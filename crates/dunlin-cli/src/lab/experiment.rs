@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_lab::experiment::{Experiment, LoadError, Outcome, Settings};
 
-use super::runner;
+use super::{capture, runner, trace};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
@@ -25,12 +25,17 @@ pub struct Args {
     /// See only whether the file is right
     #[arg(long)]
     check: bool,
+    #[command(flatten)]
+    capture: capture::CaptureArgs,
+    #[command(flatten)]
+    trace: trace::TraceArgs,
 }
 
 impl Args {
     /// Whether something was asked for that figures do not have.
     pub fn is_used(&self) -> bool {
-        !self.set.is_empty() || self.repeat.is_some() || self.json || self.check
+        let looks = self.check || self.capture.is_used() || self.trace.is_used();
+        !self.set.is_empty() || self.repeat.is_some() || self.json || looks
     }
 
     /// Runs the file, and writes results into `out`.
@@ -64,13 +69,25 @@ impl Args {
         if let Some(out) = out {
             output::folder(out)?;
         }
+        let capture = self.capture.begin(&experiment)?;
+        let trace = self.trace.begin(&experiment)?;
+        let mut observers = Vec::new();
+        observers.extend(capture.as_ref().map(capture::Capture::observer));
+        observers.extend(trace.as_ref().map(trace::Trace::observer));
         interrupt::listen()?;
         let threads = runner::threads(threads);
-        let outcome = runner::points(experiment.runs(), "runs", || {
-            experiment.run(threads, interrupt::came)
+        let outcome = runner::points(experiment.runs(), "runs", || match observers.is_empty() {
+            true => experiment.run(threads, interrupt::came),
+            false => experiment.run_observed(threads, interrupt::came, Box::new(observers)),
         });
         let outcome =
             outcome.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        if let Some(capture) = capture {
+            capture.end(&experiment.first_run())?;
+        }
+        if let Some(trace) = trace {
+            trace.end(&experiment.first_run())?;
+        }
         if let Some(out) = out {
             write(out, file, &outcome)?;
         }

@@ -1,8 +1,11 @@
 //! What the subcommands of `dunlin lab` do; the figures themselves are in the crate `dunlin-lab`.
 
 pub mod calibrate;
+mod capture;
 pub mod experiment;
 pub mod fit;
+mod hosts;
 pub mod hunt;
 pub mod runner;
 pub mod sensitivity;
+mod trace;

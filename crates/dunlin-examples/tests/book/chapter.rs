@@ -253,7 +253,7 @@ fn compare(shown: Option<&[String]>, came: &str) -> Result<(), String> {
 /// A manifest of a user's: each crate of ours that it names is where it says, and has the features that it asks for.
 fn check_manifest(text: &str) -> Result<(), String> {
     let manifest: toml::Table = text.parse().map_err(|error| format!("{error}"))?;
-    for section in ["dependencies", "build-dependencies"] {
+    for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
         let Some(dependencies) = manifest.get(section).and_then(toml::Value::as_table) else {
             continue;
         };

@@ -151,10 +151,12 @@ impl Load {
                 cores[host] += 1;
                 self.running[host].fetch_add(1, Ordering::Relaxed);
                 let (group, running) = (group.clone(), Arc::clone(&self.running));
-                cluster.spawn_thread(hosts[host], core, move || {
+                let name = format!("client {unique} of {}", group.name);
+                let thread = cluster.spawn_thread(hosts[host], core, move || {
                     caller::run(start, &group);
                     running[host].fetch_sub(1, Ordering::Relaxed);
                 });
+                cluster.name_thread(thread, name);
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
 //! - `sweep` makes points of a file;
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `point` runs all of it;
+//! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
 //! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
@@ -19,6 +20,7 @@ mod keys;
 mod load;
 mod mistake;
 mod model;
+mod observed;
 mod outcome;
 #[cfg(test)]
 mod page_tests;
@@ -35,12 +37,14 @@ mod unit;
 mod wrong_tests;
 
 use std::path::Path;
+use std::sync::PoisonError;
 
 pub use load::RunError;
 pub use mistake::WrongFile;
 pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};
 pub use parameters::{cpu_named, nic_named, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 pub use reference::reference;
+pub use unit::time;
 
 use mistake::{Mistake, Place, Sources};
 use model::Point;
@@ -194,6 +198,16 @@ impl Experiment {
     /// # Errors
     /// When the RPC refuses a point.
     pub fn run(&self, threads: usize, stop: impl Fn() -> bool + Sync) -> Result<Outcome, RunError> {
+        self.run_all(threads, stop, &observed::Waiting::default())
+    }
+
+    /// The same; `observer` is shown the first run.
+    fn run_all(
+        &self,
+        threads: usize,
+        stop: impl Fn() -> bool + Sync,
+        observer: &observed::Waiting,
+    ) -> Result<Outcome, RunError> {
         let runs: Vec<(usize, u64)> = self
             .points
             .iter()
@@ -204,7 +218,11 @@ impl Experiment {
             })
             .collect();
         let shown = parallel::map(threads, &runs, |&(number, seed)| {
-            (!stop()).then(|| point::run(&self.points[number].1, seed))
+            let point = &self.points[number].1;
+            let first = (number, seed) == (0, point.run.seed);
+            let waiting = first.then(|| observer.lock().unwrap_or_else(PoisonError::into_inner));
+            let observer = waiting.and_then(|mut waiting| waiting.take());
+            (!stop()).then(|| point::run(point, seed, observer))
         });
         let mut of_points: Vec<Vec<point::Shown>> =
             self.points.iter().map(|_| Vec::new()).collect();

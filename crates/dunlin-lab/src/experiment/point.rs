@@ -1,6 +1,6 @@
 //! Running one point: the cluster is built, clients begin, faults come and go, and windows are looked at.
 
-use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, SwitchId};
+use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, Observer, SwitchId};
 use dunlin_verbs::Device;
 
 use super::column::{Counted, Switches, Tally, Window};
@@ -20,8 +20,12 @@ pub(super) struct Shown {
     pub(super) events: u64,
 }
 
-/// Runs it by a seed.
-pub(super) fn run(point: &Point, seed: u64) -> Result<Shown, RunError> {
+/// Runs it by a seed, and shows what happens from the clients' beginning to the end of the duration to `observer`.
+pub(super) fn run(
+    point: &Point,
+    seed: u64,
+    observer: Option<Box<dyn Observer>>,
+) -> Result<Shown, RunError> {
     let (cluster, switches) = build(point, seed);
     let load = Load::new(&cluster, point, seed)?;
     let mut timeline = Timeline::new(&cluster, &point.faults);
@@ -32,6 +36,7 @@ pub(super) fn run(point: &Point, seed: u64) -> Result<Shown, RunError> {
         load: &load,
         zero_ns: cluster.now_ns(),
     };
+    cluster.observe(observer);
     load.begin();
     run.until(point.run.warm_ns, &mut timeline);
     let before = run.look();
@@ -58,6 +63,7 @@ pub(super) fn run(point: &Point, seed: u64) -> Result<Shown, RunError> {
     for tally in &mut whole {
         tally.latencies_ns.sort_unstable();
     }
+    cluster.observe(None);
     let window = run.window(&before, &last, whole);
     let shown = Shown {
         values: values(point, &window),

@@ -1,5 +1,7 @@
 //! Quantities with their units: `10us`, `4KiB`, `1%`, `100Gbps`, `2M/s`.
 
+use std::time::Duration;
+
 /// A dimension: its units, each with how many of the base unit it is. The base unit is the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dimension {
@@ -50,6 +52,16 @@ pub(super) const RATE: Dimension = Dimension {
     units: &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
     bare: true,
 };
+
+/// A time with its unit, as files have it.
+///
+/// # Errors
+/// When it is none.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let nanoseconds = TIME.parse(text).filter(|time| *time >= 0.0);
+    let time = nanoseconds.map(|time| Duration::from_nanos(time.round() as u64));
+    time.ok_or_else(|| format!("it must be {}", TIME.words()))
+}
 
 impl Dimension {
     /// What its units are, for a message.

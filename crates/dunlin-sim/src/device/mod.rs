@@ -328,7 +328,7 @@ impl Device for SimDevice {
     /// likely.
     fn spawn(
         &self,
-        _name: String,
+        name: String,
         core: Option<usize>,
         run: Box<dyn FnOnce() + Send>,
     ) -> std::io::Result<Running> {
@@ -351,7 +351,8 @@ impl Device for SimDevice {
             run();
             end.store(true, Ordering::Release);
         };
-        self.inner.spawn_stacked(self.host, core, Box::new(ends));
+        let thread = self.inner.spawn_stacked(self.host, core, Box::new(ends));
+        self.inner.world().name_thread(thread, name);
         let inner = Arc::clone(&self.inner);
         Ok(Running::new(move || join(&inner, &ended)))
     }

@@ -25,7 +25,7 @@ pub(crate) struct Port {
     free_at: Ps,
     /// Control packets, and data.
     queues: [VecDeque<u32>; 2],
-    queued_bytes: u64,
+    pub(crate) queued_bytes: u64,
     paused: bool,
     wakes: bool,
     /// Bytes in the buffer that came in by this port.
@@ -126,6 +126,7 @@ impl World {
         if !port.paused {
             self.wake_port(number, egress);
         }
+        self.observe_port(number, egress);
         let switch = &mut self.network.switches[usize::from(number)];
         let source = &mut switch.ports[usize::from(ingress)];
         source.ingress_bytes += bytes;
@@ -163,6 +164,7 @@ impl World {
             self.pause_link(number, ingress, false);
         }
         self.forward(number, egress, packet);
+        self.observe_port(number, egress);
         let port = &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
         if port.queued_bytes > 0 {
             self.wake_port(number, egress);

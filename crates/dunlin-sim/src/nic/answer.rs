@@ -146,6 +146,8 @@ impl World {
         let mtu = self.hosts[usize::from(host)].nic.parameters.mtu_bytes as u32;
         let bytes = left.min(mtu);
         let packet = self.read_packet(host, qp, psn, (key, offset), bytes, total)?;
+        let entry = &mut self.packets[packet];
+        (entry.first, entry.last) = (left == total, left == bytes);
         let latency = self.dma_read(host, u64::from(bytes));
         let nic = &self.hosts[usize::from(host)].nic;
         let engine = nic.parameters.tx_packet + nic.payload_time(u64::from(bytes));
@@ -181,6 +183,7 @@ impl World {
         let index = self.answer_packet(qp, Kind::ReadResponse, psn)?;
         let packet = &mut self.packets[index];
         packet.total = total;
+        (packet.first, packet.last) = (true, true);
         packet.payload.resize(bytes as usize, 0);
         if bytes > 0 {
             match self.hosts[usize::from(host)].regions.find(key) {

@@ -2,6 +2,7 @@
 
 use crate::event::{Event, Ps};
 use crate::faults::Verdict;
+use crate::observe::{Activity, Part};
 use crate::world::World;
 
 impl World {
@@ -45,6 +46,10 @@ impl World {
         nic.counters.packets_sent += 1;
         nic.counters.wire_bytes += u64::from(bytes);
         let waits = start - self.now;
+        if self.packets[packet].to != host {
+            let activity = Activity::Bytes(u64::from(bytes));
+            self.observe_busy(host, Part::Wire, activity, (start, start + time));
+        }
         (waits + time, (self.now + delay + waits).max(not_before))
     }
 
@@ -55,6 +60,7 @@ impl World {
             self.packets.give_back(packet);
             return;
         }
+        self.observe_departure(packet, at);
         if self.faults.is_active() {
             match self.faults.judge(&self.packets[packet], self.now) {
                 Verdict::Pass => {}

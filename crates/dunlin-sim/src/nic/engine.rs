@@ -3,6 +3,7 @@
 use dunlin_verbs::SendFlags;
 
 use crate::event::{Event, Ps};
+use crate::observe::Activity;
 use crate::world::World;
 
 use super::{Source, RECEIVER};
@@ -99,9 +100,12 @@ impl World {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let packet = nic.arrived.pop_front().expect("checked by the caller");
         nic.arrived_bytes -= u64::from(self.packets[packet].wire_bytes);
+        let kind = self.packets[packet].kind;
         let time = self.receive(host, packet);
         self.maybe_unpause(host);
-        (time as f64 * self.hosts[usize::from(host)].slowness) as Ps
+        let time = (time as f64 * self.hosts[usize::from(host)].slowness) as Ps;
+        self.observe_engine(host, RECEIVER, Activity::Receive(kind), time);
+        time
     }
 
     /// Lets the next source send one packet; none when it had nothing after all.
@@ -135,6 +139,12 @@ impl World {
         } else if nic.burst_left == 0 {
             nic.ring.rotate_left(1);
         }
+        let activity = match source {
+            Source::Requests(_) => Activity::Request,
+            Source::Answers(_) => Activity::Answer,
+        };
+        let engine = self.hosts[usize::from(host)].nic.sender();
+        self.observe_engine(host, engine, activity, time.unwrap_or(0));
         time
     }
 

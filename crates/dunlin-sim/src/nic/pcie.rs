@@ -2,6 +2,7 @@
 
 use crate::event::Ps;
 use crate::memory::{self, LINE};
+use crate::observe::{Activity, Part};
 use crate::world::World;
 
 /// Bytes of a context, as fetched.
@@ -22,7 +23,9 @@ impl World {
         let start = nic.up_free.max(now);
         nic.up_free = start + (bytes as f64 * nic.pcie_byte) as Ps;
         nic.counters.pcie_up_bytes += bytes;
-        nic.up_free - now
+        let free = nic.up_free;
+        self.observe_busy(host, Part::PcieUp, Activity::Bytes(bytes), (start, free));
+        free - now
     }
 
     /// The host sends `bytes` to the NIC.
@@ -32,7 +35,9 @@ impl World {
         let start = nic.down_free.max(now);
         nic.down_free = start + (bytes as f64 * nic.pcie_byte) as Ps;
         nic.counters.pcie_down_bytes += bytes;
-        nic.down_free - now
+        let free = nic.down_free;
+        self.observe_busy(host, Part::PcieDown, Activity::Bytes(bytes), (start, free));
+        free - now
     }
 
     /// A DMA read of `bytes`; gives its latency.

@@ -134,16 +134,15 @@ impl World {
         let left = packet.total - packet.offset.min(packet.total);
         let mtu = self.hosts[usize::from(host)].nic.parameters.mtu_bytes as u32;
         let answer = if left <= mtu {
-            self.read_packet(host, qp, packet.psn, (key, offset), left, packet.total)
+            self.read_packet(host, qp, packet.psn, (key, offset), left, left)
                 .map(Answer::Packet)
         } else {
-            let total = packet.total;
             Some(Answer::Stream {
                 psn: packet.psn,
                 key,
                 offset,
                 left,
-                total,
+                total: left,
             })
         };
         self.resolve_answer(qp, answer);

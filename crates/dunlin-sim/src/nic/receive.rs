@@ -16,6 +16,7 @@ use super::RECEIVER;
 impl World {
     /// A packet reaches the NIC: it waits for the engine.
     pub(crate) fn arrive(&mut self, host: u16, packet: u32) {
+        self.observe_arrival(packet, host);
         let entry = &self.packets[packet];
         let bytes = u64::from(entry.wire_bytes);
         let lossless = self.network.is_lossless();
@@ -35,6 +36,7 @@ impl World {
             nic.counters.pauses_sent += 1;
             self.pause_upstream(host, true);
         }
+        self.observe_nic(host);
         self.kick(host, RECEIVER);
     }
 

@@ -1,0 +1,96 @@
+//! `dunlin lab run FILE.toml --capture OUT.pcapng`: which packets, and what is said in the end.
+
+use std::fs;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_lab::experiment::Experiment;
+
+use super::hosts::named;
+use crate::capture::{Bounds, Recorder};
+use crate::commands::Failure;
+use crate::input::{parse_bytes, parse_long_bytes};
+use crate::output;
+
+/// A capture of the first run
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "A capture (FILE.toml)")]
+pub(super) struct CaptureArgs {
+    /// Write the packets of the first run into a pcapng file, as RoCEv2 with simulated times, for Wireshark and tshark
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Only those of this host, or group of hosts; several may be named
+    #[arg(long, value_name = "NAME", requires = "capture")]
+    capture_host: Vec<String>,
+    /// Most packets; each is one at the host that it leaves, and one where it arrives
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "capture", value_parser = clap::value_parser!(u64).range(1..))]
+    capture_packets: u64,
+    /// Most bytes of packets
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", requires = "capture", value_parser = parse_long_bytes(1..=u64::MAX))]
+    capture_bytes: u64,
+    /// Keep so much of each packet, headers included
+    #[arg(long, value_name = "BYTES", default_value = "64KiB", requires = "capture", value_parser = parse_bytes(64..=65_536))]
+    capture_snap: u32,
+}
+
+/// A file that is being written.
+pub(super) struct Capture {
+    file: PathBuf,
+    recorder: Arc<Mutex<Recorder<BufWriter<fs::File>>>>,
+}
+
+impl CaptureArgs {
+    /// Whether one was asked for.
+    pub(super) fn is_used(&self) -> bool {
+        self.capture.is_some()
+    }
+
+    /// Begins it, if it was asked for.
+    ///
+    /// # Errors
+    /// When there is no host of a name, or the file cannot be written.
+    pub(super) fn begin(&self, experiment: &Experiment) -> Result<Option<Capture>, Failure> {
+        let Some(file) = &self.capture else {
+            return Ok(None);
+        };
+        let hosts = named(experiment, &self.capture_host, "--capture-host")?;
+        let opened = fs::File::create(file)
+            .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        let bounds = Bounds {
+            packets: self.capture_packets,
+            bytes: self.capture_bytes,
+            snap: self.capture_snap,
+        };
+        let recorder = Recorder::begin(BufWriter::new(opened), &hosts, bounds)?;
+        Ok(Some(Capture {
+            file: file.clone(),
+            recorder: Arc::new(Mutex::new(recorder)),
+        }))
+    }
+}
+
+impl Capture {
+    /// What is to observe the run.
+    pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
+        Box::new(Arc::clone(&self.recorder))
+    }
+
+    /// Ends the file, and says what is in it.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub(super) fn end(self, run: &str) -> Result<(), Failure> {
+        let recorder = self.recorder.lock();
+        let (taken, left_out) = recorder.unwrap_or_else(PoisonError::into_inner).end()?;
+        let file = self.file.display();
+        output::note(format_args!("{file}: {taken} packets of the run {run}"));
+        if left_out > 0 {
+            output::note(format_args!(
+                "{file}: {left_out} more were left out: a bound was reached; --capture-packets, --capture-bytes, \
+                 --capture-snap and --capture-host choose"
+            ));
+        }
+        Ok(())
+    }
+}

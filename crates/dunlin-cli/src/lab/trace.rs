@@ -1,0 +1,100 @@
+//! `dunlin lab run FILE.toml --trace OUT`: of which time, and what is said in the end.
+
+use std::fs;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dunlin_lab::experiment::{time, Experiment};
+
+use crate::commands::Failure;
+use crate::output;
+use crate::trace::{Bounds, Recorder};
+
+/// A trace of the first run
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "A trace (FILE.toml)")]
+pub(super) struct TraceArgs {
+    /// Write what cores, NICs, queues and caches do in the first run, as a trace that https://ui.perfetto.dev opens
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Only from this time on, since the clients began: 100us
+    #[arg(long, value_name = "TIME", requires = "trace", value_parser = time)]
+    trace_from: Option<Duration>,
+    /// Only until this time
+    #[arg(long, value_name = "TIME", requires = "trace", value_parser = time)]
+    trace_until: Option<Duration>,
+    /// Most slices and values of counters, of some 25 bytes each
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    trace_events: u64,
+}
+
+/// A file that is being written.
+pub(super) struct Trace {
+    file: PathBuf,
+    recorder: Arc<Mutex<Recorder<BufWriter<fs::File>>>>,
+}
+
+impl TraceArgs {
+    /// Whether one was asked for.
+    pub(super) fn is_used(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// Begins it, if it was asked for.
+    ///
+    /// # Errors
+    /// When the times are no window, or the file cannot be written.
+    pub(super) fn begin(&self, experiment: &Experiment) -> Result<Option<Trace>, Failure> {
+        let Some(file) = &self.trace else {
+            return Ok(None);
+        };
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let window_ns =
+            self.trace_from.map_or(0, nanoseconds)..self.trace_until.map_or(u64::MAX, nanoseconds);
+        if window_ns.is_empty() {
+            return Err(Failure::usage(
+                "--trace-until must be later than --trace-from",
+            ));
+        }
+        let opened = fs::File::create(file)
+            .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        let bounds = Bounds {
+            window_ns,
+            events: self.trace_events,
+        };
+        let recorder = Recorder::new(BufWriter::new(opened), experiment.hosts(), bounds);
+        Ok(Some(Trace {
+            file: file.clone(),
+            recorder: Arc::new(Mutex::new(recorder)),
+        }))
+    }
+}
+
+impl Trace {
+    /// What is to observe the run.
+    pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
+        Box::new(Arc::clone(&self.recorder))
+    }
+
+    /// Ends the file, and says what is in it.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub(super) fn end(self, run: &str) -> Result<(), Failure> {
+        let recorder = self.recorder.lock();
+        let (taken, left_out) = recorder.unwrap_or_else(PoisonError::into_inner).end()?;
+        let file = self.file.display();
+        output::note(format_args!(
+            "{file}: {taken} slices and values of the run {run}; https://ui.perfetto.dev opens it"
+        ));
+        if left_out > 0 {
+            output::note(format_args!(
+                "{file}: {left_out} more were left out: the bound was reached; --trace-events, --trace-from and \
+                 --trace-until choose"
+            ));
+        }
+        Ok(())
+    }
+}

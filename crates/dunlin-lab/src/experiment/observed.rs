@@ -1,0 +1,54 @@
+//! Looking into an experiment: its first run, shown to an observer of the simulated cluster while it is run.
+
+use std::sync::Mutex;
+
+use dunlin_sim::Observer;
+
+use super::load::RunError;
+use super::outcome::Outcome;
+use super::Experiment;
+
+/// An observer that waits for the run that it is for.
+pub(super) type Waiting = Mutex<Option<Box<dyn Observer>>>;
+
+impl Experiment {
+    /// As [`Experiment::run`], and shows the first run to `observer`: that of the first point by the first seed, from
+    /// the time when its clients begin to the end of what is measured. The outcome is the same.
+    ///
+    /// # Errors
+    /// As for [`Experiment::run`].
+    pub fn run_observed(
+        &self,
+        threads: usize,
+        stop: impl Fn() -> bool + Sync,
+        observer: Box<dyn Observer>,
+    ) -> Result<Outcome, RunError> {
+        self.run_all(threads, stop, &Mutex::new(Some(observer)))
+    }
+
+    /// What the first run is: the values of the sweep, and the seed.
+    pub fn first_run(&self) -> String {
+        let Some((places, point)) = self.points.first() else {
+            return String::new();
+        };
+        let mut words = String::new();
+        for (axis, &place) in self.axes.iter().zip(places) {
+            words += &format!("{}={}, ", axis.key, axis.values[place].value.label());
+        }
+        words + &format!("seed {}", point.run.seed)
+    }
+
+    /// Names of the hosts of the first run, in the order of their numbers: that of the group, and of a group with
+    /// several hosts also which of them, `clients.2`.
+    pub fn hosts(&self) -> Vec<String> {
+        let groups = self.points.first().into_iter();
+        let groups = groups.flat_map(|(_, point)| &point.hosts);
+        let names = groups.flat_map(|group| {
+            (0..group.count).map(|number| match group.count {
+                1 => group.name.clone(),
+                _ => format!("{}.{number}", group.name),
+            })
+        });
+        names.collect()
+    }
+}

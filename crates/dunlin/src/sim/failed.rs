@@ -1,0 +1,92 @@
+//! Why a simulation failed, and how it is run again.
+
+use std::any::Any;
+use std::error::Error;
+use std::time::Duration;
+
+use crate::ServeError;
+
+/// A run has failed. Its words name the seed and the faults up to there.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// The seed, by which it fails again.
+    pub seed: u64,
+    /// Virtual time.
+    pub at: Duration,
+    /// Why.
+    pub reason: Reason,
+    /// The faults that had come, as sentences, with their time.
+    pub faults: Vec<(Duration, String)>,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "seed {}, at {:?}: {}", self.seed, self.at, self.reason)?;
+        for (at, what) in &self.faults {
+            write!(f, "\n  at {at:?}: {what}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.reason.source()
+    }
+}
+
+/// Why a run has failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A program gave an error.
+    #[error("the program on `{program}` gave an error: {source}")]
+    Program {
+        /// Its host.
+        program: String,
+        /// The error.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A program panicked.
+    #[error("the program on `{program}` panicked: {message}")]
+    Panicked {
+        /// Its host.
+        program: String,
+        /// What it said.
+        message: String,
+    },
+    /// Programs have not ended in the time that they had.
+    #[error("programs have not ended, on {}: `Simulation::within` gives them more time", .0.join(", "))]
+    Hanging(Vec<String>),
+    /// A server cannot be started.
+    #[error("the server on `{host}` cannot start: {source}")]
+    Serve {
+        /// Its host.
+        host: String,
+        /// Why.
+        source: Box<ServeError>,
+    },
+    /// A host was given two servers.
+    #[error("`{0}` has a server already: a host has one at most")]
+    SecondServer(String),
+    /// A fault names a host that there is not.
+    #[error("a fault names the host `{name}`: there are {}", .hosts.join(", "))]
+    NoHost {
+        /// What was named.
+        name: String,
+        /// The hosts.
+        hosts: Vec<String>,
+    },
+}
+
+impl Reason {
+    pub(super) fn panicked(program: String, panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self::Panicked {
+            program,
+            message: text.unwrap_or("with no words").to_owned(),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A host as a program on it sees it: its name, its time, its clock, and the servers that it reaches.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin_sim::SimDevice;
+use dunlin_verbs::thread;
+
+use crate::{Client, ClientBuilder, ConnectError, LocalAcceptor};
+
+/// What wall clocks show when a simulation begins: long enough after 1970 that they can jump back.
+const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
+const MILLION: i128 = 1_000_000;
+
+/// The host that a program runs on.
+#[derive(Debug)]
+pub struct Host {
+    place: usize,
+    device: SimDevice,
+    random: Mutex<fastrand::Rng>,
+    shared: Arc<Shared>,
+}
+
+/// What all hosts of a simulation share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    seed: u64,
+    pub(super) names: Vec<String>,
+    acceptors: Mutex<BTreeMap<String, LocalAcceptor>>,
+    clocks: Mutex<Vec<Clock>>,
+}
+
+/// A wall clock: what it showed at a time, and how fast it is since.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    at: Duration,
+    shown: Duration,
+    drift_ppm: i32,
+}
+
+impl Clock {
+    fn read(&self, now: Duration) -> Duration {
+        let passed = now.saturating_sub(self.at).as_nanos() as i128;
+        let passed = passed * (MILLION + i128::from(self.drift_ppm)) / MILLION;
+        add(self.shown, passed)
+    }
+}
+
+/// A time that ends at 1970.
+fn add(time: Duration, nanoseconds: i128) -> Duration {
+    let sum = (time.as_nanos() as i128 + nanoseconds).max(0);
+    Duration::from_nanos(u64::try_from(sum).unwrap_or(u64::MAX))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(seed: u64, names: Vec<String>) -> Self {
+        let clock = Clock {
+            at: Duration::ZERO,
+            shown: BEGINNING,
+            drift_ppm: 0,
+        };
+        Self {
+            seed,
+            clocks: Mutex::new(vec![clock; names.len()]),
+            names,
+            acceptors: Mutex::default(),
+        }
+    }
+
+    pub(super) fn serve(&self, acceptors: BTreeMap<String, LocalAcceptor>) {
+        *lock(&self.acceptors) = acceptors;
+    }
+
+    /// The clock of a host jumps, and drifts from now on.
+    pub(super) fn set_clock(&self, place: usize, now: Duration, (jump_ns, drift_ppm): (i64, i32)) {
+        let clock = &mut lock(&self.clocks)[place];
+        *clock = Clock {
+            at: now,
+            shown: add(clock.read(now), jump_ns.into()),
+            drift_ppm,
+        };
+    }
+}
+
+impl Host {
+    pub(super) fn new(
+        place: usize,
+        program: usize,
+        device: SimDevice,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let seed = shared.seed ^ (program as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self {
+            place,
+            device,
+            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+            shared,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.names[self.place]
+    }
+
+    /// Connects to the server of a host, by any preset.
+    ///
+    /// # Errors
+    /// When that host has no server, and as for [`ClientBuilder::connect`].
+    pub fn connect(&self, server: &str, client: ClientBuilder) -> Result<Client, ConnectError> {
+        let acceptor = lock(&self.shared.acceptors).get(server).cloned();
+        let acceptor = acceptor.ok_or_else(|| {
+            ConnectError::Setting(format!("no host `{server}` of the simulation has a server"))
+        })?;
+        client.connect_on(self.device.clone(), &acceptor)
+    }
+
+    /// Virtual time since the simulation began, the same on all hosts.
+    pub fn now(&self) -> Duration {
+        thread::simulated_now().unwrap_or_default()
+    }
+
+    /// What its wall clock shows, since 1970: that may jump, and be faster or slower than time ([`super::Fault::Clock`]).
+    pub fn clock(&self) -> Duration {
+        lock(&self.shared.clocks)[self.place].read(self.now())
+    }
+
+    /// Sleeps for so long in virtual time.
+    pub fn sleep(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    /// A random number of this program, from the seed.
+    pub fn random(&self) -> u64 {
+        lock(&self.random).u64(..)
+    }
+
+    /// The simulated NIC, for what is not the RPC: streams, transactions, verbs.
+    pub fn device(&self) -> &SimDevice {
+        &self.device
+    }
+}
