@@ -1,15 +1,82 @@
-//! How fast this machine simulates.
+//! How fast this machine simulates, and what larger clusters take.
 
 use std::time::{Duration, Instant};
 
 use dunlin::Preset;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
+use serde::Serialize;
 
-use crate::load::{swarm, Plan, RpcBench, RpcPlan, Swarm};
+use crate::load::{all_to_all, swarm, AllToAll, Plan, RpcBench, RpcPlan, Swarm, Window};
+use crate::parallel;
 
-/// Events, and the real time that they took on one core.
-pub type Speed = (u64, Duration);
+/// Events, the real time that they took on one core, and the digest of the run.
+pub type Speed = (u64, Duration, u64);
+
+/// What a cluster of some size took, on one core.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scale {
+    /// Machines.
+    pub machines: usize,
+    /// Calls that were answered.
+    pub calls: u64,
+    /// Events, those of connecting too.
+    pub events: u64,
+    /// Real seconds.
+    pub seconds: f64,
+    /// Most memory that this process has had so far, in bytes.
+    pub resident_bytes: u64,
+    /// Of the run: equal everywhere and always.
+    pub digest: u64,
+}
+
+/// FaSST's cluster with so many machines, on each of which one thread asks all others and one answers, by datagrams; 20
+/// virtual microseconds after as many to warm up.
+pub fn machines(count: usize) -> Scale {
+    let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
+    let cluster = Cluster::star(1, count, &host, &nic, &SwitchParameters::sx6036());
+    let began = Instant::now();
+    let window = Window {
+        warm_ns: 20_000,
+        measured_ns: 20_000,
+    };
+    let result = all_to_all(&cluster, &AllToAll::new(Preset::Fasst, 1, 1), window);
+    Scale {
+        machines: count,
+        calls: result.all_calls as u64,
+        events: cluster.events(),
+        seconds: began.elapsed().as_secs_f64(),
+        resident_bytes: most_resident_bytes(),
+        digest: cluster.digest(),
+    }
+}
+
+/// What two runs at once take beside one after the other, for each of them: nearly two where there are two cores, since
+/// a run uses one. Panics when they are not the same run.
+///
+/// # Panics
+/// When two runs of the same seed have not the same digest.
+pub fn gain_of_two(run: fn() -> Speed) -> f64 {
+    let timed = |runs: usize| {
+        let began = Instant::now();
+        let digests = parallel::map(runs, &vec![(); runs], |()| run().2);
+        (digests, began.elapsed().as_secs_f64())
+    };
+    let ((alone, seconds), (both, together)) = (timed(1), timed(2));
+    assert!(
+        both.iter().all(|digest| *digest == alone[0]),
+        "digests differ"
+    );
+    2.0 * seconds / together
+}
+
+/// `VmHWM` of `/proc/self/status`.
+fn most_resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
 
 /// A virtual millisecond of symmetric READs of six machines: the load with the most kinds of events.
 pub fn verbs() -> Speed {
@@ -24,7 +91,7 @@ pub fn verbs() -> Speed {
     let cluster = swarm(1, load, &host, &nic, &SwitchParameters::sx6036());
     let began = Instant::now();
     cluster.run_for(1_000_000);
-    (cluster.events(), began.elapsed())
+    (cluster.events(), began.elapsed(), cluster.digest())
 }
 
 /// Half a virtual millisecond of calls: 23 clients of 8 threads, all with stacks of their own, that share queue pairs
@@ -37,5 +104,6 @@ pub fn calls() -> Speed {
     let bench = RpcBench::new(cluster, RpcPlan::flock(Preset::Flock, 8, 8));
     let (before, began) = (bench.cluster().events(), Instant::now());
     bench.measure(0, 100_000, 400_000);
-    (bench.cluster().events() - before, began.elapsed())
+    let cluster = bench.cluster();
+    (cluster.events() - before, began.elapsed(), cluster.digest())
 }

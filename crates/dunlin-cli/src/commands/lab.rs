@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use dunlin_lab::{figures, freeze, report, speed};
+use dunlin_lab::{figures, freeze, report};
 
 use super::Failure;
 use crate::interrupt;
-use crate::lab::{calibrate, experiment, fit, hunt, runner, sensitivity};
+use crate::lab::{calibrate, experiment, fit, hunt, runner, sensitivity, speed};
 use crate::output;
 
 /// The papers' figures on the simulated cluster, and their claims
@@ -56,8 +56,8 @@ pub enum Command {
     Hunt(hunt::Args),
     /// Halve and double guessed parameters: which verdicts move?
     Sensitivity(sensitivity::Args),
-    /// Events a second of this machine, on one core
-    Speed,
+    /// Events a second of this machine, on one core, and what larger clusters take
+    Speed(speed::Args),
     /// Print a manifest for parameters, simulator, prices and figures as they are now, to be checked in after thought
     Freeze {
         /// The day
@@ -250,21 +250,7 @@ impl Command {
             Self::Fit(args) => fit::run(&args),
             Self::Hunt(args) => hunt::run(&args),
             Self::Sensitivity(args) => sensitivity::run(&args),
-            Self::Speed => {
-                let loads = [
-                    ("verbs", speed::verbs as fn() -> speed::Speed),
-                    ("calls", speed::calls),
-                ];
-                for (name, run) in loads {
-                    let (events, time) = run();
-                    let seconds = time.as_secs_f64();
-                    let rate = events as f64 / seconds / 1e6;
-                    output::print(format_args!(
-                        "{name}: {events} events in {seconds:.2} s: {rate:.2} M events/s"
-                    ))?;
-                }
-                Ok(())
-            }
+            Self::Speed(args) => speed::run(&args),
             Self::Freeze {
                 date,
                 why,

@@ -8,4 +8,5 @@ mod hosts;
 pub mod hunt;
 pub mod runner;
 pub mod sensitivity;
+pub mod speed;
 mod trace;

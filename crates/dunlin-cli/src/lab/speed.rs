@@ -1,0 +1,100 @@
+//! `dunlin lab speed`: how fast this machine simulates, and what larger clusters take.
+
+use dunlin_lab::speed::{calls, gain_of_two, machines, verbs, Scale, Speed};
+use serde::Serialize;
+
+use crate::commands::Failure;
+use crate::interrupt;
+use crate::output::{bytes, print, print_json, progress_bar};
+
+/// How fast this machine simulates
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A run uses one core, so two runs (points of a figure, seeds) at once are nearly twice as fast on two. With --machines\n\
+each machine has a thread that asks all others and one that answers, by FaSST's datagrams.\n\n\
+Examples:\n  \
+  dunlin lab speed\n  \
+  dunlin lab speed --machines 24,96,192 --json | jq .clusters")]
+pub struct Args {
+    /// Clusters of so many machines, too, smaller ones first
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u16).range(2..=512))]
+    machines: Vec<u16>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Load {
+    name: &'static str,
+    events: u64,
+    seconds: f64,
+    events_per_s: f64,
+    digest: u64,
+    /// Two runs at once beside one after the other.
+    gain_of_two: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    loads: Vec<Load>,
+    clusters: Vec<Scale>,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let mut counts = args.machines.clone();
+    counts.sort_unstable();
+    let bar = progress_bar();
+    bar.set_length(2 + counts.len() as u64);
+    let mut found = Found {
+        loads: Vec::new(),
+        clusters: Vec::new(),
+    };
+    for (name, run) in [("verbs", verbs as fn() -> Speed), ("calls", calls)] {
+        let (events, time, digest) = run();
+        let seconds = time.as_secs_f64();
+        found.loads.push(Load {
+            name,
+            events,
+            seconds,
+            events_per_s: events as f64 / seconds,
+            digest,
+            gain_of_two: gain_of_two(run),
+        });
+        bar.inc(1);
+        interrupt::check()?;
+    }
+    for count in counts {
+        found.clusters.push(machines(count.into()));
+        bar.inc(1);
+        interrupt::check()?;
+    }
+    bar.finish_and_clear();
+    if args.json {
+        return print_json(&found);
+    }
+    for load in &found.loads {
+        print(format_args!(
+            "{}: {} events in {:.2} s: {:.2} M events/s, two at once {:.2} times as many",
+            load.name,
+            load.events,
+            load.seconds,
+            load.events_per_s / 1e6,
+            load.gain_of_two
+        ))?;
+    }
+    for cluster in &found.clusters {
+        print(format_args!(
+            "{} machines: {} events, {} calls in {:.2} s, {} at most, digest {:016x}",
+            cluster.machines,
+            cluster.events,
+            cluster.calls,
+            cluster.seconds,
+            bytes(cluster.resident_bytes as f64),
+            cluster.digest
+        ))?;
+    }
+    Ok(())
+}
