@@ -396,6 +396,8 @@ fn what_is_wrong_is_said_before_anything_is_called() {
         words.contains("it has Chat, Count, Echo, Fail, Look, Sum"),
         "{words}"
     );
+    let words = call("/test.Notes", "{}");
+    assert!(words.contains("no method ''"), "{words}");
     let words = call("test.Notes/Echo", "{\"wrods\": 1}");
     assert!(
         words.contains("wrods") && words.contains("test.Note has words, number"),

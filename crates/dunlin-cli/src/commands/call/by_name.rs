@@ -114,7 +114,7 @@ impl Methods {
         if let Some((path, kind)) = self.0.iter().find(|(other, _)| *other == path) {
             return Ok((path.clone(), *kind));
         }
-        let service = name.split('/').next().unwrap_or_default();
+        let (service, method) = name.split_once('/').unwrap_or((name, ""));
         let methods: Vec<&str> = self
             .of(service)
             .into_iter()
@@ -123,8 +123,7 @@ impl Methods {
         Err(match methods.is_empty() {
             true => self.no_service(service),
             false => Failure::usage(format!(
-                "the service {service} has no method '{}'",
-                &name[service.len() + 1..]
+                "the service {service} has no method '{method}'"
             ))
             .help(format!("it has {}", methods.join(", "))),
         })
