@@ -189,6 +189,28 @@ fn a_terminal_sees_what_is_done_and_how_long_it_takes() {
 }
 
 #[test]
+fn speed_is_of_runs_that_are_always_the_same() {
+    let measured = || -> Value {
+        let output = lab(&["speed", "--machines", "4,2", "--json"]);
+        serde_json::from_str(&text(&output)).expect("JSON")
+    };
+    let [first, second] = [measured(), measured()];
+    let digests = |of: &Value, list: &str| -> Vec<u64> {
+        let rows = of[list].as_array().expect("rows");
+        assert_eq!(rows.len(), 2);
+        let digest = |row: &Value| row["digest"].as_u64().expect("a digest");
+        rows.iter().map(digest).collect()
+    };
+    for list in ["loads", "clusters"] {
+        assert_eq!(digests(&first, list), digests(&second, list), "{list}");
+    }
+    let machines = |row: usize| first["clusters"][row]["machines"].as_u64();
+    assert_eq!([machines(0), machines(1)], [Some(2), Some(4)]);
+    assert!(first["clusters"][0]["calls"].as_u64() > Some(0));
+    assert!(first["loads"][0]["gain_of_two"].as_f64() > Some(0.0));
+}
+
+#[test]
 fn the_hunt_replays_a_seed() {
     let (one, two) = (lab(&["hunt", "--seed", "5"]), lab(&["hunt", "--seed", "5"]));
     assert!(one.status.success(), "{one:?}");

@@ -122,10 +122,8 @@ impl Methods {
             .collect();
         Err(match methods.is_empty() {
             true => self.no_service(service),
-            false => Failure::usage(format!(
-                "the service {service} has no method '{method}'"
-            ))
-            .help(format!("it has {}", methods.join(", "))),
+            false => Failure::usage(format!("the service {service} has no method '{method}'"))
+                .help(format!("it has {}", methods.join(", "))),
         })
     }
 
