@@ -24,7 +24,7 @@ pub struct Scale {
     pub events: u64,
     /// Real seconds.
     pub seconds: f64,
-    /// Most memory that this process has had so far, in bytes.
+    /// Most memory that this process has had so far, in bytes: what a cluster takes if it is the first.
     pub resident_bytes: u64,
     /// Of the run: equal everywhere and always.
     pub digest: u64,

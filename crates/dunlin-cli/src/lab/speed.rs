@@ -11,7 +11,8 @@ use crate::output::{bytes, print, print_json, progress_bar};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A run uses one core, so two runs (points of a figure, seeds) at once are nearly twice as fast on two. With --machines\n\
-each machine has a thread that asks 15 others and one that answers, by FaSST's datagrams.\n\n\
+each machine has a thread that asks 15 others and one that answers, by FaSST's datagrams.\n\
+Memory is the most that the process has had: ask for one size to see what that takes.\n\n\
 Examples:\n  \
   dunlin lab speed\n  \
   dunlin lab speed --machines 24,96,192 --json | jq .clusters")]
