@@ -1,17 +1,16 @@
 //! `dunlin lab run FILE.toml --capture OUT.pcapng`: which packets, and what is said in the end.
 
-use std::fs;
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_lab::experiment::Experiment;
 
 use super::hosts::named;
+use super::recording::Recording;
 use crate::capture::{Bounds, Recorder};
 use crate::commands::Failure;
 use crate::input::{parse_bytes, parse_long_bytes};
-use crate::output;
 
 /// A capture of the first run
 #[derive(Debug, clap::Args)]
@@ -34,11 +33,8 @@ pub(super) struct CaptureArgs {
     capture_snap: u32,
 }
 
-/// A file that is being written.
-pub(super) struct Capture {
-    file: PathBuf,
-    recorder: Arc<Mutex<Recorder<BufWriter<fs::File>>>>,
-}
+/// A capture that is being written.
+pub(super) struct Capture(Recording<Recorder<BufWriter<File>>>);
 
 impl CaptureArgs {
     /// Whether one was asked for.
@@ -55,25 +51,20 @@ impl CaptureArgs {
             return Ok(None);
         };
         let hosts = named(experiment, &self.capture_host, "--capture-host")?;
-        let opened = fs::File::create(file)
-            .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
         let bounds = Bounds {
             packets: self.capture_packets,
             bytes: self.capture_bytes,
             snap: self.capture_snap,
         };
-        let recorder = Recorder::begin(BufWriter::new(opened), &hosts, bounds)?;
-        Ok(Some(Capture {
-            file: file.clone(),
-            recorder: Arc::new(Mutex::new(recorder)),
-        }))
+        let recorder = |to| Recorder::begin(to, &hosts, bounds);
+        Recording::begin(file, recorder).map(|recording| Some(Capture(recording)))
     }
 }
 
 impl Capture {
     /// What is to observe the run.
     pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
-        Box::new(Arc::clone(&self.recorder))
+        self.0.observer()
     }
 
     /// Ends the file, and says what is in it.
@@ -81,16 +72,9 @@ impl Capture {
     /// # Errors
     /// When it could not be written.
     pub(super) fn end(self, run: &str) -> Result<(), Failure> {
-        let recorder = self.recorder.lock();
-        let (taken, left_out) = recorder.unwrap_or_else(PoisonError::into_inner).end()?;
-        let file = self.file.display();
-        output::note(format_args!("{file}: {taken} packets of the run {run}"));
-        if left_out > 0 {
-            output::note(format_args!(
-                "{file}: {left_out} more were left out: a bound was reached; --capture-packets, --capture-bytes, \
-                 --capture-snap and --capture-host choose"
-            ));
-        }
-        Ok(())
+        let end = Recorder::end;
+        let choose = "--capture-packets, --capture-bytes, --capture-snap and --capture-host";
+        self.0
+            .end(end, &format!("packets of the run {run}"), choose)
     }
 }

@@ -6,6 +6,7 @@ pub mod experiment;
 pub mod fit;
 mod hosts;
 pub mod hunt;
+mod recording;
 pub mod runner;
 pub mod sensitivity;
 pub mod speed;

@@ -1,15 +1,14 @@
 //! `dunlin lab run FILE.toml --trace OUT`: of which time, and what is said in the end.
 
-use std::fs;
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dunlin_lab::experiment::{time, Experiment};
 
+use super::recording::Recording;
 use crate::commands::Failure;
-use crate::output;
 use crate::trace::{Bounds, Recorder};
 
 /// A trace of the first run
@@ -30,11 +29,8 @@ pub(super) struct TraceArgs {
     trace_events: u64,
 }
 
-/// A file that is being written.
-pub(super) struct Trace {
-    file: PathBuf,
-    recorder: Arc<Mutex<Recorder<BufWriter<fs::File>>>>,
-}
+/// A trace that is being written.
+pub(super) struct Trace(Recording<Recorder<BufWriter<File>>>);
 
 impl TraceArgs {
     /// Whether one was asked for.
@@ -58,24 +54,19 @@ impl TraceArgs {
                 "--trace-until must be later than --trace-from",
             ));
         }
-        let opened = fs::File::create(file)
-            .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
         let bounds = Bounds {
             window_ns,
             events: self.trace_events,
         };
-        let recorder = Recorder::new(BufWriter::new(opened), experiment.hosts(), bounds);
-        Ok(Some(Trace {
-            file: file.clone(),
-            recorder: Arc::new(Mutex::new(recorder)),
-        }))
+        let recorder = |to| Ok(Recorder::new(to, experiment.hosts(), bounds));
+        Recording::begin(file, recorder).map(|recording| Some(Trace(recording)))
     }
 }
 
 impl Trace {
     /// What is to observe the run.
     pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
-        Box::new(Arc::clone(&self.recorder))
+        self.0.observer()
     }
 
     /// Ends the file, and says what is in it.
@@ -83,18 +74,9 @@ impl Trace {
     /// # Errors
     /// When it could not be written.
     pub(super) fn end(self, run: &str) -> Result<(), Failure> {
-        let recorder = self.recorder.lock();
-        let (taken, left_out) = recorder.unwrap_or_else(PoisonError::into_inner).end()?;
-        let file = self.file.display();
-        output::note(format_args!(
-            "{file}: {taken} slices and values of the run {run}; https://ui.perfetto.dev opens it"
-        ));
-        if left_out > 0 {
-            output::note(format_args!(
-                "{file}: {left_out} more were left out: the bound was reached; --trace-events, --trace-from and \
-                 --trace-until choose"
-            ));
-        }
-        Ok(())
+        let end = Recorder::end;
+        let what = format!("slices and values of the run {run}; https://ui.perfetto.dev opens it");
+        self.0
+            .end(end, &what, "--trace-events, --trace-from and --trace-until")
     }
 }
