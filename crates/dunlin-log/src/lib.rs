@@ -1,5 +1,5 @@
-//! What Dunlin's crates say of themselves while they work, on standard error, for who asks by `DUNLIN_LOG`: the command,
-//! and programs in C and Python. A program in Rust has a `tracing` subscriber of its own choice instead.
+//! What Dunlin's crates say of themselves while they work, on standard error, for who asks by `DUNLIN_LOG`: the
+//! command, and programs in C and Python. A program in Rust has a `tracing` subscriber of its own choice instead.
 #![forbid(unsafe_code)]
 
 use std::sync::Once;

@@ -54,10 +54,6 @@ impl Drop for Driver {
             // There is no such thread in a child.
             return std::mem::forget(thread);
         }
-        for c in crate::socket::COUNTS {
-            eprint!("{}={} ", c.name(), self.port.core.socket.statistics.get(*c));
-        }
-        eprintln!();
         self.stop.store(true, Ordering::SeqCst);
         self.port.core.call.raise();
         if let Some(thread) = thread {
