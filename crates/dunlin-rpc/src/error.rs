@@ -149,6 +149,22 @@ pub enum CallError {
         /// First byte.
         offset: u64,
     },
+    /// A transfer was to go by a second connection to memory that is not what it transfers. Nothing was sent.
+    #[error("'{other}' of {other_bytes} bytes is not '{region}' of {bytes}, which is transferred: attach that, over another device")]
+    OtherRegion {
+        /// What is transferred.
+        region: String,
+        /// Its bytes.
+        bytes: u64,
+        /// What was given as the same.
+        other: String,
+        /// Its bytes.
+        other_bytes: u64,
+    },
+    /// An operation of a transfer that has failed may still use the memory of a [`crate::TransferBuffer`]. Nothing was
+    /// sent.
+    #[error("an operation on the buffer has not ended; it ends with the connection of its client")]
+    BufferInUse,
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
@@ -204,6 +220,8 @@ impl CallError {
             | Self::RegionBounds { .. }
             | Self::RegionRight { .. }
             | Self::RegionAlignment { .. }
+            | Self::OtherRegion { .. }
+            | Self::BufferInUse
             | Self::Forked => Execution::NotExecuted,
         }
     }

@@ -43,7 +43,7 @@ pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, Capture, Client, ClientBuilder, ClientReport, ConnectFuture,
     ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, Transfer,
-    TransferError,
+    TransferBuffer, TransferError,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, capability, chosen, offered, DeviceReport};

@@ -30,7 +30,7 @@ struct Echo;
 impl SyncRelay for Echo {
     fn echo(
         &self,
-        request: &Request<Vec<u8>>,
+        request: &mut Request<Vec<u8>>,
         reply: &mut Response<Vec<u8>>,
     ) -> Result<(), Status> {
         reply.get_mut().extend_from_slice(request.get_ref());

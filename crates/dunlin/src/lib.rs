@@ -67,7 +67,7 @@ pub use dunlin_rpc::{
     Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply, Request,
     RequestBuffer, Responder, Rights, RunningServer, SenderReport, ServeError, Server,
     ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer,
-    TransferError, UnknownWho, Upcoming, WaitMode, Who, CAPTURE, FIGURES,
+    TransferBuffer, TransferError, UnknownWho, Upcoming, WaitMode, Who, CAPTURE, FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -4,9 +4,13 @@ mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
+use std::future::Future;
+use std::time::Duration;
+
 use common::{pattern, ECHO};
 use dunlin::{CallError, Client, Preset, Region, RunningServer, Server};
 use process::{listen, role, say, Other};
+use rustix::process::{kill_process, Pid, Signal};
 
 const BYTES: usize = 3 << 20;
 
@@ -102,6 +106,134 @@ fn all_devices_of_a_server_reach_a_region_and_a_transfer_may_use_several() {
 }
 
 #[test]
+fn registered_memory_is_put_and_got_where_it_stands() {
+    let region = Region::new("memory", BYTES).writable();
+    let server = serve(&region);
+    for (device, preset) in [
+        ("shm", Preset::Plain),
+        ("roce", Preset::Plain),
+        ("roce", Preset::Auto),
+        ("roce", Preset::Flock),
+    ] {
+        let builder = Client::builder().device(device).preset(preset);
+        let client = builder.connect(&server.address().to_string()).unwrap();
+        let remote = client.attach("memory").unwrap();
+        let mut transfer = remote.transfer().lanes(2).piece_bytes(50_000);
+        let mut buffer = transfer.buffer(BYTES).unwrap();
+        let sent = pattern(BYTES, 5);
+        buffer.bytes_mut().unwrap().copy_from_slice(&sent);
+        transfer.put_from(3, &buffer, 10..BYTES - 10).unwrap();
+        let mut stored = vec![0; BYTES - 20];
+        region.memory().unwrap().read(3, &mut stored);
+        assert!(stored == sent[10..BYTES - 10], "{device} {preset}");
+        // One buffer may serve another transfer, and its memory is free again after each.
+        let mut other = remote.transfer().piece_bytes(20_000);
+        buffer.bytes_mut().unwrap().fill(0);
+        other.get_into(3, &mut buffer, 100..200_100).unwrap();
+        let bytes = buffer.bytes().unwrap();
+        assert!(
+            bytes[100..200_100] == sent[10..200_010],
+            "{device} {preset}"
+        );
+        assert!(bytes[..100]
+            .iter()
+            .chain(&bytes[200_100..])
+            .all(|byte| *byte == 0));
+        drop((transfer, other, client));
+        assert!(buffer.bytes().unwrap()[100..200_100] == sent[10..200_010]);
+    }
+}
+
+#[test]
+fn registered_memory_goes_over_two_devices_of_which_one_has_it() {
+    let region = Region::new("memory", BYTES).writable();
+    let server = serve(&region);
+    let clients = ["shm", "roce"].map(|device| connect_over(&server, device));
+    let remotes = clients
+        .each_ref()
+        .map(|client| client.attach("memory").unwrap());
+    // What `shm` has allocated `roce` can register, and not the other way: there `shm` copies.
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut transfer = remotes[first].transfer().lanes(2).piece_bytes(10_000);
+        transfer = transfer.also_by(&remotes[second]).unwrap();
+        let mut buffer = transfer.buffer(BYTES).unwrap();
+        let sent = pattern(BYTES, first as u64);
+        buffer.bytes_mut().unwrap().copy_from_slice(&sent);
+        transfer.put_from(0, &buffer, 0..BYTES).unwrap();
+        let mut stored = vec![0; BYTES];
+        region.memory().unwrap().read(0, &mut stored);
+        assert!(stored == sent);
+        buffer.bytes_mut().unwrap().fill(0);
+        transfer.get_into(0, &mut buffer, 0..BYTES).unwrap();
+        assert!(buffer.bytes().unwrap() == sent);
+    }
+}
+
+#[test]
+fn tasks_transfer_as_threads_do() {
+    let region = Region::new("memory", BYTES).writable();
+    let server = serve(&region);
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_time().build().unwrap();
+    for device in ["shm", "roce"] {
+        let client = connect_over(&server, device);
+        let remote = client.attach("memory").unwrap();
+        let sent = pattern(BYTES, 9);
+        let moved = async {
+            let mut transfer = remote.transfer().lanes(2).piece_bytes(10_000);
+            transfer.put_async(0, &sent).await.unwrap();
+            let mut back = vec![0; BYTES];
+            transfer.get_async(0, &mut back).await.unwrap();
+            assert!(back == sent);
+            let mut buffer = transfer.buffer(BYTES).unwrap();
+            transfer
+                .get_into_async(0, &mut buffer, 0..BYTES)
+                .await
+                .unwrap();
+            assert!(buffer.bytes().unwrap() == sent);
+            buffer.bytes_mut().unwrap().reverse();
+            transfer.put_from_async(0, &buffer, 0..BYTES).await.unwrap();
+            // One that is given up under way leaves a transfer that goes on.
+            let mut waits = std::pin::pin!(transfer.put_async(0, &sent));
+            let polled =
+                std::future::poll_fn(|task| std::task::Poll::Ready(waits.as_mut().poll(task)));
+            assert!(polled.await.is_pending());
+        };
+        // Another task has its turns meanwhile.
+        let turns = std::cell::Cell::new(0);
+        let other = async {
+            loop {
+                turns.set(turns.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                () = moved => {}
+                () = other => {}
+            }
+        });
+        assert!(turns.get() > 3, "{} turns", turns.get());
+        let mut stored = vec![0; BYTES];
+        let mut transfer = remote.transfer();
+        transfer.put(0, &sent).unwrap();
+        region.memory().unwrap().read(0, &mut stored);
+        assert!(stored == sent);
+    }
+}
+
+#[test]
+#[should_panic(expected = "0..101 of a buffer of 100 bytes")]
+fn a_part_stays_in_its_buffer() {
+    let server = serve(&Region::new("memory", BYTES).writable());
+    let client = connect(&server, Preset::Plain);
+    let remote = client.attach("memory").unwrap();
+    let mut transfer = remote.transfer();
+    let buffer = transfer.buffer(100).unwrap();
+    let _ = transfer.put_from(0, &buffer, 0..101);
+}
+
+#[test]
 fn other_memory_is_no_second_way() {
     let server = serve(&Region::new("memory", BYTES));
     let other = serve(&Region::new("memory", BYTES + 8));
@@ -110,8 +242,8 @@ fn other_memory_is_no_second_way() {
         .each_ref()
         .map(|client| client.attach("memory").unwrap());
     let error = remotes[0].transfer().also_by(&remotes[1]).unwrap_err();
-    let words = "the server has no region 'memory' on this device (it has 3145736 bytes, and 'memory', which is being \
-                 transferred, 3145728)";
+    let words = "'memory' of 3145736 bytes is not 'memory' of 3145728, which is transferred: attach that, over another \
+                 device";
     assert_eq!(error.to_string(), words);
 }
 
@@ -162,10 +294,10 @@ fn a_server_that_dies_ends_a_transfer() {
         let remote = client.attach("memory").unwrap();
         let sent = pattern(BYTES, 1);
         let mut reported = 0;
-        let error = remote
-            .transfer()
-            .lanes(lanes)
-            .piece_bytes(4096)
+        let mut transfer = remote.transfer().lanes(lanes).piece_bytes(4096);
+        // All connections have the region mapped: none is slow at its beginning, while the others go on.
+        transfer.put(0, &sent[..64 << 10]).unwrap();
+        let error = transfer
             .progress(|arrived| {
                 reported = arrived;
                 if arrived > 1 << 20 {
@@ -186,5 +318,46 @@ fn a_server_that_dies_ends_a_transfer() {
             matches!(error.cause, CallError::ConnectionLost { .. }),
             "{error}"
         );
+    }
+}
+
+/// A server that stands still: memory that its READs may still fill is lent to nobody, and comes back.
+#[test]
+fn memory_is_lent_out_when_nothing_fills_it_any_more() {
+    if role().is_some() {
+        let server = serve(&Region::new("memory", BYTES).writable());
+        say(&server.address().to_string());
+        while listen().is_some() {}
+        return;
+    }
+    for preset in [Preset::Plain, Preset::Flock] {
+        let name = "memory_is_lent_out_when_nothing_fills_it_any_more";
+        let mut server = Other::start(name, "server", "");
+        let address = server.hear();
+        let child = Pid::from_child(&server.child);
+        // A thread keeps its place on shared connections until it ends.
+        let user = std::thread::spawn(move || {
+            let builder = Client::builder().device("roce").preset(preset);
+            let client = builder.connect(&address).unwrap();
+            let remote = client.attach("memory").unwrap();
+            let mut transfer = remote.transfer();
+            let mut buffer = transfer.buffer(BYTES).unwrap();
+            transfer.get_into(0, &mut buffer, 0..BYTES).unwrap();
+            drop(transfer);
+            kill_process(child, Signal::STOP).unwrap();
+            let remote = remote.within(Duration::from_millis(200));
+            let mut transfer = remote.transfer();
+            let error = transfer.get_into(0, &mut buffer, 0..BYTES).unwrap_err();
+            assert!(error.arrived < error.total, "{preset}: {error}");
+            if let Err(error) = buffer.bytes() {
+                assert!(matches!(error, CallError::BufferInUse), "{error}");
+                let again = transfer.get_into(0, &mut buffer, 0..BYTES).unwrap_err();
+                assert!(matches!(again.cause, CallError::BufferInUse), "{again}");
+            }
+            buffer
+        });
+        let mut buffer = user.join().unwrap();
+        assert!(buffer.bytes_mut().is_ok(), "{preset}");
+        server.kill();
     }
 }

@@ -28,7 +28,7 @@ struct Plain;
 
 // A function that fills the reply in place, for a few microseconds on the polling thread.
 impl adder_server::SyncAdder for Plain {
-    fn add(&self, request: &Request<Sum>, reply: &mut Response<u64>) -> Result<(), Status> {
+    fn add(&self, request: &mut Request<Sum>, reply: &mut Response<u64>) -> Result<(), Status> {
         let numbers = &request.get_ref().numbers;
         if numbers.is_empty() {
             return Err(Status::invalid_argument("nothing to add"));

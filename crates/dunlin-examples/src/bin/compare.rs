@@ -74,8 +74,8 @@ impl AsyncEcho for Echo {
 }
 
 impl SyncInlineEcho for Echo {
-    fn echo(&self, request: &Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
-        reply.get_mut().words.push_str(&request.get_ref().words);
+    fn echo(&self, request: &mut Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
+        std::mem::swap(reply.get_mut(), request.get_mut());
         Ok(())
     }
 }

@@ -58,5 +58,12 @@ fn main() -> Result<(), Failure> {
         back == weights
     );
     // ANCHOR_END: transfer
+
+    // ANCHOR: registered
+    let mut transfer = checkpoint.transfer();
+    let mut buffer = transfer.buffer(weights.len())?;
+    transfer.get_into(0, &mut buffer, 0..weights.len())?;
+    println!("landed as they were: {}", buffer.bytes()? == weights);
+    // ANCHOR_END: registered
     Ok(())
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_verbs::thread;
-use dunlin_verbs::{CompletionChannel, PeerMemory, PeerSource, VerbsError};
+use dunlin_verbs::{AnyRegion, CompletionChannel, PeerMemory, PeerSource, VerbsError};
 
+use crate::call::own::Own;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{Bytes, BytesMut};
 pub(crate) use crate::channel::call_id::CallId;
@@ -111,6 +112,21 @@ pub(crate) trait Lane: Send {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<Submitted, CallError>;
+    /// Memory of the lane's device for its user, for operations that read and fill it where it stands.
+    fn allocate(&mut self, _length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
+        Err(CallError::OneSidedUnsupported)
+    }
+    /// As [`Lane::submit_one_sided`], a READ or WRITE of memory of the caller's own, which answers without bytes. `None`:
+    /// the lane cannot have that memory.
+    fn submit_own(
+        &mut self,
+        _region: &RegionKey,
+        _offset: u64,
+        _own: &Own<'_>,
+        _tag: u64,
+    ) -> Result<Option<Submitted>, CallError> {
+        Ok(None)
+    }
     /// The memory of an attached region, where it is mapped here and may be written: after a WRITE to it has succeeded.
     fn region_target(&mut self, _region: &RegionKey) -> Option<Box<dyn PeerMemory>> {
         None

@@ -90,22 +90,41 @@ impl Wanted<'_> {
         attached: &Attached,
         offset: u64,
     ) -> Result<RemoteAddress, CallError> {
-        let length = self.length();
+        let access = match self {
+            Wanted::Read(_) => Access::REMOTE_READ,
+            Wanted::Write(_) => Access::REMOTE_WRITE,
+            _ => Access::REMOTE_ATOMIC,
+        };
+        attached.check(region, (offset, self.length()), access)
+    }
+}
+
+impl Attached {
+    /// Where an operation on so many bytes from `offset` on goes that needs this access.
+    ///
+    /// # Errors
+    /// As for [`Wanted::check`].
+    pub(crate) fn check(
+        &self,
+        region: &RegionKey,
+        (offset, length): (u64, usize),
+        access: Access,
+    ) -> Result<RemoteAddress, CallError> {
         let end = offset.checked_add(length as u64);
-        if end.is_none_or(|end| end > attached.length) {
+        if end.is_none_or(|end| end > self.length) {
             return Err(CallError::RegionBounds {
                 region: region.name.clone(),
                 offset,
                 bytes: length,
-                length: attached.length,
+                length: self.length,
             });
         }
-        let (access, right) = match self {
-            Wanted::Read(_) => (Access::REMOTE_READ, "reading"),
-            Wanted::Write(_) => (Access::REMOTE_WRITE, "writing"),
-            _ => (Access::REMOTE_ATOMIC, "atomics"),
+        let right = match access {
+            Access::REMOTE_READ => "reading",
+            Access::REMOTE_WRITE => "writing",
+            _ => "atomics",
         };
-        if !attached.access.contains(access) {
+        if !self.access.contains(access) {
             return Err(CallError::RegionRight {
                 region: region.name.clone(),
                 right,
@@ -117,6 +136,6 @@ impl Wanted<'_> {
                 offset,
             });
         }
-        Ok(attached.remote.plus(offset))
+        Ok(self.remote.plus(offset))
     }
 }

@@ -4,10 +4,14 @@
 //! what we READ from the peer ([`Landed`]); no peer has any access to it, so its bytes can be lent out as a plain
 //! slice.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{Access, Device, Region, VerbsError};
+
+use super::one_sided::Registration;
+use super::ChannelError;
 
 /// Smallest buffer: below this a registration of its own wastes more than it saves.
 const MIN_BUFFER_BYTES: usize = 16 << 10;
@@ -85,6 +89,34 @@ impl<D: Device> BufferPool<D> {
         })
     }
 
+    /// Memory that no peer reaches, for a user to have and to fill.
+    pub(crate) fn allocate_own(&self, length: usize) -> Result<D::Region, ChannelError> {
+        let access = Access::LOCAL_WRITE;
+        let allocate = |()| self.device.allocate_region(&self.domain, length, access);
+        let room = crate::memory::room_for(length).map_err(VerbsError::from);
+        room.and_then(allocate).map_err(no_memory)
+    }
+
+    /// Registers memory that was allocated like that, here or elsewhere, for requests of this side. `None`: it is of
+    /// another device, and this one cannot have it.
+    pub(crate) fn register_own(
+        &self,
+        memory: &Arc<dyn dunlin_verbs::AnyRegion>,
+    ) -> Result<Registration, ChannelError> {
+        let access = Access::LOCAL_WRITE;
+        let own = memory.region().downcast_ref::<D::Region>();
+        // Of another device of this kind it is refused, and adopted as of any other.
+        let again = own.and_then(|own| self.device.register_again(&self.domain, own, access).ok());
+        let region = match again {
+            Some(region) => Some(region),
+            None => {
+                let adopted = self.device.adopt_region(&self.domain, memory, access);
+                adopted.map_err(no_memory)?
+            }
+        };
+        Ok(region.map(|region| -> Arc<dyn Any + Send + Sync> { Arc::new(region) }))
+    }
+
     fn give_back(&self, region: &D::Region) {
         let size = region.memory().len();
         let class = size.trailing_zeros() as usize;
@@ -98,6 +130,10 @@ impl<D: Device> BufferPool<D> {
         free.by_size[class].push(region.clone());
         free.bytes += size;
     }
+}
+
+fn no_memory(error: VerbsError) -> ChannelError {
+    ChannelError::memory(error.to_string())
 }
 
 /// A buffer that goes back to its pool when it is dropped. It has one owner.
@@ -142,6 +178,9 @@ impl<D: Device> Drop for Buffer<D> {
 /// Bytes lent out as plain slices. The one place of this crate that touches raw memory.
 #[allow(unsafe_code)]
 mod lend {
+    use std::sync::atomic::{fence, Ordering};
+    use std::sync::Arc;
+
     use super::{Buffer, Purpose};
     use dunlin_link::Completed;
     use dunlin_verbs::{Device, Region};
@@ -191,6 +230,81 @@ mod lend {
             // is borrowed.
             unsafe { self.0.region.memory().slice(0, self.0.length) }
         }
+    }
+
+    /// Memory of a user's own, whose operations read and fill it where it stands. Each of them holds a token until it
+    /// has ended; the bytes are lent out only while none does that would make them change, or see them change.
+    #[derive(Debug)]
+    pub(crate) struct OwnMemory {
+        memory: Arc<dyn dunlin_verbs::AnyRegion>,
+        sent: Arc<()>,
+        filled: Arc<()>,
+    }
+
+    impl OwnMemory {
+        /// Of memory that nobody else has.
+        ///
+        /// # Panics
+        /// When peers may reach it.
+        pub(crate) fn new(memory: Arc<dyn dunlin_verbs::AnyRegion>) -> Self {
+            assert!(!memory.access().is_remote(), "peers reach it");
+            let (sent, filled) = (Arc::new(()), Arc::new(()));
+            Self {
+                memory,
+                sent,
+                filled,
+            }
+        }
+
+        /// For lanes to register; nobody writes it but by operations that hold [`OwnMemory::to_fill`].
+        pub(crate) fn region(&self) -> &Arc<dyn dunlin_verbs::AnyRegion> {
+            &self.memory
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.memory.memory().len()
+        }
+
+        /// The token of an operation that reads it.
+        pub(crate) fn to_send(&self) -> Arc<()> {
+            Arc::clone(&self.sent)
+        }
+
+        /// The token of an operation that writes it.
+        pub(crate) fn to_fill(&mut self) -> Arc<()> {
+            Arc::clone(&self.filled)
+        }
+
+        /// Copies bytes in beside operations that fill other parts.
+        ///
+        /// # Panics
+        /// When they do not fit in there.
+        pub(crate) fn fill(&mut self, offset: usize, bytes: &[u8]) {
+            self.memory.memory().write(offset, bytes);
+        }
+
+        /// The bytes; `None` while an operation may write them.
+        pub(crate) fn bytes(&self) -> Option<&[u8]> {
+            let still = is_unused(&self.filled);
+            // SAFETY: no peer has any access, and no operation is under way that writes: those hold a token, which is
+            // made of `&mut self` only, so none is made while the slice is borrowed.
+            still.then(|| unsafe { self.memory.memory().slice(0, self.len()) })
+        }
+
+        /// The bytes, to fill; `None` while an operation may read or write them.
+        pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+            let still = is_unused(&self.filled) && is_unused(&self.sent);
+            // SAFETY: as in `bytes`, and none is under way that reads; `&mut self` is the only owner, of whom tokens
+            // are made.
+            still.then(|| unsafe { self.memory.memory().slice_mut(0, self.len()) })
+        }
+    }
+
+    /// Whether nobody holds this token any more; what its holders did before is seen.
+    fn is_unused(token: &Arc<()>) -> bool {
+        let unused = Arc::strong_count(token) == 1;
+        fence(Ordering::Acquire);
+        unused
     }
 
     /// An export buffer that is not sent yet.
@@ -256,4 +370,4 @@ mod lend {
         }
     }
 }
-pub(crate) use lend::{Beginning, Bytes, BytesMut, Landed};
+pub(crate) use lend::{Beginning, Bytes, BytesMut, Landed, OwnMemory};

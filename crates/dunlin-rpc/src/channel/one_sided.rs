@@ -64,6 +64,8 @@ pub(crate) enum Verb {
     WriteBuffer {
         buffer: Arc<dyn Any + Send + Sync>,
     },
+    /// The bytes stand, or land, in memory of the caller's own.
+    Own(OwnPart, Direction),
     FetchAndAdd {
         add: u64,
     },
@@ -71,6 +73,38 @@ pub(crate) enum Verb {
         compare: u64,
         swap: u64,
     },
+}
+
+/// Which way bytes of the caller's own memory go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToPeer,
+    FromPeer,
+}
+
+impl Direction {
+    /// What the peer has to grant.
+    pub(crate) fn access(self) -> Access {
+        match self {
+            Direction::ToPeer => Access::REMOTE_WRITE,
+            Direction::FromPeer => Access::REMOTE_READ,
+        }
+    }
+}
+
+/// What a lane makes of memory of the caller's own: a region of its device, or none where it cannot have it.
+pub(crate) type Registration = Option<Arc<dyn Any + Send + Sync>>;
+
+/// A part of memory of the caller's own that its lane has registered ([`crate::call::own`]).
+#[derive(Clone, Debug)]
+pub(crate) struct OwnPart {
+    /// The lane's registration: a region of its device.
+    pub(crate) region: Arc<dyn Any + Send + Sync>,
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+    /// Held until the operation has ended; behind the region, so that it is given up after it.
+    #[allow(dead_code)]
+    pub(crate) use_of: Arc<()>,
 }
 
 /// One operation, prepared by the thread that wants it; a leader makes the work request of it.

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work};
+use dunlin_verbs::{AnyRegion, Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work};
 
 use crate::bugs::{is_planted, Bug};
 use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
 use crate::call::lane::{
     check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
 };
+use crate::call::own::{Own, Registered};
 use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{Buffer, BytesMut};
 use crate::channel::message::{Kind, DESCRIPTOR_BYTES};
-use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
+use crate::channel::one_sided::{Attached, OneSided, Verb, NAME_BYTES_MAX};
 use crate::channel::{Channel, ChannelError};
 use crate::effort;
 use crate::error::CallError;
@@ -99,6 +100,7 @@ pub(crate) struct ChannelLane<C: Channel> {
     calls: Calls<C::Device>,
     /// One-sided operations of the next flush.
     operations: Vec<OneSided>,
+    registered: Registered,
     attached: Vec<(u64, Attached)>,
     /// The calls were told that the channel is lost.
     lost: bool,
@@ -121,6 +123,7 @@ impl<C: Channel> ChannelLane<C> {
             },
             core: ClientCore::new(channel),
             operations: Vec::with_capacity(OPERATIONS_STAGED),
+            registered: Registered::default(),
             attached: Vec::new(),
             lost: false,
             token: None,
@@ -178,11 +181,40 @@ impl<C: Channel> ChannelLane<C> {
 }
 
 impl<C: Channel> ChannelLane<C> {
-    /// Where a region is that was attached on this connection.
-    fn attached_to(&self, region: &RegionKey) -> Option<(RemoteAddress, usize)> {
+    /// What the server has granted of a region on this connection.
+    ///
+    /// # Errors
+    /// When the connection takes nothing any more.
+    fn attached(&self, region: &RegionKey) -> Result<Option<Attached>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
         let mut all = self.attached.iter();
-        let (_, attached) = all.find(|(number, _)| *number == region.number)?;
+        let found = all.find(|(number, _)| *number == region.number);
+        Ok(found.map(|(_, attached)| *attached))
+    }
+
+    /// Where a region is that may be mapped.
+    fn place_of(&self, region: &RegionKey) -> Option<(RemoteAddress, usize)> {
+        let attached = self.attached(region).ok()??;
         Some((attached.remote, usize::try_from(attached.length).ok()?))
+    }
+
+    /// Whether there is room for one operation more.
+    fn takes_operation(&mut self) -> Result<bool, CallError> {
+        Ok(self.operations.len() < OPERATIONS_STAGED
+            && self.core.channel.one_sided_room()? > self.operations.len())
+    }
+
+    /// An operation that leaves with the next flush.
+    fn stage(&mut self, remote: RemoteAddress, verb: Verb, tag: u64) -> Submitted {
+        match self.calls.slots.begin(tag, ()) {
+            Some(call) => {
+                self.operations.push(OneSided { call, remote, verb });
+                Submitted::Call(call)
+            }
+            None => Submitted::Full,
+        }
     }
 }
 
@@ -319,18 +351,12 @@ impl<C: Channel> Lane for ChannelLane<C> {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<Submitted, CallError> {
-        if let Some(refusal) = self.refusal() {
-            return Err(refusal);
-        }
-        let found = self.attached.iter().find(|(n, _)| *n == region.number);
-        let Some(&(_, attached)) = found else {
+        let Some(attached) = self.attached(region)? else {
             return Ok(Submitted::Unattached);
         };
         let remote = wanted.check(region, &attached, offset)?;
         wanted.check_length(self.core.channel.longest_operation())?;
-        let full = self.operations.len() >= OPERATIONS_STAGED
-            || self.core.channel.one_sided_room()? <= self.operations.len();
-        if full {
+        if !self.takes_operation()? {
             return Ok(Submitted::Full);
         }
         let verb = wanted.verb(self.core.channel.inline_bytes(), |bytes| {
@@ -338,21 +364,48 @@ impl<C: Channel> Lane for ChannelLane<C> {
             export.fill(bytes);
             Ok(Arc::new(export))
         })?;
-        let Some(call) = self.calls.slots.begin(tag, ()) else {
-            return Ok(Submitted::Full);
+        Ok(self.stage(remote, verb, tag))
+    }
+
+    fn submit_own(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        own: &Own<'_>,
+        tag: u64,
+    ) -> Result<Option<Submitted>, CallError> {
+        let Some(attached) = self.attached(region)? else {
+            return Ok(Some(Submitted::Unattached));
         };
-        self.operations.push(OneSided { call, remote, verb });
-        Ok(Submitted::Call(call))
+        let remote = attached.check(region, (offset, own.range.len()), own.direction.access())?;
+        check_length(own.range.len(), self.core.channel.longest_operation())?;
+        let exports = self.core.channel.exports();
+        let Some(part) = self
+            .registered
+            .part(own, |memory| exports.register_own(memory))?
+        else {
+            return Ok(None);
+        };
+        if !self.takes_operation()? {
+            return Ok(Some(Submitted::Full));
+        }
+        let verb = Verb::Own(part, own.direction);
+        Ok(Some(self.stage(remote, verb, tag)))
+    }
+
+    fn allocate(&mut self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
+        let exports = self.core.channel.exports();
+        Ok(Arc::new(exports.allocate_own(length)?))
     }
 
     fn region_target(&mut self, region: &RegionKey) -> Option<Box<dyn PeerMemory>> {
-        let (remote, length) = self.attached_to(region)?;
+        let (remote, length) = self.place_of(region)?;
         let mapped = self.core.channel.queue_pair.map_peer(remote, length)?;
         Some(Box::new(mapped))
     }
 
     fn region_source(&mut self, region: &RegionKey) -> Option<Box<dyn PeerSource>> {
-        let (remote, length) = self.attached_to(region)?;
+        let (remote, length) = self.place_of(region)?;
         self.core.channel.queue_pair.map_peer_source(remote, length)
     }
 

@@ -41,7 +41,7 @@ pub use pipeline::Pipeline;
 pub use region::{AttachFuture, RemoteRegion};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
-pub use transfer::{Transfer, TransferError};
+pub use transfer::{Transfer, TransferBuffer, TransferError};
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::timeout::{Told, TRAILER_BYTES};

@@ -8,16 +8,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{thread, PeerMemory, PeerSource};
+use dunlin_verbs::{thread, AnyRegion, PeerMemory, PeerSource};
 
 use super::recipe::Recipe;
 use super::region::attach_by;
 use super::wait::{end_of, Waiter};
 use super::{buffer_on, Core, One, RemoteRegion};
 use crate::call::lane::{Answer, Body, Lane, Sink, Submitted};
+use crate::call::own::Own;
 use crate::call::reply::RequestBuffer;
 use crate::call::timeout::{Said, Told};
-use crate::call::wanted::Wanted;
+use crate::call::wanted::{RegionKey, Wanted};
 use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::fabric::Owner;
@@ -127,9 +128,21 @@ pub(super) fn operate(
     tag: u64,
     deadline: Duration,
 ) -> Result<bool, CallError> {
+    submit_attached(lane, region, deadline, |lane, key| {
+        lane.submit_one_sided(key, offset, wanted, tag)
+    })
+}
+
+/// Submits an operation, and attaches its region before if it has to be.
+fn submit_attached(
+    lane: &mut dyn Lane,
+    region: &RemoteRegion,
+    deadline: Duration,
+    mut submit: impl FnMut(&mut dyn Lane, &RegionKey) -> Result<Submitted, CallError>,
+) -> Result<bool, CallError> {
     let key = region.key();
     loop {
-        match lane.submit_one_sided(key, offset, wanted, tag) {
+        match submit(lane, key) {
             Ok(Submitted::Call(_)) => return Ok(true),
             Ok(Submitted::Full) => return Ok(false),
             Ok(Submitted::Unattached) => {
@@ -441,6 +454,32 @@ impl Pipeline {
             tag,
             self.deadline,
         )
+    }
+
+    /// Memory that no peer reaches, for [`Pipeline::submit_own`].
+    pub(super) fn allocate(&mut self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
+        self.lane.check()?;
+        self.lane.allocate(length)
+    }
+
+    /// As [`Pipeline::read`] and [`Pipeline::write`], of memory of the caller's own; the answer has no bytes. `None`: its
+    /// lane cannot have that memory.
+    pub(super) fn submit_own(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        own: &Own<'_>,
+        tag: u64,
+    ) -> Result<Option<bool>, CallError> {
+        self.lane.check()?;
+        let deadline = self.deadline;
+        let mut has_it = true;
+        let submitted = submit_attached(self.lane.as_mut(), region, deadline, |lane, key| {
+            let submitted = lane.submit_own(key, offset, own, tag)?;
+            has_it = submitted.is_some();
+            Ok(submitted.unwrap_or(Submitted::Full))
+        })?;
+        Ok(has_it.then_some(submitted))
     }
 
     /// The memory of a region, where it is mapped here and may be written, after a WRITE to it has succeeded.

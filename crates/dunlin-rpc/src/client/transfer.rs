@@ -2,23 +2,27 @@
 //! more.
 //!
 //! Where the region's memory is mapped here the pieces behind the first are copied to and from it by the caller,
-//! without an operation for each: that is what the operation would do, after another copy.
+//! without an operation for each: that is what the operation would do, after another copy. Elsewhere a piece of a plain
+//! slice goes through a registered buffer of its connection, and one of a [`TransferBuffer`] does not.
 //!
 //! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lives. What a server grants is
 //! granted to a connection, and on `shm` mapped for it, so it pays to keep one for several transfers.
 
+mod buffer;
+mod lane;
+mod moving;
 mod pieces;
 mod way;
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::ops::Range;
 
-use dunlin_verbs::thread;
-
-use super::{Pipeline, RemoteRegion};
+use super::RemoteRegion;
 use crate::error::CallError;
+pub use buffer::TransferBuffer;
+use lane::TransferLane;
+use moving::Moving;
 use pieces::Pieces;
-use way::{Get, Piece, Put, Way};
+use way::{Get, Put, Way};
 
 /// Bytes of a piece: pieces that are under way fit into a core's cache, and each is worth its work request.
 const PIECE_BYTES: usize = 128 << 10;
@@ -29,6 +33,9 @@ const AT_ONCE_BYTES: usize = 1 << 20;
 const PIECES_OUT: usize = 4;
 /// Connections of one transfer at most.
 const LANES_MAX: usize = 64;
+
+/// Who is told of what has arrived.
+type Progress<'t> = Box<dyn FnMut(u64) + Send + 't>;
 
 /// A transfer between memory of the caller's and a region of the server's, longer than an operation may be. Made by
 /// [`RemoteRegion::transfer`].
@@ -48,9 +55,9 @@ pub struct Transfer<'t> {
     regions: Vec<&'t RemoteRegion>,
     lanes: usize,
     piece_bytes: usize,
-    progress: Option<Box<dyn FnMut(u64) + 't>>,
+    progress: Option<Progress<'t>>,
     /// Its connections, from the first transfer on, of each client in turn.
-    pipelines: Vec<Pipeline>,
+    opened: Vec<TransferLane<'t>>,
 }
 
 impl std::fmt::Debug for Transfer<'_> {
@@ -87,7 +94,7 @@ impl RemoteRegion {
             lanes: 1,
             piece_bytes: PIECE_BYTES,
             progress: None,
-            pipelines: Vec::new(),
+            opened: Vec::new(),
         }
     }
 }
@@ -103,18 +110,15 @@ impl<'t> Transfer<'t> {
     /// joined by several NICs. Pieces go to whichever has room.
     ///
     /// # Errors
-    /// [`CallError::UnknownRegion`] when the other has another name or length, and so is not the same memory.
+    /// [`CallError::OtherRegion`] when the other has another name or length, and so is not the same memory.
     pub fn also_by(mut self, region: &'t RemoteRegion) -> Result<Self, CallError> {
         let first = self.regions[0];
         if (first.name(), first.len()) != (region.name(), region.len()) {
-            return Err(CallError::UnknownRegion {
-                name: region.name().to_owned(),
-                why: format!(
-                    "it has {} bytes, and '{}', which is being transferred, {}",
-                    region.len(),
-                    first.name(),
-                    first.len()
-                ),
+            return Err(CallError::OtherRegion {
+                region: first.name().to_owned(),
+                bytes: first.len(),
+                other: region.name().to_owned(),
+                other_bytes: region.len(),
             });
         }
         self.regions.push(region);
@@ -131,11 +135,20 @@ impl<'t> Transfer<'t> {
     }
 
     /// Called on the caller's thread whenever more has arrived, with how many bytes from the first on have.
-    pub fn progress(self, report: impl FnMut(u64) + 't) -> Self {
+    pub fn progress(self, report: impl FnMut(u64) + Send + 't) -> Self {
         Self {
             progress: Some(Box::new(report)),
             ..self
         }
+    }
+
+    /// Registered memory of so many bytes, at least one, for [`Transfer::put_from`] and [`Transfer::get_into`].
+    ///
+    /// # Errors
+    /// When there is no memory, no connection, or the preset has no one-sided operations.
+    pub fn buffer(&mut self, length: usize) -> Result<TransferBuffer, CallError> {
+        self.open(1)?;
+        TransferBuffer::new(&mut self.opened[0], length)
     }
 
     /// Puts `source` into the region from `offset` on. When this returns all of it is there.
@@ -144,8 +157,24 @@ impl<'t> Transfer<'t> {
     /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of
     /// it lies in the region.
     pub fn put(&mut self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
-        let put = &mut Put::of(source);
-        self.run((offset, source.len()), put)
+        self.run((offset, source.len()), &mut Put::of(source))
+    }
+
+    /// As [`Transfer::put`], of a part of registered memory, which is not copied on the way.
+    ///
+    /// # Errors
+    /// As for [`Transfer::put`]; or [`CallError::BufferInUse`].
+    ///
+    /// # Panics
+    /// When the part is not inside the buffer.
+    pub fn put_from(
+        &mut self,
+        offset: u64,
+        source: &TransferBuffer,
+        part: Range<usize>,
+    ) -> Result<(), TransferError> {
+        let length = source.check(&part)?;
+        self.run((offset, length), &mut Put::of((source, part)))
     }
 
     /// Gets what stands in the region from `offset` on.
@@ -157,124 +186,135 @@ impl<'t> Transfer<'t> {
         self.run((offset, length), &mut Get::of(into))
     }
 
+    /// As [`Transfer::get`], into a part of registered memory, where it lands by itself.
+    ///
+    /// # Errors
+    /// As for [`Transfer::put_from`]; bytes of the part that have not arrived may be anything.
+    ///
+    /// # Panics
+    /// When the part is not inside the buffer.
+    pub fn get_into(
+        &mut self,
+        offset: u64,
+        into: &mut TransferBuffer,
+        part: Range<usize>,
+    ) -> Result<(), TransferError> {
+        let length = into.check(&part)?;
+        self.run((offset, length), &mut Get::of((into, part)))
+    }
+
+    /// As [`Transfer::put`], for a task: while pieces are out its executor's thread does other things. Where the memory
+    /// of the region is mapped here, a mebibyte is copied between two turns of the executor.
+    ///
+    /// Dropping the future ends the transfer where it stands, as an error does; connections are made anew then. They are
+    /// made on the thread that polls.
+    ///
+    /// # Errors
+    /// As for [`Transfer::put`].
+    pub async fn put_async(&mut self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
+        let length = source.len();
+        self.run_async((offset, length), &mut Put::of(source)).await
+    }
+
+    /// [`Transfer::put_from`], as [`Transfer::put_async`].
+    ///
+    /// # Errors
+    /// As for [`Transfer::put_from`].
+    ///
+    /// # Panics
+    /// When the part is not inside the buffer.
+    pub async fn put_from_async(
+        &mut self,
+        offset: u64,
+        source: &TransferBuffer,
+        part: Range<usize>,
+    ) -> Result<(), TransferError> {
+        let length = source.check(&part)?;
+        let put = &mut Put::of((source, part));
+        self.run_async((offset, length), put).await
+    }
+
+    /// [`Transfer::get`], as [`Transfer::put_async`].
+    ///
+    /// # Errors
+    /// As for [`Transfer::get`].
+    pub async fn get_async(&mut self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
+        let length = into.len();
+        self.run_async((offset, length), &mut Get::of(into)).await
+    }
+
+    /// [`Transfer::get_into`], as [`Transfer::put_async`].
+    ///
+    /// # Errors
+    /// As for [`Transfer::get_into`].
+    ///
+    /// # Panics
+    /// When the part is not inside the buffer.
+    pub async fn get_into_async(
+        &mut self,
+        offset: u64,
+        into: &mut TransferBuffer,
+        part: Range<usize>,
+    ) -> Result<(), TransferError> {
+        let length = into.check(&part)?;
+        let get = &mut Get::of((into, part));
+        self.run_async((offset, length), get).await
+    }
+
     fn run(
         &mut self,
         (offset, length): (u64, usize),
         way: &mut dyn Way,
     ) -> Result<(), TransferError> {
-        let mut pieces = Pieces::new(length, self.piece_bytes);
-        let ended = self.move_all(offset, &mut pieces, way);
-        ended.map_err(|cause| {
-            // Pieces that are out end with their connection.
-            self.pipelines.clear();
-            TransferError {
-                arrived: pieces.arrived(),
-                total: length as u64,
-                cause,
-            }
-        })
+        let mut moving = self.begin(offset, length, way)?;
+        let ended = moving.run();
+        moving.end(ended)
     }
 
-    fn move_all(
+    async fn run_async(
         &mut self,
+        (offset, length): (u64, usize),
+        way: &mut (dyn Way + Send),
+    ) -> Result<(), TransferError> {
+        let mut moving = self.begin(offset, length, way)?;
+        let ended = moving.run_async().await;
+        moving.end(ended)
+    }
+
+    fn begin<'m, W: Way + ?Sized>(
+        &'m mut self,
         offset: u64,
-        pieces: &mut Pieces,
-        way: &mut dyn Way,
-    ) -> Result<(), CallError> {
+        length: usize,
+        way: &'m mut W,
+    ) -> Result<Moving<'m, 't, W>, TransferError> {
+        let pieces = Pieces::new(length, self.piece_bytes);
+        let refused = |cause| TransferError {
+            arrived: 0,
+            total: length as u64,
+            cause,
+        };
         let region = self.regions[0];
-        let regions = &self.regions;
-        let bytes = pieces.length;
-        let end = offset.checked_add(bytes as u64);
+        let end = offset.checked_add(length as u64);
         if end.is_none_or(|end| end > region.len()) {
-            return Err(CallError::RegionBounds {
+            return Err(refused(CallError::RegionBounds {
                 region: region.name().to_owned(),
                 offset,
-                bytes,
+                bytes: length,
                 length: region.len(),
-            });
+            }));
         }
-        while self.pipelines.len() < (self.lanes * regions.len()).min(pieces.count) {
-            let by = regions[self.pipelines.len() % regions.len()];
-            let pipeline = by.client().pipeline_of(PIECES_OUT);
-            self.pipelines
-                .push(pipeline.map_err(|error| CallError::Connect(Arc::new(error)))?);
-        }
-        let lanes = &mut self.pipelines;
+        let lanes = self.lanes * self.regions.len();
+        self.open(lanes.min(pieces.count)).map_err(refused)?;
         let report = &mut self.progress;
-        let mut report = |pieces: &Pieces| {
-            if let Some(report) = report {
-                report(pieces.arrived());
-            }
-        };
-        let mut idle_since: Option<Instant> = None;
-        loop {
-            if lanes.iter().all(|lane| lane.outstanding() == 0) {
-                while let Some((range, last)) = pieces.next_within(AT_ONCE_BYTES) {
-                    let first = pieces.sent;
-                    let piece = Piece {
-                        pipeline: &mut lanes[0],
-                        region,
-                        at: offset + range.start as u64,
-                        range,
-                    };
-                    if !way.at_once(piece) {
-                        break;
-                    }
-                    pieces.sent = last + 1;
-                    (first..=last).for_each(|number| pieces.arrive(number));
-                    report(pieces);
-                }
-            }
-            for (index, lane) in lanes.iter_mut().enumerate() {
-                while let Some(range) = pieces.next().filter(|_| lane.outstanding() < PIECES_OUT) {
-                    let piece = Piece {
-                        pipeline: lane,
-                        region: regions[index % regions.len()],
-                        at: offset + range.start as u64,
-                        range,
-                    };
-                    if !way.submit(piece, pieces.sent as u64)? {
-                        break;
-                    }
-                    pieces.sent += 1;
-                }
-            }
-            let before = pieces.arrived();
-            let mut failed = None;
-            let mut answer = |tag: u64, answer: Result<&[u8], CallError>| match answer {
-                Ok(bytes) => {
-                    way.take(pieces.range(tag as usize), bytes);
-                    pieces.arrive(tag as usize);
-                }
-                Err(error) => failed = Some(error),
-            };
-            let mut taken = 0;
-            for lane in &mut *lanes {
-                taken += lane.poll(&mut answer)?;
-            }
-            let busy = lanes.iter_mut().find(|lane| lane.outstanding() > 0);
-            if let Some(lane) = busy.filter(|_| taken == 0) {
-                taken = lane.wait(&mut answer)?;
-            }
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            if pieces.arrived() > before {
-                report(pieces);
-            }
-            if pieces.arrived() == bytes as u64 {
-                return Ok(());
-            }
-            if taken > 0 {
-                idle_since = None;
-                continue;
-            }
-            // Nothing is out: calls of others have the room.
-            let now = thread::now();
-            let after = region.deadline();
-            if now.duration_since(*idle_since.get_or_insert(now)) > after {
-                return Err(CallError::DeadlineExceeded { after });
-            }
+        Ok(Moving::new(&mut self.opened, report, (offset, pieces), way))
+    }
+
+    /// Opens connections until there are so many.
+    fn open(&mut self, lanes: usize) -> Result<(), CallError> {
+        while self.opened.len() < lanes {
+            let by = self.regions[self.opened.len() % self.regions.len()];
+            self.opened.push(TransferLane::open(by)?);
         }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin_verbs::{thread, Device, Work};
+use dunlin_verbs::{thread, AnyRegion, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
 use super::engine::{Engine, Shared};
@@ -12,7 +12,7 @@ use super::status::{LaneFigures, Status};
 use super::Discipline;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
-use crate::channel::one_sided::Attached;
+use crate::channel::one_sided::{Attached, Registration};
 use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
 use crate::effort;
@@ -39,6 +39,10 @@ pub(crate) trait SharedLane: Send + Sync {
     fn set_attached(&self, region: u64, attached: Attached);
     /// Bytes for a long one-sided WRITE, in memory that the device reads.
     fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>;
+    /// Memory of the device for a user of the lane.
+    fn allocate(&self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError>;
+    /// Such memory as requests of the lane name it.
+    fn register(&self, memory: &Arc<dyn AnyRegion>) -> Result<Registration, ChannelError>;
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
     /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with
@@ -257,6 +261,14 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         let buffer = self.take_export(bytes.len())?;
         buffer.fill(bytes);
         Ok(Arc::new(buffer))
+    }
+
+    fn allocate(&self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
+        Ok(Arc::new(self.exports.allocate_own(length)?))
+    }
+
+    fn register(&self, memory: &Arc<dyn AnyRegion>) -> Result<Registration, ChannelError> {
+        self.exports.register_own(memory)
     }
 
     #[inline]

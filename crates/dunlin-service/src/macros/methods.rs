@@ -81,7 +81,7 @@ macro_rules! __service_sync_method {
         /// What the caller is told instead of the reply.
         fn $method(
             &self,
-            request: &$crate::Request<<$marker as $crate::Method>::Request>,
+            request: &mut $crate::Request<<$marker as $crate::Method>::Request>,
             reply: &mut $crate::Response<<$marker as $crate::Method>::Response>,
         ) -> Result<(), $crate::Status>;
     };

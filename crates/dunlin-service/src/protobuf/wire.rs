@@ -142,13 +142,12 @@ impl<'a> Reader<'a> {
                 self.bytes.0 = rest;
                 Ok(u64::from(*first))
             }
-            _ => self.long_number(),
+            bytes => {
+                let (number, rest) = long_number(bytes)?;
+                self.bytes.0 = rest;
+                Ok(number)
+            }
         }
-    }
-
-    #[inline(never)]
-    fn long_number(&mut self) -> Result<u64, Malformed> {
-        self.bytes.number().ok_or(Malformed::Number)
     }
 
     #[inline]
@@ -205,9 +204,10 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When it is none.
-    #[cold]
+    #[inline]
     pub fn skip(&mut self, key: Key) -> Result<(), Malformed> {
-        self.skip_at(key, self.depth)
+        self.bytes.0 = behind(key, self.bytes.0, self.depth)?;
+        Ok(())
     }
 
     fn skip_at(&mut self, key: Key, depth: u32) -> Result<(), Malformed> {
@@ -240,6 +240,26 @@ impl<'a> Reader<'a> {
             Err(key.other_type())
         }
     }
+}
+
+/// A number of more bytes than one, and what stands behind it. By values, as [`behind`]: a reader of which nobody takes
+/// the address stays in registers.
+#[inline(never)]
+fn long_number(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let mut reader = varint::Reader(bytes);
+    match reader.number() {
+        Some(number) => Ok((number, reader.0)),
+        None => Err(Malformed::Number),
+    }
+}
+
+/// What stands behind the field of this key.
+#[cold]
+fn behind(key: Key, bytes: &[u8], depth: u32) -> Result<&[u8], Malformed> {
+    let bytes = varint::Reader(bytes);
+    let mut reader = Reader { bytes, depth };
+    reader.skip_at(key, depth)?;
+    Ok(reader.bytes.0)
 }
 
 /// Where a message is written.

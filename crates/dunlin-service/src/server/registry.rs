@@ -89,11 +89,11 @@ impl Registry {
     }
 
     /// A unary method whose handler is no future: it reads a request that is lent to it, and fills a response, both in
-    /// memory that is used again.
+    /// memory that is used again. What it hands on it may swap out of the request instead of copying it.
     pub fn sync<M: Method>(
         &mut self,
         place: Place,
-        handler: impl Fn(&Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>
+        handler: impl Fn(&mut Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>
             + Send
             + Sync
             + 'static,

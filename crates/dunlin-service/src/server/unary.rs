@@ -23,7 +23,7 @@ pub(super) fn serve<M: Method>(
     request: &dunlin::Request<'_>,
     reply: &mut Responder<'_>,
     observer: &Observer,
-    handler: impl Fn(&Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>,
+    handler: impl Fn(&mut Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>,
 ) -> Result<(), HandlerError> {
     let (header, bytes) = match wire::read_request(request.payload(), M::CHECK) {
         Asked::Bare(bytes) => (None, bytes),

@@ -129,7 +129,7 @@ struct Mirror;
 impl bytes_server::SyncBytes for Mirror {
     fn reverse(
         &self,
-        request: &Request<Vec<u8>>,
+        request: &mut Request<Vec<u8>>,
         reply: &mut Response<Vec<u8>>,
     ) -> Result<(), Status> {
         reply.get_mut().extend(request.get_ref().iter().rev());

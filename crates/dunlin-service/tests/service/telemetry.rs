@@ -301,7 +301,7 @@ async fn how_calls_end_is_told() {
 struct Plain;
 
 impl SyncProbe for Plain {
-    fn echo(&self, request: &Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
+    fn echo(&self, request: &mut Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
         // What the handler does belongs to its span.
         let context = Context::current();
         let span = context.span().span_context().clone();
@@ -310,15 +310,15 @@ impl SyncProbe for Plain {
         Ok(())
     }
 
-    fn fail(&self, _: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn fail(&self, _: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         Err(Status::internal("broken"))
     }
 
-    fn sleep(&self, _: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn sleep(&self, _: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         Ok(())
     }
 
-    fn look(&self, _: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn look(&self, _: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         Ok(())
     }
 }

@@ -107,7 +107,7 @@ impl Probe for Prober {
 }
 
 impl SyncProbe for Prober {
-    fn echo(&self, request: &Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
+    fn echo(&self, request: &mut Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
         reply.get_mut().clone_from(request.get_ref());
         if let Some(user) = request.metadata().get("x-user") {
             reply.metadata_mut().insert("x-greeted", user).unwrap();
@@ -115,18 +115,18 @@ impl SyncProbe for Prober {
         Ok(())
     }
 
-    fn fail(&self, request: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn fail(&self, request: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         Err(failure(request.get_ref()))
     }
 
-    fn sleep(&self, request: &Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
+    fn sleep(&self, request: &mut Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
         let _running = self.running.begin();
         std::thread::sleep(Duration::from_millis(request.get_ref().number));
         reply.get_mut().number = request.get_ref().number;
         Ok(())
     }
 
-    fn look(&self, request: &Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
+    fn look(&self, request: &mut Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
         *reply.get_mut() = seen(request);
         Ok(())
     }

@@ -81,7 +81,7 @@ fn number_of(directory: &[u8], path: &str) -> u16 {
 struct Now;
 
 impl SyncProbe for Now {
-    fn echo(&self, request: &Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
+    fn echo(&self, request: &mut Request<Note>, reply: &mut Response<Note>) -> Result<(), Status> {
         reply.get_mut().clone_from(request.get_ref());
         if let Some(user) = request.metadata().get("x-user") {
             assert!(request.deadline().unwrap() > Instant::now());
@@ -90,18 +90,18 @@ impl SyncProbe for Now {
         Ok(())
     }
 
-    fn fail(&self, request: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn fail(&self, request: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         let note = request.get_ref();
         let mut status = Status::new(Code::from_number(note.number as u32), note.words.clone());
         status.metadata_mut().insert("x-why", "asked for").unwrap();
         Err(status)
     }
 
-    fn sleep(&self, _: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn sleep(&self, _: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         Ok(())
     }
 
-    fn look(&self, _: &Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
+    fn look(&self, _: &mut Request<Note>, _: &mut Response<Note>) -> Result<(), Status> {
         Ok(())
     }
 }

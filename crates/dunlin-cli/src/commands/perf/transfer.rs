@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin::{Address, Transfer, TransferError};
+use dunlin::{Address, Transfer, TransferBuffer, TransferError};
 use serde::Serialize;
 
 use crate::affinity;
@@ -17,8 +17,9 @@ use crate::services::echo::REGION;
 /// Measure how fast many bytes are put into memory of another process, and got back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it. What comes back
-is compared once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
+Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it; once from and
+into plain memory, once from and into registered memory, which is not copied on the way. What comes back is compared
+once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
 Examples:\n  \
   dunlin perf transfer                                      256 MiB, one connection\n  \
   dunlin perf transfer --size 1GiB --lanes 2 --device roce\n  \
@@ -77,6 +78,21 @@ struct TransferReport {
     lanes: u16,
     put: Rates,
     get: Rates,
+    /// Of registered memory.
+    put_registered: Rates,
+    get_registered: Rates,
+}
+
+/// How long the turns took: put, got, and both of registered memory.
+#[derive(Default)]
+struct Took([Vec<Duration>; 4]);
+
+impl Took {
+    fn add(&mut self, turn: [Duration; 4]) {
+        for (all, one) in self.0.iter_mut().zip(turn) {
+            all.push(one);
+        }
+    }
 }
 
 /// Measures and prints.
@@ -108,7 +124,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Ok::<_, Failure>((client, region))
     });
     let also = also.transpose()?;
-    let (mut put, mut get) = (Vec::new(), Vec::new());
+    let mut took = Took::default();
     let source: Vec<u8> = (0..args.size).map(|at| (at >> 12 ^ at) as u8).collect();
     let mut back = vec![0; source.len()];
     let mut transfer = region.transfer().lanes(usize::from(args.lanes));
@@ -118,21 +134,31 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(bytes) = args.piece {
         transfer = transfer.piece_bytes(bytes as usize);
     }
+    let mut registered = transfer.buffer(source.len()).map_err(Failure::new)?;
     for turn in 0..=args.turns {
-        let (putting, getting) =
-            turn_of(&mut transfer, (&source, &mut back)).map_err(Failure::new)?;
-        if turn == 0 && back != source {
+        if turn == 0 {
+            let bytes = registered.bytes_mut().map_err(Failure::new)?;
+            bytes
+                .iter_mut()
+                .zip(&source)
+                .for_each(|(to, from)| *to = !from);
+        }
+        let plain = turn_of(&mut transfer, (&source, &mut back)).map_err(Failure::new)?;
+        let own = turn_of_registered(&mut transfer, &mut registered).map_err(Failure::new)?;
+        let is_same = |bytes: &[u8]| bytes.iter().zip(&source).all(|(own, sent)| *own == !sent);
+        let came_back = back == source && is_same(registered.bytes().map_err(Failure::new)?);
+        if turn == 0 && !came_back {
             return Err(Failure::new("other bytes came back than were put"));
         }
         if turn > 0 {
-            put.push(putting);
-            get.push(getting);
+            took.add([plain.0, plain.1, own.0, own.1]);
         }
-        if interrupt::came() && !put.is_empty() {
+        if interrupt::came() && turn > 0 {
             break;
         }
         interrupt::check()?;
     }
+    let [mut put, mut get, mut put_registered, mut get_registered] = took.0;
     let info = client.info();
     let mut device = info.device;
     if let Some((client, _)) = &also {
@@ -145,11 +171,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         lanes: args.lanes,
         put: Rates::of(args.size, &mut put),
         get: Rates::of(args.size, &mut get),
+        put_registered: Rates::of(args.size, &mut put_registered),
+        get_registered: Rates::of(args.size, &mut get_registered),
     };
     if args.json {
         return output::print_json(&report);
     }
-    for (what, rates) in [("put", &report.put), ("get", &report.get)] {
+    for (what, rates) in [
+        ("put", &report.put),
+        ("get", &report.get),
+        ("put from registered memory:", &report.put_registered),
+        ("get into registered memory:", &report.get_registered),
+    ] {
         let [least, most] = rates.range_bytes_per_s.map(|rate| rate / 1e9);
         output::print(format!(
             "{what} {} bytes over {} ({} connections): {:.2} GB/s ({least:.2} to {most:.2})",
@@ -172,5 +205,19 @@ fn turn_of(
     let putting = start.elapsed();
     let start = Instant::now();
     transfer.get(0, back)?;
+    Ok((putting, start.elapsed()))
+}
+
+/// The same of registered memory.
+fn turn_of_registered(
+    transfer: &mut Transfer<'_>,
+    buffer: &mut TransferBuffer,
+) -> Result<(Duration, Duration), TransferError> {
+    let all = 0..buffer.len();
+    let start = Instant::now();
+    transfer.put_from(0, buffer, all.clone())?;
+    let putting = start.elapsed();
+    let start = Instant::now();
+    transfer.get_into(0, buffer, all)?;
     Ok((putting, start.elapsed()))
 }

@@ -17,7 +17,7 @@ use dunlin_verbs::{
 
 use super::{Carrier, QUIET, SEND_REQUESTS};
 use crate::channel::buffers::Buffer;
-use crate::channel::one_sided::{OneSided, Verb};
+use crate::channel::one_sided::{Direction, OneSided, OwnPart, Verb};
 use crate::channel::ChannelError;
 
 /// Bytes of a cell: longer READs take a landing buffer.
@@ -33,21 +33,23 @@ struct Work<D: Device> {
     call: u64,
     /// The last request of its list, which alone is signaled.
     list: Ticket,
-    place: Place<InFlight<Buffer<D>>>,
+    place: Place<InFlight<Buffer<D>>, InFlight<OwnPart>>,
 }
 
 /// Where the result of an operation will stand.
 #[derive(Debug)]
-enum Place<B> {
+enum Place<B, O> {
     /// It has none. The buffer that a WRITE reads from is held until the completion.
     Nowhere(#[allow(dead_code)] Option<Arc<dyn Any + Send + Sync>>),
     /// So many bytes in a cell.
     Cell(u16, usize),
     Buffer(B),
+    /// Memory of the caller's own, which is read or filled.
+    Own(O),
 }
 
 /// An operation that is to be posted.
-type Prepared<'o, D> = (&'o OneSided, Place<Buffer<D>>);
+type Prepared<'o, D> = (&'o OneSided, Place<Buffer<D>, OwnPart>);
 
 /// An operation that has ended.
 #[derive(Debug)]
@@ -146,15 +148,15 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    fn prepare(&mut self, operation: &OneSided) -> Result<Place<Buffer<D>>, ChannelError> {
+    fn prepare(&mut self, operation: &OneSided) -> Result<Place<Buffer<D>, OwnPart>, ChannelError> {
         let length = match &operation.verb {
+            Verb::WriteInline { .. } => return Ok(Place::Nowhere(None)),
+            Verb::WriteBuffer { buffer } => return Ok(Place::Nowhere(Some(Arc::clone(buffer)))),
+            Verb::Own(part, _) => return Ok(Place::Own(part.clone())),
             Verb::Read { length } => *length,
             Verb::FetchAndAdd { .. } | Verb::CompareAndSwap { .. } => 8,
-            Verb::WriteInline { .. } | Verb::WriteBuffer { .. } => 0,
         };
-        Ok(match &operation.verb {
-            Verb::WriteInline { .. } => Place::Nowhere(None),
-            Verb::WriteBuffer { buffer } => Place::Nowhere(Some(Arc::clone(buffer))),
+        Ok(match length {
             _ if length <= CELL_BYTES => match self.one_sided.free.pop() {
                 Some(cell) => Place::Cell(cell, length),
                 None => return Err(ChannelError::memory("no cell is free".to_owned())),
@@ -185,6 +187,10 @@ impl<D: Device> Carrier<D> {
                 Some(Place::Nowhere(Some(export))) => match export.downcast_ref::<Buffer<D>>() {
                     Some(export) => (export.region(), 0, export.len()),
                     None => unreachable!("a handle keeps to one device"),
+                },
+                Some(Place::Own(part)) => match part.region.downcast_ref::<D::Region>() {
+                    Some(region) => (region, part.offset, part.length),
+                    None => unreachable!("it was registered by this lane"),
                 },
                 Some(Place::Nowhere(None)) | None => (cells, 0, 0),
             };
@@ -229,6 +235,7 @@ impl<D: Device> Carrier<D> {
                 Place::Nowhere(export) => Place::Nowhere(export),
                 Place::Cell(cell, length) => Place::Cell(cell, length),
                 Place::Buffer(landing) => Place::Buffer(self.sends.hold(landing)),
+                Place::Own(part) => Place::Own(self.sends.hold(part)),
             };
             self.one_sided.under_way.push_back(Work {
                 call: operation.call,
@@ -257,6 +264,10 @@ impl<D: Device> Carrier<D> {
         let Work { call, place, .. } = one_sided.under_way.pop_front()?;
         Some(match place {
             Place::Nowhere(_) => Finished::Short(call, 0),
+            Place::Own(part) => match self.sends.finish(part) {
+                Ok(_) => Finished::Short(call, 0),
+                Err(_) => unreachable!("it was held for the same request"),
+            },
             Place::Buffer(landing) => match self.sends.finish(landing) {
                 Ok(buffer) => Finished::Long(call, buffer),
                 Err(_) => unreachable!("it was held for the same request"),
@@ -281,11 +292,13 @@ impl<D: Device> Carrier<D> {
 fn operation_of(operation: &OneSided) -> Operation {
     let remote = operation.remote;
     match operation.verb {
-        Verb::Read { .. } => Operation::Read { remote },
-        Verb::WriteInline { .. } | Verb::WriteBuffer { .. } => Operation::Write {
-            remote,
-            immediate: None,
-        },
+        Verb::Read { .. } | Verb::Own(_, Direction::FromPeer) => Operation::Read { remote },
+        Verb::WriteInline { .. } | Verb::WriteBuffer { .. } | Verb::Own(_, Direction::ToPeer) => {
+            Operation::Write {
+                remote,
+                immediate: None,
+            }
+        }
         Verb::FetchAndAdd { add } => Operation::FetchAndAdd { remote, add },
         Verb::CompareAndSwap { compare, swap } => Operation::CompareAndSwap {
             remote,

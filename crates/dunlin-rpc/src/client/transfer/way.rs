@@ -1,16 +1,16 @@
-//! The two ways of a transfer: to the region, and from it.
+//! The ways of a transfer: to the region, and from it, of plain slices and of registered memory.
 
 use std::ops::Range;
 
 use dunlin_verbs::{PeerMemory, PeerSource};
 
-use crate::client::{Pipeline, RemoteRegion};
+use super::lane::TransferLane;
+use super::TransferBuffer;
 use crate::error::CallError;
 
 /// Some of the bytes of a transfer, and where they go or come from.
-pub(super) struct Piece<'p> {
-    pub(super) pipeline: &'p mut Pipeline,
-    pub(super) region: &'p RemoteRegion,
+pub(super) struct Piece<'p, 't> {
+    pub(super) lane: &'p mut TransferLane<'t>,
     /// Where in the region.
     pub(super) at: u64,
     /// Which of the caller's bytes.
@@ -19,27 +19,65 @@ pub(super) struct Piece<'p> {
 
 /// One way of a transfer, with the caller's memory.
 pub(super) trait Way {
-    /// Puts a piece of this number into the batch of its pipeline; `false`: no room.
+    /// Puts a piece of this number into the batch of its lane; `false`: no room.
     ///
     /// # Errors
     /// When it cannot be sent at all.
-    fn submit(&mut self, piece: Piece<'_>, number: u64) -> Result<bool, CallError>;
+    fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError>;
 
-    /// Takes what a piece has brought.
+    /// Takes what a piece has brought, if it did not land where it belongs.
     fn take(&mut self, range: Range<usize>, bytes: &[u8]);
 
     /// Moves a piece at once, where the memory of the region is mapped here. Whether it did.
-    fn at_once(&mut self, piece: Piece<'_>) -> bool;
+    fn at_once(&mut self, piece: Piece<'_, '_>) -> bool;
+}
+
+/// Where bytes to put stand.
+pub(super) trait Source {
+    /// All of them.
+    fn bytes(&self) -> &[u8];
+
+    /// As [`Way::submit`].
+    fn submit(&self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError>;
+}
+
+impl Source for &[u8] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn submit(&self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+        let Piece { lane, at, range } = piece;
+        lane.pipeline.write(lane.region, at, &self[range], number)
+    }
+}
+
+/// A part of a buffer, and the buffer.
+impl Source for (&TransferBuffer, Range<usize>) {
+    fn bytes(&self) -> &[u8] {
+        // A transfer checks first that there are some.
+        self.0.bytes().map_or(&[], |bytes| &bytes[self.1.clone()])
+    }
+
+    fn submit(&self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+        let Piece { lane, at, range } = piece;
+        let stands = self.1.start + range.start..self.1.start + range.end;
+        let own = self.0.to_send(stands);
+        match lane.pipeline.submit_own(lane.region, at, &own, number)? {
+            Some(submitted) => Ok(submitted),
+            None => self.bytes().submit(Piece { lane, at, range }, number),
+        }
+    }
 }
 
 /// To the region.
-pub(super) struct Put<'s> {
-    source: &'s [u8],
+pub(super) struct Put<S> {
+    source: S,
     target: Option<Box<dyn PeerMemory>>,
 }
 
-impl<'s> Put<'s> {
-    pub(super) fn of(source: &'s [u8]) -> Self {
+impl<S: Source> Put<S> {
+    pub(super) fn of(source: S) -> Self {
         Self {
             source,
             target: None,
@@ -47,58 +85,115 @@ impl<'s> Put<'s> {
     }
 }
 
-impl Way for Put<'_> {
-    fn submit(&mut self, piece: Piece<'_>, number: u64) -> Result<bool, CallError> {
-        let bytes = &self.source[piece.range];
-        piece.pipeline.write(piece.region, piece.at, bytes, number)
+impl<S: Source> Way for Put<S> {
+    fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+        self.source.submit(piece, number)
     }
 
     fn take(&mut self, _range: Range<usize>, _bytes: &[u8]) {}
 
-    fn at_once(&mut self, piece: Piece<'_>) -> bool {
+    fn at_once(&mut self, piece: Piece<'_, '_>) -> bool {
         if self.target.is_none() {
-            self.target = piece.pipeline.region_target(piece.region);
+            let lane = piece.lane;
+            self.target = lane.pipeline.region_target(lane.region);
         }
         let target = self.target.as_ref().filter(|target| target.is_open());
         let (Some(target), Ok(at)) = (target, usize::try_from(piece.at)) else {
             return false;
         };
-        target.store(at, &self.source[piece.range]);
+        target.store(at, &self.source.bytes()[piece.range]);
         // One that has gone meanwhile may have got nothing of it.
         target.is_open()
     }
 }
 
+/// Where bytes that are got are to stand.
+pub(super) trait Target {
+    /// These of them; `None` while some are on their way into memory of their own.
+    fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]>;
+
+    /// Copies what has come for this range.
+    fn fill(&mut self, range: Range<usize>, bytes: &[u8]);
+
+    /// As [`Way::submit`].
+    fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError>;
+}
+
+impl Target for &mut [u8] {
+    fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
+        Some(&mut self[range])
+    }
+
+    fn fill(&mut self, range: Range<usize>, bytes: &[u8]) {
+        self[range].copy_from_slice(bytes);
+    }
+
+    fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+        read(piece, number)
+    }
+}
+
+/// A part of a buffer, and the buffer.
+impl Target for (&mut TransferBuffer, Range<usize>) {
+    fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
+        let stands = self.1.start + range.start..self.1.start + range.end;
+        Some(&mut self.0.bytes_mut().ok()?[stands])
+    }
+
+    fn fill(&mut self, range: Range<usize>, bytes: &[u8]) {
+        // Other pieces may be landing beside it by themselves.
+        self.0.fill(self.1.start + range.start, bytes);
+    }
+
+    fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+        let Piece { lane, at, range } = piece;
+        let stands = self.1.start + range.start..self.1.start + range.end;
+        let own = self.0.to_fill(stands);
+        match lane.pipeline.submit_own(lane.region, at, &own, number)? {
+            Some(submitted) => Ok(submitted),
+            None => read(Piece { lane, at, range }, number),
+        }
+    }
+}
+
+fn read(piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+    let Piece { lane, at, range } = piece;
+    lane.pipeline.read(lane.region, at, range.len(), number)
+}
+
 /// From the region.
-pub(super) struct Get<'s> {
-    into: &'s mut [u8],
+pub(super) struct Get<T> {
+    into: T,
     source: Option<Box<dyn PeerSource>>,
 }
 
-impl<'s> Get<'s> {
-    pub(super) fn of(into: &'s mut [u8]) -> Self {
+impl<T: Target> Get<T> {
+    pub(super) fn of(into: T) -> Self {
         Self { into, source: None }
     }
 }
 
-impl Way for Get<'_> {
-    fn submit(&mut self, piece: Piece<'_>, number: u64) -> Result<bool, CallError> {
-        let length = piece.range.len();
-        piece.pipeline.read(piece.region, piece.at, length, number)
+impl<T: Target> Way for Get<T> {
+    fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
+        self.into.submit(piece, number)
     }
 
     fn take(&mut self, range: Range<usize>, bytes: &[u8]) {
-        self.into[range].copy_from_slice(bytes);
+        if !bytes.is_empty() {
+            self.into.fill(range, bytes);
+        }
     }
 
-    fn at_once(&mut self, piece: Piece<'_>) -> bool {
+    fn at_once(&mut self, piece: Piece<'_, '_>) -> bool {
         if self.source.is_none() {
-            self.source = piece.pipeline.region_source(piece.region);
+            let lane = piece.lane;
+            self.source = lane.pipeline.region_source(lane.region);
         }
         let source = self.source.as_ref().filter(|source| source.is_open());
         let (Some(source), Ok(at)) = (source, usize::try_from(piece.at)) else {
             return false;
         };
-        source.load(at, &mut self.into[piece.range])
+        let into = self.into.bytes_mut(piece.range);
+        into.is_some_and(|into| source.load(at, into))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread::Looks;
-use dunlin_verbs::{thread, VerbsError};
+use dunlin_verbs::{thread, AnyRegion, RemoteAddress, VerbsError};
 
 use looking::{LOOKS, RESTS_FOR_MAIL};
 
@@ -28,10 +28,11 @@ use super::ports::{Mine, Port};
 use super::staging::Staging;
 use super::status::Status;
 use crate::call::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
+use crate::call::own::{Own, Registered};
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::BytesMut;
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
-use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
+use crate::channel::one_sided::{Attached, OneSided, Verb, NAME_BYTES_MAX};
 use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
@@ -53,6 +54,7 @@ pub(crate) struct ThreadPort {
     calls: Calls,
     staging: Staging,
     /// Regions that are attached on the lane.
+    registered: Registered,
     attached: Vec<(u64, Attached)>,
     /// Those that it was asked for since the thread came to it, the latest last.
     asked: VecDeque<u64>,
@@ -81,6 +83,7 @@ impl ThreadPort {
             calls,
             staging: Staging::new(most),
             attached: Vec::new(),
+            registered: Registered::default(),
             asked: VecDeque::new(),
             looks: Looks::simulated(),
             looked: false,
@@ -95,6 +98,7 @@ impl ThreadPort {
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
         self.attached.clear();
+        self.registered.clear();
         self.asked.clear();
         self.going = None;
         self.is_stuck = false;
@@ -119,6 +123,49 @@ impl ThreadPort {
         let attached = self.lane.attached(region)?;
         self.attached.push((region, attached));
         Some(attached)
+    }
+
+    /// Where an operation goes on the lane that the port is to be on, or why it cannot go now.
+    fn place_of_operation(
+        &mut self,
+        region: &RegionKey,
+        check: impl FnOnce(&Attached) -> Result<RemoteAddress, CallError>,
+    ) -> Result<Result<RemoteAddress, Submitted>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if !self.is_in_place() && !self.migrate() {
+            return Ok(Err(Submitted::Full));
+        }
+        match self.attached(region.number) {
+            Some(attached) => Ok(Ok(check(&attached)?)),
+            None => Ok(Err(Submitted::Unattached)),
+        }
+    }
+
+    /// Whether there is room for one operation more.
+    fn takes_operation(&mut self) -> bool {
+        if self.staging.takes_operation() {
+            return true;
+        }
+        self.send();
+        !self.staging.has_operations()
+    }
+
+    /// An operation that leaves with the next flush.
+    fn stage_operation(
+        &mut self,
+        remote: RemoteAddress,
+        verb: Verb,
+        bytes: usize,
+        tag: u64,
+    ) -> Submitted {
+        let Some(call) = self.calls.begin(tag, &self.port) else {
+            return Submitted::Full;
+        };
+        self.staging.push_operation(OneSided { call, remote, verb });
+        self.port.counts.add(bytes);
+        Submitted::Call(call)
     }
 }
 
@@ -218,31 +265,51 @@ impl Lane for ThreadPort {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<Submitted, CallError> {
-        if let Some(refusal) = self.refusal() {
-            return Err(refusal);
-        }
-        if !self.is_in_place() && !self.migrate() {
-            return Ok(Submitted::Full);
-        }
-        let Some(attached) = self.attached(region.number) else {
-            return Ok(Submitted::Unattached);
+        let check = |attached: &Attached| wanted.check(region, attached, offset);
+        let remote = match self.place_of_operation(region, check)? {
+            Ok(remote) => remote,
+            Err(submitted) => return Ok(submitted),
         };
-        let remote = wanted.check(region, &attached, offset)?;
         wanted.check_length(self.lane.longest_operation())?;
-        if !self.staging.takes_operation() {
-            self.send();
-            if self.staging.has_operations() {
-                return Ok(Submitted::Full);
-            }
+        if !self.takes_operation() {
+            return Ok(Submitted::Full);
         }
         let lane = &self.lane;
         let verb = wanted.verb(lane.inline_bytes(), |bytes| lane.source(bytes))?;
-        let Some(call) = self.calls.begin(tag, &self.port) else {
-            return Ok(Submitted::Full);
+        Ok(self.stage_operation(remote, verb, wanted.length(), tag))
+    }
+
+    fn submit_own(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        own: &Own<'_>,
+        tag: u64,
+    ) -> Result<Option<Submitted>, CallError> {
+        let remote = match self.place_of_operation(region, |attached| {
+            attached.check(region, (offset, own.range.len()), own.direction.access())
+        })? {
+            Ok(remote) => remote,
+            Err(submitted) => return Ok(Some(submitted)),
         };
-        self.staging.push_operation(OneSided { call, remote, verb });
-        self.port.counts.add(wanted.length());
-        Ok(Submitted::Call(call))
+        check_length(own.range.len(), self.lane.longest_operation())?;
+        let lane = &self.lane;
+        let part = self.registered.part(own, |memory| lane.register(memory))?;
+        let Some(part) = part else { return Ok(None) };
+        if !self.takes_operation() {
+            return Ok(Some(Submitted::Full));
+        }
+        let verb = Verb::Own(part, own.direction);
+        Ok(Some(self.stage_operation(
+            remote,
+            verb,
+            own.range.len(),
+            tag,
+        )))
+    }
+
+    fn allocate(&mut self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
+        self.lane.allocate(length)
     }
 
     #[inline]
