@@ -40,7 +40,8 @@ pub(crate) struct RegionCore {
     pub(crate) key: u32,
     pub(crate) base: u64,
     page_kind: PageKind,
-    reserved: usize,
+    /// Shared as the mapping is: memory that is registered several times counts once.
+    reserved: Arc<Reserved>,
     ended: AtomicBool,
     /// Copies under way in memory that the caller owns and may free when the registration has ended.
     in_use: AtomicUsize,
@@ -77,10 +78,27 @@ impl RegionCore {
     }
 }
 
-impl Drop for RegionCore {
+/// Bytes out of the device's budget of registered memory, until this is dropped.
+#[derive(Debug)]
+struct Reserved {
+    core: Arc<Core>,
+    bytes: usize,
+}
+
+impl Reserved {
+    fn take(core: &Arc<Core>, bytes: usize) -> Result<Arc<Self>, VerbsError> {
+        core.reserve_bytes(bytes)?;
+        Ok(Arc::new(Self {
+            core: Arc::clone(core),
+            bytes,
+        }))
+    }
+}
+
+impl Drop for Reserved {
     fn drop(&mut self) {
         if self.core.made_in.is_current() {
-            self.core.release_bytes(self.reserved);
+            self.core.release_bytes(self.bytes);
         }
     }
 }
@@ -151,8 +169,7 @@ impl ShmRegion {
     ) -> Result<Self, VerbsError> {
         check_length(length)?;
         let core = device.core();
-        core.reserve_bytes(length)?;
-        let release = Release(core, length);
+        let reserved = Reserved::take(core, length)?;
         let (file, mapping, page_kind) = map_pages(length, core.config.huge_pages)?;
         // A region that no peer may write is sealed so: our own mapping is the last writable one.
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
@@ -163,16 +180,12 @@ impl ShmRegion {
         };
         // SAFETY: the mapping is page-aligned, at least `length` bytes, and lives in the same struct as the window.
         let memory = unsafe { Memory::new(mapping.start(), length) };
-        let region = Self::register(
+        Self::register(
             device,
-            domain,
-            memory,
-            access,
-            page_kind,
+            (domain, access, page_kind),
+            (memory, reserved),
             Some((Arc::new(file), Arc::new(mapping))),
-        )?;
-        std::mem::forget(release);
-        Ok(region)
+        )
     }
 
     /// Registers memory that the device allocated for `region` once more, with this access of what it has: its file is
@@ -192,20 +205,13 @@ impl ShmRegion {
         };
         // SAFETY: the same window; the mapping lives in the same struct as it.
         let memory = unsafe { Memory::new(mapping.start(), of.memory.len()) };
-        let core = device.core();
-        core.reserve_bytes(memory.len())?;
-        let release = Release(core, memory.len());
         let shared = (Arc::clone(file), Arc::clone(mapping));
-        let region = Self::register(
+        Self::register(
             device,
-            domain,
-            memory,
-            of.access & access,
-            of.page_kind,
+            (domain, of.access & access, of.page_kind),
+            (memory, Arc::clone(&of.reserved)),
             Some(shared),
-        )?;
-        std::mem::forget(release);
-        Ok(region)
+        )
     }
 
     /// Registers memory of the caller, for local use.
@@ -232,22 +238,17 @@ impl ShmRegion {
                 why: "not a multiple of 8".to_owned(),
             });
         }
-        let core = device.core();
-        core.reserve_bytes(length)?;
-        let release = Release(core, length);
+        let reserved = Reserved::take(device.core(), length)?;
         // SAFETY: aligned as checked; valid for as long as the region lives by the caller's promise.
         let memory = unsafe { Memory::new(start, length) };
-        let region = Self::register(device, domain, memory, access, PageKind::Base, None)?;
-        std::mem::forget(release);
-        Ok(region)
+        let granted = (domain, access, PageKind::Base);
+        Self::register(device, granted, (memory, reserved), None)
     }
 
     fn register(
         device: &Arc<Handle>,
-        domain: u64,
-        memory: Memory,
-        access: Access,
-        page_kind: PageKind,
+        (domain, access, page_kind): (u64, Access, PageKind),
+        (memory, reserved): (Memory, Arc<Reserved>),
         shared: Option<(Arc<OwnedFd>, Arc<Mapping>)>,
     ) -> Result<Self, VerbsError> {
         let core = device.core();
@@ -257,7 +258,6 @@ impl ShmRegion {
         };
         // Not the address in this process: a peer need not learn that.
         let base = random_u64() & 0x3fff_ffff_f000;
-        let reserved = memory.len();
         let region = core.insert_region(|key| {
             Arc::new(RegionCore {
                 core: Arc::clone(core),
@@ -303,15 +303,6 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
         });
     }
     Ok(())
-}
-
-/// Gives reserved bytes back when a registration fails half-way.
-struct Release<'a>(&'a Core, usize);
-
-impl Drop for Release<'_> {
-    fn drop(&mut self) {
-        self.0.release_bytes(self.1);
-    }
 }
 
 impl Region for ShmRegion {

@@ -144,6 +144,26 @@ fn a_queue_pair_can_be_reset_and_connected_again() {
 }
 
 #[test]
+fn memory_that_is_registered_again_counts_once() {
+    let mut config = dunlin_shm::ShmConfig::default();
+    config.max_registered_bytes = 1 << 20;
+    let device = dunlin_shm::ShmDevice::open(config).unwrap();
+    let domain = device.create_protection_domain().unwrap();
+    let allocate = || device.allocate_region(&domain, 1 << 20, Access::all());
+    let region = allocate().unwrap();
+    let others = [(); 3].map(|()| {
+        device
+            .register_again(&domain, &region, Access::all())
+            .unwrap()
+    });
+    drop(region);
+    allocate().unwrap_err();
+    // Until the last registration has ended.
+    drop(others);
+    allocate().unwrap();
+}
+
+#[test]
 fn limits_have_names() {
     let mut config = dunlin_shm::ShmConfig::default();
     config.max_regions = 2;

@@ -45,7 +45,7 @@ impl Answer<'_> {
     ///
     /// # Errors
     /// The status with which the call ended; `Internal` when the bytes are no message of the method.
-    #[inline]
+    #[inline(always)]
     pub fn with<M: Method, T>(self, take: impl FnOnce(&M::Response) -> T) -> Result<T, Status> {
         let message = self.message_bytes()?;
         let mut messages = Messages::<M>::take();

@@ -262,6 +262,17 @@ fn behind(key: Key, bytes: &[u8], depth: u32) -> Result<&[u8], Malformed> {
     Ok(reader.bytes.0)
 }
 
+/// Fills the bytes of a number that has more than one.
+#[inline(never)]
+fn put_long_number(room: &mut [u8], mut value: u64) {
+    let (last, first) = room.split_last_mut().expect("a number has bytes");
+    for byte in first {
+        *byte = value as u8 | 0x80;
+        value >>= 7;
+    }
+    *last = value as u8;
+}
+
 /// Where a message is written.
 #[derive(Debug)]
 pub struct Writer<'a>(&'a mut [u8]);
@@ -291,19 +302,8 @@ impl<'a> Writer<'a> {
     pub(super) fn number(&mut self, value: u64) {
         match u8::try_from(value) {
             Ok(byte @ ..0x80) => self.room(1)[0] = byte,
-            _ => self.long_number(value),
+            _ => put_long_number(self.room(varint::length(value)), value),
         }
-    }
-
-    #[inline(never)]
-    fn long_number(&mut self, mut value: u64) {
-        let room = self.room(varint::length(value));
-        let (last, first) = room.split_last_mut().expect("a number has bytes");
-        for byte in first {
-            *byte = value as u8 | 0x80;
-            value >>= 7;
-        }
-        *last = value as u8;
     }
 
     #[inline]
