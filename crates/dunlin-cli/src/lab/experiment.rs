@@ -115,13 +115,16 @@ fn print(outcome: &Outcome) -> Result<(), Failure> {
     output::print(format_args!("digest {}", outcome.digest))
 }
 
-/// `NAME.csv`, `NAME.series.csv` and `NAME.svg`, as far as there is something in them.
+/// `NAME.csv`, `NAME.series.csv`, `NAME.flows.csv` and `NAME.svg`, as far as there is something in them.
 fn write(out: &Path, file: &Path, outcome: &Outcome) -> Result<(), Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let place = |end: &str| out.join(format!("{name}{end}"));
     output::file(&place(".csv"), outcome.csv())?;
     if outcome.has_series() {
         output::file(&place(".series.csv"), outcome.series_csv())?;
+    }
+    if outcome.has_flows() {
+        output::file(&place(".flows.csv"), outcome.flows_csv())?;
     }
     if let Some(chart) = &outcome.chart {
         output::file(&place(".svg"), chart)?;

@@ -2,6 +2,7 @@
 
 use dunlin::Preset;
 
+use super::flows::FORMS;
 use super::parameters::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 use super::schema::{Key, Kind, Need, Section};
 use super::unit::{BANDWIDTH, BYTES, RATE, SHARE, TIME};
@@ -33,6 +34,9 @@ const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
 const TIME_ABOVE: Kind = Kind::Quantity(TIME, 1.0, MOST);
 /// The longest message that the channels of a default configuration take.
 const LONGEST: f64 = 1_048_576.0;
+/// The longest flow, and the longest of its WRITEs.
+const LONGEST_FLOW: f64 = 1_099_511_627_776.0;
+const LONGEST_WRITE: f64 = 67_108_864.0;
 
 /// All of them, in the order of the page.
 pub(super) const SECTIONS: &[Section] = &[
@@ -82,6 +86,32 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Quantity(BANDWIDTH, 0.1, 1e4),
                 Need::Default("100Gbps"),
                 "Rate of each of those cables. A host's cable has its NIC's.",
+            ),
+        ],
+    },
+    Section {
+        name: "topology.cables",
+        many: true,
+        needed: false,
+        keys: &[
+            key(
+                "switches",
+                Kind::Counts(0, 63),
+                Need::Must,
+                "Numbers of two switches, or of more: the first has cables to each of the \
+                 others. With such tables no row is made.",
+            ),
+            key(
+                "count",
+                Kind::Count(1, 64),
+                Need::Default("1"),
+                "Cables between each two of them.",
+            ),
+            key(
+                "rate",
+                Kind::Quantity(BANDWIDTH, 0.1, 1e4),
+                Need::Default("100Gbps"),
+                "Rate of each of those cables.",
             ),
         ],
     },
@@ -138,7 +168,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "server",
         many: false,
-        needed: true,
+        needed: false,
         keys: &[
             key(
                 "host",
@@ -182,7 +212,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "clients",
         many: true,
-        needed: true,
+        needed: false,
         keys: &[
             key(
                 "name",
@@ -277,6 +307,91 @@ pub(super) const SECTIONS: &[Section] = &[
                 Need::Default("1s"),
                 "Presets over datagrams: how long a call may be without a sign before \
                  its caller asks what became of it.",
+            ),
+        ],
+    },
+    Section {
+        name: "flows",
+        many: true,
+        needed: false,
+        keys: &[
+            key(
+                "name",
+                Kind::Text,
+                Need::Or("its number, from 0"),
+                "What columns call this group of flows.",
+            ),
+            key(
+                "senders",
+                Kind::Texts,
+                Need::Or("those of `file`"),
+                "From which hosts: groups of hosts, or single hosts.",
+            ),
+            key(
+                "receivers",
+                Kind::Texts,
+                Need::Or("those of `file`"),
+                "To which hosts: each sender has flows to each of them but itself.",
+            ),
+            key(
+                "size",
+                Kind::Quantity(BYTES, 1.0, LONGEST_FLOW),
+                Need::Or("those of `file`"),
+                "Bytes of each flow.",
+            ),
+            key(
+                "start",
+                TIME_OR_ZERO,
+                Need::Default("0ns"),
+                "When they begin.",
+            ),
+            key(
+                "count",
+                Kind::Count(1, 4096),
+                Need::Default("1"),
+                "Flows from each sender to each receiver.",
+            ),
+            key(
+                "file",
+                Kind::Text,
+                Need::Or("`senders`, `receivers` and `size`"),
+                "A list of flows of another simulator, beside the experiment.",
+            ),
+            key(
+                "form",
+                Kind::Word(|| FORMS.to_vec()),
+                Need::Default("hpcc"),
+                "`file`: the flow file of HPCC's ns-3, or the connection matrix of htsim.",
+            ),
+            key(
+                "hosts",
+                Kind::Texts,
+                Need::Or("all hosts"),
+                "`file`: the hosts that its numbers mean, in this order.",
+            ),
+            key(
+                "first",
+                Kind::Count(0, 65535),
+                Need::Default("0"),
+                "`file`: the number that the first of those hosts has there.",
+            ),
+            key(
+                "zero",
+                TIME_OR_ZERO,
+                Need::Default("0ns"),
+                "`file`: the time there that is time zero here.",
+            ),
+            key(
+                "message",
+                Kind::Quantity(BYTES, 1.0, LONGEST_WRITE),
+                Need::Default("1MiB"),
+                "A flow is WRITEs of this size, and a last one of what is left.",
+            ),
+            key(
+                "outstanding",
+                Kind::Count(1, 1024),
+                Need::Default("64"),
+                "WRITEs that a flow has out at most.",
             ),
         ],
     },
@@ -402,7 +517,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key(
                 "columns",
                 Kind::Texts,
-                Need::Default("[\"rate\", \"p50\", \"p99\", \"failed\"]"),
+                Need::Or("`rate`, `p50`, `p99`, `failed`, and of flows `fct_p50`, `fct_p99`, `unfinished`"),
                 "What is printed of each point.",
             ),
             key(
