@@ -7,12 +7,13 @@
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs beside them;
 //!   `point` runs all of it;
 //! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
-//! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it;
+//! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it, `beside` what others have of the same;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
 //! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses
 //! it.
 
+mod beside;
 mod caller;
 mod check;
 mod column;
@@ -41,6 +42,7 @@ mod wrong_tests;
 use std::path::Path;
 use std::sync::PoisonError;
 
+pub use beside::{Comparison, Recorded, RecordedError};
 pub use flows::FlowTime;
 pub use load::RunError;
 pub use mistake::WrongFile;

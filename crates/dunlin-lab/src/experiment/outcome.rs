@@ -115,7 +115,7 @@ impl Statistic {
 }
 
 /// Whole numbers as they are, others with three digits or more.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value {
         whole if whole.fract() == 0.0 && whole.abs() < 1e15 => format!("{whole:.0}"),
         small if small.abs() < 10.0 => format!("{small:.3}"),
