@@ -101,7 +101,10 @@ impl Args {
         match beside {
             None if self.json => output::print_json(&outcome)?,
             None => print(&outcome)?,
-            Some(beside) if self.json => output::print_json(&beside)?,
+            Some(beside) if self.json => output::print_json(&WithOthers {
+                outcome: &outcome,
+                beside,
+            })?,
             Some(beside) => {
                 print(&outcome)?;
                 let mut table = output::table(&Comparison::HEADER);
@@ -111,6 +114,14 @@ impl Args {
         }
         interrupt::check()
     }
+}
+
+/// What is printed as JSON with `--beside`.
+#[derive(serde::Serialize)]
+struct WithOthers<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    beside: Vec<Comparison>,
 }
 
 /// Runs of another simulator.

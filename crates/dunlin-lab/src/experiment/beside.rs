@@ -288,7 +288,10 @@ mod tests {
         for (text, message) in [
             ("", "line 1 must begin"),
             ("experiment,point,peer,model,run\n", "line 1 must begin"),
-            ("point,experiment,peer,model,run,fct_p50\n", "line 1 must begin"),
+            (
+                "point,experiment,peer,model,run,fct_p50\n",
+                "line 1 must begin",
+            ),
         ] {
             let error = Recorded::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");

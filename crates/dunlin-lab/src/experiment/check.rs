@@ -294,8 +294,9 @@ fn value_of(key: &Key, value: &Value) -> Option<Read> {
         }
         (Kind::Counts(least, most), Value::List(list)) if list.len() > 1 => {
             let number = |node: &Node| match &node.value {
-                Value::Number(_, number) if number.fract() == 0.0 => Some(*number)
-                    .filter(|number| (least as f64..=most as f64).contains(number)),
+                Value::Number(_, number) if number.fract() == 0.0 => {
+                    Some(*number).filter(|number| (least as f64..=most as f64).contains(number))
+                }
                 _ => None,
             };
             let numbers = list.iter().map(number).collect::<Option<_>>();

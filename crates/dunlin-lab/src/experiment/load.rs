@@ -214,11 +214,7 @@ impl Load {
     }
 }
 
-fn serve(
-    cluster: &Cluster,
-    point: &Point,
-    settings: &Settings,
-) -> Result<LocalServer, ServeError> {
+fn serve(cluster: &Cluster, point: &Point, settings: &Settings) -> Result<LocalServer, ServeError> {
     let handler_ns = settings.handler_ns;
     let mut server = Server::unbound();
     for (number, group) in point.clients.iter().enumerate() {

@@ -139,11 +139,17 @@ impl Point {
         // Where there are flows nobody has to call.
         let calls = root.get("server").is_some() || root.get("clients").is_some();
         let server = match calls || flows.is_empty() {
-            true => Some(Server::read(&check::one_of_needed(root, "server")?, &hosts)?),
+            true => Some(Server::read(
+                &check::one_of_needed(root, "server")?,
+                &hosts,
+            )?),
             false => None,
         };
         if server.is_some() && root.get("clients").is_none() {
-            return Err(Mistake::new(Place::Nowhere, "there is no table [[clients]]"));
+            return Err(Mistake::new(
+                Place::Nowhere,
+                "there is no table [[clients]]",
+            ));
         }
         let mut clients = Vec::<Clients>::new();
         for (number, group) in check::all(root, "clients")?.iter().enumerate() {
@@ -202,11 +208,7 @@ impl Point {
 }
 
 /// Those of the tables for them, or else those of a row.
-fn cables(
-    root: &Table,
-    topology: &Values<'_>,
-    switches: usize,
-) -> Result<Vec<Cables>, Mistake> {
+fn cables(root: &Table, topology: &Values<'_>, switches: usize) -> Result<Vec<Cables>, Mistake> {
     let tables = check::all(root, "topology.cables")?;
     if tables.is_empty() {
         let between = |one| Cables {

@@ -64,7 +64,10 @@ pub(super) fn run(
         let tallies = run.tallies(&last, &now);
         let flows = run.flows.take(now.now_ns);
         let queues = run.queues.take(cluster.now_ns());
-        deepest.add(queues, (now.now_ns - last.now_ns) as f64 / point.run.measured_ns as f64);
+        deepest.add(
+            queues,
+            (now.now_ns - last.now_ns) as f64 / point.run.measured_ns as f64,
+        );
         for (whole, piece) in whole_flows.iter_mut().zip(&flows) {
             whole.times_ns.extend(&piece.times_ns);
             whole.bytes += piece.bytes;

@@ -194,7 +194,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "[[faults]]",
         "[[flows]]\nsenders = \"clients\"\nsize = \"1MB\"\n[[faults]]",
-        "my.toml:16:3: [[flows]] needs `receivers`, or a `file` with flows",
+        "my.toml:16:1: [[flows]] needs `receivers`, or a `file` with flows",
     ),
     (
         "[[faults]]",
@@ -272,22 +272,45 @@ fn a_wrong_list_of_flows_is_told_by_its_line() {
     let text = RIGHT.replacen("[[faults]]", flows, 1);
     let cases = [
         ("1\n1 2 3 100 500 2.5\n", ""),
-        ("1\n1 2 3 100 500\n", "line 2: it must be `SOURCE DESTINATION GROUP PORT BYTES START`, with \
-                                START in seconds: there is no start"),
-        ("1\n1 9 3 100 500 2\n", "line 2: there is no node 9: hosts are 1 to 5"),
-        ("1\n0 2 3 100 500 2\n", "line 2: there is no node 0: hosts are 1 to 5"),
-        ("1\n2 2 3 100 500 2\n", "line 2: a flow from a host to itself"),
-        ("1\n1 2 3 100 0 2\n", "line 2: a flow has 1 to 1099511627776 bytes, not 0"),
-        ("1\n1 2 3 100 500 1\n", "line 2: it begins -1000000000 ns after `zero`: it must be 0 to 1000000000000"),
+        (
+            "1\n1 2 3 100 500\n",
+            "line 2: it must be `SOURCE DESTINATION GROUP PORT BYTES START`, with \
+                                START in seconds: there is no start",
+        ),
+        (
+            "1\n1 9 3 100 500 2\n",
+            "line 2: there is no node 9: hosts are 1 to 5",
+        ),
+        (
+            "1\n0 2 3 100 500 2\n",
+            "line 2: there is no node 0: hosts are 1 to 5",
+        ),
+        (
+            "1\n2 2 3 100 500 2\n",
+            "line 2: a flow from a host to itself",
+        ),
+        (
+            "1\n1 2 3 100 0 2\n",
+            "line 2: a flow has 1 to 1099511627776 bytes, not 0",
+        ),
+        (
+            "1\n1 2 3 100 500 1\n",
+            "line 2: it begins -1000000000 ns after `zero`: it must be 0 to 1000000000000",
+        ),
         ("0\n", "there is no flow in it"),
     ];
     for (list, message) in cases {
         std::fs::write(&file, list).unwrap();
         let parsed = Experiment::parse("my.toml", &text, folder.path(), &Settings::default());
-        let said = parsed.err().map_or(String::new(), |wrong| wrong.to_string());
+        let said = parsed
+            .err()
+            .map_or(String::new(), |wrong| wrong.to_string());
         match message {
             "" => assert_eq!(said, ""),
-            _ => assert_eq!(said, format!("my.toml:17:8: `flows.file` is \"list.flows\": {message}")),
+            _ => assert_eq!(
+                said,
+                format!("my.toml:17:8: `flows.file` is \"list.flows\": {message}")
+            ),
         }
     }
 }
@@ -311,7 +334,7 @@ fn somebody_has_to_do_something() {
         ),
         (
             neither.replace("[[faults]]", &format!("{flows}[[faults]]")),
-            "my.toml:18:11: `print.columns` is \"rate\": the experiment has no clients",
+            "my.toml:21:11: `print.columns` is \"rate\": the experiment has no clients",
         ),
     ];
     for (text, message) in cases {

@@ -159,7 +159,9 @@ mod tests {
 
     #[test]
     fn a_flow_file_ends_where_its_first_line_says() {
-        let flows = hpcc("2\n2 1 3 100 5000 2\n\n3 1 3 100 7000 2.000001\n4 1 3 100 1 2\nFirst line: flows\n");
+        let flows = hpcc(
+            "2\n2 1 3 100 5000 2\n\n3 1 3 100 7000 2.000001\n4 1 3 100 1 2\nFirst line: flows\n",
+        );
         let flows = flows.unwrap();
         assert_eq!(flows.len(), 2);
         assert_eq!((flows[0].from, flows[0].to, flows[0].bytes), (2, 1, 5000));
@@ -169,7 +171,9 @@ mod tests {
 
     #[test]
     fn a_connection_matrix_has_words() {
-        let flows = htsim("Nodes 4\nConnections 2\n# none\n0->3 id 1 start 2000 size 9\n1->3 start 0 size 8\n");
+        let flows = htsim(
+            "Nodes 4\nConnections 2\n# none\n0->3 id 1 start 2000 size 9\n1->3 start 0 size 8\n",
+        );
         let flows = flows.unwrap();
         assert_eq!((flows[0].from, flows[0].to, flows[0].bytes), (0, 3, 9));
         assert_eq!((flows[0].start_ns, flows[1].start_ns), (2.0, 0.0));
@@ -181,15 +185,24 @@ mod tests {
         for (text, message) in [
             ("", "it is empty"),
             ("two\n", "line 1: \"two\" must be"),
-            ("1\n2 1 3 100 5000\n", "line 2: it must be `SOURCE DESTINATION"),
+            (
+                "1\n2 1 3 100 5000\n",
+                "line 2: it must be `SOURCE DESTINATION",
+            ),
             ("1\n2 1 3 100 many 2\n", "the bytes is \"many\""),
-            ("2\n2 1 3 100 5000 2\n", "there are 1 flows, but the file says 2"),
+            (
+                "2\n2 1 3 100 5000 2\n",
+                "there are 1 flows, but the file says 2",
+            ),
         ] {
             assert!(told(text, Form::Hpcc).contains(message), "{text:?}");
         }
         for (text, message) in [
             ("0->1 start 0\n", "line 1: it must be `SOURCE->DESTINATION"),
-            ("0->1 start 0 size 5 trigger 2\n", "line 1: `trigger` is not read"),
+            (
+                "0->1 start 0 size 5 trigger 2\n",
+                "line 1: `trigger` is not read",
+            ),
             ("Failures 3\n", "line 1: `Failures` is not read"),
             ("Connections 2\n0->1 start 0 size 5\n", "the file says 2"),
         ] {

@@ -50,11 +50,7 @@ pub(in super::super) fn read(
     for (number, group) in check::all(root, "flows")?.iter().enumerate() {
         let name = group.text("name").unwrap_or_else(|| number.to_string());
         if all.iter().any(|other| other.name == name) {
-            return Err(group.wrong(
-                "name",
-                &format!("{name:?}"),
-                "another group has this name",
-            ));
+            return Err(group.wrong("name", &format!("{name:?}"), "another group has this name"));
         }
         let flows = match group.text("file") {
             Some(file) => listed(group, &file, folder, hosts)?,

@@ -76,11 +76,8 @@ impl Running {
             for &flow in &group.flows {
                 let (from, to) = (&running.sides[&flow.from], &running.sides[&flow.to]);
                 let outbox = outboxes.get_mut(&flow.from).expect("of each sender");
-                let (pair, receiver) = connect(
-                    &from.end(&outbox.completions),
-                    &to.end(&to.arrivals),
-                    cable,
-                );
+                let (pair, receiver) =
+                    connect(&from.end(&outbox.completions), &to.end(&to.arrivals), cable);
                 outbox.flows.push(Outgoing {
                     number: running.flows.len(),
                     pair,
