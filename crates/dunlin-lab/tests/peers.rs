@@ -1,5 +1,5 @@
-//! Experiments beside what ns-3 and htsim showed of the same. `docs/notes/simulators.md` has the figures, and why some of
-//! them differ; here ours are held against those that were recorded.
+//! Experiments beside what ns-3 and htsim showed of the same. `docs/notes/simulators.md` has the figures, and why some
+//! of them differ; here ours are held against those that were recorded.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! An outcome beside what other simulators, or measurements, showed of the same: means of their runs from a file, and how
-//! far ours is from them.
+//! An outcome beside what other simulators, or measurements, showed of the same: means of their runs from a file, and
+//! how far ours is from them.
 
 use serde::Serialize;
 

@@ -2,7 +2,6 @@
 
 use dunlin::Preset;
 
-use super::flows::FORMS;
 use super::parameters::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 use super::schema::{Key, Kind, Need, Section};
 use super::unit::{BANDWIDTH, BYTES, RATE, SHARE, TIME};
@@ -13,7 +12,7 @@ pub(super) fn section(name: &str) -> &'static Section {
     found.expect("a name of the list")
 }
 
-const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) -> Key {
+pub(super) const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) -> Key {
     Key {
         name,
         kind,
@@ -30,13 +29,10 @@ fn presets() -> Vec<&'static str> {
 }
 
 const MOST: f64 = f64::INFINITY;
-const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
+pub(super) const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
 const TIME_ABOVE: Kind = Kind::Quantity(TIME, 1.0, MOST);
 /// The longest message that the channels of a default configuration take.
 const LONGEST: f64 = 1_048_576.0;
-/// The longest flow, and the longest of its WRITEs.
-const LONGEST_FLOW: f64 = 1_099_511_627_776.0;
-const LONGEST_WRITE: f64 = 67_108_864.0;
 
 /// All of them, in the order of the page.
 pub(super) const SECTIONS: &[Section] = &[
@@ -310,91 +306,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
-        name: "flows",
-        many: true,
-        needed: false,
-        keys: &[
-            key(
-                "name",
-                Kind::Text,
-                Need::Or("its number, from 0"),
-                "What columns call this group of flows.",
-            ),
-            key(
-                "senders",
-                Kind::Texts,
-                Need::Or("those of `file`"),
-                "From which hosts: groups of hosts, or single hosts.",
-            ),
-            key(
-                "receivers",
-                Kind::Texts,
-                Need::Or("those of `file`"),
-                "To which hosts: each sender has flows to each of them but itself.",
-            ),
-            key(
-                "size",
-                Kind::Quantity(BYTES, 1.0, LONGEST_FLOW),
-                Need::Or("those of `file`"),
-                "Bytes of each flow.",
-            ),
-            key(
-                "start",
-                TIME_OR_ZERO,
-                Need::Default("0ns"),
-                "When they begin.",
-            ),
-            key(
-                "count",
-                Kind::Count(1, 4096),
-                Need::Default("1"),
-                "Flows from each sender to each receiver.",
-            ),
-            key(
-                "file",
-                Kind::Text,
-                Need::Or("`senders`, `receivers` and `size`"),
-                "A list of flows of another simulator, beside the experiment.",
-            ),
-            key(
-                "form",
-                Kind::Word(|| FORMS.to_vec()),
-                Need::Default("hpcc"),
-                "`file`: the flow file of HPCC's ns-3, or the connection matrix of htsim.",
-            ),
-            key(
-                "hosts",
-                Kind::Texts,
-                Need::Or("all hosts"),
-                "`file`: the hosts that its numbers mean, in this order.",
-            ),
-            key(
-                "first",
-                Kind::Count(0, 65535),
-                Need::Default("0"),
-                "`file`: the number that the first of those hosts has there.",
-            ),
-            key(
-                "zero",
-                TIME_OR_ZERO,
-                Need::Default("0ns"),
-                "`file`: the time there that is time zero here.",
-            ),
-            key(
-                "message",
-                Kind::Quantity(BYTES, 1.0, LONGEST_WRITE),
-                Need::Default("1MiB"),
-                "A flow is WRITEs of this size, and a last one of what is left.",
-            ),
-            key(
-                "outstanding",
-                Kind::Count(1, 1024),
-                Need::Default("64"),
-                "WRITEs that a flow has out at most.",
-            ),
-        ],
-    },
+    super::flows::SECTION,
     Section {
         name: "faults",
         many: true,

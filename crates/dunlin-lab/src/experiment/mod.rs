@@ -7,7 +7,8 @@
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs beside them;
 //!   `point` runs all of it;
 //! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
-//! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it, `beside` what others have of the same;
+//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is the chart of it, `beside` what
+//!   others have of the same;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
 //! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses
@@ -36,6 +37,7 @@ mod schema;
 mod sweep;
 mod tree;
 mod unit;
+mod window;
 #[cfg(test)]
 mod wrong_tests;
 

@@ -4,11 +4,12 @@ use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, Observer, SwitchId};
 use dunlin_verbs::Device;
 
 use super::caller::Seen;
-use super::column::{Column, Counted, FlowTally, Switches, Tally, Window};
+use super::column::Column;
 use super::fault::Timeline;
 use super::flows::{Deepest, FlowTime, FlowTimes, Queues, Running};
 use super::load::{Load, RunError};
 use super::model::Point;
+use super::window::{Counted, FlowTally, Switches, Tally, Window};
 
 /// What a run of a point showed.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ pub(super) enum Form {
 }
 
 /// Names of the forms in experiments.
-pub(in super::super) const FORMS: [&str; 2] = ["hpcc", "htsim"];
+pub(super) const FORMS: [&str; 2] = ["hpcc", "htsim"];
 
 impl Form {
     /// One of [`FORMS`].

@@ -6,6 +6,7 @@ use super::super::check::{self, Values};
 use super::super::mistake::Mistake;
 use super::super::model::{numbers, Hosts};
 use super::super::tree::Table;
+use super::keys::LONGEST;
 use super::list::{self, Form, Listed};
 
 /// A group of flows.
@@ -33,7 +34,7 @@ pub(in super::super) struct Flow {
 /// Most flows of an experiment: each has a queue pair at both ends, and room for its completions.
 const FLOWS_MOST: usize = 4096;
 /// Longest flow, and the time by which all have begun.
-const BYTES_MOST: u64 = 1 << 40;
+const BYTES_MOST: u64 = LONGEST as u64;
 const START_MOST_NS: f64 = 1e12;
 
 /// Keys of flows that are listed in a file, and of those that are not.

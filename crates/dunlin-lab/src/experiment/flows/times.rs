@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Running;
-use crate::experiment::column::FlowTally;
+use crate::experiment::window::FlowTally;
 
 /// What became of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
