@@ -1,7 +1,7 @@
 //! What can be printed of a point: rates, latencies, times of flows, and what NICs, hosts and switches counted.
 
 use super::mistake::instead;
-use super::window::{FlowTally, Tally, Window};
+use super::window::Window;
 
 /// What a column is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -336,6 +336,7 @@ pub(super) fn find(text: &str, groups: &Groups<'_>) -> Result<Column, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::window::{FlowTally, Tally};
     use super::*;
 
     #[test]

@@ -56,7 +56,6 @@ pub(super) fn run(
     let end = point.run.warm_ns + point.run.measured_ns;
     let mut whole = vec![Tally::default(); point.clients.len()];
     let mut whole_flows = vec![FlowTally::default(); point.flows.len()];
-    let mut deepest = Deepest::default();
     let (mut pieces, mut last) = (Vec::new(), before.clone());
     let every = point.every_ns.unwrap_or(point.run.measured_ns);
     while last.now_ns < end {
@@ -64,11 +63,7 @@ pub(super) fn run(
         let now = run.look();
         let tallies = run.tallies(&last, &now);
         let flows = run.flows.take(now.now_ns);
-        let queues = run.queues.take(cluster.now_ns());
-        deepest.add(
-            queues,
-            (now.now_ns - last.now_ns) as f64 / point.run.measured_ns as f64,
-        );
+        let queues = run.queues.piece(cluster.now_ns());
         for (whole, piece) in whole_flows.iter_mut().zip(&flows) {
             whole.times_ns.extend(&piece.times_ns);
             whole.bytes += piece.bytes;
@@ -93,6 +88,7 @@ pub(super) fn run(
         tally.times_ns.sort_unstable();
     }
     cluster.observe(None);
+    let deepest = run.queues.whole(cluster.now_ns());
     let window = run.window(&before, &last, (whole, whole_flows, deepest));
     let shown = Shown {
         values: values(point, &window),
@@ -189,7 +185,7 @@ impl Run<'_> {
             self.seen().iter().for_each(|seen| drop(seen.take()));
             let now_ns = self.now_ns();
             drop(self.flows.take(now_ns));
-            self.queues.take(self.cluster.now_ns());
+            self.queues.start(self.cluster.now_ns());
         }
     }
 
