@@ -81,7 +81,8 @@ impl Outgoing {
         self.posted < self.messages() && self.posted - self.done < self.outstanding
     }
 
-    fn post(&mut self, local: &SimRegion, place: usize) {
+    /// Posts the next WRITE; says whether it could.
+    fn post(&mut self, local: &SimRegion, place: usize) -> bool {
         let sent = self.posted * self.message_bytes;
         let segments = [Segment {
             region: local,
@@ -94,10 +95,8 @@ impl Outgoing {
         };
         let payload = Payload::Segments(&segments);
         let request = SendRequest::new(place as u64, operation, payload, SendFlags::SIGNALED);
-        self.pair
-            .post_send(&[request])
-            .expect("the send queue holds what may be out");
         self.posted += 1;
+        self.pair.post_send(&[request]).is_ok()
     }
 }
 
@@ -149,9 +148,7 @@ impl Sender {
                 continue;
             }
             if !completion.is_success() {
-                (flow.posted, flow.done) = (messages, messages);
-                self.shared.finish(flow.number, None);
-                self.ended += 1;
+                self.fail(place);
                 continue;
             }
             flow.done += 1;
@@ -163,6 +160,14 @@ impl Sender {
             self.queue(place);
         }
         count > 0
+    }
+
+    /// Its queue pair does nothing any more.
+    fn fail(&mut self, place: usize) {
+        let flow = &mut self.flows[place];
+        (flow.posted, flow.done) = (flow.messages(), flow.messages());
+        self.shared.finish(flow.number, None);
+        self.ended += 1;
     }
 
     fn queue(&mut self, place: usize) {
@@ -193,9 +198,12 @@ impl Sender {
             let flow = &mut self.flows[place];
             flow.queued = false;
             if flow.may_post() {
-                flow.post(&self.local, place);
+                // It may have failed since its completions were looked at.
+                match flow.post(&self.local, place) {
+                    true => self.queue(place),
+                    false => self.fail(place),
+                }
                 posted = true;
-                self.queue(place);
             }
         }
         posted
