@@ -170,3 +170,50 @@ fn the_keys_are_those_of_the_page() {
         assert!(page.contains(line), "not on the page: {line}");
     }
 }
+
+/// Flows from a list, beside what another simulator is said to have shown.
+#[test]
+fn flows_are_shown_beside_others() {
+    let folder = Folder::new("experiment-flows");
+    let text = "[[topology.hosts]]\nname = \"hosts\"\ncount = 3\n[topology]\nswitch = \"z9264f\"\n\
+                [[flows]]\nfile = \"list.cm\"\nform = \"htsim\"\n\
+                [run]\nwarm_up = \"0ns\"\n[print]\ncolumns = [\"flows\", \"fct_max\", \"queue_max\"]\n";
+    let file = folder.file("flows.toml", text);
+    let list = "Nodes 3\nConnections 2\n0->2 start 0 size 100000\n1->2 start 0 size 100000\n";
+    folder.file("list.cm", list);
+    let runs = "experiment,point,peer,model,run,flows,fct_max\nflows,,another,its own,1,2,10\n";
+    let runs = folder.file("runs.csv", runs);
+    let runs = runs.to_str().expect("UTF-8");
+    let out = folder.0.join("report");
+    let ran = run(
+        &file,
+        &["--beside", runs, "--out", out.to_str().expect("UTF-8")],
+    );
+    assert!(ran.status.success(), "{ran:?}");
+    let said = words(&ran.stdout);
+    for part in [
+        "another",
+        "its own",
+        "of their runs",
+        "fct_max, us",
+        "+0.0 %",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    let each = std::fs::read_to_string(out.join("flows.flows.csv")).expect("a file");
+    assert!(
+        each.starts_with("from,to,bytes,start_ns,took_ns\n0,2,100000,0,"),
+        "{each}"
+    );
+    assert_eq!(each.lines().count(), 3);
+    let ran = run(&file, &["--beside", runs, "--json"]);
+    let json: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!(json["beside"][1]["column"], "fct_max");
+    assert_eq!(json["beside"][1]["theirs"], 10.0);
+    assert_eq!(json["points"][0]["flows"][1]["from"], 1);
+    let wrong = folder.file("wrong.csv", "experiment,point\n");
+    let ran = run(&file, &["--beside", wrong.to_str().expect("UTF-8")]);
+    assert_eq!(ran.status.code(), Some(2));
+    let said = words(&ran.stderr);
+    assert!(said.contains("wrong.csv: line 1 must begin with"), "{said}");
+}

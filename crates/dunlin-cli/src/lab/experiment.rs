@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dunlin_lab::experiment::{Experiment, LoadError, Outcome, Settings};
+use dunlin_lab::experiment::{Comparison, Experiment, LoadError, Outcome, Recorded, Settings};
 
 use super::{capture, runner, trace};
 use crate::commands::Failure;
@@ -22,6 +22,9 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print beside it what another simulator showed of the same: a file of its runs, as data/peers/runs.csv of the lab
+    #[arg(long, value_name = "FILE")]
+    beside: Option<PathBuf>,
     /// See only whether the file is right
     #[arg(long)]
     check: bool,
@@ -35,7 +38,8 @@ impl Args {
     /// Whether something was asked for that figures do not have.
     pub fn is_used(&self) -> bool {
         let looks = self.check || self.capture.is_used() || self.trace.is_used();
-        !self.set.is_empty() || self.repeat.is_some() || self.json || looks
+        let shows = self.json || self.beside.is_some();
+        !self.set.is_empty() || self.repeat.is_some() || shows || looks
     }
 
     /// Runs the file, and writes results into `out`.
@@ -59,6 +63,7 @@ impl Args {
             ),
             error => Failure::usage(error),
         })?;
+        let recorded = self.beside.as_deref().map(recorded).transpose()?;
         let (points, repeats) = experiment.size();
         if self.check {
             return output::print(format_args!(
@@ -91,13 +96,40 @@ impl Args {
         if let Some(out) = out {
             write(out, file, &outcome)?;
         }
-        if self.json {
-            output::print_json(&outcome)?;
-        } else {
-            print(&outcome)?;
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let beside = recorded.map(|recorded| recorded.beside(&name, &outcome));
+        match beside {
+            None if self.json => output::print_json(&outcome)?,
+            None => print(&outcome)?,
+            Some(beside) if self.json => output::print_json(&WithOthers {
+                outcome: &outcome,
+                beside,
+            })?,
+            Some(beside) => {
+                print(&outcome)?;
+                let mut table = output::table(&Comparison::HEADER);
+                table.add_rows(beside.iter().map(Comparison::row));
+                output::print(table)?;
+            }
         }
         interrupt::check()
     }
+}
+
+/// What is printed as JSON with `--beside`.
+#[derive(serde::Serialize)]
+struct WithOthers<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    beside: Vec<Comparison>,
+}
+
+/// Runs of another simulator.
+fn recorded(file: &Path) -> Result<Recorded, Failure> {
+    let wrong =
+        |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    Recorded::parse(&text).map_err(|error| wrong(&error))
 }
 
 fn print(outcome: &Outcome) -> Result<(), Failure> {
@@ -115,13 +147,16 @@ fn print(outcome: &Outcome) -> Result<(), Failure> {
     output::print(format_args!("digest {}", outcome.digest))
 }
 
-/// `NAME.csv`, `NAME.series.csv` and `NAME.svg`, as far as there is something in them.
+/// `NAME.csv`, `NAME.series.csv`, `NAME.flows.csv` and `NAME.svg`, as far as there is something in them.
 fn write(out: &Path, file: &Path, outcome: &Outcome) -> Result<(), Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let place = |end: &str| out.join(format!("{name}{end}"));
     output::file(&place(".csv"), outcome.csv())?;
     if outcome.has_series() {
         output::file(&place(".series.csv"), outcome.series_csv())?;
+    }
+    if outcome.has_flows() {
+        output::file(&place(".flows.csv"), outcome.flows_csv())?;
     }
     if let Some(chart) = &outcome.chart {
         output::file(&place(".svg"), chart)?;

@@ -21,6 +21,7 @@ pub(super) enum Read {
     Number(f64),
     Flag(bool),
     Texts(Vec<String>),
+    Numbers(Vec<f64>),
 }
 
 /// The only table of a section. An empty one if it is not there and need not be.
@@ -44,6 +45,14 @@ pub(super) fn one<'a>(root: &'a Table, name: &str) -> Result<Values<'a>, Mistake
                 other.shown()
             ),
         )),
+    }
+}
+
+/// The only table of a section, which has to be there in this file.
+pub(super) fn one_of_needed<'a>(root: &'a Table, name: &str) -> Result<Values<'a>, Mistake> {
+    match find(root, name) {
+        Some(_) => one(root, name),
+        None => Err(missing(section(name))),
     }
 }
 
@@ -238,6 +247,14 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Whole numbers.
+    pub(super) fn counts(&self, name: &str) -> Vec<u64> {
+        match self.get(name) {
+            Some(Read::Numbers(numbers)) => numbers.iter().map(|number| *number as u64).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.texts(name).into_iter().next()
     }
@@ -274,6 +291,16 @@ fn value_of(key: &Key, value: &Value) -> Option<Read> {
         }
         (Kind::Word(words), Value::Text(text)) if words().contains(&text.as_str()) => {
             Some(Read::Texts(vec![text.clone()]))
+        }
+        (Kind::Counts(least, most), Value::List(list)) if list.len() > 1 => {
+            let number = |node: &Node| match &node.value {
+                Value::Number(_, number) if number.fract() == 0.0 => {
+                    Some(*number).filter(|number| (least as f64..=most as f64).contains(number))
+                }
+                _ => None,
+            };
+            let numbers = list.iter().map(number).collect::<Option<_>>();
+            Some(Read::Numbers(numbers?))
         }
         (Kind::Texts, Value::List(list)) if !list.is_empty() => {
             let text = |node: &Node| match &node.value {

@@ -1,100 +1,38 @@
-//! What can be printed of a point: rates, latencies, and what NICs, hosts and switches counted.
-
-use dunlin_sim::Counters;
+//! What can be printed of a point: rates, latencies, times of flows, and what NICs, hosts and switches counted.
 
 use super::mistake::instead;
+use super::window::Window;
 
-/// What one group of clients did in a window.
+/// What a column is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// All clients, or one group of them, as `name.GROUP`.
+    Clients,
+    /// All flows, or one group of them.
+    Flows,
+    /// The server's host.
+    Server,
+    Cluster,
+}
+
+/// Names of the groups that columns can be asked for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    /// Calls that were answered.
-    pub(super) calls: u64,
-    /// Calls that ended with an error.
-    pub(super) failed: u64,
-    /// Bytes of requests and responses of those that were answered.
-    pub(super) bytes: u64,
-    /// In nanoseconds, sorted.
-    pub(super) latencies_ns: Vec<u32>,
+pub(super) struct Groups<'a> {
+    pub(super) clients: Vec<&'a str>,
+    pub(super) flows: Vec<&'a str>,
 }
 
-/// What a window showed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Window {
-    pub(super) nanoseconds: u64,
-    /// By group of clients.
-    pub(super) clients: Vec<Tally>,
-    /// What the server's host counted, and all hosts together.
-    pub(super) server: Counted,
-    pub(super) all: Counted,
-    pub(super) switches: Switches,
-    pub(super) server_cores: usize,
-    /// Queue pairs that the server has active at the end of the window.
-    pub(super) active: usize,
-}
-
-/// What hosts counted in a window.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
-    pub(super) before: Counters,
-    pub(super) after: Counters,
-}
-
-impl Counted {
-    fn of(&self, counter: fn(&Counters) -> u64) -> f64 {
-        counter(&self.after).saturating_sub(counter(&self.before)) as f64
-    }
-}
-
-/// What switches counted in a window.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Switches {
-    pub(super) drops: u64,
-    pub(super) marks: u64,
-    pub(super) pauses: u64,
-    /// Most bytes in the buffer of one of them, since the cluster was made.
-    pub(super) most_bytes: u64,
-}
-
-impl Window {
-    fn total(&self, of: fn(&Tally) -> u64) -> f64 {
-        self.clients.iter().map(of).sum::<u64>() as f64
-    }
-
-    fn calls(&self) -> f64 {
-        self.total(|tally| tally.calls)
-    }
-
-    fn per_call(&self, count: f64) -> f64 {
-        count / self.calls().max(1.0)
-    }
-
-    /// All latencies, sorted.
-    fn latencies(&self) -> Vec<u32> {
-        let all = self.clients.iter().flat_map(|tally| &tally.latencies_ns);
-        let mut all: Vec<u32> = all.copied().collect();
-        all.sort_unstable();
-        all
-    }
-
-    fn latency_us(&self, share: f64) -> f64 {
-        let all = self.latencies();
-        let place = (all.len() as f64 * share) as usize;
-        let place = place.min(all.len().saturating_sub(1));
-        all.get(place).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
-    }
-
-    fn mean_us(&self) -> f64 {
-        let all = self.latencies();
-        let sum: f64 = all.iter().map(|&ns| f64::from(ns)).sum();
-        sum / all.len() as f64 / 1e3
-    }
-
-    /// With the clients of one group alone.
-    fn of_group(&self, group: usize) -> Self {
-        Self {
-            clients: self.clients.get(group).cloned().into_iter().collect(),
-            ..self.clone()
+impl Groups<'_> {
+    /// Columns when none are asked for.
+    pub(super) fn usual_columns(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        if !self.clients.is_empty() {
+            names.extend(["rate", "p50", "p99", "failed"]);
         }
+        if !self.flows.is_empty() {
+            names.extend(["fct_p50", "fct_p99", "unfinished"]);
+        }
+        names.into_iter().map(str::to_owned).collect()
     }
 }
 
@@ -103,8 +41,7 @@ impl Window {
 pub(super) struct Definition {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
-    /// It can be asked for one group of clients, as `name.GROUP`.
-    pub(super) by_group: bool,
+    pub(super) of: Of,
     pub(super) meaning: &'static str,
     value: fn(&Window) -> f64,
 }
@@ -118,9 +55,33 @@ const fn of_clients(
     Definition {
         name,
         unit,
-        by_group: true,
+        of: Of::Clients,
         meaning,
         value,
+    }
+}
+
+const fn of_flows(
+    name: &'static str,
+    unit: &'static str,
+    meaning: &'static str,
+    value: fn(&Window) -> f64,
+) -> Definition {
+    Definition {
+        of: Of::Flows,
+        ..of_clients(name, unit, meaning, value)
+    }
+}
+
+const fn of_server(
+    name: &'static str,
+    unit: &'static str,
+    meaning: &'static str,
+    value: fn(&Window) -> f64,
+) -> Definition {
+    Definition {
+        of: Of::Server,
+        ..of_clients(name, unit, meaning, value)
     }
 }
 
@@ -131,7 +92,7 @@ const fn of_cluster(
     value: fn(&Window) -> f64,
 ) -> Definition {
     Definition {
-        by_group: false,
+        of: Of::Cluster,
         ..of_clients(name, unit, meaning, value)
     }
 }
@@ -157,45 +118,73 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_clients("p99", "us", "99th percentile.", |w| w.latency_us(0.99)),
     of_clients("p999", "us", "99.9th percentile.", |w| w.latency_us(0.999)),
     of_clients("max", "us", "Longest latency.", |w| w.latency_us(1.0)),
-    of_cluster(
+    of_flows("flows", "", "Flows that ended.", |w| {
+        w.flow_times().len() as f64
+    }),
+    of_flows(
+        "unfinished",
+        "",
+        "Flows that have begun and not ended, at the end; those that failed are among them.",
+        |w| w.of_flows(|tally| tally.unfinished),
+    ),
+    of_flows(
+        "fct_mean",
+        "us",
+        "Mean time of the flows that ended, from their start to the completion of their last WRITE.",
+        |w| w.flow_times().iter().sum::<u64>() as f64 / w.flow_times().len() as f64 / 1e3,
+    ),
+    of_flows("fct_p50", "us", "Median of those times.", |w| {
+        w.flow_time_us(0.5)
+    }),
+    of_flows("fct_p95", "us", "95th percentile.", |w| {
+        w.flow_time_us(0.95)
+    }),
+    of_flows("fct_p99", "us", "99th percentile.", |w| {
+        w.flow_time_us(0.99)
+    }),
+    of_flows("fct_max", "us", "Longest of them.", |w| w.flow_time_us(1.0)),
+    of_flows("goodput", "Gb/s", "Bytes of the flows that ended.", |w| {
+        w.of_flows(|tally| tally.bytes) * 8.0 / w.nanoseconds as f64
+    }),
+    of_server(
         "server_busy",
         "%",
         "Share of the time in which the server host's cores worked.",
         |w| w.server.of(|c| c.busy_ps) / 10.0 / w.nanoseconds as f64 / w.server_cores.max(1) as f64,
     ),
-    of_cluster(
+    of_server(
         "server_out",
         "Gb/s",
         "What the server's NIC put on the wire, headers included.",
         |w| w.server.of(|c| c.wire_bytes) * 8.0 / w.nanoseconds as f64,
     ),
-    of_cluster(
+    of_server(
         "server_packets",
         "a call",
         "Packets that the server's NIC sent, acknowledgements included.",
         |w| w.per_call(w.server.of(|c| c.packets_sent)),
     ),
-    of_cluster(
+    of_server(
         "context_misses",
         "a call",
         "Contexts of queue pairs that the server's NIC did not have in its \
                  cache.",
         |w| w.per_call(w.server.of(|c| c.context_misses)),
     ),
-    of_cluster(
+    of_server(
         "pcie_reads",
         "a call",
         "Cache lines that the server's NIC read from memory (PCIeRdCur).",
         |w| w.per_call(w.server.of(|c| c.pcie_read_lines)),
     ),
-    of_cluster(
+    of_server(
         "allocating_writes",
         "a call",
         "Lines that the server's NIC wrote and the processor's cache did not \
                  have (PCIeItoM).",
         |w| w.per_call(w.server.of(|c| c.allocating_writes)),
     ),
-    of_cluster(
+    of_server(
         "active",
         "",
         "Queue pairs that the server's scheduler has active at the end (FLOCK).",
@@ -259,7 +248,23 @@ pub(super) const COLUMNS: &[Definition] = &[
         "Most that was in the buffer of a switch, warm-up included.",
         |w| w.switches.most_bytes as f64 / 1024.0,
     ),
+    of_cluster(
+        QUEUE_MOST,
+        "KiB",
+        "Most that waited at one port of a switch.",
+        |w| w.queues.most_bytes as f64 / 1024.0,
+    ),
+    of_cluster(
+        QUEUE_MEAN,
+        "KiB",
+        "Mean over time of what waited at the port of a switch where that is most.",
+        |w| w.queues.mean_bytes / 1024.0,
+    ),
 ];
+
+/// Columns for which the queues of switches have to be looked at all the time.
+const QUEUE_MOST: &str = "queue_max";
+const QUEUE_MEAN: &str = "queue_mean";
 
 /// A column that was asked for.
 #[derive(Clone, Debug)]
@@ -274,8 +279,16 @@ impl Column {
     pub(super) fn value(&self, window: &Window) -> f64 {
         match self.group {
             None => (self.definition.value)(window),
-            Some(group) => (self.definition.value)(&window.of_group(group)),
+            Some(group) => (self.definition.value)(&match self.definition.of {
+                Of::Flows => window.of_flow_group(group),
+                _ => window.of_group(group),
+            }),
         }
+    }
+
+    /// Whether queues have to be looked at for it.
+    pub(super) fn needs_queues(&self) -> bool {
+        [QUEUE_MOST, QUEUE_MEAN].contains(&self.definition.name)
     }
 
     /// Its name with its unit.
@@ -288,7 +301,7 @@ impl Column {
 }
 
 /// The column of a name; what is wrong with it.
-pub(super) fn find(text: &str, groups: &[&str]) -> Result<Column, String> {
+pub(super) fn find(text: &str, groups: &Groups<'_>) -> Result<Column, String> {
     let (name, group) = match text.split_once('.') {
         Some((name, group)) => (name, Some(group)),
         None => (text, None),
@@ -297,14 +310,21 @@ pub(super) fn find(text: &str, groups: &[&str]) -> Result<Column, String> {
         let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
         return Err(format!("no such column{}", instead(name, &names)));
     };
+    let (names, whose) = match definition.of {
+        Of::Flows => (&groups.flows, "flows"),
+        _ => (&groups.clients, "clients"),
+    };
+    if names.is_empty() && definition.of != Of::Cluster {
+        return Err(format!("the experiment has no {whose}"));
+    }
     let group = match group {
         None => None,
-        Some(_) if !definition.by_group => {
+        Some(_) if matches!(definition.of, Of::Cluster | Of::Server) => {
             return Err("it counts for the cluster, not for a group of clients".to_owned());
         }
-        Some(group) => match groups.iter().position(|other| *other == group) {
+        Some(group) => match names.iter().position(|other| *other == group) {
             Some(place) => Some(place),
-            None => return Err(format!("no group of clients{}", instead(group, groups))),
+            None => return Err(format!("no group of {whose}{}", instead(group, names))),
         },
     };
     Ok(Column {
@@ -316,6 +336,7 @@ pub(super) fn find(text: &str, groups: &[&str]) -> Result<Column, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::window::{FlowTally, Tally};
     use super::*;
 
     #[test]
@@ -326,12 +347,22 @@ mod tests {
             bytes: calls * 128,
             latencies_ns: latencies.to_vec(),
         };
+        let flows = |times: &[u64]| FlowTally {
+            times_ns: times.to_vec(),
+            unfinished: 1,
+            bytes: 1_000,
+        };
         let window = Window {
             nanoseconds: 1_000,
             clients: vec![tally(2, &[1_000, 2_000]), tally(3, &[3_000, 4_000, 5_000])],
+            flows: vec![flows(&[7_000]), flows(&[2_000, 4_000, 9_000])],
             ..Window::default()
         };
-        let value = |name: &str| find(name, &["one", "two"]).unwrap().value(&window);
+        let groups = Groups {
+            clients: vec!["one", "two"],
+            flows: vec!["few", "many"],
+        };
+        let value = |name: &str| find(name, &groups).unwrap().value(&window);
         assert_eq!(value("rate"), 5.0);
         assert_eq!(value("rate.two"), 3.0);
         assert_eq!(value("p50"), 3.0);
@@ -340,5 +371,38 @@ mod tests {
         assert_eq!(value("mean"), 3.0);
         assert_eq!(value("failed"), 2.0);
         assert!(value("bandwidth") > 5.0);
+        assert_eq!(value("flows"), 4.0);
+        assert_eq!(value("flows.many"), 3.0);
+        assert_eq!(value("fct_max.few"), 7.0);
+        assert_eq!(value("fct_p50"), 7.0);
+        assert_eq!(value("fct_mean"), 5.5);
+        assert_eq!(value("unfinished"), 2.0);
+        assert_eq!(value("goodput"), 16.0);
+    }
+
+    #[test]
+    fn columns_of_what_is_not_there_are_refused() {
+        let flows = Groups {
+            clients: Vec::new(),
+            flows: vec!["0"],
+        };
+        let clients = Groups {
+            clients: vec!["0"],
+            flows: Vec::new(),
+        };
+        for (name, groups) in [
+            ("rate", &flows),
+            ("server_busy", &flows),
+            ("fct_p50", &clients),
+            ("fct_p50.other", &flows),
+            ("switch_marks.0", &flows),
+        ] {
+            assert!(find(name, groups).is_err(), "{name}");
+        }
+        for groups in [&flows, &clients] {
+            assert!(find("switch_pauses", groups).is_ok());
+            let usual = groups.usual_columns();
+            assert!(usual.iter().all(|name| find(name, groups).is_ok()));
+        }
     }
 }

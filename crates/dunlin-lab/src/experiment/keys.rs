@@ -12,7 +12,7 @@ pub(super) fn section(name: &str) -> &'static Section {
     found.expect("a name of the list")
 }
 
-const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) -> Key {
+pub(super) const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) -> Key {
     Key {
         name,
         kind,
@@ -29,7 +29,7 @@ fn presets() -> Vec<&'static str> {
 }
 
 const MOST: f64 = f64::INFINITY;
-const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
+pub(super) const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
 const TIME_ABOVE: Kind = Kind::Quantity(TIME, 1.0, MOST);
 /// The longest message that the channels of a default configuration take.
 const LONGEST: f64 = 1_048_576.0;
@@ -86,6 +86,32 @@ pub(super) const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "topology.cables",
+        many: true,
+        needed: false,
+        keys: &[
+            key(
+                "switches",
+                Kind::Counts(0, 63),
+                Need::Must,
+                "Numbers of two switches, or of more: the first has cables to each of the \
+                 others. With such tables no row is made.",
+            ),
+            key(
+                "count",
+                Kind::Count(1, 64),
+                Need::Default("1"),
+                "Cables between each two of them.",
+            ),
+            key(
+                "rate",
+                Kind::Quantity(BANDWIDTH, 0.1, 1e4),
+                Need::Default("100Gbps"),
+                "Rate of each of those cables.",
+            ),
+        ],
+    },
+    Section {
         name: "topology.hosts",
         many: true,
         needed: true,
@@ -138,7 +164,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "server",
         many: false,
-        needed: true,
+        needed: false,
         keys: &[
             key(
                 "host",
@@ -182,7 +208,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "clients",
         many: true,
-        needed: true,
+        needed: false,
         keys: &[
             key(
                 "name",
@@ -280,6 +306,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
         ],
     },
+    super::flows::SECTION,
     Section {
         name: "faults",
         many: true,
@@ -402,7 +429,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key(
                 "columns",
                 Kind::Texts,
-                Need::Default("[\"rate\", \"p50\", \"p99\", \"failed\"]"),
+                Need::Or("`rate`, `p50`, `p99`, `failed`, and of flows `fct_p50`, `fct_p99`, `unfinished`"),
                 "What is printed of each point.",
             ),
             key(

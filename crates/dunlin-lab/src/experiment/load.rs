@@ -7,10 +7,10 @@ use dunlin::{
     ChannelConfig, Client, ConnectError, Grouping, LocalServer, ServeError, Server, WaitMode,
 };
 use dunlin_sim::{Cluster, SimDevice};
-use dunlin_verbs::{Device, Work};
+use dunlin_verbs::{Device, VerbsError, Work};
 
 use super::caller::{self, Seen, Signals, Start};
-use super::model::{Clients, Point};
+use super::model::{Clients, Point, Server as Settings};
 use crate::dice::Dice;
 use crate::load::DATAGRAMS;
 
@@ -42,6 +42,9 @@ pub enum RunError {
         #[source]
         source: Box<ConnectError>,
     },
+    /// A simulated device refused what flows need.
+    #[error("flows cannot be set up: {0}")]
+    Flows(#[from] VerbsError),
 }
 
 /// A server and clients at work.
@@ -58,10 +61,15 @@ pub(super) struct Load {
 
 impl Load {
     /// Puts them on the hosts of a cluster. They do nothing until [`Load::begin`].
-    pub(super) fn new(cluster: &Cluster, point: &Point, seed: u64) -> Result<Self, RunError> {
+    pub(super) fn new(
+        cluster: &Cluster,
+        point: &Point,
+        settings: &Settings,
+        seed: u64,
+    ) -> Result<Self, RunError> {
         let hosts = cluster.hosts();
         let mut load = Self {
-            server: (serve(cluster, point)?, point.server.host),
+            server: (serve(cluster, point, settings)?, settings.host),
             clients: Vec::new(),
             seen: point.clients.iter().map(|_| Arc::default()).collect(),
             signals: Arc::default(),
@@ -70,7 +78,7 @@ impl Load {
         // Threads of groups that share a host go on where those of the group before ended. The server's pollers are on
         // the first cores of its host.
         let mut cores = vec![0; hosts.len()];
-        cores[point.server.host] = point.server.pollers;
+        cores[settings.host] = settings.pollers;
         let mut came = 0;
         for number in 0..point.clients.len() {
             let group = &point.clients[number];
@@ -80,7 +88,7 @@ impl Load {
                 load.start(
                     cluster,
                     (point, number, first),
-                    seed,
+                    (settings.pollers, seed),
                     (&mut cores, &mut came),
                 )
             });
@@ -126,13 +134,13 @@ impl Load {
         &self,
         cluster: &Cluster,
         (point, number, first): (&Point, usize, usize),
-        seed: u64,
+        (pollers, seed): (usize, u64),
         (cores, came): (&mut [usize], &mut usize),
     ) -> Result<(), ConnectError> {
         let (hosts, group) = (cluster.hosts(), &point.clients[number]);
         for thread in 0..group.threads {
             for (place, (client, host)) in self.clients.iter().enumerate().skip(first) {
-                if DATAGRAMS.contains(&group.preset) && *came >= NEWCOMERS * point.server.pollers {
+                if DATAGRAMS.contains(&group.preset) && *came >= NEWCOMERS * pollers {
                     cluster.run_for(TAKING_IN_NS);
                     *came = 0;
                 }
@@ -206,8 +214,7 @@ impl Load {
     }
 }
 
-fn serve(cluster: &Cluster, point: &Point) -> Result<LocalServer, ServeError> {
-    let settings = &point.server;
+fn serve(cluster: &Cluster, point: &Point, settings: &Settings) -> Result<LocalServer, ServeError> {
     let handler_ns = settings.handler_ns;
     let mut server = Server::unbound();
     for (number, group) in point.clients.iter().enumerate() {

@@ -4,18 +4,22 @@
 //!   by them and say what is wrong and where;
 //! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
 //! - `sweep` makes points of a file;
-//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `point` runs all of it;
+//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs beside them;
+//!   `point` runs all of it;
 //! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
-//! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it;
+//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is the chart of it, `beside` what
+//!   others have of the same;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
 //! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses
 //! it.
 
+mod beside;
 mod caller;
 mod check;
 mod column;
 mod fault;
+mod flows;
 mod keys;
 mod load;
 mod mistake;
@@ -33,12 +37,15 @@ mod schema;
 mod sweep;
 mod tree;
 mod unit;
+mod window;
 #[cfg(test)]
 mod wrong_tests;
 
 use std::path::Path;
 use std::sync::PoisonError;
 
+pub use beside::{Comparison, Recorded, RecordedError};
+pub use flows::FlowTime;
 pub use load::RunError;
 pub use mistake::WrongFile;
 pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};

@@ -7,9 +7,10 @@ use dunlin::Preset;
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
 use super::check::{self, Values};
-use super::column::{self, Column};
+use super::column::{self, Column, Groups};
 use super::fault::{self, Fault};
-use super::mistake::{instead, Mistake};
+use super::flows::{self, Flows};
+use super::mistake::{instead, Mistake, Place};
 use super::parameters::{self, Change};
 use super::tree::Table;
 
@@ -18,15 +19,26 @@ use super::tree::Table;
 pub(super) struct Point {
     pub(super) switch: SwitchParameters,
     pub(super) switches: usize,
-    pub(super) links: usize,
-    pub(super) link_gbit_s: f64,
+    /// Cables between switches.
+    pub(super) cables: Vec<Cables>,
     pub(super) hosts: Vec<Hosts>,
-    pub(super) server: Server,
+    /// There is none where there are flows alone.
+    pub(super) server: Option<Server>,
     pub(super) clients: Vec<Clients>,
+    pub(super) flows: Vec<Flows>,
     pub(super) faults: Vec<Fault>,
     pub(super) run: Run,
     pub(super) columns: Vec<Column>,
     pub(super) every_ns: Option<u64>,
+}
+
+/// Cables between two switches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cables {
+    pub(super) one: usize,
+    pub(super) other: usize,
+    pub(super) count: usize,
+    pub(super) gbit_s: f64,
 }
 
 /// A group of hosts.
@@ -123,7 +135,22 @@ impl Point {
             }
         }
         parameters::agree_on_mtu(&mut hosts, &changes);
-        let server = check::one(root, "server")?;
+        let flows = flows::read(root, folder, &hosts)?;
+        // Where there are flows nobody has to call.
+        let calls = root.get("server").is_some() || root.get("clients").is_some();
+        let server = match calls || flows.is_empty() {
+            true => Some(Server::read(
+                &check::one_of_needed(root, "server")?,
+                &hosts,
+            )?),
+            false => None,
+        };
+        if server.is_some() && root.get("clients").is_none() {
+            return Err(Mistake::new(
+                Place::Nowhere,
+                "there is no table [[clients]]",
+            ));
+        }
         let mut clients = Vec::<Clients>::new();
         for (number, group) in check::all(root, "clients")?.iter().enumerate() {
             let clients_of = Clients::read(group, number, &hosts)?;
@@ -152,29 +179,72 @@ impl Point {
             let must = format!("that is more than {PIECES} pieces of the duration");
             return Err(print.wrong("every", &found, must));
         }
-        let names: Vec<&str> = clients.iter().map(|group| group.name.as_str()).collect();
+        let groups = Groups {
+            clients: clients.iter().map(|group| group.name.as_str()).collect(),
+            flows: flows.iter().map(|group| group.name.as_str()).collect(),
+        };
         let column = |text: &String| {
-            column::find(text, &names)
+            column::find(text, &groups)
                 .map_err(|why| print.wrong("columns", &format!("{text:?}"), why))
         };
+        let mut texts = print.texts("columns");
+        if texts.is_empty() {
+            texts = groups.usual_columns();
+        }
         Ok(Self {
-            columns: print
-                .texts("columns")
-                .iter()
-                .map(column)
-                .collect::<Result<_, _>>()?,
+            columns: texts.iter().map(column).collect::<Result<_, _>>()?,
             every_ns,
             switch: parameters::switch(&topology, folder, &changes)?,
             switches,
-            links: topology.count("links") as usize,
-            link_gbit_s: topology.number("link_rate").unwrap_or_default(),
-            server: Server::read(&server, &hosts)?,
+            cables: cables(root, &topology, switches)?,
+            server,
             faults: fault::read(root, &hosts)?,
             hosts,
             clients,
+            flows,
             run,
         })
     }
+}
+
+/// Those of the tables for them, or else those of a row.
+fn cables(root: &Table, topology: &Values<'_>, switches: usize) -> Result<Vec<Cables>, Mistake> {
+    let tables = check::all(root, "topology.cables")?;
+    if tables.is_empty() {
+        let between = |one| Cables {
+            one,
+            other: one + 1,
+            count: topology.count("links") as usize,
+            gbit_s: topology.number("link_rate").unwrap_or_default(),
+        };
+        return Ok((0..switches - 1).map(between).collect());
+    }
+    if let Some(key) = ["links", "link_rate"].iter().find(|key| topology.has(key)) {
+        let must = "it is of a row of switches, and with [[topology.cables]] there is none";
+        return Err(topology.wrong(key, "there", must));
+    }
+    let mut all = Vec::new();
+    for table in &tables {
+        let numbers = table.counts("switches");
+        let wrong = |must: String| {
+            let found = format!("{numbers:?}");
+            Err(table.wrong("switches", &found, must))
+        };
+        if numbers.iter().any(|&number| number >= switches as u64) {
+            return wrong(format!("there are {switches} switches, from 0"));
+        }
+        let (one, others) = (numbers[0], &numbers[1..]);
+        if others.contains(&one) {
+            return wrong("a cable is between two switches".to_owned());
+        }
+        all.extend(others.iter().map(|&other| Cables {
+            one: one as usize,
+            other: other as usize,
+            count: table.count("count") as usize,
+            gbit_s: table.number("rate").unwrap_or_default(),
+        }));
+    }
+    Ok(all)
 }
 
 impl Hosts {

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::column::Column;
+use super::flows::FlowTime;
 use super::model::Point;
 use super::point::Shown;
 use super::Experiment;
@@ -39,6 +40,9 @@ pub struct OutcomePoint {
     /// The time series, if there is one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Piece>,
+    /// What became of each flow in the first of the repeats.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowTime>,
     /// Simulated events of all repeats.
     pub events: u64,
     /// Of the events of each repeat, in hexadecimal.
@@ -111,7 +115,7 @@ impl Statistic {
 }
 
 /// Whole numbers as they are, others with three digits or more.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value {
         whole if whole.fract() == 0.0 && whole.abs() < 1e15 => format!("{whole:.0}"),
         small if small.abs() < 10.0 => format!("{small:.3}"),
@@ -150,6 +154,7 @@ impl Outcome {
                     &runs.iter().map(|run| &run.values[..]).collect::<Vec<_>>(),
                 ),
                 series: series(point, &runs),
+                flows: runs[0].flows.clone(),
                 events: runs.iter().map(|run| run.events).sum(),
                 digests: runs
                     .iter()
@@ -252,6 +257,28 @@ impl Outcome {
         text
     }
 
+    /// Whether there are flows.
+    pub fn has_flows(&self) -> bool {
+        self.points.iter().any(|point| !point.flows.is_empty())
+    }
+
+    /// A line for each flow of the first repeat of each point, as CSV: keys, hosts by their numbers, bytes, and when it
+    /// began and how long it took in nanoseconds; nothing where it did not end.
+    pub fn flows_csv(&self) -> String {
+        let keys = self.keys.iter().map(|key| quote(key) + ",");
+        let mut text = keys.collect::<String>() + "from,to,bytes,start_ns,took_ns\n";
+        for point in &self.points {
+            let labels = self.labels(point);
+            let labels: String = labels.iter().map(|label| quote(label) + ",").collect();
+            for flow in &point.flows {
+                let took = flow.took_ns.map_or(String::new(), |took| took.to_string());
+                let (from, to, bytes, start) = (flow.from, flow.to, flow.bytes, flow.start_ns);
+                let _ = writeln!(text, "{labels}{from},{to},{bytes},{start},{took}");
+            }
+        }
+        text
+    }
+
     fn csv_header(&self, more: &[&str], columns: &[Statistic]) -> String {
         let keys = self.keys.iter().map(|key| quote(key));
         let more = more.iter().map(|&name| name.to_owned());
@@ -317,7 +344,11 @@ mod tests {
 
     #[test]
     fn an_interval_is_students() {
-        let column = column::find("rate", &[]).unwrap();
+        let groups = column::Groups {
+            clients: vec!["0"],
+            flows: Vec::new(),
+        };
+        let column = column::find("rate", &groups).unwrap();
         let of = |values: &[f64]| Statistic::new(&column, values);
         assert_eq!(of(&[2.0]).interval, None);
         assert_eq!(of(&[2.0]).shown(), "2");

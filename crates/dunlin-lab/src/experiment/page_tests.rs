@@ -11,10 +11,15 @@ use super::{Experiment, LoadError, Settings};
 
 const PAGE: &str = include_str!("../../../../docs/experiments.md");
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")
+}
+
+/// The experiments there; beside them are lists of flows.
 fn examples() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
-    let files = std::fs::read_dir(folder).expect("the examples");
+    let files = std::fs::read_dir(folder()).expect("the examples");
     let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|end| end == "toml"));
     files.sort();
     files
 }
@@ -39,14 +44,15 @@ fn what_the_page_shows_can_be_run() {
     let first = blocks().next().expect("a first example");
     let mut fragments = 0;
     for block in blocks() {
-        let text = match block.contains("[server]") {
+        let whole = block.contains("[topology]") && block.contains("[print]");
+        let text = match whole {
             true => block.to_owned(),
             false => {
                 fragments += 1;
                 with(first, block)
             }
         };
-        let parsed = Experiment::parse("page.toml", &text, Path::new(""), &Settings::default());
+        let parsed = Experiment::parse("page.toml", &text, &folder(), &Settings::default());
         assert!(parsed.is_ok(), "{}\n{text}", parsed.unwrap_err());
     }
     assert!(fragments >= 3);
@@ -82,7 +88,7 @@ fn tiny(text: &str) -> Experiment {
         text: text.to_owned(),
         sets: Vec::new(),
     };
-    let experiment = Experiment::of(root, "tiny", Path::new(""));
+    let experiment = Experiment::of(root, "tiny", &folder());
     experiment.unwrap_or_else(|mistake| panic!("{}", sources.wrong(mistake)))
 }
 

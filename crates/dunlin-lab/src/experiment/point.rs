@@ -3,10 +3,13 @@
 use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, Observer, SwitchId};
 use dunlin_verbs::Device;
 
-use super::column::{Counted, Switches, Tally, Window};
+use super::caller::Seen;
+use super::column::Column;
 use super::fault::Timeline;
+use super::flows::{Deepest, FlowTime, FlowTimes, Queues, Running};
 use super::load::{Load, RunError};
 use super::model::Point;
+use super::window::{Counted, FlowTally, Switches, Tally, Window};
 
 /// What a run of a point showed.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub(super) struct Shown {
     pub(super) values: Vec<f64>,
     /// The same for each piece of the duration, with its end in nanoseconds since the clients began.
     pub(super) pieces: Vec<(u64, Vec<f64>)>,
+    /// What became of each flow.
+    pub(super) flows: Vec<FlowTime>,
     /// Of all events.
     pub(super) digest: u64,
     pub(super) events: u64,
@@ -27,27 +32,43 @@ pub(super) fn run(
     observer: Option<Box<dyn Observer>>,
 ) -> Result<Shown, RunError> {
     let (cluster, switches) = build(point, seed);
-    let load = Load::new(&cluster, point, seed)?;
+    let server = point.server.as_ref();
+    let load = server.map(|server| Load::new(&cluster, point, server, seed));
+    let load = load.transpose()?;
+    let flows = Running::new(&cluster, &point.flows)?;
     let mut timeline = Timeline::new(&cluster, &point.faults);
     let mut run = Run {
         point,
         cluster: &cluster,
         switches: &switches,
-        load: &load,
+        load: load.as_ref(),
+        flows: FlowTimes::new(&flows, point.flows.len()),
+        queues: Queues::default(),
         zero_ns: cluster.now_ns(),
     };
-    cluster.observe(observer);
-    load.begin();
+    cluster.observe(run.observer(observer));
+    if let Some(load) = &load {
+        load.begin();
+    }
+    flows.begin(&cluster);
     run.until(point.run.warm_ns, &mut timeline);
     let before = run.look();
     let end = point.run.warm_ns + point.run.measured_ns;
     let mut whole = vec![Tally::default(); point.clients.len()];
+    let mut whole_flows = vec![FlowTally::default(); point.flows.len()];
     let (mut pieces, mut last) = (Vec::new(), before.clone());
     let every = point.every_ns.unwrap_or(point.run.measured_ns);
     while last.now_ns < end {
         run.until((last.now_ns + every).min(end), &mut timeline);
         let now = run.look();
         let tallies = run.tallies(&last, &now);
+        let flows = run.flows.take(now.now_ns);
+        let queues = run.queues.piece(cluster.now_ns());
+        for (whole, piece) in whole_flows.iter_mut().zip(&flows) {
+            whole.times_ns.extend(&piece.times_ns);
+            whole.bytes += piece.bytes;
+            whole.unfinished = piece.unfinished;
+        }
         for (whole, piece) in whole.iter_mut().zip(&tallies) {
             whole.calls += piece.calls;
             whole.failed += piece.failed;
@@ -55,7 +76,7 @@ pub(super) fn run(
             whole.latencies_ns.extend(&piece.latencies_ns);
         }
         if point.every_ns.is_some() {
-            let window = run.window(&last, &now, tallies);
+            let window = run.window(&last, &now, (tallies, flows, queues));
             pieces.push((now.now_ns, values(point, &window)));
         }
         last = now;
@@ -63,17 +84,24 @@ pub(super) fn run(
     for tally in &mut whole {
         tally.latencies_ns.sort_unstable();
     }
+    for tally in &mut whole_flows {
+        tally.times_ns.sort_unstable();
+    }
     cluster.observe(None);
-    let window = run.window(&before, &last, whole);
+    let deepest = run.queues.whole(cluster.now_ns());
+    let window = run.window(&before, &last, (whole, whole_flows, deepest));
     let shown = Shown {
         values: values(point, &window),
         pieces,
+        flows: run.flows.all(),
         digest: cluster.digest(),
         events: cluster.events(),
     };
     timeline.end();
     let crashed = std::mem::take(&mut timeline.crashed);
-    load.end(&cluster, &crashed);
+    if let Some(load) = load {
+        load.end(&cluster, &crashed);
+    }
     Ok(shown)
 }
 
@@ -87,9 +115,9 @@ fn build(point: &Point, seed: u64) -> (Cluster, Vec<SwitchId>) {
     let switches: Vec<SwitchId> = (0..point.switches)
         .map(|_| builder.switch(point.switch.clone()))
         .collect();
-    for pair in switches.windows(2) {
-        for _ in 0..point.links {
-            builder.link(pair[0], pair[1], point.link_gbit_s);
+    for cables in &point.cables {
+        for _ in 0..cables.count {
+            builder.link(switches[cables.one], switches[cables.other], cables.gbit_s);
         }
     }
     for group in &point.hosts {
@@ -115,11 +143,30 @@ struct Run<'a> {
     point: &'a Point,
     cluster: &'a Cluster,
     switches: &'a [SwitchId],
-    load: &'a Load,
+    load: Option<&'a Load>,
+    flows: FlowTimes<'a>,
+    queues: Queues,
     zero_ns: u64,
 }
 
 impl Run<'_> {
+    /// What was asked for, and what looks at queues if a column is about them.
+    fn observer(&self, asked: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
+        let wanted = self.point.columns.iter().any(Column::needs_queues);
+        match (wanted, asked) {
+            (false, asked) => asked,
+            (true, None) => Some(Box::new(self.queues.clone())),
+            (true, Some(asked)) => {
+                let all: Vec<Box<dyn Observer>> = vec![asked, Box::new(self.queues.clone())];
+                Some(Box::new(all))
+            }
+        }
+    }
+
+    fn seen(&self) -> &[std::sync::Arc<Seen>] {
+        self.load.map_or(&[], |load| &load.seen)
+    }
+
     fn now_ns(&self) -> u64 {
         self.cluster.now_ns().saturating_sub(self.zero_ns)
     }
@@ -135,7 +182,10 @@ impl Run<'_> {
             timeline.advance(self.now_ns());
         }
         if end_ns <= self.point.run.warm_ns {
-            self.load.seen.iter().for_each(|seen| drop(seen.take()));
+            self.seen().iter().for_each(|seen| drop(seen.take()));
+            let now_ns = self.now_ns();
+            drop(self.flows.take(now_ns));
+            self.queues.start(self.cluster.now_ns());
         }
     }
 
@@ -152,7 +202,7 @@ impl Run<'_> {
             switches.pauses += counted.pauses;
             switches.most_bytes = switches.most_bytes.max(counted.buffer_bytes_max);
         }
-        let seen = self.load.seen.iter();
+        let seen = self.seen().iter();
         Look {
             now_ns: self.now_ns(),
             calls: seen
@@ -168,7 +218,7 @@ impl Run<'_> {
 
     /// What groups did between two looks; takes the latencies.
     fn tallies(&self, before: &Look, after: &Look) -> Vec<Tally> {
-        let groups = self.point.clients.iter().zip(&self.load.seen).enumerate();
+        let groups = self.point.clients.iter().zip(self.seen()).enumerate();
         let tally = groups.map(|(number, (group, seen))| {
             let (then, now) = (before.calls[number], after.calls[number]);
             let mut latencies_ns = seen.take();
@@ -183,16 +233,27 @@ impl Run<'_> {
         tally.collect()
     }
 
-    fn window(&self, before: &Look, after: &Look, clients: Vec<Tally>) -> Window {
-        let server = self.point.server.host;
-        let host: HostId = self.cluster.hosts()[server];
+    fn window(
+        &self,
+        before: &Look,
+        after: &Look,
+        (clients, flows, queues): (Vec<Tally>, Vec<FlowTally>, Deepest),
+    ) -> Window {
+        let server = self.point.server.as_ref().map(|server| server.host);
+        let counted = |server: usize| Counted {
+            before: before.counters[server],
+            after: after.counters[server],
+        };
+        let cores = |server: usize| {
+            let host: HostId = self.cluster.hosts()[server];
+            self.cluster.device(host).cores()
+        };
         Window {
             nanoseconds: after.now_ns - before.now_ns,
             clients,
-            server: Counted {
-                before: before.counters[server],
-                after: after.counters[server],
-            },
+            flows,
+            queues,
+            server: server.map(counted).unwrap_or_default(),
             all: Counted {
                 before: sum(&before.counters),
                 after: sum(&after.counters),
@@ -203,8 +264,8 @@ impl Run<'_> {
                 pauses: after.switches.pauses - before.switches.pauses,
                 most_bytes: after.switches.most_bytes,
             },
-            server_cores: self.cluster.device(host).cores(),
-            active: self.load.active(),
+            server_cores: server.map_or(0, cores),
+            active: self.load.map_or(0, Load::active),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::column::COLUMNS;
+use super::column::{Of, COLUMNS};
 use super::keys::SECTIONS;
 use super::schema::{Need, Section};
 
@@ -44,7 +44,11 @@ pub(super) fn columns() -> String {
         "### Columns\n\n| column | unit | of one group | meaning |\n|---|---|---|---|\n",
     );
     for column in COLUMNS {
-        let group = if column.by_group { "yes" } else { "" };
+        let group = match column.of {
+            Of::Clients => "of clients",
+            Of::Flows => "of flows",
+            Of::Server | Of::Cluster => "",
+        };
         let (name, unit, meaning) = (column.name, column.unit, column.meaning);
         let _ = writeln!(text, "| `{name}` | {unit} | {group} | {meaning} |");
     }

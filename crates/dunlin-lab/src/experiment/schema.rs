@@ -18,6 +18,8 @@ pub(super) enum Kind {
     Word(fn() -> Vec<&'static str>),
     /// A text, or several in a list.
     Texts,
+    /// A list of two whole numbers or more between these.
+    Counts(u64, u64),
 }
 
 impl Kind {
@@ -42,6 +44,9 @@ impl Kind {
             Self::Text => "a text".to_owned(),
             Self::Word(words) => format!("one of {}", words().join(", ")),
             Self::Texts => "a text, or a list of texts".to_owned(),
+            Self::Counts(least, most) => {
+                format!("a list of two whole numbers or more, each from {least} to {most}")
+            }
         }
     }
 }

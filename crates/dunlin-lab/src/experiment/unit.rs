@@ -26,8 +26,10 @@ pub(super) const BYTES: Dimension = Dimension {
         ("B", 1.0),
         ("KiB", 1024.0),
         ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
         ("kB", 1e3),
         ("MB", 1e6),
+        ("GB", 1e9),
     ],
     bare: true,
 };

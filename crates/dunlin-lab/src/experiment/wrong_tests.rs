@@ -44,7 +44,8 @@ const WRONG: &[(&str, &str, &str)] = &[
         "[topology]",
         "[topologie]",
         "my.toml:2:2: unknown `topologie`; did you mean `topology`? (there are: title, \
-         topology, server, clients, faults, run, print, plot, nic, cpu, switch, sweep)",
+         topology, server, clients, flows, faults, run, print, plot, nic, cpu, switch, \
+         sweep)",
     ),
     (
         "pollers = 4",
@@ -139,10 +140,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "columns = [\"rates\"]",
         "my.toml:24:11: `print.columns` is \"rates\": no such column; did you mean \
          `rate`? (there are: rate, calls, failed, bandwidth, mean, p50, p90, p99, p999, \
-         max, server_busy, server_out, server_packets, context_misses, pcie_reads, \
+         max, flows, unfinished, fct_mean, fct_p50, fct_p95, fct_p99, fct_max, goodput, \
+         server_busy, server_out, server_packets, context_misses, pcie_reads, \
          allocating_writes, active, retransmissions, timeouts, receiver_drops, \
          fault_drops, nic_pauses, notifications, switch_drops, switch_marks, \
-         switch_pauses, switch_buffer)",
+         switch_pauses, switch_buffer, queue_max, queue_mean)",
     ),
     (
         "columns = [\"rate\"]",
@@ -185,6 +187,47 @@ const WRONG: &[(&str, &str, &str)] = &[
         "my.toml:7:8: `topology.hosts.name` is \"server\": another group has this name",
     ),
     (
+        "columns = [\"rate\"]",
+        "columns = [\"fct_p50\"]",
+        "my.toml:24:11: `print.columns` is \"fct_p50\": the experiment has no flows",
+    ),
+    (
+        "[[faults]]",
+        "[[flows]]\nsenders = \"clients\"\nsize = \"1MB\"\n[[faults]]",
+        "my.toml:16:1: [[flows]] needs `receivers`, or a `file` with flows",
+    ),
+    (
+        "[[faults]]",
+        "[[flows]]\nsenders = \"clients.1\"\nreceivers = \"clients.1\"\nsize = 5\n[[faults]]",
+        "my.toml:18:13: `flows.receivers` is the sender itself: no flow is left",
+    ),
+    (
+        "[[faults]]",
+        "[[flows]]\nsenders = \"clients\"\nreceivers = \"server\"\nsize = 5\ncount = 2000\n[[faults]]",
+        "my.toml:20:9: `flows.count` is too many: with it there are 4097 flows, 4096 at most",
+    ),
+    (
+        "[[faults]]",
+        "[[flows]]\nfile = \"list.flows\"\nsize = \"1MB\"\n[[faults]]",
+        "my.toml:18:8: `flows.size` is there: a flow of a `file` has its own",
+    ),
+    (
+        "[[faults]]",
+        "[[flows]]\nfile = \"no-such.flows\"\n[[faults]]",
+        "my.toml:17:8: `flows.file` is \"no-such.flows\": No such file or directory (os error 2)",
+    ),
+    (
+        "[[faults]]",
+        "[[topology.cables]]\nswitches = [0, 1]\n[[faults]]",
+        "my.toml:17:12: `topology.cables.switches` is [0, 1]: there are 1 switches, from 0",
+    ),
+    (
+        "[[faults]]",
+        "[[topology.cables]]\nswitches = [0]\n[[faults]]",
+        "my.toml:17:12: `topology.cables.switches` is a list: it must be a list of two \
+         whole numbers or more, each from 0 to 63",
+    ),
+    (
         "[[clients]]",
         "[clients]",
         "my.toml:12:1: `clients` is a table: it must be tables, each begun by \
@@ -218,6 +261,87 @@ fn wrong_files_are_told_where_and_what() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+/// Flows from a file, and what is wrong with it: the file has its own line.
+#[test]
+fn a_wrong_list_of_flows_is_told_by_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("list.flows");
+    let flows = "[[flows]]\nfile = \"list.flows\"\nfirst = 1\nzero = \"2s\"\n[[faults]]";
+    let text = RIGHT.replacen("[[faults]]", flows, 1);
+    let cases = [
+        ("1\n1 2 3 100 500 2.5\n", ""),
+        (
+            "1\n1 2 3 100 500\n",
+            "line 2: it must be `SOURCE DESTINATION GROUP PORT BYTES START`, with \
+                                START in seconds: there is no start",
+        ),
+        (
+            "1\n1 9 3 100 500 2\n",
+            "line 2: there is no node 9: hosts are 1 to 5",
+        ),
+        (
+            "1\n0 2 3 100 500 2\n",
+            "line 2: there is no node 0: hosts are 1 to 5",
+        ),
+        (
+            "1\n2 2 3 100 500 2\n",
+            "line 2: a flow from a host to itself",
+        ),
+        (
+            "1\n1 2 3 100 0 2\n",
+            "line 2: a flow has 1 to 1099511627776 bytes, not 0",
+        ),
+        (
+            "1\n1 2 3 100 500 1\n",
+            "line 2: it begins -1000000000 ns after `zero`: it must be 0 to 1000000000000",
+        ),
+        ("0\n", "there is no flow in it"),
+    ];
+    for (list, message) in cases {
+        std::fs::write(&file, list).unwrap();
+        let parsed = Experiment::parse("my.toml", &text, folder.path(), &Settings::default());
+        let said = parsed
+            .err()
+            .map_or(String::new(), |wrong| wrong.to_string());
+        match message {
+            "" => assert_eq!(said, ""),
+            _ => assert_eq!(
+                said,
+                format!("my.toml:17:8: `flows.file` is \"list.flows\": {message}")
+            ),
+        }
+    }
+}
+
+#[test]
+fn somebody_has_to_do_something() {
+    let flows = "[[flows]]\nsenders = \"clients\"\nreceivers = \"server\"\nsize = \"1MB\"\n";
+    let without = |begin: &str, end: &str, text: &str| {
+        let (before, rest) = text.split_once(begin).unwrap();
+        let (_, after) = rest.split_once(end).unwrap();
+        format!("{before}{end}{after}")
+    };
+    let neither = without("[server]", "[[faults]]", RIGHT);
+    let neither = neither.replace("\"clients.threads\" = [1, 2]", "\"run.seed\" = [1, 2]");
+    let neither = neither.replace("x = \"clients.threads\"", "x = \"run.seed\"");
+    let cases = [
+        (neither.clone(), "my.toml: there is no table [server]"),
+        (
+            neither.replace("[[faults]]", "[server]\nhost = \"server\"\n[[faults]]"),
+            "my.toml: there is no table [[clients]]",
+        ),
+        (
+            neither.replace("[[faults]]", &format!("{flows}[[faults]]")),
+            "my.toml:21:11: `print.columns` is \"rate\": the experiment has no clients",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(complaint(&text, &[]).unwrap_or_default(), message);
+    }
+    let alone = neither.replace("[[faults]]", &format!("{flows}[[faults]]"));
+    assert_eq!(complaint(&alone, &["print.columns=fct_p99"]), None);
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! What a window of a run showed, before columns are made of it.
+
+use dunlin_sim::Counters;
+
+use super::flows::Deepest;
+
+/// What one group of clients did in a window.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// Calls that were answered.
+    pub(super) calls: u64,
+    /// Calls that ended with an error.
+    pub(super) failed: u64,
+    /// Bytes of requests and responses of those that were answered.
+    pub(super) bytes: u64,
+    /// In nanoseconds, sorted.
+    pub(super) latencies_ns: Vec<u32>,
+}
+
+/// What one group of flows did in a window.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlowTally {
+    /// From a flow's start to its end, of those that ended: in nanoseconds, sorted.
+    pub(super) times_ns: Vec<u64>,
+    /// Flows that have begun until the end of the window and not ended.
+    pub(super) unfinished: u64,
+    /// Bytes of those that ended.
+    pub(super) bytes: u64,
+}
+
+/// What a window showed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    pub(super) nanoseconds: u64,
+    /// By group of clients.
+    pub(super) clients: Vec<Tally>,
+    /// By group of flows.
+    pub(super) flows: Vec<FlowTally>,
+    pub(super) queues: Deepest,
+    /// What the server's host counted, and all hosts together.
+    pub(super) server: Counted,
+    pub(super) all: Counted,
+    pub(super) switches: Switches,
+    pub(super) server_cores: usize,
+    /// Queue pairs that the server has active at the end of the window.
+    pub(super) active: usize,
+}
+
+/// What hosts counted in a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) before: Counters,
+    pub(super) after: Counters,
+}
+
+impl Counted {
+    pub(super) fn of(&self, counter: fn(&Counters) -> u64) -> f64 {
+        counter(&self.after).saturating_sub(counter(&self.before)) as f64
+    }
+}
+
+/// What switches counted in a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Switches {
+    pub(super) drops: u64,
+    pub(super) marks: u64,
+    pub(super) pauses: u64,
+    /// Most bytes in the buffer of one of them, since the cluster was made.
+    pub(super) most_bytes: u64,
+}
+
+impl Window {
+    pub(super) fn total(&self, of: fn(&Tally) -> u64) -> f64 {
+        self.clients.iter().map(of).sum::<u64>() as f64
+    }
+
+    pub(super) fn calls(&self) -> f64 {
+        self.total(|tally| tally.calls)
+    }
+
+    pub(super) fn per_call(&self, count: f64) -> f64 {
+        count / self.calls().max(1.0)
+    }
+
+    /// All latencies, sorted.
+    pub(super) fn latencies(&self) -> Vec<u32> {
+        let all = self.clients.iter().flat_map(|tally| &tally.latencies_ns);
+        let mut all: Vec<u32> = all.copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub(super) fn latency_us(&self, share: f64) -> f64 {
+        let all = self.latencies();
+        let place = (all.len() as f64 * share) as usize;
+        let place = place.min(all.len().saturating_sub(1));
+        all.get(place).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+    }
+
+    /// All times of flows, sorted.
+    pub(super) fn flow_times(&self) -> Vec<u64> {
+        let all = self.flows.iter().flat_map(|tally| &tally.times_ns);
+        let mut all: Vec<u64> = all.copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub(super) fn flow_time_us(&self, share: f64) -> f64 {
+        let all = self.flow_times();
+        let place = (all.len() as f64 * share) as usize;
+        let place = place.min(all.len().saturating_sub(1));
+        all.get(place).map_or(f64::NAN, |&ns| ns as f64 / 1e3)
+    }
+
+    pub(super) fn of_flows(&self, of: fn(&FlowTally) -> u64) -> f64 {
+        self.flows.iter().map(of).sum::<u64>() as f64
+    }
+
+    pub(super) fn mean_us(&self) -> f64 {
+        let all = self.latencies();
+        let sum: f64 = all.iter().map(|&ns| f64::from(ns)).sum();
+        sum / all.len() as f64 / 1e3
+    }
+
+    /// With the clients of one group alone.
+    pub(super) fn of_group(&self, group: usize) -> Self {
+        Self {
+            clients: self.clients.get(group).cloned().into_iter().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// With the flows of one group alone.
+    pub(super) fn of_flow_group(&self, group: usize) -> Self {
+        Self {
+            flows: self.flows.get(group).cloned().into_iter().collect(),
+            ..self.clone()
+        }
+    }
+}
