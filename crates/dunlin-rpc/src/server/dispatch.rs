@@ -164,6 +164,7 @@ mod tests {
     use crate::channel::buffers::BytesMut;
     use crate::server::handler::HandlerError;
     use crate::server::workers;
+    use dunlin_verbs::thread::Running;
     use std::sync::{mpsc, Mutex};
 
     struct NoMemory;
@@ -195,7 +196,7 @@ mod tests {
     /// How calls ended: their number, and the words of a failure.
     type Ends = mpsc::Receiver<(u64, Option<String>)>;
 
-    fn dispatch(workers: usize) -> (Dispatch, Ends, Vec<dunlin_verbs::thread::Running>) {
+    fn dispatch(workers: usize) -> (Dispatch, Ends, Vec<Running>) {
         let (ended, ends) = mpsc::channel();
         let ended = Mutex::new(ended);
         let deliver = Arc::new(move |_, finished: Finished| {
@@ -208,7 +209,7 @@ mod tests {
         let (queue, threads) = match workers {
             0 => (None, Vec::new()),
             count => {
-                let (queue, threads) = workers::start(count).unwrap();
+                let (queue, threads) = workers::start(count, Running::start).unwrap();
                 (Some(queue), threads)
             }
         };

@@ -11,6 +11,7 @@ use dunlin_verbs::{CompletionChannel, Device, VerbsError};
 use super::rounds::{self, Rounds};
 use super::thread_task::ThreadTask;
 use super::threads::{wait_for, Plan};
+use super::workers::{self, WorkerQueue};
 use crate::error::ServeError;
 
 /// What serves the clients of one kind on a thread, made there.
@@ -147,6 +148,15 @@ impl<D: Device> PollingThreads<D> {
         };
         let name = format!("dunlin-poller-{index}");
         self.device.spawn(name, core, Box::new(run))
+    }
+
+    /// Workers beside the threads.
+    ///
+    /// # Errors
+    /// When they cannot be started.
+    pub(super) fn start_workers(&self) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
+        let spawn = |name, run| self.device.spawn(name, None, run);
+        workers::start(self.plan.workers, spawn)
     }
 
     /// Nothing joins the threads from now on: before what is there is told to end.

@@ -125,9 +125,9 @@ impl ServerBuilder {
     }
 
     /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
-    /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers are threads of the
-    /// device's cores; handlers on workers are not for those. Flor over it is served, too, from its first client on; or
-    /// alone, by a server whose [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
+    /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers and workers are threads of
+    /// the device's cores. Flor over it is served, too, from its first client on; or alone, by a server whose
+    /// [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
     ///
     /// # Errors
     /// When a setting is out of range, or the device fails.

@@ -20,7 +20,7 @@ use super::pool::Grouping;
 use super::rounds::Rounds;
 use super::statistics::{Counters, ServerStatistics};
 use super::thread_task::ThreadTasks;
-use super::workers::{self, WorkerQueue};
+use super::workers::WorkerQueue;
 use crate::admission::grouping::pace::Pace;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
@@ -183,7 +183,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         let pollers: Vec<Arc<H>> = new_pollers.iter().map(|(h, _)| Arc::clone(h)).collect();
         let mut queue = None;
         if works {
-            let (jobs, workers) = workers::start(self.plan.workers)?;
+            let (jobs, workers) = self.polling.start_workers()?;
             threads.jobs = Some(jobs.clone());
             threads.workers = workers;
             queue = Some(jobs);

@@ -1,18 +1,20 @@
 //! The worker pool: threads for handlers that take longer than a poller can wait for, and for async handlers where the
 //! user has named no executor.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Wake, Waker};
 
-use crossbeam_channel::{Receiver, Sender};
-use dunlin_verbs::thread::Running;
+use crossbeam_channel::{Receiver, SendError, Sender, TryRecvError};
+use dunlin_verbs::thread::{self, Running};
 
 use super::answering::Answering;
 use super::deferred::{OwnedRequest, OwnedResponder};
 use super::handler::HandlerFunction;
+use crate::doze::LONGEST_SLEEP;
 
 /// Calls that wait for a worker, at most.
 const QUEUED_JOBS: usize = 4096;
@@ -32,10 +34,73 @@ enum Task {
     Look,
 }
 
+/// The way into the queue.
+#[derive(Clone)]
+struct Entrance {
+    tasks: Sender<Task>,
+    resting: Arc<Resting>,
+}
+
+impl Entrance {
+    /// # Errors
+    /// When there are no workers any more: then the task is given back.
+    fn send(&self, task: Task) -> Result<(), SendError<Task>> {
+        self.tasks.send(task)?;
+        self.resting.wake_one();
+        Ok(())
+    }
+}
+
+/// Workers of a simulated host that wait for tasks. Those of the system wait in the queue itself, which a simulated
+/// thread cannot: all others would stand still with it.
+#[derive(Default)]
+struct Resting {
+    wakers: Mutex<VecDeque<Waker>>,
+    /// All that threads of the system ask.
+    are_some: AtomicBool,
+}
+
+impl Resting {
+    #[inline]
+    fn wake_one(&self) {
+        if self.are_some.load(Ordering::Relaxed) {
+            let waker = self.with(VecDeque::pop_front);
+            waker.map(Waker::wake);
+        }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut VecDeque<Waker>) -> T) -> T {
+        let mut wakers = thread::lock(&self.wakers);
+        let changed = change(&mut wakers);
+        self.are_some.store(!wakers.is_empty(), Ordering::Relaxed);
+        changed
+    }
+}
+
+/// The next task; `None`: nobody can send one any more.
+fn next_task(queue: &Receiver<Task>, resting: &Resting) -> Option<Task> {
+    if !thread::is_simulated() {
+        return queue.recv().ok();
+    }
+    let waker = thread::waker();
+    loop {
+        match queue.try_recv() {
+            Ok(task) => return Some(task),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => {}
+        }
+        // Who sends runs before this thread or while it is parked, never between the two.
+        resting.with(|wakers| wakers.push_back(waker.clone()));
+        // That nobody can send any more is not told.
+        thread::park(LONGEST_SLEEP);
+        resting.with(|wakers| wakers.retain(|other| !other.will_wake(&waker)));
+    }
+}
+
 /// The way to the workers.
 #[derive(Clone)]
 pub(super) struct WorkerQueue {
-    tasks: Sender<Task>,
+    tasks: Entrance,
     /// Jobs that wait.
     waiting: Arc<AtomicUsize>,
     closed: Arc<Closed>,
@@ -43,7 +108,7 @@ pub(super) struct WorkerQueue {
 
 /// The way to the workers again, set when they are to end: each that ends tells the next. Before, none of them may have
 /// it, as they also end when nobody else has.
-type Closed = OnceLock<Sender<Task>>;
+type Closed = OnceLock<Entrance>;
 
 impl WorkerQueue {
     /// Takes a job, unless too many wait: then it is given back.
@@ -88,7 +153,7 @@ struct Spawned {
     running: Mutex<Option<Answering>>,
     /// It waits for a worker.
     queued: AtomicBool,
-    tasks: Sender<Task>,
+    tasks: Entrance,
 }
 
 impl Wake for Spawned {
@@ -105,7 +170,7 @@ impl Spawned {
     fn run(self: &Arc<Self>) {
         // Who wakes it from now on wants another look.
         self.queued.store(false, Ordering::Release);
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = thread::lock(&self.running);
         let Some(answering) = running.as_mut() else {
             return;
         };
@@ -117,29 +182,34 @@ impl Spawned {
     }
 }
 
-/// Starts `count` workers. They end when the last queue is dropped and all is done, or at [`WorkerQueue::close`].
-pub(super) fn start(count: usize) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
+/// Starts `count` workers, each by `spawn` with its name. They end when the last queue is dropped and all is done, or at
+/// [`WorkerQueue::close`].
+pub(super) fn start(
+    count: usize,
+    spawn: impl Fn(String, Box<dyn FnOnce() + Send>) -> std::io::Result<Running>,
+) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
     let (tasks, queue) = crossbeam_channel::unbounded();
+    let resting = Arc::<Resting>::default();
     let waiting = Arc::<AtomicUsize>::default();
     let closed = Arc::<Closed>::default();
     let threads = (0..count)
         .map(|i| {
-            let queue = queue.clone();
+            let (queue, resting) = (queue.clone(), Arc::clone(&resting));
             let (waiting, closed) = (Arc::clone(&waiting), Arc::clone(&closed));
-            let name = format!("dunlin-worker-{i}");
-            Running::start(name, move || work(&queue, &waiting, &closed))
+            let run = move || work(&queue, &resting, &waiting, &closed);
+            spawn(format!("dunlin-worker-{i}"), Box::new(run))
         })
         .collect::<Result<_, _>>()?;
     let queue = WorkerQueue {
-        tasks,
+        tasks: Entrance { tasks, resting },
         waiting,
         closed,
     };
     Ok((queue, threads))
 }
 
-fn work(queue: &Receiver<Task>, waiting: &AtomicUsize, closed: &Closed) {
-    for task in queue {
+fn work(queue: &Receiver<Task>, resting: &Resting, waiting: &AtomicUsize, closed: &Closed) {
+    while let Some(task) = next_task(queue, resting) {
         if matches!(task, Task::Job(_)) {
             waiting.fetch_sub(1, Ordering::Relaxed);
         }
@@ -184,7 +254,7 @@ mod tests {
     #[test]
     fn all_workers_end_when_the_queue_is_closed() {
         for round in 0..50 {
-            let (queue, threads) = super::start(6).unwrap();
+            let (queue, threads) = super::start(6, super::Running::start).unwrap();
             queue.close();
             let deadline = Instant::now() + PATIENCE;
             for thread in threads {

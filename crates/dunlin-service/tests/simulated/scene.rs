@@ -4,21 +4,30 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dunlin::{ChannelConfig, Client, LocalAcceptor, LocalServer, Preset, WaitMode};
+use dunlin::{ChannelConfig, Client, LocalAcceptor, LocalServer, Preset, ServerBuilder, WaitMode};
 use dunlin_service::private::Threads;
 use dunlin_service::{Channel, Code, Server};
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SimDevice, SwitchParameters};
 use dunlin_verbs::Device;
 
-use crate::caller::{Caller, Failure, Log, Party, DEADLINE};
+use crate::caller::{Caller, Manner, Party, DEADLINE};
 use crate::dice::Dice;
 use crate::faults::{self, Faults};
+use crate::log::{Failure, Log};
 use crate::service::back_server::BackServer;
 use crate::service::front_server::FrontServer;
 use crate::service::Service;
+use crate::works::quick_server::SyncQuickServer;
+use crate::works::works_server::SyncWorksServer;
 
 /// Presets whose packets nobody sends again.
 const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
+const MANNERS: [Manner; 4] = [
+    Manner::Tasks,
+    Manner::Tasks,
+    Manner::Blocking,
+    Manner::Pipelined,
+];
 const STEP_NS: u64 = 20_000_000;
 /// Within which something must have happened while threads call. A stream whose server is dead makes eight new
 /// connections, and each is tried by its device for seconds.
@@ -42,6 +51,10 @@ pub struct Outcome {
     pub messages: usize,
     pub given_up: usize,
     pub hops: usize,
+    pub by_workers: usize,
+    pub pipelined: usize,
+    /// Threads that wait for each call.
+    pub blocking: usize,
     pub wrong: Vec<String>,
 }
 
@@ -52,12 +65,23 @@ impl Outcome {
         self.messages += other.messages;
         self.given_up += other.given_up;
         self.hops += other.hops;
+        self.by_workers += other.by_workers;
+        self.pipelined += other.pipelined;
+        self.blocking += other.blocking;
     }
 
     pub fn figures(&self) -> String {
         format!(
-            "{} calls, {} as they should, {} messages of streams, {} given up, {} of two hops",
-            self.calls.made, self.calls.ended_well, self.messages, self.given_up, self.hops
+            "{} calls, {} as they should, {} messages of streams, {} given up, {} of two hops, {} by workers, \
+             {} by pipelines, {} threads that wait",
+            self.calls.made,
+            self.calls.ended_well,
+            self.messages,
+            self.given_up,
+            self.hops,
+            self.by_workers,
+            self.pipelined,
+            self.blocking
         )
     }
 }
@@ -157,7 +181,7 @@ pub fn run(seed: u64) -> Outcome {
     let back = Server::builder()
         .threads(second.threads())
         .add_service(BackServer::new(service.clone()));
-    let back = start(back, second, &channel);
+    let back = start(back, dunlin::Server::unbound(), second, &channel);
     let back_preset = connect_back(
         &cluster,
         first,
@@ -167,22 +191,26 @@ pub fn run(seed: u64) -> Outcome {
         &mut dice,
     );
     let window = dice.one_of(&[16 << 10, 64 << 10]);
+    let workers = dice.between(1, 4) as usize;
     let serve = || {
         let front = Server::builder()
             .threads(first.threads())
             .stream_window(window)
-            .add_service(FrontServer::new(service.clone()));
-        start(front, first, &channel)
+            .add_service(FrontServer::new(service.clone()))
+            .add_service(SyncWorksServer::on_workers(service.clone()))
+            .add_service(SyncQuickServer::inline(service.clone()));
+        let server = dunlin::Server::unbound().workers(workers);
+        start(front, server, first, &channel)
     };
     let mut front = Some(serve());
     let acceptor = front.as_ref().expect("it has just begun").acceptor();
     let acceptor = Arc::new(Mutex::new(acceptor));
 
     let mut words = format!(
-        "{}, {count} hosts, {:?}, {} out, back by {back_preset}",
+        "{}, {count} hosts, {:?}, {} out, {workers} workers, back by {back_preset}",
         nic.name, channel.wait, channel.max_outstanding
     );
-    let (mut parties, mut logs) = (Vec::new(), Vec::new());
+    let (mut parties, mut logs, mut blocking) = (Vec::new(), Vec::new(), 0);
     for place in &places[2..] {
         let party = join(place, &acceptor, &channel, &mut dice);
         for _ in 0..dice.between(1, 3) {
@@ -190,15 +218,17 @@ pub fn run(seed: u64) -> Outcome {
             let caller = Caller {
                 number: logs.len() as u64 + 1,
                 party: Arc::clone(&party),
+                manner: dice.one_of(&MANNERS),
                 groups: dice.between(1, 12),
                 together: dice.one_of(&[1, 3, 8]),
                 dice: Dice::new(dice.next()),
                 log: Arc::clone(&log),
             };
             words += &format!(
-                "; {}: {} of {}",
-                party.preset, caller.groups, caller.together
+                "; {} {:?}: {} of {}",
+                party.preset, caller.manner, caller.groups, caller.together
             );
+            blocking += usize::from(caller.manner == Manner::Blocking);
             let core = dice.between(0, host.cores as u64 - 1) as usize;
             cluster.spawn_thread(place.host, core, move || caller.run());
             logs.push((place.host, party.preset, log));
@@ -220,6 +250,7 @@ pub fn run(seed: u64) -> Outcome {
     println!("seed {seed}: {words}");
     let mut outcome = Outcome {
         words,
+        blocking,
         ..Outcome::default()
     };
     let live = |host: HostId| !faults.crashed.contains(&host);
@@ -231,6 +262,8 @@ pub fn run(seed: u64) -> Outcome {
         outcome.messages += log.messages;
         outcome.given_up += log.given_up;
         outcome.hops += log.hops;
+        outcome.by_workers += log.by_workers;
+        outcome.pipelined += log.pipelined;
         let mut wrong = |what: String| {
             let what = format!("thread {} ({preset}): {what}", number + 1);
             outcome.wrong.push(what);
@@ -265,9 +298,14 @@ pub fn run(seed: u64) -> Outcome {
     outcome
 }
 
-fn start(server: Server, place: &Place, channel: &ChannelConfig) -> LocalServer {
-    server
-        .on(dunlin::Server::unbound())
+fn start(
+    services: Server,
+    server: ServerBuilder,
+    place: &Place,
+    channel: &ChannelConfig,
+) -> LocalServer {
+    services
+        .on(server)
         .expect("methods")
         .channel(channel.clone())
         .pin_pollers(0)
@@ -354,6 +392,8 @@ fn has_cause(failure: &Failure, faults: &Faults, preset: Preset, back: Preset) -
     let lost = |preset: Preset| faults.lost_packets && LOSSY.contains(&preset);
     match failure.status.code() {
         Code::DeadlineExceeded if failure.hurried => true,
+        // Workers wait for the second server as long as those whose calls they have.
+        Code::DeadlineExceeded if failure.queued && lost(back) => true,
         Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled if faults.may_break() => true,
         Code::Unavailable => lost(preset) || failure.relayed && lost(back),
         _ => false,

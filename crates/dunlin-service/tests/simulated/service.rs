@@ -90,7 +90,7 @@ pub struct Service {
     pub back: Arc<Mutex<Option<Channel>>>,
 }
 
-struct Running(Arc<Mutex<Seen>>);
+pub struct Running(Arc<Mutex<Seen>>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -105,12 +105,17 @@ impl Service {
         self.seen.lock().expect("nobody panicked")
     }
 
-    fn enter(&self) -> Running {
+    pub fn to_back(&self) -> Result<Channel, Status> {
+        let back = self.back.lock().expect("nobody panicked").clone();
+        back.ok_or_else(|| Status::unavailable("the second server is not known"))
+    }
+
+    pub fn enter(&self) -> Running {
         self.seen().running += 1;
         Running(Arc::clone(&self.seen))
     }
 
-    fn count_call(&self, note: &Note) {
+    pub fn count_call(&self, note: &Note) {
         let mut seen = self.seen();
         *seen.executed.entry((note.source, note.number)).or_default() += 1;
         if !note.is(note.source, note.number) {
@@ -181,9 +186,7 @@ impl Front for Service {
     async fn relay(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.count_call(request.get_ref());
         let _running = self.enter();
-        let back = self.back.lock().expect("nobody panicked").clone();
-        let back = back.ok_or_else(|| Status::unavailable("the second server is not known"))?;
-        let back = back_client::BackClient::new(back);
+        let back = back_client::BackClient::new(self.to_back()?);
         back.look(request.into_inner()).await
     }
 
