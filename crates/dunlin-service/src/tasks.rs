@@ -162,6 +162,16 @@ const LONG: Duration = Duration::from_secs(3600);
 struct Notify {
     woken: AtomicBool,
     thread: Waker,
+    /// Which simulated thread that is; zero: it is a real one.
+    simulated: usize,
+}
+
+impl Notify {
+    /// Whether the thread itself wakes the future: then it polls, and sees that before it sleeps. A simulated one would
+    /// also not rest when it next looks in vain for what only time brings.
+    fn is_here(&self) -> bool {
+        self.simulated != 0 && self.simulated == thread::simulated_number()
+    }
 }
 
 impl Wake for Notify {
@@ -170,7 +180,7 @@ impl Wake for Notify {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.woken.swap(true, Ordering::AcqRel) {
+        if !self.woken.swap(true, Ordering::AcqRel) && !self.is_here() {
             self.thread.wake_by_ref();
         }
     }
@@ -181,6 +191,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let notify = Arc::new(Notify {
         woken: AtomicBool::new(false),
         thread: thread::waker(),
+        simulated: thread::simulated_number(),
     });
     let waker = Waker::from(Arc::clone(&notify));
     let mut context = Context::from_waker(&waker);

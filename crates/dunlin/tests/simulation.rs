@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::sim::{Fault, Host, Kind, Reason, Simulation};
-use dunlin::{CallError, Client, Preset, Server, ServerBuilder};
+use dunlin::{thread, CallError, Client, Preset, Server, ServerBuilder};
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
 const ECHO: u16 = 1;
@@ -228,4 +228,201 @@ fn who_is_cut_off_waits_and_who_crashed_is_not_waited_for() {
         "the answer came {late} us after the beginning"
     );
     assert_eq!(report.faults.len(), 2);
+}
+
+/// A server whose handlers run on workers and as futures without an executor: on threads of its host, in its time.
+#[test]
+fn handlers_on_workers_run_on_the_host_and_take_its_time() {
+    const SLOW: u16 = 2;
+    const LATER: u16 = 3;
+    let run = |preset| {
+        let mut simulation = Simulation::new(6);
+        let nic = NicParameters {
+            in_order_placement: 1.0,
+            ..NicParameters::connectx_5()
+        };
+        simulation.hardware(HostParameters::epyc_7452(), nic, SwitchParameters::z9264f());
+        let server = echo()
+            .workers(2)
+            .handle_on_workers(SLOW, |request, reply| {
+                thread::sleep(us(300));
+                reply.write(request.payload())
+            })
+            .handle_async(
+                LATER,
+                |request| async move { Ok(request.payload().to_vec()) },
+            );
+        simulation.server("server", server);
+        for number in 0..4u64 {
+            simulation.program("client", move |host| {
+                let client = host.connect("server", Client::builder().preset(preset))?;
+                let began = host.now();
+                let answer = client.call(SLOW, &number.to_le_bytes())?;
+                assert_eq!(*answer, number.to_le_bytes());
+                assert!(host.now() - began >= us(300));
+                assert_eq!(&*client.call(LATER, b"later")?, b"later");
+                assert_eq!(&*client.call(ECHO, b"now")?, b"now");
+                Ok(())
+            });
+        }
+        simulation.run().expect("it ends")
+    };
+    for preset in [
+        Preset::Auto,
+        Preset::Fasst,
+        Preset::ScaleRpc,
+        Preset::Herd,
+        Preset::Flor,
+        Preset::Xrdma,
+    ] {
+        let report = run(preset);
+        // Four calls of two workers take two rounds.
+        assert!(report.elapsed >= us(600), "{preset}: {report:?}");
+        assert_eq!(run(preset), report, "{preset}");
+    }
+}
+
+/// A counter in memory, and how often it was asked for on a disk; both in the answer.
+fn counting(disk: &Arc<AtomicU64>) -> ServerBuilder {
+    let (memory, disk) = (AtomicU64::new(0), Arc::clone(disk));
+    Server::unbound().handle(ECHO, move |_, reply| {
+        let counted = [&memory, &*disk].map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
+        reply.write(&counted.map(u64::to_le_bytes).concat())
+    })
+}
+
+#[test]
+fn a_host_that_comes_back_has_nothing_in_memory_and_takes_new_connections() {
+    const END: Duration = Duration::from_secs(12);
+    let run = || {
+        let disk = Arc::<AtomicU64>::default();
+        let starts = Arc::<AtomicU64>::default();
+        let seen = Arc::<Mutex<Vec<[u64; 2]>>>::default();
+        let sees = Arc::clone(&seen);
+        let mut simulation = Simulation::new(12);
+        simulation.restartable_server("server", {
+            let (disk, starts) = (Arc::clone(&disk), Arc::clone(&starts));
+            move || {
+                starts.fetch_add(1, Ordering::Relaxed);
+                counting(&disk)
+            }
+        });
+        simulation.program("client", move |host| {
+            assert_eq!(host.restarts(), 0);
+            while host.now() < END {
+                let Ok(client) = host.connect("server", Client::builder()) else {
+                    host.sleep(us(50));
+                    continue;
+                };
+                // Whose end takes as long as its device tries to reach a server that is gone.
+                while let Ok(counted) = client.call_within(us(300), ECHO, b"") {
+                    let word = |at: usize| counted[at..at + 8].try_into().map(u64::from_le_bytes);
+                    sees.lock().expect("no panic").push([word(0)?, word(8)?]);
+                    host.sleep(us(20_000));
+                    if host.now() > END {
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        });
+        let restart = |lasts| Fault::Restart {
+            host: "server".into(),
+            lasts,
+        };
+        simulation.fault(us(50_000), restart(us(20_000)));
+        // It is down then.
+        simulation.fault(us(60_000), restart(us(900_000)));
+        simulation.fault(us(6_000_000), restart(us(10)));
+        let report = simulation.run().expect("it ends");
+        assert_eq!(starts.load(Ordering::Relaxed), 3);
+        let seen = seen.lock().expect("no panic").clone();
+        (report, seen)
+    };
+    let (report, seen) = run();
+    assert_eq!(run(), (report, seen.clone()));
+    let anew = seen.windows(2).filter(|two| two[1][0] == 1).count();
+    assert_eq!((seen[0][0], anew), (1, 2), "{seen:?}");
+    let disk: Vec<u64> = seen.iter().map(|counted| counted[1]).collect();
+    assert!(disk.is_sorted() && disk.last() > Some(&6), "{seen:?}");
+}
+
+#[test]
+fn a_restartable_program_runs_once_for_each_start_of_its_host_and_is_waited_for() {
+    let starts = Arc::<Mutex<Vec<(usize, u64, Duration)>>>::default();
+    let seen = Arc::clone(&starts);
+    let mut simulation = Simulation::new(3);
+    simulation.restartable_program("worker", move |host| {
+        let start = (host.restarts(), host.random(), host.now());
+        seen.lock().expect("no panic").push(start);
+        host.sleep(us(100));
+        Ok(())
+    });
+    for (at, lasts) in [(us(50), us(500)), (us(560), us(1_000))] {
+        let host = "worker".into();
+        simulation.fault(at, Fault::Restart { host, lasts });
+    }
+    let report = simulation.run().expect("it ends");
+    let starts = starts.lock().expect("no panic");
+    let times: Vec<_> = starts
+        .iter()
+        .map(|(restarts, _, at)| (*restarts, *at))
+        .collect();
+    let first = starts[0].2;
+    assert_eq!(times, [(0, first), (1, us(550)), (2, us(1_560))]);
+    assert!(starts[0].1 != starts[1].1 && report.elapsed >= us(1_660));
+    // One that crashes while it is down does not come back.
+    let mut simulation = Simulation::new(3);
+    simulation.restartable_program("worker", |host| {
+        host.sleep(us(100));
+        Ok(())
+    });
+    let host = || "worker".to_owned();
+    let lasts = us(500);
+    simulation.fault(
+        us(50),
+        Fault::Restart {
+            host: host(),
+            lasts,
+        },
+    );
+    simulation.fault(us(60), Fault::Crash { host: host() });
+    assert!(simulation.run().expect("it ends").elapsed < us(500));
+}
+
+#[test]
+fn only_what_is_restartable_is_restarted() {
+    let mut simulation = Simulation::new(1);
+    simulation.restartable_server("server", echo);
+    simulation.program("server", |_| Ok(()));
+    let (host, lasts) = ("server".to_owned(), us(10));
+    simulation.fault(us(1), Fault::Restart { host, lasts });
+    let failed = simulation.run().expect_err("its program is gone");
+    assert!(failed.to_string().contains("`server`"), "{failed}");
+    // Drawn ones are of hosts that can be.
+    let mut drawn = 0;
+    for seed in 0..20 {
+        let mut simulation = Simulation::new(seed);
+        simulation.restartable_server("server", echo);
+        simulation.program("client", |host| {
+            let ends = us(3_000);
+            while host.now() < ends {
+                if let Ok(client) = host.connect("server", Client::builder()) {
+                    while host.now() < ends && client.call_within(us(200), ECHO, b"").is_ok() {
+                        host.sleep(us(20));
+                    }
+                }
+                host.sleep(us(50));
+            }
+            Ok(())
+        });
+        simulation.draw_faults(us(0)..us(500), 3, &[Kind::Restart, Kind::Loss]);
+        let report = simulation.run().expect("it ends");
+        let restarts = report
+            .faults
+            .iter()
+            .filter(|(_, what)| what.contains("is back"));
+        drawn += restarts.count();
+    }
+    assert!(drawn > 5, "{drawn}");
 }

@@ -42,14 +42,11 @@ pub fn messages_over_the_limits_are_errors(stage: &Stage<'_>) -> Outcome {
 
 /// A handler that fails, panics or is not there is an error to its caller alone, on the poller and on workers.
 pub fn handlers_may_fail_panic_or_be_missing(stage: &Stage<'_>) -> Outcome {
-    let real = stage.world.is_not_real().is_none();
-    let mut server = stage
+    let server = stage
         .server()
         .handle(2, |_, _| Err(HandlerError::new(77, "not today")))
-        .handle(3, |_, _| panic!("a bug in a handler"));
-    if real {
-        server = server.handle_on_workers(4, |_, _| panic!("a bug in a slow handler"));
-    }
+        .handle(3, |_, _| panic!("a bug in a handler"))
+        .handle_on_workers(4, |_, _| panic!("a bug in a slow handler"));
     let server = stage.serve(server);
     let client = stage.client(&server);
     stage.with_pipeline(&client, move |pipeline| {
@@ -59,8 +56,7 @@ pub fn handlers_may_fail_panic_or_be_missing(stage: &Stage<'_>) -> Outcome {
             }
             other => panic!("{other:?}"),
         }
-        let panicking: &[u16] = if real { &[3, 4] } else { &[3] };
-        for &handler in panicking {
+        for handler in [3, 4] {
             let ended = call(pipeline, handler, b"");
             assert!(
                 matches!(ended, Err(CallError::HandlerPanicked)),

@@ -97,7 +97,7 @@ pub trait World {
     /// For people.
     fn name(&self) -> String;
 
-    /// Why behaviours that need threads of the system (workers) or a port cannot be had; `None`: they can.
+    /// Why behaviours cannot be had that need a port, or a test's own thread that waits for calls; `None`: they can.
     fn is_not_real(&self) -> Option<&'static str> {
         None
     }
@@ -170,7 +170,7 @@ impl std::fmt::Debug for Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// Behaviours with workers, executors or ports need a world that has them.
+    /// Behaviours with executors, ports or calls of the test's own thread need a world that has them.
     ///
     /// # Errors
     /// Why this one has not.

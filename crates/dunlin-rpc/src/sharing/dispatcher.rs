@@ -120,15 +120,7 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
             any = true;
             continue;
         }
-        // What came to a lane that somebody led was not seen, and no news tell of it again.
-        if thread::is_simulated() && !missed {
-            // Whoever else is on this core goes on meanwhile.
-            thread::idle(REST, true);
-        } else if handle.is_crowded() {
-            thread::yield_now();
-        } else {
-            thread::relax();
-        }
+        look_in_vain(handle, missed);
     }
     if !any {
         // The threads that it polls for may wait for this core.
@@ -144,6 +136,18 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
     }
 }
 
+/// Nothing has come. `missed`: what came to a lane that somebody led was not seen, and no news tell of it again.
+fn look_in_vain(handle: &Handle, missed: bool) {
+    if thread::is_simulated() && !missed {
+        // Whoever else is on this core goes on meanwhile.
+        thread::idle(REST, true);
+    } else if handle.is_crowded() {
+        thread::yield_now();
+    } else {
+        thread::relax();
+    }
+}
+
 /// Polls all lanes for those who sleep, then sleeps itself until the server has something.
 fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     let lanes = handle.lanes();
@@ -154,12 +158,11 @@ fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     };
     let mut since = thread::now();
     while thread::now().duration_since(since) < spin {
-        if watcher.poll() > 0 {
+        let (taken, missed) = watcher.poll();
+        if taken > 0 {
             since = thread::now();
-        } else if handle.is_crowded() {
-            thread::yield_now();
         } else {
-            thread::relax();
+            look_in_vain(handle, missed);
         }
         if handle.sleepers.load(Ordering::Relaxed) == 0 || since > until {
             return;
@@ -179,17 +182,20 @@ struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    fn poll(&self) -> usize {
-        let mut taken = 0;
+    /// What was taken, and whether somebody led a lane.
+    fn poll(&self) -> (usize, bool) {
+        let (mut taken, mut missed) = (0, false);
         for lane in self.lanes {
-            let ports = self.handle.ports();
-            taken += lane.poll(self.node, ports, None, 1).unwrap_or(0);
+            match lane.poll(self.node, self.handle.ports(), None, 1) {
+                Some(messages) => taken += messages,
+                None => missed = true,
+            }
             if lane.status().take_news() {
                 self.handle.wake_all();
                 taken += 1;
             }
         }
-        taken
+        (taken, missed)
     }
 }
 
@@ -205,7 +211,7 @@ impl Doze for Watcher<'_> {
     }
 
     fn look(&mut self) -> Result<bool, Infallible> {
-        Ok(self.poll() > 0 || self.handle.closing.load(Ordering::Acquire))
+        Ok(self.poll().0 > 0 || self.handle.closing.load(Ordering::Acquire))
     }
 
     fn check(&mut self) -> Result<(), Infallible> {

@@ -52,7 +52,7 @@ impl World for Hosts {
     }
 
     fn is_not_real(&self) -> Option<&'static str> {
-        Some("simulated hosts have neither workers nor ports")
+        Some("simulated hosts have no ports, and a test's own thread is not of them")
     }
 
     fn serve(&self, server: ServerBuilder, _: Option<&Serving>) -> Serving {

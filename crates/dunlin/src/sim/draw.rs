@@ -25,13 +25,15 @@ pub enum Kind {
     LostConnections,
     /// [`Fault::Crash`].
     Crash,
+    /// [`Fault::Restart`] of a host on which all is restartable, if there is one.
+    Restart,
     /// [`Fault::Clock`].
     Clock,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Loss,
         Self::Delay,
         Self::Duplicates,
@@ -40,6 +42,7 @@ impl Kind {
         Self::Slow,
         Self::LostConnections,
         Self::Crash,
+        Self::Restart,
         Self::Clock,
     ];
 }
@@ -57,9 +60,18 @@ const STREAM: u64 = 0x6661_756c_7473_0000;
 const SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 
 impl Order {
-    pub(super) fn draw(self, seed: u64, hosts: &[String]) -> Vec<(Duration, Fault)> {
+    /// `restartable`: the hosts on which all is.
+    pub(super) fn draw(
+        self,
+        seed: u64,
+        hosts: &[String],
+        restartable: &[String],
+    ) -> Vec<(Duration, Fault)> {
         let mut random = fastrand::Rng::with_seed(seed ^ STREAM);
         let mut kinds = self.kinds;
+        if restartable.is_empty() {
+            kinds.retain(|kind| *kind != Kind::Restart);
+        }
         let mut faults = Vec::new();
         for _ in 0..random.usize(0..=self.most) {
             if kinds.is_empty() || hosts.is_empty() {
@@ -70,6 +82,10 @@ impl Order {
             let at = match when.is_empty() {
                 true => when.start,
                 false => random.u64(when),
+            };
+            let hosts = match kind {
+                Kind::Restart => restartable,
+                _ => hosts,
             };
             faults.push((Duration::from_nanos(at), draw(kind, &mut random, hosts)));
             if kind == Kind::Crash {
@@ -107,6 +123,7 @@ fn draw(kind: Kind, random: &mut fastrand::Rng, hosts: &[String]) -> Fault {
         },
         Kind::LostConnections => Fault::LostConnections { host },
         Kind::Crash => Fault::Crash { host },
+        Kind::Restart => Fault::Restart { host, lasts },
         Kind::Clock => Fault::Clock {
             host,
             jump_ns: random.i64(-5_000_000..=5_000_000),

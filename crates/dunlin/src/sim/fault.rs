@@ -61,6 +61,15 @@ pub enum Fault {
         /// The host.
         host: String,
     },
+    /// The host stops, and comes back with nothing in memory: what is restartable on it
+    /// ([`super::Simulation::restartable_server`], [`super::Simulation::restartable_program`]) starts anew, and nothing
+    /// else may be on it. Its wall clock goes on. A host that is down already takes no notice.
+    Restart {
+        /// The host.
+        host: String,
+        /// It is down for so long.
+        lasts: Duration,
+    },
     /// The host's wall clock ([`super::Host::clock`]) jumps, and runs faster or slower from then on.
     Clock {
         /// The host.
@@ -82,6 +91,7 @@ impl Fault {
             | Self::Slow { host, .. }
             | Self::LostConnections { host }
             | Self::Crash { host }
+            | Self::Restart { host, .. }
             | Self::Clock { host, .. } => std::slice::from_ref(host),
         }
     }
@@ -119,6 +129,9 @@ impl std::fmt::Display for Fault {
             } => write!(f, "{host} is {factor:.1} times slower, for {lasts:?}"),
             Self::LostConnections { host } => write!(f, "{host} loses its connections"),
             Self::Crash { host } => write!(f, "{host} crashes"),
+            Self::Restart { host, lasts } => {
+                write!(f, "{host} crashes, and is back after {lasts:?}")
+            }
             Self::Clock {
                 host,
                 jump_ns,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin_sim::SimDevice;
-use dunlin_verbs::thread;
+use dunlin_verbs::{thread, Device, VerbsError};
 
 use crate::{Client, ClientBuilder, ConnectError, LocalAcceptor};
 
@@ -17,6 +17,7 @@ const MILLION: i128 = 1_000_000;
 #[derive(Debug)]
 pub struct Host {
     place: usize,
+    restarts: usize,
     device: SimDevice,
     random: Mutex<fastrand::Rng>,
     shared: Arc<Shared>,
@@ -27,7 +28,10 @@ pub struct Host {
 pub(super) struct Shared {
     seed: u64,
     pub(super) names: Vec<String>,
-    acceptors: Mutex<BTreeMap<String, LocalAcceptor>>,
+    /// Hosts that have servers, up or down.
+    serving: Vec<usize>,
+    /// Of the hosts whose servers run.
+    acceptors: Mutex<BTreeMap<usize, LocalAcceptor>>,
     clocks: Mutex<Vec<Clock>>,
 }
 
@@ -58,7 +62,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(super) fn new(seed: u64, names: Vec<String>) -> Self {
+    pub(super) fn new(seed: u64, names: Vec<String>, serving: Vec<usize>) -> Self {
         let clock = Clock {
             at: Duration::ZERO,
             shown: BEGINNING,
@@ -68,12 +72,22 @@ impl Shared {
             seed,
             clocks: Mutex::new(vec![clock; names.len()]),
             names,
+            serving,
             acceptors: Mutex::default(),
         }
     }
 
-    pub(super) fn serve(&self, acceptors: BTreeMap<String, LocalAcceptor>) {
-        *lock(&self.acceptors) = acceptors;
+    fn has_server(&self, host: usize) -> bool {
+        self.serving.contains(&host)
+    }
+
+    /// The server of a host runs, or does not any more.
+    pub(super) fn serve(&self, host: usize, acceptor: Option<LocalAcceptor>) {
+        let mut acceptors = lock(&self.acceptors);
+        match acceptor {
+            Some(acceptor) => acceptors.insert(host, acceptor),
+            None => acceptors.remove(&host),
+        };
     }
 
     /// The clock of a host jumps, and drifts from now on.
@@ -88,15 +102,17 @@ impl Shared {
 }
 
 impl Host {
+    /// `program`: its number among all that were started.
     pub(super) fn new(
         place: usize,
-        program: usize,
+        (program, restarts): (usize, usize),
         device: SimDevice,
         shared: Arc<Shared>,
     ) -> Self {
         let seed = shared.seed ^ (program as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
             place,
+            restarts,
             device,
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
             shared,
@@ -108,14 +124,26 @@ impl Host {
         &self.shared.names[self.place]
     }
 
-    /// Connects to the server of a host, by any preset.
+    /// How often the host has come back ([`super::Fault::Restart`]) before this program was started.
+    pub fn restarts(&self) -> usize {
+        self.restarts
+    }
+
+    /// Connects to the server of a host, by any preset. A client makes new connections to that server alone: after a
+    /// restart, connect to the new one.
     ///
     /// # Errors
-    /// When that host has no server, and as for [`ClientBuilder::connect`].
+    /// When that host has no server or is down, and as for [`ClientBuilder::connect`].
     pub fn connect(&self, server: &str, client: ClientBuilder) -> Result<Client, ConnectError> {
-        let acceptor = lock(&self.shared.acceptors).get(server).cloned();
-        let acceptor = acceptor.ok_or_else(|| {
+        let place = self.shared.names.iter().position(|name| name == server);
+        let place = place.filter(|place| self.shared.has_server(*place));
+        let place = place.ok_or_else(|| {
             ConnectError::Setting(format!("no host `{server}` of the simulation has a server"))
+        })?;
+        let acceptor = lock(&self.shared.acceptors).get(&place).cloned();
+        let acceptor = acceptor.ok_or_else(|| ConnectError::Device {
+            device: self.device.attributes().name.clone(),
+            source: VerbsError::Peer(format!("the host `{server}` is down")),
         })?;
         client.connect_on(self.device.clone(), &acceptor)
     }

@@ -37,7 +37,8 @@
 //!   for something else than Dunlin must sleep between its looks, or time stands still;
 //! - all hosts share the calling thread and its thread-locals, and take turns where a program waits or is charged for
 //!   work: no lock of the standard library may be held over a call or a sleep;
-//! - handlers run on the server's pollers; those on workers do not run here;
+//! - threads are the host's: pollers, workers and what the RPC starts beside them. What a program starts itself are
+//!   threads of the real machine, which must not call;
 //! - a run is as its seed, as long as programs take nothing from outside: no clock, no random numbers but those of
 //!   [`Host::random`], no order of a hash map.
 
@@ -45,19 +46,17 @@ mod draw;
 mod failed;
 mod fault;
 mod host;
+mod machines;
+mod programs;
 mod timeline;
 
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
-use dunlin_verbs::Device;
+use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
-use crate::{LocalServer, ServerBuilder};
+use crate::ServerBuilder;
 
 pub use draw::Kind;
 pub use failed::{Failed, Reason};
@@ -65,12 +64,12 @@ pub use fault::Fault;
 pub use host::Host;
 
 use host::Shared;
+use machines::Machines;
+use programs::{NewProgram, NewServer, Programs};
 use timeline::Timeline;
 
 /// Between two looks whether all programs have ended.
 const LOOK: Duration = Duration::from_micros(100);
-/// In which a server ends after the programs.
-const ENDING: Duration = Duration::from_millis(10);
 /// Virtual time that programs have, unless [`Simulation::within`] says otherwise: beyond the seconds that a device takes
 /// to give up a peer.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -78,15 +77,13 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// What a program gives.
 pub type Ended = Result<(), Box<dyn Error + Send + Sync>>;
 
-type Program = Box<dyn FnOnce(&Host) -> Ended + Send>;
-
 /// Hosts, what runs on them, and what happens to them.
 pub struct Simulation {
     seed: u64,
     hardware: (HostParameters, NicParameters, SwitchParameters),
     hosts: Vec<String>,
-    servers: Vec<(usize, ServerBuilder)>,
-    programs: Vec<(usize, Program)>,
+    servers: Vec<(usize, NewServer)>,
+    programs: Vec<(usize, NewProgram)>,
     faults: Vec<(Duration, Fault)>,
     drawn: Vec<draw::Order>,
     within: Duration,
@@ -157,6 +154,19 @@ impl Simulation {
     /// Puts a server on a host ([`crate::Server::unbound`]), one at most. It ends after the programs.
     pub fn server(&mut self, host: &str, server: ServerBuilder) -> &mut Self {
         let host = self.host(host);
+        self.servers.push((host, NewServer::Once(Some(server))));
+        self
+    }
+
+    /// As [`Simulation::server`], made each time that the host starts: what `make` puts into it is its memory, which is
+    /// empty after a [`Fault::Restart`]. What is to outlive that, such as a disk, `make` has from outside.
+    pub fn restartable_server(
+        &mut self,
+        host: &str,
+        make: impl Fn() -> ServerBuilder + 'static,
+    ) -> &mut Self {
+        let host = self.host(host);
+        let server = NewServer::EachStart(Box::new(make));
         self.servers.push((host, server));
         self
     }
@@ -168,7 +178,21 @@ impl Simulation {
         run: impl FnOnce(&Host) -> Ended + Send + 'static,
     ) -> &mut Self {
         let host = self.host(host);
-        self.programs.push((host, Box::new(run)));
+        let program = NewProgram::Once(Some(Box::new(run)));
+        self.programs.push((host, program));
+        self
+    }
+
+    /// As [`Simulation::program`], run each time that the host starts, also if it had ended before
+    /// ([`Host::restarts`] says which time it is).
+    pub fn restartable_program(
+        &mut self,
+        host: &str,
+        run: impl Fn(&Host) -> Ended + Send + Sync + 'static,
+    ) -> &mut Self {
+        let host = self.host(host);
+        let program = NewProgram::EachStart(Arc::new(run));
+        self.programs.push((host, program));
         self
     }
 
@@ -202,6 +226,38 @@ impl Simulation {
         })
     }
 
+    /// Whether all that is on a host can start anew, and there is something.
+    fn is_restartable(&self, host: usize) -> bool {
+        let servers = self.servers.iter().filter(|(of, _)| *of == host);
+        let programs = self.programs.iter().filter(|(of, _)| *of == host);
+        let servers = servers.map(|(_, new)| new.is_restartable());
+        let mut all = servers
+            .chain(programs.map(|(_, new)| new.is_restartable()))
+            .peekable();
+        all.peek().is_some() && all.all(|is_restartable| is_restartable)
+    }
+
+    /// How often each host is restarted at most.
+    fn restarts(&self) -> Result<Vec<usize>, Reason> {
+        let mut restarts = vec![0; self.hosts.len()];
+        for (_, fault) in &self.faults {
+            for name in fault.hosts() {
+                let host = self.hosts.iter().position(|host| host == name);
+                let host = host.ok_or_else(|| Reason::NoHost {
+                    name: name.clone(),
+                    hosts: self.hosts.clone(),
+                })?;
+                if matches!(fault, Fault::Restart { .. }) {
+                    restarts[host] += 1;
+                    if !self.is_restartable(host) {
+                        return Err(Reason::NotRestartable(name.clone()));
+                    }
+                }
+            }
+        }
+        Ok(restarts)
+    }
+
     /// Runs it, on this thread, until all programs have ended.
     ///
     /// # Errors
@@ -209,12 +265,12 @@ impl Simulation {
     /// error names the seed.
     pub fn run(mut self) -> Result<Report, Failed> {
         let seed = self.seed;
+        let restartable = (0..self.hosts.len()).filter(|host| self.is_restartable(*host));
+        let restartable: Vec<String> = restartable.map(|host| self.hosts[host].clone()).collect();
         for order in std::mem::take(&mut self.drawn) {
-            let faults = order.draw(seed, &self.hosts);
+            let faults = order.draw(seed, &self.hosts, &restartable);
             self.faults.extend(faults);
         }
-        let (processor, nic, switch) = &self.hardware;
-        let cluster = Cluster::star(seed, self.hosts.len().max(1), processor, nic, switch);
         let failed = |at, reason, faults| Failed {
             seed,
             at,
@@ -222,10 +278,14 @@ impl Simulation {
             faults,
         };
         let early = |reason| failed(Duration::ZERO, reason, Vec::new());
-        let shared = Arc::new(Shared::new(seed, self.hosts.clone()));
-        let mut timeline = Timeline::new(&cluster, &shared, self.faults).map_err(early)?;
-        let servers = serve(&cluster, &shared, self.servers).map_err(early)?;
-        let programs = Programs::start(&cluster, &shared, self.programs);
+        let restarts = self.restarts().map_err(early)?;
+        let machines = Machines::new(seed, &self.hardware, &restarts);
+        let cluster = machines.cluster().clone();
+        let serving = self.servers.iter().map(|(host, _)| *host).collect();
+        let shared = Arc::new(Shared::new(seed, self.hosts, serving));
+        let mut timeline = Timeline::new(machines, &shared, self.faults);
+        let mut programs = Programs::new(&shared, self.servers, self.programs);
+        programs.start_all(timeline.machines()).map_err(early)?;
         let step = |until: Duration| {
             let now = Duration::from_nanos(cluster.now_ns());
             cluster.run_for(until.saturating_sub(now).as_nanos().max(1) as u64);
@@ -233,11 +293,19 @@ impl Simulation {
         };
         let mut now = Duration::ZERO;
         let reason = loop {
-            timeline.advance(now);
+            let (back, down) = timeline.advance(now);
+            let mut started = back
+                .into_iter()
+                .filter(|host| !timeline.machines().is_down(*host))
+                .map(|host| programs.start(host, timeline.machines()));
+            if let Some(Err(reason)) = started.find(Result::is_err) {
+                break Some(reason);
+            }
+            down.into_iter().for_each(|host| programs.stop(host));
             if let Some(reason) = programs.failed() {
                 break Some(reason);
             }
-            let running = programs.running(|host| timeline.has_crashed(host));
+            let running = programs.running(timeline.machines());
             if running.is_empty() {
                 break None;
             }
@@ -248,9 +316,8 @@ impl Simulation {
             now = step(timeline.next().map_or(look, |next| next.min(look)));
         };
         let (digest, events) = (cluster.digest(), cluster.events());
-        let crashed = timeline.crashed().to_vec();
-        let faults = timeline.end();
-        end(&cluster, servers, &crashed);
+        let (machines, faults) = timeline.end();
+        programs.end(&machines);
         match reason {
             Some(reason) => Err(failed(now, reason, faults)),
             None => Ok(Report {
@@ -260,100 +327,5 @@ impl Simulation {
                 faults,
             }),
         }
-    }
-}
-
-type Servers = Vec<(usize, LocalServer)>;
-
-fn serve(
-    cluster: &Cluster,
-    shared: &Shared,
-    servers: Vec<(usize, ServerBuilder)>,
-) -> Result<Servers, Reason> {
-    let mut served = Servers::new();
-    let mut acceptors = BTreeMap::new();
-    for (host, server) in servers {
-        let name = shared.names[host].clone();
-        let started = server.serve_on(cluster.device(cluster.hosts()[host]));
-        let server = started.map_err(|source| Reason::Serve {
-            host: name.clone(),
-            source: Box::new(source),
-        })?;
-        if acceptors.insert(name.clone(), server.acceptor()).is_some() {
-            return Err(Reason::SecondServer(name));
-        }
-        served.push((host, server));
-    }
-    shared.serve(acceptors);
-    Ok(served)
-}
-
-/// Servers of hosts that have crashed are left as they are: nobody ends a process that was killed.
-fn end(cluster: &Cluster, servers: Servers, crashed: &[usize]) {
-    for (host, server) in servers {
-        match crashed.contains(&host) {
-            true => std::mem::forget(server),
-            false => drop(cluster.spawn_thread(cluster.hosts()[host], 0, move || drop(server))),
-        }
-    }
-    cluster.run_for(ENDING.as_nanos() as u64);
-}
-
-/// The threads of programs.
-struct Programs {
-    hosts: Vec<(usize, String)>,
-    ended: Arc<Vec<AtomicBool>>,
-    failed: Arc<Mutex<Option<Reason>>>,
-}
-
-impl Programs {
-    fn start(cluster: &Cluster, shared: &Arc<Shared>, programs: Vec<(usize, Program)>) -> Self {
-        let mut cores = vec![0; shared.names.len()];
-        let ended: Arc<Vec<AtomicBool>> =
-            Arc::new(programs.iter().map(|_| AtomicBool::new(false)).collect());
-        let failed: Arc<Mutex<Option<Reason>>> = Arc::default();
-        let mut hosts = Vec::new();
-        for (number, (place, run)) in programs.into_iter().enumerate() {
-            let name = shared.names[place].clone();
-            let device = cluster.device(cluster.hosts()[place]);
-            let core = cores[place] % device.cores();
-            cores[place] += 1;
-            let host = Host::new(place, number, device, Arc::clone(shared));
-            let (ended, failed) = (Arc::clone(&ended), Arc::clone(&failed));
-            hosts.push((place, name.clone()));
-            cluster.spawn_thread(cluster.hosts()[place], core, move || {
-                let program = name;
-                let given = catch_unwind(AssertUnwindSafe(|| run(&host)));
-                let reason = match given {
-                    Ok(Ok(())) => None,
-                    Ok(Err(source)) => Some(Reason::Program { program, source }),
-                    Err(panic) => Some(Reason::panicked(program, &*panic)),
-                };
-                if let Some(reason) = reason {
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    failed.get_or_insert(reason);
-                }
-                ended[number].store(true, Ordering::Relaxed);
-            });
-        }
-        Self {
-            hosts,
-            ended,
-            failed,
-        }
-    }
-
-    /// The first that has failed.
-    fn failed(&self) -> Option<Reason> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.take()
-    }
-
-    /// Hosts whose programs run, without those that have crashed.
-    fn running(&self, has_crashed: impl Fn(usize) -> bool) -> Vec<String> {
-        let all = self.hosts.iter().zip(self.ended.iter());
-        let running =
-            all.filter(|((host, _), ended)| !ended.load(Ordering::Relaxed) && !has_crashed(*host));
-        running.map(|((_, name), _)| name.clone()).collect()
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_sim::{Cluster, FaultRule, HostId, RuleGuard};
+use dunlin_sim::{FaultRule, HostId, RuleGuard};
 
 use super::host::Shared;
-use super::{Fault, Reason};
+use super::machines::Machines;
+use super::Fault;
 
 /// How much later a packet comes for the second time.
 const SECOND_NS: u64 = 5_000;
@@ -14,74 +15,80 @@ const SECOND_NS: u64 = 5_000;
 /// What is in force, and until when.
 enum InForce {
     Rule(#[expect(dead_code, reason = "it ends when it is dropped")] RuleGuard),
-    Slow(HostId),
+    Slow(usize),
 }
 
-/// Faults of a cluster in the order of their times.
+/// Faults in the order of their times.
 pub(super) struct Timeline {
-    cluster: Cluster,
+    machines: Machines,
     shared: Arc<Shared>,
     /// Those to come, the next one last.
     to_come: Vec<(Duration, Fault)>,
     in_force: Vec<(Duration, InForce)>,
-    crashed: Vec<usize>,
     past: Vec<(Duration, String)>,
 }
 
 impl Timeline {
     pub(super) fn new(
-        cluster: &Cluster,
+        machines: Machines,
         shared: &Arc<Shared>,
         mut faults: Vec<(Duration, Fault)>,
-    ) -> Result<Self, Reason> {
-        let named = faults.iter().flat_map(|(_, fault)| fault.hosts());
-        if let Some(name) = named.into_iter().find(|name| !shared.names.contains(name)) {
-            return Err(Reason::NoHost {
-                name: name.clone(),
-                hosts: shared.names.clone(),
-            });
-        }
+    ) -> Self {
         faults.reverse();
         faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        Ok(Self {
-            cluster: cluster.clone(),
+        Self {
+            machines,
             shared: Arc::clone(shared),
             to_come: faults,
             in_force: Vec::new(),
-            crashed: Vec::new(),
             past: Vec::new(),
-        })
+        }
+    }
+
+    pub(super) fn machines(&self) -> &Machines {
+        &self.machines
     }
 
     /// When something begins or ends next.
     pub(super) fn next(&self) -> Option<Duration> {
         let begins = self.to_come.last().map(|(at, _)| *at);
         let ends = self.in_force.iter().map(|(until, _)| *until);
-        ends.chain(begins).min()
+        ends.chain(begins).chain(self.machines.next()).min()
     }
 
-    /// Lets everything begin and end that is due.
-    pub(super) fn advance(&mut self, now: Duration) {
+    /// Lets everything begin and end that is due. Gives the hosts that have come back, and those that are down now.
+    pub(super) fn advance(&mut self, now: Duration) -> (Vec<usize>, Vec<usize>) {
+        let back = self.machines.back(now);
         let (over, on): (Vec<_>, Vec<_>) = std::mem::take(&mut self.in_force)
             .into_iter()
             .partition(|(until, _)| *until <= now);
         self.in_force = on;
         for (_, what) in over {
             if let InForce::Slow(host) = what {
-                self.cluster.slow_down(host, 1.0);
+                self.slow_down(host, 1.0);
             }
         }
+        let mut down = Vec::new();
         while let Some((_, fault)) = self.to_come.pop_if(|(at, _)| *at <= now) {
             self.past.push((now, fault.to_string()));
-            self.begin(now, &fault);
+            down.extend(self.begin(now, &fault));
+        }
+        (back, down)
+    }
+
+    /// Whatever machine it is by then.
+    fn slow_down(&self, host: usize, factor: f64) {
+        for &machine in self.machines.all(host) {
+            self.machines.cluster().slow_down(machine, factor);
         }
     }
 
-    fn begin(&mut self, now: Duration, fault: &Fault) {
-        let cluster = self.cluster.clone();
+    /// Gives the host that is down by it.
+    fn begin(&mut self, now: Duration, fault: &Fault) -> Option<usize> {
+        let cluster = self.machines.cluster().clone();
         let place = |name: &String| self.shared.names.iter().position(|other| other == name);
-        let host = |name: &String| place(name).map(|place| cluster.hosts()[place]);
         let rule = |fault, share| InForce::Rule(cluster.fault(FaultRule::new(fault, share)));
+        let mut down = None;
         let begun = match fault {
             Fault::Loss { share, lasts } => Some((lasts, rule(dunlin_sim::Fault::Drop, *share))),
             Fault::Delay { most, lasts } => {
@@ -98,12 +105,15 @@ impl Timeline {
                 Some((lasts, rule(twice, *share)))
             }
             Fault::Partition { hosts, lasts } => {
-                let side: Vec<HostId> = hosts.iter().filter_map(host).collect();
+                let places = hosts.iter().filter_map(place);
+                let side = places.flat_map(|place| self.machines.all(place).iter().copied());
+                let side: Vec<HostId> = side.collect();
                 Some((lasts, InForce::Rule(cluster.partition(&side))))
             }
             Fault::Pause { host: name, lasts } => {
-                if let Some(host) = host(name) {
-                    cluster.pause(host, lasts.as_nanos() as u64);
+                if let Some(host) = place(name) {
+                    let machine = self.machines.current(host);
+                    cluster.pause(machine, lasts.as_nanos() as u64);
                 }
                 None
             }
@@ -111,20 +121,27 @@ impl Timeline {
                 host: name,
                 factor,
                 lasts,
-            } => host(name).map(|host| {
-                cluster.slow_down(host, *factor);
+            } => place(name).map(|host| {
+                self.slow_down(host, *factor);
                 (lasts, InForce::Slow(host))
             }),
             Fault::LostConnections { host: name } => {
-                if let Some(host) = host(name) {
-                    cluster.fail_queue_pairs(host);
+                if let Some(host) = place(name) {
+                    cluster.fail_queue_pairs(self.machines.current(host));
                 }
                 None
             }
             Fault::Crash { host: name } => {
-                if let Some(host) = host(name) {
-                    cluster.crash(host);
-                    self.crashed.push(host.number());
+                down = place(name);
+                if let Some(host) = down {
+                    self.machines.stop(host, None);
+                }
+                None
+            }
+            Fault::Restart { host: name, lasts } => {
+                down = place(name);
+                if let Some(host) = down {
+                    self.machines.stop(host, Some(now + *lasts));
                 }
                 None
             }
@@ -142,21 +159,16 @@ impl Timeline {
         if let Some((lasts, what)) = begun {
             self.in_force.push((now + *lasts, what));
         }
+        down
     }
 
-    /// Hosts that have crashed.
-    pub(super) fn crashed(&self) -> &[usize] {
-        &self.crashed
-    }
-
-    pub(super) fn has_crashed(&self, host: usize) -> bool {
-        self.crashed.contains(&host)
-    }
-
-    /// Ends what is in force; gives what has come.
-    pub(super) fn end(mut self) -> Vec<(Duration, String)> {
-        self.to_come.clear();
-        self.advance(Duration::MAX);
-        self.past
+    /// Ends what is in force, but that hosts are down; gives what has come.
+    pub(super) fn end(self) -> (Machines, Vec<(Duration, String)>) {
+        for (_, what) in &self.in_force {
+            if let InForce::Slow(host) = what {
+                self.slow_down(*host, 1.0);
+            }
+        }
+        (self.machines, self.past)
     }
 }
