@@ -245,6 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_comes_when_workers_have_ended_is_dropped_and_not_refused_for_want_of_room() {
+        let (dispatch, ends, threads) = dispatch(2);
+        dispatch.workers.as_ref().unwrap().close();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let function = Execution::Worker(Arc::new(|_, _| panic!("nobody runs it")));
+        assert!(dispatch.start(apart(1, 3), &function));
+        // Of this the deliverer of a server that ends tells nobody.
+        let (call, words) = ends.recv().unwrap();
+        assert!(call == 1 && words.unwrap().contains("without an answer"));
+    }
+
+    #[test]
     fn what_is_deferred_is_held_until_it_is_dropped_and_answered_once() {
         let (dispatch, ends, _) = dispatch(0);
         let kept = Arc::new(Mutex::new(Vec::new()));

@@ -113,21 +113,14 @@ type Closed = OnceLock<Entrance>;
 impl WorkerQueue {
     /// Takes a job, unless too many wait: then it is given back.
     pub(super) fn offer(&self, job: Job) -> Option<Job> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUED_JOBS {
-            match self.tasks.send(Task::Job(job)) {
-                Ok(()) => return None,
-                // There are no workers any more: the server has ended.
-                Err(error) => {
-                    self.waiting.fetch_sub(1, Ordering::Relaxed);
-                    return match error.into_inner() {
-                        Task::Job(job) => Some(job),
-                        _ => None,
-                    };
-                }
-            }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUED_JOBS {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Some(job);
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(job)
+        // Without workers the server is ending: the job is dropped as one that waits is, and its caller hears that the
+        // connection is lost, not that there is no room.
+        let _ = self.tasks.send(Task::Job(job));
+        None
     }
 
     /// Runs a future, whenever it is woken.
