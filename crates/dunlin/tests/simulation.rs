@@ -426,3 +426,34 @@ fn only_what_is_restartable_is_restarted() {
     }
     assert!(drawn > 5, "{drawn}");
 }
+
+/// Until the device gives the server up, which takes seconds, threads look now and then and rest in between.
+#[test]
+fn waiting_for_a_server_that_is_gone_is_cheap_over_any_preset() {
+    /// Half a million are some 200 ms. Threads that look without a rest make twenty million.
+    const MOST_EVENTS: u64 = 500_000;
+    for &preset in Preset::ALL {
+        let mut simulation = Simulation::new(1);
+        let nic = NicParameters {
+            in_order_placement: 1.0,
+            ..NicParameters::connectx_5()
+        };
+        simulation.hardware(HostParameters::epyc_7452(), nic, SwitchParameters::z9264f());
+        simulation.server("server", echo());
+        simulation.program("client", move |host| {
+            let client = host.connect("server", Client::builder().preset(preset))?;
+            while client.call(ECHO, b"there?").is_ok() {
+                host.sleep(us(10));
+            }
+            Ok(())
+        });
+        let host = "server".into();
+        simulation.fault(us(200), Fault::Crash { host });
+        let report = simulation.run().expect("it ends");
+        let waited = report.elapsed > Duration::from_secs(1);
+        assert!(
+            waited && report.events < MOST_EVENTS,
+            "{preset}: {report:?}"
+        );
+    }
+}

@@ -175,8 +175,8 @@ impl Spawned {
     }
 }
 
-/// Starts `count` workers, each by `spawn` with its name. They end when the last queue is dropped and all is done, or at
-/// [`WorkerQueue::close`].
+/// Starts `count` workers, each by `spawn` with its name. They end when the last queue is dropped and all is done, or
+/// at [`WorkerQueue::close`].
 pub(super) fn start(
     count: usize,
     spawn: impl Fn(String, Box<dyn FnOnce() + Send>) -> std::io::Result<Running>,

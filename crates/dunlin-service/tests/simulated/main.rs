@@ -16,6 +16,7 @@ mod faults;
 mod futures;
 mod log;
 mod pipelined;
+mod resting;
 mod scene;
 mod service;
 mod works;
@@ -27,8 +28,8 @@ fn said(name: &str) -> Option<u64> {
 /// Of a server that was ending while calls for its workers came: they were refused for want of room.
 const FOUND: [u64; 2] = [336, 731];
 
-/// 16 seeds and those that found something, or `DUNLIN_SEEDS` from `DUNLIN_SEED` on. Most take a tenth of a second, some
-/// in which threads wait for a server that is gone ten.
+/// 16 seeds and those that found something, or `DUNLIN_SEEDS` from `DUNLIN_SEED` on. Most take a tenth of a second, a few
+/// ten seconds: there threads wait for a server that is gone.
 #[test]
 fn whatever_happens_messages_come_once_and_calls_end() {
     let first = said("DUNLIN_SEED").unwrap_or(17);

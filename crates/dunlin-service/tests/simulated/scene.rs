@@ -87,7 +87,7 @@ impl Outcome {
 }
 
 /// A host that runs threads of typed services.
-struct Place {
+pub struct Place {
     host: HostId,
     device: SimDevice,
     /// Threads that typed services have started.
@@ -95,7 +95,7 @@ struct Place {
 }
 
 impl Place {
-    fn new(cluster: &Cluster, host: HostId) -> Self {
+    pub fn new(cluster: &Cluster, host: HostId) -> Self {
         Self {
             host,
             device: cluster.device(host),
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    fn threads(&self) -> Threads {
+    pub fn threads(&self) -> Threads {
         let (device, running) = (self.device.clone(), Arc::clone(&self.running));
         Threads::new(move |name, run| {
             running.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +136,7 @@ fn draw_channel(dice: &mut Dice) -> ChannelConfig {
 }
 
 /// Lets time pass until `done`, or for so long at most; says whether it is.
-fn run_until(cluster: &Cluster, at_most_ns: u64, mut done: impl FnMut() -> bool) -> bool {
+pub fn run_until(cluster: &Cluster, at_most_ns: u64, mut done: impl FnMut() -> bool) -> bool {
     let deadline = cluster.now_ns() + at_most_ns;
     while !done() && cluster.now_ns() < deadline {
         cluster.run_for(STEP_NS);
@@ -145,7 +145,7 @@ fn run_until(cluster: &Cluster, at_most_ns: u64, mut done: impl FnMut() -> bool)
 }
 
 /// Does it on a thread of a simulated host.
-fn on(cluster: &Cluster, host: HostId, act: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
+pub fn on(cluster: &Cluster, host: HostId, act: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&done);
     cluster.spawn_thread(host, 0, move || {
@@ -298,7 +298,7 @@ pub fn run(seed: u64) -> Outcome {
     outcome
 }
 
-fn start(
+pub fn start(
     services: Server,
     server: ServerBuilder,
     place: &Place,

@@ -71,7 +71,7 @@ pub enum Reason {
     #[error("`{0}` has a server already: a host has one at most")]
     SecondServer(String),
     /// A host is to come back on which something is that cannot start anew.
-    #[error("`{0}` is to be restarted, but has something that is not: give it by `restartable_server` and `restartable_program`")]
+    #[error("`{0}` is to be restarted: `restartable_server` and `restartable_program` give it all that it has")]
     NotRestartable(String),
     /// A fault names a host that there is not.
     #[error("a fault names the host `{name}`: there are {}", .hosts.join(", "))]
