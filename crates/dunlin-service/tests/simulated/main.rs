@@ -28,8 +28,8 @@ fn said(name: &str) -> Option<u64> {
 /// Of a server that was ending while calls for its workers came: they were refused for want of room.
 const FOUND: [u64; 2] = [336, 731];
 
-/// 16 seeds and those that found something, or `DUNLIN_SEEDS` from `DUNLIN_SEED` on. Most take a tenth of a second, a few
-/// ten seconds: there threads wait for a server that is gone.
+/// 16 seeds and those that found something, or `DUNLIN_SEEDS` from `DUNLIN_SEED` on. Most take a tenth of a second, a
+/// few ten seconds: there threads wait for a server that is gone.
 #[test]
 fn whatever_happens_messages_come_once_and_calls_end() {
     let first = said("DUNLIN_SEED").unwrap_or(17);
