@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Wake, Waker};
 
-use crossbeam_channel::{Receiver, SendError, Sender, TryRecvError};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use dunlin_verbs::thread::{self, Running};
 
 use super::answering::Answering;
@@ -42,12 +42,11 @@ struct Entrance {
 }
 
 impl Entrance {
-    /// # Errors
-    /// When there are no workers any more: then the task is given back.
-    fn send(&self, task: Task) -> Result<(), SendError<Task>> {
-        self.tasks.send(task)?;
-        self.resting.wake_one();
-        Ok(())
+    /// Without workers the task is dropped.
+    fn send(&self, task: Task) {
+        if self.tasks.send(task).is_ok() {
+            self.resting.wake_one();
+        }
     }
 }
 
@@ -64,8 +63,9 @@ impl Resting {
     #[inline]
     fn wake_one(&self) {
         if self.are_some.load(Ordering::Relaxed) {
-            let waker = self.with(VecDeque::pop_front);
-            waker.map(Waker::wake);
+            if let Some(waker) = self.with(VecDeque::pop_front) {
+                waker.wake();
+            }
         }
     }
 
@@ -119,7 +119,7 @@ impl WorkerQueue {
         }
         // Without workers the server is ending: the job is dropped as one that waits is, and its caller hears that the
         // connection is lost, not that there is no room.
-        let _ = self.tasks.send(Task::Job(job));
+        self.tasks.send(Task::Job(job));
         None
     }
 
@@ -136,7 +136,7 @@ impl WorkerQueue {
     /// Has each worker end after what it is at; nobody does what waits.
     pub(super) fn close(&self) {
         let tasks = self.closed.get_or_init(|| self.tasks.clone());
-        let _ = tasks.send(Task::Look);
+        tasks.send(Task::Look);
     }
 }
 
@@ -154,7 +154,7 @@ impl Wake for Spawned {
         if !self.queued.swap(true, Ordering::AcqRel) {
             let tasks = self.tasks.clone();
             // Without workers nobody runs it: it is dropped, which tells its caller.
-            let _ = tasks.send(Task::Future(self));
+            tasks.send(Task::Future(self));
         }
     }
 }
@@ -219,7 +219,7 @@ fn work(queue: &Receiver<Task>, resting: &Resting, waiting: &AtomicUsize, closed
     while queue.try_recv().is_ok() {}
     // What was dropped may have been what another worker would have woken by.
     if let Some(tasks) = closed.get() {
-        let _ = tasks.send(Task::Look);
+        tasks.send(Task::Look);
     }
 }
 
