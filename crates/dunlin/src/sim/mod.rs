@@ -154,7 +154,8 @@ impl Simulation {
     /// Puts a server on a host ([`crate::Server::unbound`]), one at most. It ends after the programs.
     pub fn server(&mut self, host: &str, server: ServerBuilder) -> &mut Self {
         let host = self.host(host);
-        self.servers.push((host, NewServer::Once(Some(server))));
+        self.servers
+            .push((host, NewServer::Once(Some(Box::new(server)))));
         self
     }
 

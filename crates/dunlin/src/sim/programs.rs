@@ -18,13 +18,15 @@ const ENDING: Duration = Duration::from_millis(10);
 
 /// A server, as it was given.
 pub(super) enum NewServer {
-    Once(Option<ServerBuilder>),
+    Once(Option<Box<ServerBuilder>>),
     EachStart(Box<dyn Fn() -> ServerBuilder>),
 }
 
+type Program = Box<dyn FnOnce(&Host) -> Ended + Send>;
+
 /// A program, as it was given.
 pub(super) enum NewProgram {
-    Once(Option<Box<dyn FnOnce(&Host) -> Ended + Send>>),
+    Once(Option<Program>),
     EachStart(Arc<dyn Fn(&Host) -> Ended + Send + Sync>),
 }
 
@@ -35,7 +37,7 @@ impl NewServer {
 
     fn make(&mut self) -> Option<ServerBuilder> {
         match self {
-            Self::Once(server) => server.take(),
+            Self::Once(server) => server.take().map(|server| *server),
             Self::EachStart(make) => Some(make()),
         }
     }
@@ -46,7 +48,7 @@ impl NewProgram {
         matches!(self, Self::EachStart(_))
     }
 
-    fn make(&mut self) -> Option<Box<dyn FnOnce(&Host) -> Ended + Send>> {
+    fn make(&mut self) -> Option<Program> {
         match self {
             Self::Once(run) => run.take(),
             Self::EachStart(run) => {
