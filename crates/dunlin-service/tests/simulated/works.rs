@@ -34,16 +34,20 @@ dunlin_service::service! {
 const LATE: Duration = Duration::from_millis(20);
 
 impl SyncWorks for Service {
-    fn work(&self, request: &Request<Note>, response: &mut Response<Note>) -> Result<(), Status> {
+    fn work(
+        &self,
+        request: &mut Request<Note>,
+        response: &mut Response<Note>,
+    ) -> Result<(), Status> {
         let _running = self.begin(request);
         thread::sleep(Duration::from_micros(request.get_ref().of));
-        response.get_mut().clone_from(request.get_ref());
+        std::mem::swap(response.get_mut(), request.get_mut());
         Ok(())
     }
 
     fn delegate(
         &self,
-        request: &Request<Note>,
+        request: &mut Request<Note>,
         response: &mut Response<Note>,
     ) -> Result<(), Status> {
         let _running = self.begin(request);
@@ -54,7 +58,11 @@ impl SyncWorks for Service {
 }
 
 impl SyncQuick for Service {
-    fn echo(&self, request: &Request<Note>, response: &mut Response<Note>) -> Result<(), Status> {
+    fn echo(
+        &self,
+        request: &mut Request<Note>,
+        response: &mut Response<Note>,
+    ) -> Result<(), Status> {
         self.count_call(request.get_ref());
         response.get_mut().clone_from(request.get_ref());
         Ok(())
