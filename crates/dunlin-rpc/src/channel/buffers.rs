@@ -256,7 +256,7 @@ mod lend {
             }
         }
 
-        /// For lanes to register; nobody writes it but by operations that hold [`OwnMemory::to_fill`].
+        /// For lanes to register; nobody writes it but by operations that hold [`OwnMemory::use_to_fill`].
         pub(crate) fn region(&self) -> &Arc<dyn dunlin_verbs::AnyRegion> {
             &self.memory
         }
@@ -266,12 +266,12 @@ mod lend {
         }
 
         /// The token of an operation that reads it.
-        pub(crate) fn to_send(&self) -> Arc<()> {
+        pub(crate) fn use_to_send(&self) -> Arc<()> {
             Arc::clone(&self.sent)
         }
 
         /// The token of an operation that writes it.
-        pub(crate) fn to_fill(&mut self) -> Arc<()> {
+        pub(crate) fn use_to_fill(&mut self) -> Arc<()> {
             Arc::clone(&self.filled)
         }
 

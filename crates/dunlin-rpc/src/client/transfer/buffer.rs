@@ -79,21 +79,21 @@ impl TransferBuffer {
     }
 
     /// A part that an operation reads.
-    pub(super) fn to_send(&self, range: Range<usize>) -> Own<'_> {
+    pub(super) fn use_to_send(&self, range: Range<usize>) -> Own<'_> {
         Own {
             range,
             direction: Direction::ToPeer,
-            use_of: self.0.to_send(),
+            use_of: self.0.use_to_send(),
             memory: self.0.region(),
         }
     }
 
     /// A part that an operation fills.
-    pub(super) fn to_fill(&mut self, range: Range<usize>) -> Own<'_> {
+    pub(super) fn use_to_fill(&mut self, range: Range<usize>) -> Own<'_> {
         Own {
             range,
             direction: Direction::FromPeer,
-            use_of: self.0.to_fill(),
+            use_of: self.0.use_to_fill(),
             memory: self.0.region(),
         }
     }

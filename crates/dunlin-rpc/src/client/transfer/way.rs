@@ -62,7 +62,7 @@ impl Source for (&TransferBuffer, Range<usize>) {
     fn submit(&self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
         let Piece { lane, at, range } = piece;
         let stands = self.1.start + range.start..self.1.start + range.end;
-        let own = self.0.to_send(stands);
+        let own = self.0.use_to_send(stands);
         match lane.pipeline.submit_own(lane.region, at, &own, number)? {
             Some(submitted) => Ok(submitted),
             None => self.bytes().submit(Piece { lane, at, range }, number),
@@ -148,7 +148,7 @@ impl Target for (&mut TransferBuffer, Range<usize>) {
     fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
         let Piece { lane, at, range } = piece;
         let stands = self.1.start + range.start..self.1.start + range.end;
-        let own = self.0.to_fill(stands);
+        let own = self.0.use_to_fill(stands);
         match lane.pipeline.submit_own(lane.region, at, &own, number)? {
             Some(submitted) => Ok(submitted),
             None => read(Piece { lane, at, range }, number),
