@@ -150,7 +150,7 @@ pub enum CallError {
         offset: u64,
     },
     /// A transfer was to go by a second connection to memory that is not what it transfers. Nothing was sent.
-    #[error("'{other}' of {other_bytes} bytes is not '{region}' of {bytes}, which is transferred: attach that, over another device")]
+    #[error("'{other}' of {other_bytes} bytes is not '{region}' of {bytes}: attach that one over another device")]
     OtherRegion {
         /// What is transferred.
         region: String,

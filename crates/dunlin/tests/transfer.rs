@@ -242,8 +242,8 @@ fn other_memory_is_no_second_way() {
         .each_ref()
         .map(|client| client.attach("memory").unwrap());
     let error = remotes[0].transfer().also_by(&remotes[1]).unwrap_err();
-    let words = "'memory' of 3145736 bytes is not 'memory' of 3145728, which is transferred: attach that, over another \
-                 device";
+    let words =
+        "'memory' of 3145736 bytes is not 'memory' of 3145728: attach that one over another device";
     assert_eq!(error.to_string(), words);
 }
 

@@ -7,7 +7,7 @@
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs beside them;
 //!   `point` runs all of it;
 //! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
-//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is the chart of it, `beside` what
+//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is its chart, `beside` what
 //!   others have of the same;
 //! - `reference` are the tables of the page, from the list of keys.
 //!

@@ -116,8 +116,8 @@ pub(crate) trait Lane: Send {
     fn allocate(&mut self, _length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
         Err(CallError::OneSidedUnsupported)
     }
-    /// As [`Lane::submit_one_sided`], a READ or WRITE of memory of the caller's own, which answers without bytes. `None`:
-    /// the lane cannot have that memory.
+    /// As [`Lane::submit_one_sided`], a READ or WRITE of memory of the caller's own, which answers without bytes.
+    /// `None`: the lane cannot have that memory.
     fn submit_own(
         &mut self,
         _region: &RegionKey,

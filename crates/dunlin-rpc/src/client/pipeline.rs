@@ -462,8 +462,8 @@ impl Pipeline {
         self.lane.allocate(length)
     }
 
-    /// As [`Pipeline::read`] and [`Pipeline::write`], of memory of the caller's own; the answer has no bytes. `None`: its
-    /// lane cannot have that memory.
+    /// As [`Pipeline::read`] and [`Pipeline::write`], of memory of the caller's own; the answer has no bytes. `None`:
+    /// its lane cannot have that memory.
     pub(super) fn submit_own(
         &mut self,
         region: &RemoteRegion,

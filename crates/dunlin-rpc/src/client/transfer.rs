@@ -206,8 +206,8 @@ impl<'t> Transfer<'t> {
     /// As [`Transfer::put`], for a task: while pieces are out its executor's thread does other things. Where the memory
     /// of the region is mapped here, a mebibyte is copied between two turns of the executor.
     ///
-    /// Dropping the future ends the transfer where it stands, as an error does; connections are made anew then. They are
-    /// made on the thread that polls.
+    /// Dropping the future ends the transfer where it stands, as an error does; connections are made anew then. They
+    /// are made on the thread that polls.
     ///
     /// # Errors
     /// As for [`Transfer::put`].

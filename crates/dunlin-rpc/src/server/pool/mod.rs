@@ -84,8 +84,8 @@ impl<D: Device> PoolService<D> {
             let inside = move |context| Poller::new(outside, context, rules, pace);
             Ok((handle, Box::new(inside)))
         };
-        // Long calls are run apart (§3.5); on simulated hosts, whose cores experiments count, by workers that are there
-        // for a handler alone.
+        // Long calls are run apart (§3.5); on simulated hosts, whose cores experiments count, by workers that are
+        // there for a handler alone.
         let works =
             plan.handlers.needs_workers(plan.executor.is_some()) || self.device.seed().is_none();
         let started = self.threads.started(works, new_poller);
