@@ -1,8 +1,5 @@
 //! The preset `auto` against a server whose NIC takes no more messages: threads that keep many calls out send some of
 //! them together, and none waits for a call that takes long.
-//!
-//! A process for itself: workers are real threads. In one that has run other simulations for a while they took the calls
-//! of a simulated client for expired.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -10,6 +7,7 @@ use std::time::Duration;
 
 use dunlin_rpc::{ChannelConfig, Client, LocalServer, Preset, Server};
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::thread;
 
 const ECHO: u16 = 1;
 const SLOW: u16 = 2;
@@ -49,9 +47,8 @@ fn bench(preset: Preset) -> Bench {
         })
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle_on_workers(SLOW, move |request, reply| {
-            // Workers are real threads.
             while !may_end.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
             reply.write(request.payload())
         })
