@@ -69,6 +69,13 @@ pub(super) struct Switches {
     pub(super) most_bytes: u64,
 }
 
+/// What this share of sorted values is below; `None`: there are none.
+fn at_share<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
+    let place = (sorted.len() as f64 * share) as usize;
+    let place = place.min(sorted.len().saturating_sub(1));
+    sorted.get(place).copied()
+}
+
 impl Window {
     pub(super) fn total(&self, of: fn(&Tally) -> u64) -> f64 {
         self.clients.iter().map(of).sum::<u64>() as f64
@@ -91,10 +98,8 @@ impl Window {
     }
 
     pub(super) fn latency_us(&self, share: f64) -> f64 {
-        let all = self.latencies();
-        let place = (all.len() as f64 * share) as usize;
-        let place = place.min(all.len().saturating_sub(1));
-        all.get(place).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+        let latency = at_share(&self.latencies(), share);
+        latency.map_or(f64::NAN, |ns| f64::from(ns) / 1e3)
     }
 
     /// All times of flows, sorted.
@@ -106,10 +111,8 @@ impl Window {
     }
 
     pub(super) fn flow_time_us(&self, share: f64) -> f64 {
-        let all = self.flow_times();
-        let place = (all.len() as f64 * share) as usize;
-        let place = place.min(all.len().saturating_sub(1));
-        all.get(place).map_or(f64::NAN, |&ns| ns as f64 / 1e3)
+        let time = at_share(&self.flow_times(), share);
+        time.map_or(f64::NAN, |ns| ns as f64 / 1e3)
     }
 
     pub(super) fn of_flows(&self, of: fn(&FlowTally) -> u64) -> f64 {

@@ -83,18 +83,6 @@ struct TransferReport {
     get_registered: Rates,
 }
 
-/// How long the turns took: put, got, and both of registered memory.
-#[derive(Default)]
-struct Took([Vec<Duration>; 4]);
-
-impl Took {
-    fn add(&mut self, turn: [Duration; 4]) {
-        for (all, one) in self.0.iter_mut().zip(turn) {
-            all.push(one);
-        }
-    }
-}
-
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::listen()?;
@@ -124,7 +112,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Ok::<_, Failure>((client, region))
     });
     let also = also.transpose()?;
-    let mut took = Took::default();
+    // Put, got, and both of registered memory.
+    let mut took: [Vec<Duration>; 4] = Default::default();
     let source: Vec<u8> = (0..args.size).map(|at| (at >> 12 ^ at) as u8).collect();
     let mut back = vec![0; source.len()];
     let mut transfer = region.transfer().lanes(usize::from(args.lanes));
@@ -135,30 +124,33 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         transfer = transfer.piece_bytes(bytes as usize);
     }
     let mut registered = transfer.buffer(source.len()).map_err(Failure::new)?;
+    let bytes = registered.bytes_mut().map_err(Failure::new)?;
+    let all = bytes.iter_mut().zip(&source);
+    all.for_each(|(to, from)| *to = !from);
     for turn in 0..=args.turns {
-        if turn == 0 {
-            let bytes = registered.bytes_mut().map_err(Failure::new)?;
-            bytes
-                .iter_mut()
-                .zip(&source)
-                .for_each(|(to, from)| *to = !from);
-        }
         let plain = turn_of(&mut transfer, (&source, &mut back)).map_err(Failure::new)?;
         let own = turn_of_registered(&mut transfer, &mut registered).map_err(Failure::new)?;
-        let is_same = |bytes: &[u8]| bytes.iter().zip(&source).all(|(own, sent)| *own == !sent);
-        let came_back = back == source && is_same(registered.bytes().map_err(Failure::new)?);
-        if turn == 0 && !came_back {
-            return Err(Failure::new("other bytes came back than were put"));
-        }
-        if turn > 0 {
-            took.add([plain.0, plain.1, own.0, own.1]);
+        if turn == 0 {
+            let mut pairs = registered
+                .bytes()
+                .map_err(Failure::new)?
+                .iter()
+                .zip(&source);
+            if back != source || !pairs.all(|(own, sent)| *own == !sent) {
+                return Err(Failure::new("other bytes came back than were put"));
+            }
+        } else {
+            let turn = [plain.0, plain.1, own.0, own.1];
+            took.iter_mut()
+                .zip(turn)
+                .for_each(|(all, one)| all.push(one));
         }
         if interrupt::came() && turn > 0 {
             break;
         }
         interrupt::check()?;
     }
-    let [mut put, mut get, mut put_registered, mut get_registered] = took.0;
+    let [mut put, mut get, mut put_registered, mut get_registered] = took;
     let info = client.info();
     let mut device = info.device;
     if let Some((client, _)) = &also {
