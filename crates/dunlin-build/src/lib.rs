@@ -64,6 +64,7 @@ pub struct Builder {
     config: prost_build::Config,
     out_dir: Option<PathBuf>,
     prost_codec: bool,
+    views: bool,
 }
 
 impl Builder {
@@ -77,6 +78,13 @@ impl Builder {
     /// (`extern_path`), where nothing can be derived. The bytes on the wire are the same.
     pub fn prost_codec(mut self) -> Self {
         self.prost_codec = true;
+        self
+    }
+
+    /// Gives each message `Name` a view `NameView<'a>`, too, whose texts and bytes are parts of what was received: for
+    /// handlers of `ViewGreeter`'s kind, and for answers by `dunlin_service::Answer::view`.
+    pub fn views(mut self) -> Self {
+        self.views = true;
         self
     }
 
@@ -121,6 +129,9 @@ impl Builder {
             generator = generator.prost_codec();
         } else {
             self.config.message_attribute(".", MESSAGE_ATTRIBUTE);
+            if self.views {
+                self.config.message_attribute(".", "#[protobuf(view)]");
+            }
         }
         self.config.service_generator(Box::new(generator));
         self.config.compile_fds(descriptors)?;

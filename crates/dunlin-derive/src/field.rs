@@ -3,7 +3,10 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Ident, Lit, Meta, Token};
+use syn::{
+    Attribute, Error, Expr, ExprLit, GenericArgument, Ident, Lit, Meta, PathArguments, Token, Type,
+    Visibility,
+};
 
 /// Kinds of values as prost calls them, and as `dunlin_service::protobuf::field` does.
 const KINDS: [(&str, &str); 16] = [
@@ -49,6 +52,9 @@ impl Label {
 /// A field.
 pub(crate) struct Field {
     name: Ident,
+    visibility: Visibility,
+    docs: Vec<Attribute>,
+    value: Type,
     pub(crate) number: u32,
     kind: Ident,
     label: Label,
@@ -71,10 +77,10 @@ impl Field {
             let words = "a field of a message has prost's attribute: #[prost(string, tag = \"1\")]";
             return Err(Error::new_spanned(&name, words));
         }
-        Self::read(name, &words)
+        Self::read(field, name, &words)
     }
 
-    fn read(name: Ident, words: &[Meta]) -> Result<Option<Self>, Error> {
+    fn read(field: &syn::Field, name: Ident, words: &[Meta]) -> Result<Option<Self>, Error> {
         let (mut number, mut kind, mut label, mut packed) = (None, None, None, None);
         for word in words {
             let Some(said) = word.path().get_ident().map(Ident::to_string) else {
@@ -111,12 +117,48 @@ impl Field {
             None if kind == "Nested" => Label::Optional,
             None => Label::Singular,
         };
+        let docs = field.attrs.iter();
+        let docs = docs.filter(|attribute| attribute.path().is_ident("doc"));
         Ok(Some(Self {
             name,
+            visibility: field.vis.clone(),
+            docs: docs.cloned().collect(),
+            value: match label {
+                Label::Singular => field.ty.clone(),
+                _ => argument(&field.ty)?,
+            },
             number,
             kind: Ident::new(kind, Span::call_site()),
             label,
         }))
+    }
+
+    /// Whether its values are messages.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.kind == "Nested"
+    }
+
+    /// Whether its values are parts of the bytes that a view was read from.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.kind == "Text" || self.kind == "Bytes" || self.is_nested()
+    }
+
+    /// As a field of a view.
+    pub(crate) fn in_view(&self) -> TokenStream {
+        let value = &self.value;
+        let lent = match self.kind.to_string().as_str() {
+            "Text" => quote! { &'a str },
+            "Bytes" => quote! { &'a [u8] },
+            "Nested" => quote! { ::dunlin_service::protobuf::View<'a, #value> },
+            _ => quote! { #value },
+        };
+        let whole = match self.label {
+            Label::Singular => lent,
+            Label::Optional => quote! { ::core::option::Option<#lent> },
+            Label::Repeated | Label::Packed => quote! { ::std::vec::Vec<#lent> },
+        };
+        let (docs, visibility, name) = (&self.docs, &self.visibility, &self.name);
+        quote! { #(#docs)* #visibility #name: #whole }
     }
 
     fn call(&self, function: &str) -> TokenStream {
@@ -147,6 +189,21 @@ impl Field {
         let (call, name) = (self.call("clear"), &self.name);
         quote! { #call(&mut self.#name) }
     }
+}
+
+/// What an `Option` or a `Vec` is of.
+fn argument(whole: &Type) -> Result<Type, Error> {
+    if let Type::Path(path) = whole {
+        if let Some(PathArguments::AngleBracketed(arguments)) =
+            path.path.segments.last().map(|last| &last.arguments)
+        {
+            if let Some(GenericArgument::Type(value)) = arguments.args.first() {
+                return Ok(value.clone());
+            }
+        }
+    }
+    let words = "prost's attribute says that it is an Option or a Vec";
+    Err(Error::new_spanned(whole, words))
 }
 
 /// The text of `name = "text"`.

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod field;
+mod message;
+mod view;
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -11,8 +13,8 @@ use syn::{parse_macro_input, Data, DeriveInput, Error, Fields};
 use field::Field;
 
 /// See `dunlin_service::protobuf::Message`.
-#[proc_macro_derive(Message, attributes(prost))]
-pub fn message(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+#[proc_macro_derive(Message, attributes(prost, protobuf))]
+pub fn derive_message(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     implement(&input)
         .unwrap_or_else(Error::into_compile_error)
@@ -40,40 +42,8 @@ fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
     };
     // The order in which protobuf's own encoders write.
     fields.sort_by_key(|field| field.number);
-    let lengths = fields.iter().map(Field::length);
-    let puts = fields.iter().map(Field::put);
-    let takes = fields.iter().map(Field::take);
-    let clears = fields.iter().map(Field::clear);
-    Ok(quote! {
-        impl ::dunlin_service::protobuf::Message for #name {
-            #[inline]
-            fn encoded_len(&self) -> usize {
-                0 #(+ #lengths)*
-            }
-
-            #[inline]
-            fn encode(&self, to: &mut ::dunlin_service::protobuf::Writer<'_>) {
-                #(#puts;)*
-            }
-
-            #[inline]
-            fn merge(
-                &mut self,
-                from: &mut ::dunlin_service::protobuf::Reader<'_>,
-            ) -> ::core::result::Result<(), ::dunlin_service::protobuf::Malformed> {
-                while let ::core::option::Option::Some(key) = from.key()? {
-                    match key.number() {
-                        #(#takes,)*
-                        _ => from.skip(key)?,
-                    }
-                }
-                ::core::result::Result::Ok(())
-            }
-
-            #[inline]
-            fn clear(&mut self) {
-                #(#clears;)*
-            }
-        }
-    })
+    let view = view::name(input)?.map(|view| view::implement(input, &view, &fields));
+    let (name, inline) = (quote! { #name }, quote! { #[inline] });
+    let message = message::implement(&name, &TokenStream::new(), &inline, &fields);
+    Ok(quote! { #message #view })
 }

@@ -1,13 +1,11 @@
 //! How messages become bytes: protobuf, postcard, or bytes as they are.
 
-/// Makes messages of type `T` bytes, and the other way round.
-///
-/// Implement it for another format: a type without values, named in `service!` or by the build script.
-pub trait Codec<T>: 'static {
+/// Makes messages of type `T` bytes.
+pub trait Encode<T: ?Sized>: 'static {
     /// Bytes of the message.
     fn encoded_len(message: &T) -> usize;
 
-    /// Writes the message; `target` has as many bytes as [`Codec::encoded_len`] says.
+    /// Writes the message; `target` has as many bytes as [`Encode::encoded_len`] says.
     fn encode(message: &T, target: &mut [u8]);
 
     /// Appends the message.
@@ -17,7 +15,12 @@ pub trait Codec<T>: 'static {
         target.resize(before + Self::encoded_len(message), 0);
         Self::encode(message, &mut target[before..]);
     }
+}
 
+/// Makes messages of type `T` bytes, and the other way round.
+///
+/// Implement it for another format: a type without values, named in `service!` or by the build script.
+pub trait Codec<T>: Encode<T> {
     /// Reads a message into a place that held another, whose memory may be used again. After an error the place holds
     /// anything.
     ///
@@ -27,6 +30,45 @@ pub trait Codec<T>: 'static {
 
     /// Makes the place as if it was new; memory that it holds may be kept.
     fn clear(place: &mut T);
+}
+
+/// A codec whose messages of type `T` can be read where they stand: texts and bytes of a view are those of the bytes
+/// that it was read from.
+pub trait Views<T>: Codec<T> {
+    /// What is lent instead of a message.
+    type View<'a>;
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// When the bytes are no such message.
+    fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError>;
+}
+
+/// What may be sent where a message of type `T` is expected: one itself, or a view of one. The bytes are the same.
+pub trait Represents<T> {}
+
+impl<T> Represents<T> for T {}
+
+/// What the codec `C` makes bytes where a message of type `T` is expected.
+pub trait FormOf<T, C> {
+    /// As [`Encode::encoded_len`].
+    fn encoded_len(&self) -> usize;
+
+    /// As [`Encode::encode`].
+    fn encode(&self, target: &mut [u8]);
+}
+
+impl<V: Represents<T> + ?Sized, T, C: Encode<V>> FormOf<T, C> for V {
+    #[inline]
+    fn encoded_len(&self) -> usize {
+        C::encoded_len(self)
+    }
+
+    #[inline]
+    fn encode(&self, target: &mut [u8]) {
+        C::encode(self, target);
+    }
 }
 
 /// Bytes that are no message of the type that was expected.
@@ -53,7 +95,7 @@ fn in_words(error: impl std::fmt::Display) -> DecodeError {
 pub struct Protobuf;
 
 #[cfg(feature = "prost")]
-impl<T: crate::protobuf::Message> Codec<T> for Protobuf {
+impl<T: crate::protobuf::Message> Encode<T> for Protobuf {
     #[inline]
     fn encoded_len(message: &T) -> usize {
         message.encoded_len()
@@ -63,7 +105,10 @@ impl<T: crate::protobuf::Message> Codec<T> for Protobuf {
     fn encode(message: &T, target: &mut [u8]) {
         message.encode(&mut crate::protobuf::Writer::new(target));
     }
+}
 
+#[cfg(feature = "prost")]
+impl<T: for<'a> crate::protobuf::Merge<'a>> Codec<T> for Protobuf {
     #[inline]
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
         place.clear();
@@ -78,13 +123,27 @@ impl<T: crate::protobuf::Message> Codec<T> for Protobuf {
     }
 }
 
+#[cfg(feature = "prost")]
+impl<T: crate::protobuf::Viewed> Views<T> for Protobuf {
+    type View<'a> = crate::protobuf::View<'a, T>;
+
+    // In line, so that the view is nowhere but in registers.
+    #[inline(always)]
+    fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError> {
+        let mut view = Self::View::default();
+        let read =
+            crate::protobuf::Merge::merge(&mut view, &mut crate::protobuf::Reader::new(bytes));
+        read.map(|()| view).map_err(in_words)
+    }
+}
+
 /// Protobuf, by prost: for messages of other crates, which have no code of their own. The bytes are the same.
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Prost;
 
 #[cfg(feature = "prost")]
-impl<T: prost::Message + Default> Codec<T> for Prost {
+impl<T: prost::Message> Encode<T> for Prost {
     #[inline]
     fn encoded_len(message: &T) -> usize {
         message.encoded_len()
@@ -99,7 +158,10 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
     fn append(message: &T, target: &mut Vec<u8>) {
         message.encode_raw(target);
     }
+}
 
+#[cfg(feature = "prost")]
+impl<T: prost::Message + Default> Codec<T> for Prost {
     #[inline]
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
         place.clear();
@@ -119,7 +181,7 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
 pub struct Postcard;
 
 #[cfg(feature = "postcard")]
-impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for Postcard {
+impl<T: serde::Serialize> Encode<T> for Postcard {
     fn encoded_len(message: &T) -> usize {
         // Only an implementation of `Serialize` of the user's own can fail; its message is empty then, and is refused
         // by who decodes it.
@@ -129,7 +191,10 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for P
     fn encode(message: &T, target: &mut [u8]) {
         let _ = postcard::to_slice(message, target);
     }
+}
 
+#[cfg(feature = "postcard")]
+impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for Postcard {
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
         let (message, rest) = postcard::take_from_bytes(bytes).map_err(in_words)?;
         if !rest.is_empty() {
@@ -149,15 +214,19 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for P
 #[derive(Clone, Copy, Debug)]
 pub struct Raw;
 
+impl<T: AsRef<[u8]> + ?Sized> Encode<T> for Raw {
+    #[inline]
+    fn encoded_len(message: &T) -> usize {
+        message.as_ref().len()
+    }
+
+    #[inline]
+    fn encode(message: &T, target: &mut [u8]) {
+        target.copy_from_slice(message.as_ref());
+    }
+}
+
 impl Codec<Vec<u8>> for Raw {
-    fn encoded_len(message: &Vec<u8>) -> usize {
-        message.len()
-    }
-
-    fn encode(message: &Vec<u8>, target: &mut [u8]) {
-        target.copy_from_slice(message);
-    }
-
     fn decode_into(place: &mut Vec<u8>, bytes: &[u8]) -> Result<(), DecodeError> {
         place.clear();
         place.extend_from_slice(bytes);
@@ -168,3 +237,15 @@ impl Codec<Vec<u8>> for Raw {
         place.clear();
     }
 }
+
+impl Views<Vec<u8>> for Raw {
+    type View<'a> = &'a [u8];
+
+    #[inline]
+    fn view(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+        Ok(bytes)
+    }
+}
+
+impl Represents<Vec<u8>> for [u8] {}
+impl Represents<Vec<u8>> for &[u8] {}

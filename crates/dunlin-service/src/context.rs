@@ -51,6 +51,7 @@ fn replace_simulated(by: Option<Inherited>) -> Option<Inherited> {
 }
 
 impl Inherited {
+    #[inline(never)]
     pub(crate) fn of(metadata: &MetadataMap, deadline: Option<Instant>) -> Self {
         Self {
             deadline,
@@ -76,7 +77,8 @@ impl Inherited {
         }
     }
 
-    /// For what is done until the guard goes.
+    /// For what is done until the guard goes. Out of line, as the guard's end: few calls have anything to pass on.
+    #[inline(never)]
     pub(crate) fn enter(self) -> Entered {
         Entered(replace(Some(self)))
     }
@@ -87,6 +89,7 @@ impl Inherited {
 pub(crate) struct Entered(Option<Inherited>);
 
 impl Drop for Entered {
+    #[inline(never)]
     fn drop(&mut self) {
         replace(self.0.take());
     }

@@ -43,7 +43,7 @@ pub use code::Code;
 pub use metadata::{MetadataError, MetadataMap, TraceContext, MAX_METADATA_BYTES, TRACEPARENT};
 pub use method::{Kind, Method};
 pub use request::{IntoRequest, IntoStreamingRequest, Request, Response};
-pub use server::Server;
+pub use server::{Reply, RequestView, Sent, Server};
 pub use status::Status;
 pub use stream::{BlockingStreaming, Streaming};
 pub use tasks::Task;

@@ -1,6 +1,6 @@
 //! The codec of a message's own beside prost's: the same bytes, and the same bytes refused.
 
-use dunlin_service::codec::{Codec, Prost, Protobuf};
+use dunlin_service::codec::{Codec, Encode, Prost, Protobuf, Views};
 use dunlin_service::protobuf;
 use proptest::prelude::*;
 use prost::Message;
@@ -14,6 +14,7 @@ enum Colour {
 
 /// Every kind, each label.
 #[derive(Clone, PartialEq, Message, protobuf::Message)]
+#[protobuf(view)]
 struct All {
     #[prost(bool, tag = "1")]
     yes: bool,
@@ -69,6 +70,7 @@ struct All {
 
 /// With a oneof and a map: left to prost as a whole.
 #[derive(Clone, PartialEq, Message, protobuf::Message)]
+#[protobuf(view)]
 struct Mixed {
     #[prost(oneof = "Either", tags = "1, 2")]
     either: Option<Either>,
@@ -87,6 +89,7 @@ enum Either {
 }
 
 #[derive(Clone, PartialEq, Message, protobuf::Message)]
+#[protobuf(view = "Nothing")]
 struct Empty {}
 
 fn mixed() -> impl Strategy<Value = Mixed> {
@@ -157,14 +160,14 @@ where
     T: protobuf::Message,
 {
     let mut bytes = vec![0xee];
-    <Protobuf as Codec<T>>::append(message, &mut bytes);
+    <Protobuf as Encode<T>>::append(message, &mut bytes);
     bytes.split_off(1)
 }
 
-/// Both read the bytes, into a place that holds something, and say the same.
+/// All read the bytes, into a place that holds something and as a view, and say the same.
 fn check_both<T>(bytes: &[u8], before: &T) -> Option<T>
 where
-    T: Message + protobuf::Message + PartialEq + Clone,
+    T: Message + protobuf::Viewed + PartialEq + Clone,
 {
     let (mut ours, mut prosts) = (before.clone(), before.clone());
     let read = <Protobuf as Codec<T>>::decode_into(&mut ours, bytes);
@@ -174,7 +177,10 @@ where
         expected.is_ok(),
         "{read:?} {expected:?} of {bytes:?}"
     );
+    let view = <Protobuf as Views<T>>::view(bytes);
+    assert_eq!(view.as_ref().err(), read.as_ref().err(), "{bytes:?}");
     read.ok()?;
+    assert_eq!(encode(&view.unwrap()), ours.encode_to_vec());
     // By bytes: a value that is no number is unlike itself.
     assert_eq!(ours.encode_to_vec(), prosts.encode_to_vec());
     Some(ours)
@@ -288,6 +294,42 @@ fn a_place_is_used_again() {
     <Protobuf as Codec<All>>::decode_into(&mut place, &encode(&short)).unwrap();
     assert_eq!(place, short);
     assert_eq!(place.words.capacity(), capacity);
+}
+
+/// Texts and bytes of a view are those of the slice that was read, at any depth.
+#[test]
+fn views_are_parts_of_what_was_read() {
+    let message = All {
+        int: -5,
+        words: "outer".into(),
+        bytes: vec![1, 2, 3],
+        lines: vec!["one".into(), "two".into()],
+        inner: Some(Box::new(All {
+            words: "inner".into(),
+            ..All::default()
+        })),
+        ..All::default()
+    };
+    let bytes = encode(&message);
+    let view: AllView<'_> = <Protobuf as Views<All>>::view(&bytes).unwrap();
+    let inner = view.inner.as_ref().unwrap();
+    assert_eq!(
+        (view.int, view.words, view.bytes),
+        (-5, "outer", &[1, 2, 3][..])
+    );
+    assert_eq!(
+        (inner.words, &view.lines[..]),
+        ("inner", &["one", "two"][..])
+    );
+    let range = bytes.as_ptr_range();
+    for part in [view.words, inner.words, view.lines[1]] {
+        assert!(range.contains(&part.as_ptr()), "{part:?} was copied");
+    }
+    assert!(range.contains(&view.bytes.as_ptr()));
+    assert_eq!(
+        Nothing::default(),
+        <Protobuf as Views<Empty>>::view(&[]).unwrap()
+    );
 }
 
 #[test]

@@ -3,37 +3,62 @@
 use dunlin::{ServeError, ServerBuilder};
 use dunlin_service::codec::Protobuf;
 use dunlin_service::protobuf::{self, Message};
-use dunlin_service::{reflection, Request, Response, Server, Status};
+use dunlin_service::{reflection, Reply, Request, RequestView, Response, Sent, Server, Status};
 use prost::Message as _;
 use protox::file::{File, FileResolver};
 
-use measure_server::{SyncMeasure, SyncMeasureServer};
+use measure_owned_server::{SyncMeasureOwned, SyncMeasureOwnedServer};
+use measure_server::{ViewMeasure, ViewMeasureServer};
 
-/// A message of one field.
+/// A message of one field of bytes.
 #[derive(Clone, PartialEq, prost::Message, protobuf::Message)]
+#[protobuf(view)]
+pub struct Payload {
+    /// Any.
+    #[prost(bytes = "vec", tag = "1")]
+    pub body: Vec<u8>,
+}
+
+/// A message of one field of text.
+#[derive(Clone, PartialEq, prost::Message, protobuf::Message)]
+#[protobuf(view)]
 pub struct Text {
     /// Any words.
     #[prost(string, tag = "1")]
     pub words: String,
 }
 
-impl Text {
-    /// A message of so many bytes as protobuf. The length of the field stands before it, in one byte to four.
-    pub fn of_encoded_len(length: usize) -> Self {
-        let mut message = Self::default();
-        let over = |message: &Self| message.encoded_len().saturating_sub(length);
-        message.words = "w".repeat(length.saturating_sub(2));
-        while over(&message) > 0 {
-            let shorter = message.words.len() - over(&message);
-            message.words.truncate(shorter);
-        }
-        message
-    }
+/// A message that can be made as long as one likes.
+pub trait OfLength: Message {
+    /// One whose only field has so many bytes.
+    fn of_field_len(length: usize) -> Self;
 
-    /// Bytes of it as protobuf.
-    #[inline]
-    pub fn encoded_len(&self) -> usize {
-        Message::encoded_len(self)
+    /// One of so many bytes as protobuf. The length of the field stands before it, in one byte to four.
+    fn of_encoded_len(length: usize) -> Self {
+        let mut field = length.saturating_sub(2);
+        loop {
+            let message = Self::of_field_len(field);
+            match message.encoded_len().saturating_sub(length) {
+                0 => return message,
+                over => field -= over,
+            }
+        }
+    }
+}
+
+impl OfLength for Payload {
+    fn of_field_len(length: usize) -> Self {
+        Self {
+            body: vec![b'b'; length],
+        }
+    }
+}
+
+impl OfLength for Text {
+    fn of_field_len(length: usize) -> Self {
+        Self {
+            words: "w".repeat(length),
+        }
     }
 }
 
@@ -42,13 +67,54 @@ dunlin_service::service! {
     pub service Measure = "dunlin.Measure" with Protobuf {
         /// The same message.
         rpc echo as Echo(Text) -> Text;
+        /// The same message.
+        rpc echo_bytes as EchoBytes(Payload) -> Payload;
+    }
+}
+
+dunlin_service::service! {
+    /// For measuring messages that have memory of their own.
+    pub service MeasureOwned = "dunlin.MeasureOwned" with Protobuf {
+        /// The same message.
+        rpc echo as Echo(Text) -> Text;
+        /// The same message.
+        rpc echo_bytes as EchoBytes(Payload) -> Payload;
     }
 }
 
 struct Echo;
 
-impl SyncMeasure for Echo {
+impl ViewMeasure for Echo {
+    #[inline]
+    fn echo(
+        &self,
+        request: RequestView<'_, MeasureEcho>,
+        reply: Reply<'_, MeasureEcho>,
+    ) -> Result<Sent, Status> {
+        Ok(reply.send(&request.view()?))
+    }
+
+    #[inline]
+    fn echo_bytes(
+        &self,
+        request: RequestView<'_, MeasureEchoBytes>,
+        reply: Reply<'_, MeasureEchoBytes>,
+    ) -> Result<Sent, Status> {
+        Ok(reply.send(&request.view()?))
+    }
+}
+
+impl SyncMeasureOwned for Echo {
     fn echo(&self, request: &mut Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
+        std::mem::swap(reply.get_mut(), request.get_mut());
+        Ok(())
+    }
+
+    fn echo_bytes(
+        &self,
+        request: &mut Request<Payload>,
+        reply: &mut Response<Payload>,
+    ) -> Result<(), Status> {
         std::mem::swap(reply.get_mut(), request.get_mut());
         Ok(())
     }
@@ -59,12 +125,12 @@ impl SyncMeasure for Echo {
 /// # Errors
 /// When the server has it already.
 pub fn on(server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
-    let measure = SyncMeasureServer::inline(Echo);
     let wrong = |error: &dyn std::fmt::Display| ServeError::Setting(error.to_string());
     let descriptors = descriptors().map_err(|error| wrong(&error))?;
     let reflection = reflection::service(&[&descriptors]).map_err(|error| wrong(&error))?;
     Server::builder()
-        .add_service(measure)
+        .add_service(ViewMeasureServer::inline(Echo))
+        .add_service(SyncMeasureOwnedServer::inline(Echo))
         .add_service(reflection)
         .on(server)
 }
@@ -96,7 +162,11 @@ mod tests {
     #[test]
     fn messages_have_the_length_that_was_asked_for() {
         for length in [4, 64, 129, 131, 4096, 1 << 20] {
-            assert_eq!(Text::of_encoded_len(length).encoded_len(), length);
+            assert_eq!(Message::encoded_len(&Text::of_encoded_len(length)), length);
+            assert_eq!(
+                Message::encoded_len(&Payload::of_encoded_len(length)),
+                length
+            );
         }
     }
 }

@@ -287,7 +287,17 @@ impl<'a> Responder<'a> {
     ///
     /// # Errors
     /// When it is longer than the caller takes, or the device has no memory for it.
+    #[inline]
     pub fn in_place(&mut self, length: usize) -> Result<&mut [u8], HandlerError> {
+        if self.elsewhere.is_none() && length <= self.place.len().min(self.limits.longest) {
+            self.length = length;
+            return Ok(&mut self.place[..length]);
+        }
+        self.in_other_place(length)
+    }
+
+    #[cold]
+    fn in_other_place(&mut self, length: usize) -> Result<&mut [u8], HandlerError> {
         if length > self.limits.longest {
             return Err(self.too_long(length));
         }

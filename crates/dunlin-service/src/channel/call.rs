@@ -8,7 +8,7 @@ use dunlin::{thread, CallError, HandlerId, Reply};
 
 use super::callee::{ByType, Callee};
 use super::{Channel, Routes};
-use crate::codec::Codec;
+use crate::codec::{Codec, Encode};
 use crate::context::Inherited;
 use crate::method::Method;
 use crate::wire::{self, Answered, Header};
@@ -91,7 +91,10 @@ impl<'a, T> Outgoing<'a, T> {
     }
 
     /// Lends the bytes of the request.
-    fn with_bytes<C: Codec<T>, R>(&mut self, send: impl FnOnce(Option<Duration>, &[u8]) -> R) -> R {
+    fn with_bytes<C: Encode<T>, R>(
+        &mut self,
+        send: impl FnOnce(Option<Duration>, &[u8]) -> R,
+    ) -> R {
         if let (Some(until), Some(header)) = (self.until, &mut self.header) {
             header.timeout = Some(until.saturating_duration_since(thread::now()));
         }
@@ -172,7 +175,7 @@ impl Channel {
     }
 
     /// A unary call whose messages `C` makes bytes.
-    pub(super) async fn call<Q, A: Default, C: Codec<Q> + Codec<A>>(
+    pub(super) async fn call<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: impl Callee,
         mut request: Request<Q>,
@@ -183,7 +186,7 @@ impl Channel {
         ended
     }
 
-    async fn call_once<Q, A: Default, C: Codec<Q> + Codec<A>>(
+    async fn call_once<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: &impl Callee,
         request: &mut Request<Q>,
@@ -209,7 +212,7 @@ impl Channel {
         }
     }
 
-    fn send<Q, C: Codec<Q>>(
+    fn send<Q, C: Encode<Q>>(
         &self,
         number: HandlerId,
         outgoing: &mut Outgoing<'_, Q>,
@@ -222,7 +225,7 @@ impl Channel {
     }
 
     /// As [`Channel::call`]; blocks.
-    pub(super) fn call_blocking<Q, A: Default, C: Codec<Q> + Codec<A>>(
+    pub(super) fn call_blocking<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: &impl Callee,
         mut request: Request<Q>,
@@ -234,7 +237,7 @@ impl Channel {
     }
 
     #[inline]
-    fn call_once_blocking<Q, A: Default, C: Codec<Q> + Codec<A>>(
+    fn call_once_blocking<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: &impl Callee,
         request: &mut Request<Q>,

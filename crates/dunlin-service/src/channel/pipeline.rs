@@ -6,7 +6,7 @@ use dunlin::HandlerId;
 
 use super::callee::ByType;
 use super::{Channel, Routes};
-use crate::codec::{Codec, DecodeError};
+use crate::codec::{Codec, DecodeError, FormOf, Views};
 use crate::method::{Messages, Method};
 use crate::wire::{self, Answered};
 use crate::{Response, Status};
@@ -40,7 +40,22 @@ impl Channel {
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a>(&'a [u8]);
 
-impl Answer<'_> {
+/// What a view of responses is for a codec.
+type ViewOf<'a, M> = <<M as Method>::Codec as Views<<M as Method>::Response>>::View<'a>;
+
+impl<'a> Answer<'a> {
+    /// The message as it stands there.
+    ///
+    /// # Errors
+    /// As for [`Answer::with`].
+    #[inline]
+    pub fn view<M: Method>(self) -> Result<ViewOf<'a, M>, Status>
+    where
+        M::Codec: Views<M::Response>,
+    {
+        M::Codec::view(self.message_bytes()?).map_err(malformed::<M>)
+    }
+
     /// Lends the message, which stands in memory that the next answer uses again.
     ///
     /// # Errors
@@ -67,7 +82,7 @@ impl Answer<'_> {
     }
 
     #[inline]
-    fn message_bytes(&self) -> Result<&[u8], Status> {
+    fn message_bytes(&self) -> Result<&'a [u8], Status> {
         match self.0 {
             [wire::MESSAGE, message @ ..] => Ok(message),
             _ => self.other_bytes(),
@@ -75,7 +90,7 @@ impl Answer<'_> {
     }
 
     #[cold]
-    fn other_bytes(&self) -> Result<&[u8], Status> {
+    fn other_bytes(&self) -> Result<&'a [u8], Status> {
         match wire::read_answer(self.0)? {
             Answered::Message(message) | Answered::With(_, message) => Ok(message),
             Answered::Status(status) => Err(status),
@@ -104,13 +119,17 @@ impl Pipeline {
         self.pipeline.outstanding()
     }
 
-    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
-    /// no room, poll first.
+    /// Puts a call, of a message or a view of one, into the batch; it leaves with the next poll, or earlier when the
+    /// batch is full. `false`: there is no room, poll first.
     ///
     /// # Errors
     /// When the call cannot be sent at all.
     #[inline]
-    pub fn submit<M: Method>(&mut self, message: &M::Request, tag: u64) -> Result<bool, Status> {
+    pub fn submit<M: Method>(
+        &mut self,
+        message: &(impl FormOf<M::Request, M::Codec> + ?Sized),
+        tag: u64,
+    ) -> Result<bool, Status> {
         let number = match self
             .numbers
             .iter()
@@ -119,9 +138,9 @@ impl Pipeline {
             Some((_, number)) => *number,
             None => self.find::<M>()?,
         };
-        let length = wire::WORD_BYTES + M::Codec::encoded_len(message);
+        let length = wire::WORD_BYTES + message.encoded_len();
         let submitted = self.pipeline.submit_with(number, length, tag, |target| {
-            M::Codec::encode(message, wire::begin_bare(target, M::CHECK));
+            message.encode(wire::begin_bare(target, M::CHECK));
         });
         // By reference: a result that was just written is not to be moved at once.
         match &submitted {

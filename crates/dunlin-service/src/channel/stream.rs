@@ -11,7 +11,7 @@ use futures_util::stream::StreamExt;
 use super::call::outgoing_header;
 use super::callee::{ByType, Callee};
 use super::{Channel, Routes};
-use crate::codec::Codec;
+use crate::codec::{Codec, Encode};
 use crate::directory::features;
 use crate::method::Method;
 use crate::stream::driver::Driver;
@@ -191,7 +191,7 @@ impl Channel {
     ) -> Result<Response<Streaming<A>>, Status>
     where
         S: Stream + Send + 'static,
-        C: Codec<S::Item> + Codec<A>,
+        C: Encode<S::Item> + Codec<A>,
     {
         let mut place = None;
         let mut bare = request.map(|stream| place = Some(stream));

@@ -88,6 +88,24 @@ macro_rules! __service_sync_method {
     ($kind:ident $($rest:tt)*) => {};
 }
 
+/// A method of the trait whose messages are lent.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_view_method {
+    (Unary [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// What the caller is told instead of the reply.
+        fn $method(
+            &self,
+            request: $crate::RequestView<'_, $marker>,
+            reply: $crate::Reply<'_, $marker>,
+        ) -> Result<$crate::Sent, $crate::Status>;
+    };
+    ($kind:ident $($rest:tt)*) => {};
+}
+
 /// Adds a method to a registry.
 #[doc(hidden)]
 #[macro_export]
@@ -125,10 +143,10 @@ macro_rules! __service_register {
 /// Adds a method without a future to a registry.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __service_register_sync {
-    (Unary $registry:ident ($service:expr, $place:expr) $trait:ident $method:ident [$marker:ty]) => {
+macro_rules! __service_register_lent {
+    (Unary $registry:ident.$add:ident ($service:expr, $place:expr) $trait:ident $method:ident [$marker:ty]) => {
         let service = Arc::clone(&$service);
-        $registry.sync::<$marker>($place, move |request, reply| {
+        $registry.$add::<$marker>($place, move |request, reply| {
             $trait::$method(&*service, request, reply)
         });
     };

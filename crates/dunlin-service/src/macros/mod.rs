@@ -49,7 +49,8 @@ mod methods;
 ///
 /// - the module `greeter_server`: the trait `Greeter`, with one async method for each, and `GreeterServer` of a type
 ///   that implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
-///   `SyncGreeterServer`;
+///   `SyncGreeterServer`; the trait `ViewGreeter` with the unary methods as functions that read the request where it
+///   stands and write the reply where it leaves from, and `ViewGreeterServer`;
 /// - the module `greeter_client`: `GreeterClient`, async, and `GreeterBlockingClient`;
 /// - `GreeterSayHello`, the type that stands for the method, for [`crate::Pipeline`].
 ///
@@ -88,6 +89,42 @@ macro_rules! __service_parse {
     };
     ($head:tt [$($done:tt)*]) => {
         $crate::__service_make! { $head $($done)* }
+    };
+}
+
+/// Makes the server of a trait whose methods are no futures, but lent their messages.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_lent {
+    ($server:ident $add:ident $trait:ident $name:literal $({ $kind:ident $method:ident $marker:tt })*) => {
+        #[doc = concat!("The service `", $name, "`, of a type that implements [`", stringify!($trait), "`]. It has the ",
+            "unary methods; callers of others get `Unimplemented`.")]
+        #[derive(Debug)]
+        pub struct $server<T>(Arc<T>, $crate::server::Place);
+
+        impl<T: $trait> $server<T> {
+            /// On the polling thread: for some microseconds of work.
+            pub fn inline(service: T) -> Self {
+                Self(Arc::new(service), $crate::server::Place::Inline)
+            }
+
+            /// On the worker pool: for work that takes long or blocks.
+            pub fn on_workers(service: T) -> Self {
+                Self(Arc::new(service), $crate::server::Place::Workers)
+            }
+        }
+
+        impl<T: $trait> $crate::server::Service for $server<T> {
+            const NAME: &'static str = $name;
+
+            fn register(self, registry: &mut $crate::server::Registry) {
+                $($crate::__service_register_lent! {
+                    $kind registry.$add (self.0, self.1) $trait $method $marker
+                })*
+                // A service may have no unary method.
+                let _ = (registry, self.0, self.1);
+            }
+        }
     };
 }
 
@@ -180,34 +217,19 @@ macro_rules! __service_make {
                     }
                 }
 
-                #[doc = concat!("The service `", $name, "`, of a type that implements [`Sync", stringify!($service),
-                    "`]. It has the unary methods; callers of others get `Unimplemented`.")]
-                #[derive(Debug)]
-                pub struct [<Sync $service Server>]<T>(Arc<T>, $crate::server::Place);
-
-                impl<T: [<Sync $service>]> [<Sync $service Server>]<T> {
-                    /// On the polling thread: for some microseconds of work.
-                    pub fn inline(service: T) -> Self {
-                        Self(Arc::new(service), $crate::server::Place::Inline)
-                    }
-
-                    /// On the worker pool: for work that takes long or blocks.
-                    pub fn on_workers(service: T) -> Self {
-                        Self(Arc::new(service), $crate::server::Place::Workers)
-                    }
+                #[doc = concat!("[`", stringify!($service), "`] as functions that read a request where it stands and ",
+                    "write the reply where it leaves from: no message in between has memory of its own.")]
+                #[allow(unused)]
+                pub trait [<View $service>]: Send + Sync + 'static {
+                    $($crate::__service_view_method! {
+                        $kind [$($doc)*] $method [super::[<$service $marker>]]
+                    })*
                 }
 
-                impl<T: [<Sync $service>]> $crate::server::Service for [<Sync $service Server>]<T> {
-                    const NAME: &'static str = $name;
-
-                    fn register(self, registry: &mut $crate::server::Registry) {
-                        $($crate::__service_register_sync! {
-                            $kind registry (self.0, self.1) [<Sync $service>] $method [super::[<$service $marker>]]
-                        })*
-                        // A service may have no unary method.
-                        let _ = (registry, self.0, self.1);
-                    }
-                }
+                $crate::__service_lent! { [<Sync $service Server>] sync [<Sync $service>] $name
+                    $({ $kind $method [super::[<$service $marker>]] })* }
+                $crate::__service_lent! { [<View $service Server>] view [<View $service>] $name
+                    $({ $kind $method [super::[<$service $marker>]] })* }
             }
 
             #[doc = concat!("Clients of `", $name, "`.")]

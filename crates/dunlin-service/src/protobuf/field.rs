@@ -3,7 +3,7 @@
 use ascii::AsciiStr;
 
 use super::wire::{key_length, Key, Malformed, Reader, Wire, Writer};
-use super::Message;
+use super::{Merge, Message};
 use crate::varint;
 
 /// How a value of a kind stands on the wire; a type without values for each of protobuf's kinds.
@@ -17,17 +17,20 @@ pub trait Kind<V> {
     /// Writes a value.
     fn put(value: &V, to: &mut Writer<'_>);
 
-    /// Reads a value into the place of another.
-    ///
-    /// # Errors
-    /// When there is none.
-    fn take(place: &mut V, from: &mut Reader<'_>) -> Result<(), Malformed>;
-
     /// Whether it is the value of a field that is not there.
     fn is_default(value: &V) -> bool;
 
     /// Makes it that value.
     fn clear(value: &mut V);
+}
+
+/// How a value of a kind is read from bytes that live for `'a`; views keep parts of them.
+pub trait Take<'a, V>: Kind<V> {
+    /// Reads a value into the place of another.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn take(place: &mut V, from: &mut Reader<'a>) -> Result<(), Malformed>;
 }
 
 /// Numbers of one to ten bytes: how a value is one, and the other way round.
@@ -53,13 +56,6 @@ macro_rules! varints {
             }
 
             #[inline]
-            fn take(place: &mut $type, from: &mut Reader<'_>) -> Result<(), Malformed> {
-                let $number = from.number()?;
-                *place = $from;
-                Ok(())
-            }
-
-            #[inline]
             fn is_default(value: &$type) -> bool {
                 *value == <$type>::default()
             }
@@ -67,6 +63,15 @@ macro_rules! varints {
             #[inline]
             fn clear(value: &mut $type) {
                 *value = <$type>::default();
+            }
+        }
+
+        impl<'a> Take<'a, $type> for $kind {
+            #[inline]
+            fn take(place: &mut $type, from: &mut Reader<'a>) -> Result<(), Malformed> {
+                let $number = from.number()?;
+                *place = $from;
+                Ok(())
             }
         }
     )+ };
@@ -112,12 +117,6 @@ macro_rules! fixed {
             }
 
             #[inline]
-            fn take(place: &mut $value, from: &mut Reader<'_>) -> Result<(), Malformed> {
-                *place = <$value>::from_le_bytes(from.array()?);
-                Ok(())
-            }
-
-            #[inline]
             fn is_default(value: &$value) -> bool {
                 *value == <$value>::default()
             }
@@ -125,6 +124,14 @@ macro_rules! fixed {
             #[inline]
             fn clear(value: &mut $value) {
                 *value = <$value>::default();
+            }
+        }
+
+        impl<'a> Take<'a, $value> for $kind {
+            #[inline]
+            fn take(place: &mut $value, from: &mut Reader<'a>) -> Result<(), Malformed> {
+                *place = <$value>::from_le_bytes(from.array()?);
+                Ok(())
             }
         }
     )+ };
@@ -145,45 +152,68 @@ fixed! {
     Double f64: Bits64;
 }
 
+/// What stands behind its length: memory of the message's own, or a part of the bytes that it was read from.
+macro_rules! counted {
+    ($kind:ident $value:ty: $text:ident => $bytes:expr, $empty:expr) => {
+        impl Kind<$value> for $kind {
+            const WIRE: Wire = Wire::Counted;
+
+            #[inline]
+            fn length($text: &$value) -> usize {
+                counted_length($bytes.len())
+            }
+
+            #[inline]
+            fn put($text: &$value, to: &mut Writer<'_>) {
+                to.counted($bytes);
+            }
+
+            #[inline]
+            fn is_default($text: &$value) -> bool {
+                $text.is_empty()
+            }
+
+            #[inline]
+            fn clear($text: &mut $value) {
+                $empty;
+            }
+        }
+    };
+}
+
 /// `string`.
 #[derive(Clone, Copy, Debug)]
 pub struct Text;
 
-impl Kind<String> for Text {
-    const WIRE: Wire = Wire::Counted;
+counted!(Text String: text => text.as_bytes(), text.clear());
+counted!(Text &str: text => text.as_bytes(), *text = "");
 
-    #[inline]
-    fn length(value: &String) -> usize {
-        counted_length(value.len())
+/// Looked at where it stands: what was just copied is not to be had yet in other pieces than it was copied in. And
+/// first whether it is ASCII, in large steps: the standard library takes its ends byte by byte.
+#[inline]
+fn text<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+    let bytes = from.counted()?;
+    match AsciiStr::from_ascii(bytes) {
+        Ok(text) => Ok(text.as_str()),
+        Err(_) => std::str::from_utf8(bytes).map_err(|_| Malformed::Text),
     }
+}
 
+impl<'a> Take<'a, String> for Text {
     #[inline]
-    fn put(value: &String, to: &mut Writer<'_>) {
-        to.counted(value.as_bytes());
-    }
-
-    #[inline]
-    fn take(place: &mut String, from: &mut Reader<'_>) -> Result<(), Malformed> {
-        // Looked at where it stands: what was just copied is not to be had yet in other pieces than it was copied in.
-        // And first whether it is ASCII, in large steps: the standard library takes its ends byte by byte.
-        let bytes = from.counted()?;
-        let text = match AsciiStr::from_ascii(bytes) {
-            Ok(text) => text.as_str(),
-            Err(_) => std::str::from_utf8(bytes).map_err(|_| Malformed::Text)?,
-        };
+    fn take(place: &mut String, from: &mut Reader<'a>) -> Result<(), Malformed> {
+        let text = text(from)?;
         place.clear();
         place.push_str(text);
         Ok(())
     }
+}
 
+impl<'a> Take<'a, &'a str> for Text {
     #[inline]
-    fn is_default(value: &String) -> bool {
-        value.is_empty()
-    }
-
-    #[inline]
-    fn clear(value: &mut String) {
-        value.clear();
+    fn take(place: &mut &'a str, from: &mut Reader<'a>) -> Result<(), Malformed> {
+        *place = text(from)?;
+        Ok(())
     }
 }
 
@@ -191,34 +221,23 @@ impl Kind<String> for Text {
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
-impl Kind<Vec<u8>> for Bytes {
-    const WIRE: Wire = Wire::Counted;
+counted!(Bytes Vec<u8>: bytes => bytes, bytes.clear());
+counted!(Bytes &[u8]: bytes => bytes, *bytes = &[]);
 
+impl<'a> Take<'a, Vec<u8>> for Bytes {
     #[inline]
-    fn length(value: &Vec<u8>) -> usize {
-        counted_length(value.len())
-    }
-
-    #[inline]
-    fn put(value: &Vec<u8>, to: &mut Writer<'_>) {
-        to.counted(value);
-    }
-
-    #[inline]
-    fn take(place: &mut Vec<u8>, from: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn take(place: &mut Vec<u8>, from: &mut Reader<'a>) -> Result<(), Malformed> {
         place.clear();
         place.extend_from_slice(from.counted()?);
         Ok(())
     }
+}
 
+impl<'a> Take<'a, &'a [u8]> for Bytes {
     #[inline]
-    fn is_default(value: &Vec<u8>) -> bool {
-        value.is_empty()
-    }
-
-    #[inline]
-    fn clear(value: &mut Vec<u8>) {
-        value.clear();
+    fn take(place: &mut &'a [u8], from: &mut Reader<'a>) -> Result<(), Malformed> {
+        *place = from.counted()?;
+        Ok(())
     }
 }
 
@@ -240,11 +259,6 @@ impl<M: Message> Kind<M> for Nested {
         value.encode(to);
     }
 
-    #[inline]
-    fn take(place: &mut M, from: &mut Reader<'_>) -> Result<(), Malformed> {
-        place.merge(&mut from.nested()?)
-    }
-
     /// One that is there is written, whatever it holds.
     fn is_default(_: &M) -> bool {
         false
@@ -252,6 +266,13 @@ impl<M: Message> Kind<M> for Nested {
 
     fn clear(value: &mut M) {
         value.clear();
+    }
+}
+
+impl<'a, M: Merge<'a>> Take<'a, M> for Nested {
+    #[inline]
+    fn take(place: &mut M, from: &mut Reader<'a>) -> Result<(), Malformed> {
+        place.merge(&mut from.nested()?)
     }
 }
 
@@ -292,10 +313,10 @@ pub mod singular {
     /// # Errors
     /// When what stands there is of another type, or none.
     #[inline]
-    pub fn take<K: Kind<V>, V>(
+    pub fn take<'a, K: Take<'a, V>, V>(
         place: &mut V,
         key: Key,
-        from: &mut Reader<'_>,
+        from: &mut Reader<'a>,
     ) -> Result<(), Malformed> {
         key.expect(K::WIRE)?;
         K::take(place, from)
@@ -333,10 +354,10 @@ pub mod optional {
     /// # Errors
     /// When what stands there is of another type, or none.
     #[inline]
-    pub fn take<K: Kind<V>, V: Default>(
+    pub fn take<'a, K: Take<'a, V>, V: Default>(
         place: &mut Option<V>,
         key: Key,
-        from: &mut Reader<'_>,
+        from: &mut Reader<'a>,
     ) -> Result<(), Malformed> {
         key.expect(K::WIRE)?;
         K::take(place.get_or_insert_with(V::default), from)
@@ -373,10 +394,10 @@ pub mod repeated {
     /// # Errors
     /// When what stands there is of another type, or none.
     #[inline]
-    pub fn take<K: Kind<V>, V: Default>(
+    pub fn take<'a, K: Take<'a, V>, V: Default>(
         place: &mut Vec<V>,
         key: Key,
-        from: &mut Reader<'_>,
+        from: &mut Reader<'a>,
     ) -> Result<(), Malformed> {
         if K::WIRE != Wire::Counted && key.is(Wire::Counted) {
             let mut packed = from.packed()?;
@@ -390,9 +411,9 @@ pub mod repeated {
     }
 
     #[inline]
-    fn add<K: Kind<V>, V: Default>(
+    fn add<'a, K: Take<'a, V>, V: Default>(
         place: &mut Vec<V>,
-        from: &mut Reader<'_>,
+        from: &mut Reader<'a>,
     ) -> Result<(), Malformed> {
         let mut value = V::default();
         K::take(&mut value, from)?;

@@ -114,23 +114,29 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next field; `None`: there is none any more.
+    /// The next field.
     ///
     /// # Errors
     /// When there is no key.
     #[inline]
-    pub fn key(&mut self) -> Result<Option<Key>, Malformed> {
-        if self.bytes.is_empty() {
-            return Ok(None);
+    pub fn key(&mut self) -> Result<Key, Malformed> {
+        // Fields up to the fifteenth have one byte.
+        match self.bytes.0 {
+            [first @ ..0x80, rest @ ..] => {
+                self.bytes.0 = rest;
+                Ok(Key(u32::from(*first)))
+            }
+            bytes => {
+                let (key, rest) = long_key(bytes)?;
+                self.bytes.0 = rest;
+                Ok(key)
+            }
         }
-        let key = self.number()?;
-        u32::try_from(key)
-            .map(|key| Some(Key(key)))
-            .map_err(|_| Malformed::Number)
     }
 
+    /// Whether there is no field any more.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
@@ -227,7 +233,10 @@ impl<'a> Reader<'a> {
             self.bytes(4).map(drop)
         } else if key.is(Wire::Group) {
             loop {
-                let inner = self.key()?.ok_or(Malformed::Truncated)?;
+                if self.is_empty() {
+                    return Err(Malformed::Truncated);
+                }
+                let inner = self.key()?;
                 if !inner.is(Wire::EndGroup) {
                     self.skip_at(inner, depth - 1)?;
                 } else if inner.number() == key.number() {
@@ -251,6 +260,14 @@ fn long_number(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
         Some(number) => Ok((number, reader.0)),
         None => Err(Malformed::Number),
     }
+}
+
+/// As [`long_number`], of a key.
+#[inline(never)]
+fn long_key(bytes: &[u8]) -> Result<(Key, &[u8]), Malformed> {
+    let (key, rest) = long_number(bytes)?;
+    let key = u32::try_from(key).map_err(|_| Malformed::Number)?;
+    Ok((Key(key), rest))
 }
 
 /// What stands behind the field of this key.

@@ -3,6 +3,7 @@
 mod registry;
 mod sessions;
 mod unary;
+mod view;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use dunlin::{HandlerError, RunningServer, ServeError, ServerBuilder};
 
 use registry::{Add, Ground};
 pub use registry::{Place, Registry, Service};
+pub use view::{Reply, RequestView, Sent};
 
 use sessions::{Limits, Sessions};
 

@@ -4,12 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use dunlin::{HandlerId, ServerBuilder};
+use dunlin::{HandlerError, HandlerId, Responder, ServerBuilder};
 
 use futures_core::Stream;
 
 use super::sessions::{self, Begin};
 use super::unary;
+use super::view::{self, Reply, RequestView, Sent};
 use crate::layers::{layered, Layers};
 use crate::method::{Kind, Method};
 use crate::observer::Observer;
@@ -32,6 +33,23 @@ pub enum Place {
     Inline,
     /// On the worker pool, as [`ServerBuilder::handle_on_workers`]: for work that takes long or blocks.
     Workers,
+}
+
+impl Place {
+    fn put(
+        self,
+        server: ServerBuilder,
+        number: HandlerId,
+        handler: impl Fn(&dunlin::Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError>
+            + Send
+            + Sync
+            + 'static,
+    ) -> ServerBuilder {
+        match self {
+            Self::Inline => server.handle(number, handler),
+            Self::Workers => server.handle_on_workers(number, handler),
+        }
+    }
 }
 
 /// The methods of a server, as services add them.
@@ -100,14 +118,27 @@ impl Registry {
     ) {
         self.add::<M>(Box::new(move |server, number, ground| {
             let observer = ground.observer.clone();
-            let handler = move |request: &dunlin::Request<'_>,
-                                reply: &mut dunlin::Responder<'_>| {
+            place.put(server, number, move |request, reply| {
                 unary::serve::<M>(request, reply, &observer, &handler)
-            };
-            match place {
-                Place::Inline => server.handle(number, handler),
-                Place::Workers => server.handle_on_workers(number, handler),
-            }
+            })
+        }));
+    }
+
+    /// A unary method whose handler is no future, reads the request where it stands, and writes the answer where it
+    /// leaves from.
+    pub fn view<M: Method>(
+        &mut self,
+        place: Place,
+        handler: impl Fn(RequestView<'_, M>, Reply<'_, M>) -> Result<Sent, Status>
+            + Send
+            + Sync
+            + 'static,
+    ) {
+        self.add::<M>(Box::new(move |server, number, ground| {
+            let observer = ground.observer.clone();
+            place.put(server, number, move |request, reply| {
+                view::serve::<M>(request, reply, &observer, &handler)
+            })
         }));
     }
 

@@ -7,12 +7,32 @@ use std::task::Poll;
 
 use dunlin::{thread, HandlerError, OwnedRequest, OwnedResponder, Responder};
 
-use crate::codec::Codec;
+use crate::codec::{Codec, FormOf};
 use crate::context::Inherited;
 use crate::method::{Messages, Method};
 use crate::observer::Observer;
 use crate::wire::{self, Asked, Header};
-use crate::{Code, Request, Response, Status};
+use crate::{Code, MetadataMap, Request, Response, Status};
+
+/// Header and message of a request.
+type Parts<'a> = (Option<Box<Header>>, &'a [u8]);
+
+/// Takes a request apart.
+///
+/// # Errors
+/// The answer to what is none of the method's.
+#[inline]
+pub(super) fn read<M: Method>(payload: &[u8]) -> Result<Parts<'_>, Vec<u8>> {
+    match wire::read_request(payload, M::CHECK) {
+        Asked::Bare(message) => Ok((None, message)),
+        Asked::With(header, message) => Ok((Some(header), message)),
+        Asked::OtherMethod => Err(wire::other_method_answer()),
+        Asked::Malformed => {
+            let status = malformed::<M>("it has no header that is known");
+            Err(wire::status_answer(&status))
+        }
+    }
+}
 
 /// Runs a handler that is no future.
 ///
@@ -23,15 +43,11 @@ pub(super) fn serve<M: Method>(
     request: &dunlin::Request<'_>,
     reply: &mut Responder<'_>,
     observer: &Observer,
-    handler: impl Fn(&mut Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>,
+    handler: &impl Fn(&mut Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>,
 ) -> Result<(), HandlerError> {
-    let (header, bytes) = match wire::read_request(request.payload(), M::CHECK) {
-        Asked::Bare(bytes) => (None, bytes),
-        Asked::With(header, bytes) => (Some(header), bytes),
-        Asked::OtherMethod => return reply.write(&wire::other_method_answer()),
-        Asked::Malformed => {
-            return refuse(reply, &malformed::<M>("it has no header that is known"))
-        }
+    let (header, bytes) = match read::<M>(request.payload()) {
+        Ok(read) => read,
+        Err(answer) => return reply.write(&answer),
     };
     // Lost when the handler panics.
     let mut messages = Messages::<M>::take();
@@ -74,7 +90,7 @@ fn take_header<T>(request: &mut Request<T>, header: Header) -> Inherited {
 }
 
 #[cold]
-fn malformed<M: Method>(why: &str) -> Status {
+pub(super) fn malformed<M: Method>(why: &str) -> Status {
     Status::invalid_argument(format!("a request of {} is malformed: {why}", M::PATH))
 }
 
@@ -84,29 +100,66 @@ fn write<M: Method>(
     reply: &mut Responder<'_>,
     response: &Response<M::Response>,
 ) -> Result<(), HandlerError> {
-    let message = response.get_ref();
-    let length = M::Codec::encoded_len(message);
-    if response.metadata().is_empty() {
-        let target = reply.in_place(1 + length)?;
-        target[0] = wire::MESSAGE;
-        M::Codec::encode(message, &mut target[1..]);
-        return Ok(());
+    write_message::<M>(reply, response.get_ref(), response.metadata())
+}
+
+/// Answers with a message, in whatever form the codec takes it.
+#[inline]
+pub(super) fn write_message<M: Method>(
+    reply: &mut (impl Room + ?Sized),
+    message: &(impl FormOf<M::Response, M::Codec> + ?Sized),
+    metadata: &MetadataMap,
+) -> Result<(), HandlerError> {
+    if !metadata.is_empty() {
+        return write_with_metadata::<M>(reply, message, metadata);
     }
-    if let Err(error) = response.metadata().check_length() {
-        return refuse(reply, &Status::internal(error.to_string()));
-    }
-    let before = wire::begin_answer(response.metadata());
-    let target = reply.in_place(before.len() + length)?;
-    let (first, rest) = target.split_at_mut(before.len());
-    first.copy_from_slice(&before);
-    M::Codec::encode(message, rest);
+    let target = reply.room(1 + message.encoded_len())?;
+    let (kind, target) = target.split_first_mut().expect("there is room for it");
+    *kind = wire::MESSAGE;
+    message.encode(target);
     Ok(())
 }
 
-/// Answers with a status.
 #[cold]
-fn refuse(reply: &mut Responder<'_>, status: &Status) -> Result<(), HandlerError> {
-    reply.write(&wire::status_answer(&travelling(status)))
+#[inline(never)]
+fn write_with_metadata<M: Method>(
+    reply: &mut (impl Room + ?Sized),
+    message: &(impl FormOf<M::Response, M::Codec> + ?Sized),
+    metadata: &MetadataMap,
+) -> Result<(), HandlerError> {
+    if let Err(error) = metadata.check_length() {
+        return refuse(reply, &Status::internal(error.to_string()));
+    }
+    let before = wire::begin_answer(metadata);
+    let target = reply.room(before.len() + message.encoded_len())?;
+    let (first, rest) = target.split_at_mut(before.len());
+    first.copy_from_slice(&before);
+    message.encode(rest);
+    Ok(())
+}
+
+/// Answers with a status, whatever has been written before.
+#[cold]
+pub(super) fn refuse(
+    reply: &mut (impl Room + ?Sized),
+    status: &Status,
+) -> Result<(), HandlerError> {
+    let answer = wire::status_answer(&travelling(status));
+    reply.room(answer.len())?.copy_from_slice(&answer);
+    Ok(())
+}
+
+/// Where an answer is written.
+pub(crate) trait Room {
+    /// So many bytes, instead of what has been written before.
+    fn room(&mut self, length: usize) -> Result<&mut [u8], HandlerError>;
+}
+
+impl Room for Responder<'_> {
+    #[inline]
+    fn room(&mut self, length: usize) -> Result<&mut [u8], HandlerError> {
+        self.in_place(length)
+    }
 }
 
 /// The status as it travels: an end without a message is an error, and metadata has a limit.
@@ -133,14 +186,9 @@ pub(super) async fn answer<M, F>(
     M: Method,
     F: Future<Output = Result<Response<M::Response>, Status>> + Send,
 {
-    let (header, bytes) = match wire::read_request(asked.payload(), M::CHECK) {
-        Asked::Bare(bytes) => (None, bytes),
-        Asked::With(header, bytes) => (Some(header), bytes),
-        Asked::OtherMethod => return responder.reply(wire::other_method_answer()),
-        Asked::Malformed => {
-            let status = malformed::<M>("it has no header that is known");
-            return responder.reply(wire::status_answer(&status));
-        }
+    let (header, bytes) = match read::<M>(asked.payload()) {
+        Ok(read) => read,
+        Err(answer) => return responder.reply(answer),
     };
     let mut request = Request::new(M::Request::default());
     if let Err(error) =

@@ -8,7 +8,7 @@ use futures_core::Stream;
 
 use super::frame::MAX_MESSAGE_BYTES;
 use super::session::Session;
-use crate::codec::Codec;
+use crate::codec::Encode;
 use crate::Status;
 
 thread_local! {
@@ -22,7 +22,7 @@ const KEPT_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// When it is too long.
-pub(crate) fn send<T, C: Codec<T>>(session: &Session, id: u64, message: &T) -> Result<(), Status> {
+pub(crate) fn send<T, C: Encode<T>>(session: &Session, id: u64, message: &T) -> Result<(), Status> {
     let length = C::encoded_len(message);
     if length > MAX_MESSAGE_BYTES {
         return Err(Status::resource_exhausted(format!(
@@ -42,7 +42,7 @@ pub(crate) fn send<T, C: Codec<T>>(session: &Session, id: u64, message: &T) -> R
 }
 
 /// Says all that `source` brings; ends with it, with its first error, or when nobody wants it any more (`Ok(false)`).
-pub(crate) async fn pump<T, C: Codec<T>>(
+pub(crate) async fn pump<T, C: Encode<T>>(
     session: &Session,
     id: u64,
     source: impl Stream<Item = Result<T, Status>>,

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use super::mux::{News, Side};
 use super::pump;
 use super::session::Session;
-use crate::codec::{Codec, DecodeError};
+use crate::codec::{Codec, DecodeError, Encode};
 use crate::observer::Observed;
 use crate::tasks::block_on;
 use crate::{Code, MetadataMap, Status};
@@ -74,7 +74,7 @@ impl<T: Default> Streaming<T> {
     }
 
     /// A client says its only request.
-    pub(crate) fn say<R, C: Codec<R>>(&self, request: &R) -> Result<(), Status> {
+    pub(crate) fn say<R, C: Encode<R>>(&self, request: &R) -> Result<(), Status> {
         pump::send::<R, C>(&self.session, self.id, request)?;
         self.session.with(|mux| mux.half_close(self.id));
         Ok(())

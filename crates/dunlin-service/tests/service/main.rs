@@ -11,4 +11,5 @@ mod streams;
 mod telemetry;
 mod tower;
 mod unary;
+mod views;
 mod wire_v1;

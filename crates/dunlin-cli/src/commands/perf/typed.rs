@@ -1,9 +1,12 @@
 //! `dunlin perf typed`: calls of a typed service between two processes, to be compared with `perf rpc`.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use dunlin::{Address, Client};
-use dunlin_service::{Channel, Pipeline};
+use dunlin_service::codec::Protobuf;
+use dunlin_service::protobuf::{Message, Viewed};
+use dunlin_service::{Answer, Channel, Method, Pipeline, Request, Routes, Status};
 
 use super::load::{in_slices, no_pipeline, Load, Loader, Shape, SLICE, WARM_UP};
 use crate::affinity;
@@ -12,15 +15,19 @@ use crate::input::parse_bytes;
 use crate::interrupt;
 use crate::output;
 use crate::report::{Report, Setting};
+use crate::services;
 use crate::services::child::ServerProcess;
-use crate::services::typed::measure_client::MeasureBlockingClient;
-use crate::services::typed::{MeasureEcho, Text};
+use crate::services::typed::{
+    MeasureEcho, MeasureEchoBytes, MeasureOwnedEcho, MeasureOwnedEchoBytes,
+};
 
 /// Measure calls of a typed service between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Protobuf messages with one field of text, whose encoded length is --size, are echoed: client and server each\n\
-decode and encode one for each call. The rest is as with `dunlin perf rpc`, so that the two can be compared.\n\n\
+Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each\n\
+decode and encode one for each call. Both read it where it stands, as a view; with --owned they have a message\n\
+with memory of its own made of it. A --field of text is checked for UTF-8 on both sides. The rest is as with\n\
+`dunlin perf rpc`, so that the two can be compared.\n\n\
 Examples:\n  \
   dunlin perf typed                              round trip of 64 bytes, a client that blocks\n  \
   dunlin perf typed --outstanding 32 --json      rate, by a typed pipeline; beside it:\n  \
@@ -38,6 +45,12 @@ pub struct Args {
     /// How long to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
+    /// What the message is of
+    #[arg(long, default_value = "bytes")]
+    field: Field,
+    /// Handlers and answers have messages of their own instead of views
+    #[arg(long)]
+    owned: bool,
     /// Server to use instead of one of our own (`dunlin serve echo`)
     #[arg(long)]
     address: Option<Address>,
@@ -46,6 +59,13 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     connect: connect::Options,
+}
+
+/// Kinds of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Field {
+    Bytes,
+    Text,
 }
 
 /// Measures and prints.
@@ -64,6 +84,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let address = address.ok_or_else(|| Failure::new("no server"))?;
     let client = args.connect.connect(address)?;
     let channel = Channel::from_client_blocking(client.clone()).map_err(Failure::new)?;
+    match (args.field, args.owned) {
+        (Field::Bytes, false) => {
+            measure::<Views<MeasureEchoBytes>>(args, cores, &client, &channel)?
+        }
+        (Field::Bytes, true) => {
+            measure::<Owned<MeasureOwnedEchoBytes>>(args, cores, &client, &channel)?
+        }
+        (Field::Text, false) => measure::<Views<MeasureEcho>>(args, cores, &client, &channel)?,
+        (Field::Text, true) => measure::<Owned<MeasureOwnedEcho>>(args, cores, &client, &channel)?,
+    }
+    client.close();
+    server.map(ServerProcess::stop).transpose()?;
+    interrupt::check()
+}
+
+fn measure<E: Reads>(
+    args: &Args,
+    cores: &[usize],
+    client: &Client,
+    channel: &Channel,
+) -> Result<(), Failure> {
     let shape = Shape {
         size: args.size as usize,
         response: args.size,
@@ -73,7 +114,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let threads = (0..usize::from(args.threads))
         .map(|i| {
             let core = (i == 0).then(|| cores.first().copied()).flatten();
-            Loader::start(vec![Typed::new(&channel, shape)], core)
+            Loader::start(vec![Typed::<E>::new(channel, shape)], core)
         })
         .collect::<Result<Vec<_>, _>>()?;
     interrupt::listen()?;
@@ -82,15 +123,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
     let tally = in_slices(&threads, args.seconds, SLICE, progress)?;
     bar.finish_and_clear();
-    let report = Report::new(setting(&client, shape, threads.len()), &tally);
+    let report = Report::new(setting(client, shape, threads.len()), &tally);
     drop(threads);
-    client.close();
-    server.map(ServerProcess::stop).transpose()?;
     output::print_report(&report, args.json)?;
     if report.errors > 0 {
         return Err(Failure::new(format!("{} calls failed", report.errors)));
     }
-    interrupt::check()
+    Ok(())
 }
 
 fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
@@ -103,36 +142,87 @@ fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
     }
 }
 
-/// Typed calls: a blocking client for one, a typed pipeline for more.
-struct Typed {
-    channel: Channel,
-    client: MeasureBlockingClient,
-    shape: Shape,
-    message: Text,
-    pipeline: Option<Pipeline>,
+/// A method that sends back what it is sent.
+trait Echo: Method<Request = Self::Message, Response = Self::Message, Codec = Protobuf> {
+    type Message: services::typed::OfLength + Viewed + Clone + Send + Sync;
 }
 
-impl Typed {
+impl<T, M> Echo for M
+where
+    T: services::typed::OfLength + Viewed + Clone + Send + Sync,
+    M: Method<Request = T, Response = T, Codec = Protobuf>,
+{
+    type Message = T;
+}
+
+/// How messages are read.
+trait Reads: Send + 'static {
+    type Method: Echo;
+
+    /// Bytes of the message of an answer.
+    fn length(answer: Answer<'_>) -> Result<usize, Status>;
+}
+
+/// As they stand in what was received.
+struct Views<M>(PhantomData<M>);
+
+impl<M: Echo> Reads for Views<M> {
+    type Method = M;
+
+    #[inline]
+    fn length(answer: Answer<'_>) -> Result<usize, Status> {
+        Ok(answer.view::<M>()?.encoded_len())
+    }
+}
+
+/// With memory of their own.
+struct Owned<M>(PhantomData<M>);
+
+impl<M: Echo> Reads for Owned<M> {
+    type Method = M;
+
+    #[inline]
+    fn length(answer: Answer<'_>) -> Result<usize, Status> {
+        answer.with::<M, _>(Message::encoded_len)
+    }
+}
+
+/// What is sent.
+type MessageOf<E> = <<E as Reads>::Method as Echo>::Message;
+
+/// Typed calls: one that blocks, or a typed pipeline for more.
+struct Typed<E: Reads> {
+    channel: Channel,
+    routes: Routes,
+    shape: Shape,
+    message: MessageOf<E>,
+    pipeline: Option<Pipeline>,
+    reads: PhantomData<E>,
+}
+
+impl<E: Reads> Typed<E> {
     fn new(channel: &Channel, shape: Shape) -> Self {
         Self {
             channel: channel.clone(),
-            client: MeasureBlockingClient::new(channel.clone()),
+            routes: Routes::new(1),
             shape,
-            message: Text::of_encoded_len(shape.size),
+            message: services::typed::OfLength::of_encoded_len(shape.size),
             pipeline: None,
+            reads: PhantomData,
         }
     }
 }
 
-impl Load for Typed {
+impl<E: Reads> Load for Typed<E> {
     fn shape(&self) -> Shape {
         self.shape
     }
 
     fn call(&mut self) -> Result<usize, Failure> {
+        let request = Request::new(self.message.clone());
         let response = self
-            .client
-            .echo(self.message.clone())
+            .channel
+            .unary_blocking::<E::Method>(&self.routes, request)
             .map_err(Failure::new)?;
         Ok(response.get_ref().encoded_len())
     }
@@ -153,7 +243,7 @@ impl Load for Typed {
     #[inline]
     fn submit(&mut self, tag: u64) -> Result<bool, Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
-        let submitted = pipeline.submit::<MeasureEcho>(&self.message, tag);
+        let submitted = pipeline.submit::<E::Method>(&self.message, tag);
         if let Ok(submitted) = &submitted {
             return Ok(*submitted);
         }
@@ -164,7 +254,7 @@ impl Load for Typed {
     fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
         let waited = pipeline.wait(|tag, answer| {
-            let length = answer.and_then(|answer| answer.with::<MeasureEcho, _>(Text::encoded_len));
+            let length = answer.and_then(E::length);
             take(tag, length.ok());
         });
         waited.map(drop).map_err(Failure::new)
