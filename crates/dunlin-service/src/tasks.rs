@@ -94,6 +94,20 @@ impl Tasks {
         Self::Thread(Arc::new(OwnThread { threads, started }))
     }
 
+    /// Runs a task, whose first step the calling thread takes; what is ready then never comes to another thread.
+    pub(crate) fn begin_here(&self, mut task: Task) {
+        #[cfg(feature = "tokio")]
+        let _entered = match self {
+            Self::Tokio(runtime) => Some(runtime.enter()),
+            _ => None,
+        };
+        // Nobody needs to be woken: who runs it from now on polls it first.
+        let mut context = Context::from_waker(Waker::noop());
+        if task.as_mut().poll(&mut context).is_pending() {
+            self.spawn(task);
+        }
+    }
+
     /// Runs a task.
     pub(crate) fn spawn(&self, task: Task) {
         match self {

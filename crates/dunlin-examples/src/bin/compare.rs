@@ -113,6 +113,7 @@ impl tower::Service<http::Request<tonic::body::Body>> for Echo {
 /// Where the server is, by each way.
 struct Addresses {
     typed: String,
+    polled: String,
     stream: String,
     tcp: String,
     unix: String,
@@ -127,12 +128,17 @@ async fn serve(unix: &str) -> Result<(), Failure> {
         .add_service(SyncInlineEchoServer::inline(Echo))
         .on(raw)?
         .serve()?;
+    let polled = Server::builder()
+        .add_service(AsyncEchoServer::new(Echo))
+        .poll_inline()
+        .start("dunlin://127.0.0.1:0")?;
     let incoming = dunlin_service::tonic::incoming("dunlin://127.0.0.1:0")?;
     let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let unix = tokio::net::UnixListener::bind(unix)?;
     println!(
-        "{} {} {}",
+        "{} {} {} {}",
         typed.address(),
+        polled.address(),
         incoming.address(),
         tcp.local_addr()?
     );
@@ -229,6 +235,7 @@ fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> Option<T> {
 
 async fn measure(at: Addresses, only: &[&str], lasts: Duration) -> Result<(), Failure> {
     let channel = dunlin_service::Channel::connect(&at.typed).await?;
+    let polled = dunlin_service::Channel::connect(&at.polled).await?;
     let nodelay = {
         let tcp = at.tcp.clone();
         tower::service_fn(move |_: http::Uri| {
@@ -261,6 +268,10 @@ async fn measure(at: Addresses, only: &[&str], lasts: Duration) -> Result<(), Fa
         (
             "typed, async server",
             Way::Async(AsyncEchoClient::new(channel)),
+        ),
+        (
+            "typed, async server, polled inline",
+            Way::Async(AsyncEchoClient::new(polled)),
         ),
         (
             "tonic over Stream",
@@ -316,12 +327,13 @@ async fn compare(only: &[&str], lasts: Duration) -> Result<(), Failure> {
     }
     let words: Vec<&str> = line.split_whitespace().collect();
     let measured = match words.as_slice() {
-        &[typed, stream, tcp] => {
-            let [typed, stream, tcp] = [typed, stream, tcp].map(str::to_owned);
+        &[typed, polled, stream, tcp] => {
+            let [typed, polled, stream, tcp] = [typed, polled, stream, tcp].map(str::to_owned);
             let unix = unix.clone();
             measure(
                 Addresses {
                     typed,
+                    polled,
                     stream,
                     tcp,
                     unix,

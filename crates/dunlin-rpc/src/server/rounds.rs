@@ -45,7 +45,8 @@ pub(super) trait Rounds {
 }
 
 /// Whether it pays to look for as long as [`WaitMode`] says before a sleep. It does not where requests come seldom, nor
-/// where who sends the next one waits for this core: that one comes as soon as the thread sleeps, and never before.
+/// where who sends the next one waits for this core: that one comes as soon as the thread sleeps, and never before. Nor
+/// where anybody else does: who looks on is not put aside for who was woken until its time slice ends.
 struct Spinning {
     /// Passes without work since the last work or sleep.
     passes: u32,
@@ -53,6 +54,14 @@ struct Spinning {
     in_vain: u32,
     /// Short waits until one is as long as it may be again.
     until_probe: u32,
+    /// Short waits between two that are as long as they may be.
+    probe_interval: u32,
+    /// Another thread had the core during this wait.
+    preempted: bool,
+    /// When the clock was looked at last during this wait.
+    last_look: Option<Instant>,
+    /// The shortest time between two looks at the clock.
+    shortest: Duration,
     /// The last sleep was a brief one that nobody ended, and there was no work since.
     slept_briefly: bool,
 }
@@ -62,14 +71,22 @@ impl Spinning {
     const IN_VAIN: u32 = 16;
     /// Passes of a short wait.
     const SHORT: u32 = 16;
-    /// One of so many waits is long, whatever has paid.
+    /// One of so many waits is long, whatever has paid; twice as many each time that it was in vain.
     const WAITS_PER_PROBE: u32 = 16;
+    /// But no more than this.
+    const MOST_WAITS_PER_PROBE: u32 = 1024;
+    /// The core was another's when so much more time has passed between two looks than passes take.
+    const PREEMPTED: Duration = Duration::from_micros(20);
 
     fn new() -> Self {
         Self {
             passes: 0,
             in_vain: 0,
             until_probe: 0,
+            probe_interval: Self::WAITS_PER_PROBE,
+            preempted: false,
+            last_look: None,
+            shortest: Duration::MAX,
             slept_briefly: false,
         }
     }
@@ -93,22 +110,49 @@ impl Spinning {
     }
 
     fn found_after_passes(&mut self) {
-        if self.passes >= Self::SHORT {
+        if self.passes >= Self::SHORT && !self.preempted {
             self.in_vain = 0;
+            self.probe_interval = Self::WAITS_PER_PROBE;
         }
-        self.passes = 0;
         self.slept_briefly = false;
+        self.end_wait();
+    }
+
+    /// It has looked at the clock, [`PASSES_PER_CLOCK`] passes after the last time.
+    fn looked(&mut self, now: Instant) {
+        if let Some(last) = self.last_look.replace(now) {
+            let took = now.duration_since(last);
+            self.shortest = self.shortest.min(took);
+            if took > 2 * self.shortest + Self::PREEMPTED && !self.preempted {
+                self.preempted = true;
+                self.in_vain = Self::IN_VAIN;
+                self.plan_probe();
+            }
+        }
     }
 
     /// Nothing had come, and the thread slept; `long`: after having looked for as long as it may.
     fn slept(&mut self, long: bool) {
-        self.passes = 0;
-        if long {
-            self.in_vain = self.in_vain.saturating_add(1);
-            self.until_probe = Self::WAITS_PER_PROBE;
-        } else {
+        if !long {
             self.until_probe -= 1;
+        } else if !self.preempted {
+            self.in_vain = self.in_vain.saturating_add(1);
+            self.plan_probe();
         }
+        self.end_wait();
+    }
+
+    fn plan_probe(&mut self) {
+        self.until_probe = self.probe_interval;
+        if self.in_vain >= Self::IN_VAIN {
+            self.probe_interval = (2 * self.probe_interval).min(Self::MOST_WAITS_PER_PROBE);
+        }
+    }
+
+    fn end_wait(&mut self) {
+        self.passes = 0;
+        self.preempted = false;
+        self.last_look = None;
     }
 }
 
@@ -179,6 +223,7 @@ pub(super) fn run(
             continue;
         }
         let now = thread::now();
+        spinning.looked(now);
         let since = *idle_since.get_or_insert(now);
         if let WaitMode::Doze { spin } = wait {
             if now.duration_since(since) >= spin {

@@ -35,6 +35,7 @@ use crate::wire::{DIRECTORY, FIRST_METHOD};
 pub struct Server {
     registry: Registry,
     tasks: Option<Tasks>,
+    poll_inline: bool,
     threads: Threads,
     limits: Limits,
     observer: Observer,
@@ -83,6 +84,15 @@ impl Server {
     /// `tokio`), or else a thread of its own.
     pub fn executor(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         self.tasks = Some(Tasks::Custom(Arc::new(spawn)));
+        self
+    }
+
+    /// Polls each async handler of a unary method once on the thread that has received the request, before it becomes a
+    /// task: one that is ready then answers without another thread being woken, and one that waits goes on where it
+    /// would have begun. For handlers that do not block and take microseconds up to where they first wait; longer ones
+    /// hold up all calls of that thread.
+    pub fn poll_inline(mut self) -> Self {
+        self.poll_inline = true;
         self
     }
 
@@ -141,6 +151,7 @@ impl Server {
         sessions.observer = self.observer.clone();
         let ground = Ground {
             tasks,
+            poll_inline: self.poll_inline,
             observer: self.observer,
         };
         let mut entries = Vec::new();

@@ -62,6 +62,8 @@ pub struct Registry {
 /// What the handlers of a server have in common.
 pub(super) struct Ground {
     pub(super) tasks: Tasks,
+    /// Handlers that are futures take their first step on the polling thread.
+    pub(super) poll_inline: bool,
     pub(super) observer: Observer,
 }
 
@@ -222,10 +224,14 @@ where
     Box::new(move |server, number, ground| {
         let handler = Arc::new(handler);
         let (tasks, observer) = (ground.tasks.clone(), ground.observer.clone());
+        let run = match ground.poll_inline {
+            true => Tasks::begin_here,
+            false => Tasks::spawn,
+        };
         server.handle_deferred(number, move |request, responder| {
             let (handler, observer) = (Arc::clone(&handler), observer.clone());
             let answer = unary::answer::<M, F>(request, responder, observer, handler);
-            tasks.spawn(Box::pin(answer));
+            run(&tasks, Box::pin(answer));
         })
     })
 }

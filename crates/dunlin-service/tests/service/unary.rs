@@ -364,3 +364,75 @@ async fn more_calls_than_places_wait_for_one() {
         assert_eq!(task.await.unwrap().unwrap().get_ref().number, number);
     }
 }
+
+/// Where a handler ran, before and behind the place at which it may wait.
+struct Whereabouts;
+
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
+}
+
+#[dunlin_service::async_trait]
+impl Probe for Whereabouts {
+    async fn echo(&self, _: Request<Note>) -> Result<Response<Note>, Status> {
+        Ok(Response::new(Note::new(&thread_name())))
+    }
+
+    async fn fail(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        Prober::default().fail(request).await
+    }
+
+    async fn sleep(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        let before = thread_name();
+        tokio::time::sleep(Duration::from_millis(request.get_ref().number)).await;
+        Ok(Response::new(Note::new(&format!(
+            "{before} {}",
+            thread_name()
+        ))))
+    }
+
+    async fn look(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        Ok(Response::new(seen(&request)))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_are_ready_can_answer_on_the_polling_thread() {
+    let builder = || Server::builder().add_service(ProbeServer::new(Whereabouts));
+    let as_tasks = builder().start("dunlin://127.0.0.1:0").unwrap();
+    let polled = builder().poll_inline();
+    let polled = polled.start("dunlin://127.0.0.1:0").unwrap();
+    let client = |server: &RunningServer| ProbeClient::connect(server.address().to_string());
+    let (tasks, polled) = (
+        client(&as_tasks).await.unwrap(),
+        client(&polled).await.unwrap(),
+    );
+    let ran = |answer: Response<Note>| answer.into_inner().words;
+    let task = ran(tasks.echo(Note::default()).await.unwrap());
+    let inline = ran(polled.echo(Note::default()).await.unwrap());
+    assert!(task.starts_with("tokio"), "{task}");
+    assert!(inline.starts_with("dunlin-poller"), "{inline}");
+    // One that waits goes on as a task: many wait together.
+    let long = Note {
+        number: 50,
+        ..Note::default()
+    };
+    let sleeping = (0..100).map(|_| polled.sleep(long.clone()));
+    for slept in futures_util::future::join_all(sleeping).await {
+        let slept = ran(slept.unwrap());
+        assert!(
+            slept.starts_with("dunlin-poller") && slept.contains(" tokio"),
+            "{slept}"
+        );
+    }
+    // Panics, deadlines and cancellation are as they were.
+    let panicked = polled.fail(Note::new("panic")).await.unwrap_err();
+    assert_eq!(panicked.code(), Code::Internal);
+    let mut late = Request::new(Note {
+        number: 60_000,
+        ..Note::default()
+    });
+    late.set_timeout(Duration::from_millis(20));
+    let late = polled.sleep(late).await.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded);
+}
