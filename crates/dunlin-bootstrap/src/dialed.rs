@@ -8,6 +8,7 @@ use crate::dial::{self, DialConfig};
 use crate::error::BootstrapError;
 use crate::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
 use crate::pauses::Pauses;
+use crate::peer::Peer;
 use crate::secret::{Role, Secret, Transcript};
 use crate::selection::Choice;
 use crate::stream::{after, First, FrameStream, StreamError};
@@ -125,6 +126,16 @@ impl Conversation {
 }
 
 impl Dialed {
+    /// Who the server is, as far as its certificate and the secret have shown it.
+    pub fn peer(&self) -> Peer {
+        Peer {
+            address: self.stream.tcp().peer_addr().ok(),
+            knows_secret: self.config.secret.is_some(),
+            names: self.stream.peer_names(),
+            user: None,
+        }
+    }
+
     /// The client's device that was chosen.
     pub fn device(&self) -> &str {
         &self.choice.client_device

@@ -103,7 +103,7 @@ impl Refusal {
     }
 
     /// Cuts its texts to what a frame may carry.
-    pub(crate) fn trimmed(mut self) -> Self {
+    pub fn trimmed(mut self) -> Self {
         let trim = |text: &mut String| {
             let clean = text
                 .chars()

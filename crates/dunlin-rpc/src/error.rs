@@ -230,11 +230,13 @@ impl CallError {
     /// stood against it passes. A call that may be executed twice can be made again after any error whose
     /// [`CallError::execution`] is not [`Execution::Executed`].
     pub fn is_retryable(&self) -> bool {
+        if let Self::Connect(error) = self {
+            return !error.is_caller_gone();
+        }
         matches!(
             self,
             Self::PacketLost { executed: false }
                 | Self::Expired { begun: false }
-                | Self::Connect(_)
                 | Self::TooManyOutstanding { .. }
                 | Self::NoMemory {
                     executed: false,
@@ -308,6 +310,16 @@ pub enum ConnectError {
     /// A handler that runs on a polling thread wanted a connection to the server that it is a handler of.
     #[error("{OWN_SERVER}")]
     OwnServer,
+    /// The client that was to be called does not want it any more, or its connection has ended. When it connects anew
+    /// it is another [`crate::CallableClient`].
+    #[error("the client that was to be called has gone: it is another callable client when it comes again")]
+    CallerGone,
+    /// The client that was to be called is there, and has not said in time where.
+    #[error("the client that was to be called did not open a connection within {after:?}")]
+    CallerSilent {
+        /// How long it had.
+        after: Duration,
+    },
     /// The server that was given does not want the client.
     #[error("refused: {0}")]
     Refused(Refusal),
@@ -326,6 +338,17 @@ pub enum ConnectError {
     /// What another thread of the client found, which tried at the same time.
     #[error(transparent)]
     Shared(Arc<ConnectError>),
+}
+
+impl ConnectError {
+    /// Whether it is [`ConnectError::CallerGone`], which nothing mends.
+    pub fn is_caller_gone(&self) -> bool {
+        match self {
+            Self::CallerGone => true,
+            Self::Shared(error) => error.is_caller_gone(),
+            _ => false,
+        }
+    }
 }
 
 /// A server could not be started.
@@ -355,12 +378,26 @@ pub enum ServeError {
     /// The id belongs to the server itself.
     #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock, calls with a deadline): choose another id")]
     ReservedHandler(HandlerId),
+    /// The server that was to call its client does not: it has not been told to
+    /// ([`crate::ServerBuilder::callable_clients`]), the client has no right to that or it cannot be reached.
+    #[error("the server does not call this client: {}", not_called(.0))]
+    Callbacks(#[source] CallError),
     /// Two handlers of one id.
     #[error("handler {0} is registered twice")]
     DuplicateHandler(HandlerId),
     /// A thread could not be started.
     #[error("thread: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+fn not_called(error: &CallError) -> String {
+    match error {
+        CallError::UnknownHandler(_) => {
+            "it calls no clients (ServerBuilder::callable_clients), or is of a release that cannot"
+                .to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 /// How an error travels in a [`crate::channel::message::Kind::Failure`].

@@ -44,6 +44,8 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
     /// What makes the lanes of a connection handle.
     fn lane_maker(&self) -> Result<Arc<dyn LaneMaker>, VerbsError>;
+    /// A queue pair's address on this device, as a peer of another address reaches it.
+    fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress;
     /// The threads that serve clients over this device.
     fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError>;
 }
@@ -234,6 +236,10 @@ impl<D: Device> Fabric for DeviceFabric<D> {
             uplink,
             setup,
         }))
+    }
+
+    fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
+        self.0.address_for(own, peer)
     }
 
     fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError> {

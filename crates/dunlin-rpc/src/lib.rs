@@ -12,6 +12,7 @@ mod admission;
 #[doc(hidden)]
 pub mod bugs;
 mod call;
+mod callbacks;
 mod channel;
 mod client;
 mod config;
@@ -39,6 +40,7 @@ mod visit;
 
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
+pub use callbacks::{CallableChange, CallableClient, CallableClients, CallbackServer, CALLBACKS};
 pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, Capture, Client, ClientBuilder, ClientReport, ConnectFuture,

@@ -59,15 +59,16 @@ pub use dunlin_bootstrap::{
 #[cfg(feature = "tls")]
 pub use dunlin_bootstrap::{ClientTls, ServerTls, TlsError, TlsIdentity, TlsRoots};
 pub use dunlin_rpc::{
-    available, AttachFuture, Batch, CallEnd, CallError, CallFuture, Capture, CapturedCall,
-    CapturedCalls, ChannelConfig, Client, ClientBuilder, ClientReport, ConnectError, ConnectFuture,
-    ConnectionInfo, DatagramBatches, DeviceFigures, DeviceReport, Execution, Grant, Grouping,
-    HandleFigures, HandlerError, HandlerId, HandlerTask, LaneReport, LaneUse, LocalAcceptor,
-    LocalServer, Memory, OwnedRequest, OwnedResponder, Pace, PacketLoss, Peer, Peers, Permit,
-    Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply, Request,
-    RequestBuffer, Responder, Rights, RunningServer, SenderReport, ServeError, Server,
-    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer,
-    TransferBuffer, TransferError, UnknownWho, Upcoming, WaitMode, Who, CAPTURE, FIGURES,
+    available, AttachFuture, Batch, CallEnd, CallError, CallFuture, CallableChange, CallableClient,
+    CallableClients, CallbackServer, Capture, CapturedCall, CapturedCalls, ChannelConfig, Client,
+    ClientBuilder, ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches,
+    DeviceFigures, DeviceReport, Execution, Grant, Grouping, HandleFigures, HandlerError,
+    HandlerId, HandlerTask, LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest,
+    OwnedResponder, Pace, PacketLoss, Peer, Peers, Permit, Pipeline, PollingThread, Preset, Ready,
+    Region, RegisteredRegion, RemoteRegion, Reply, Request, RequestBuffer, Responder, Rights,
+    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
+    ServerStatistics, ThreadProgress, Transfer, TransferBuffer, TransferError, UnknownWho,
+    Upcoming, WaitMode, Who, CALLBACKS, CAPTURE, FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -6,14 +6,15 @@ use std::time::Duration;
 use dunlin_bootstrap::{Address, ClientTls, DialConfig, Secret};
 use dunlin_verbs::{Device, VerbsError};
 
-use super::recipe::{Origin, Recipe, Target, Way};
+use super::recipe::{Opener, Origin, Recipe, Target, Way};
 use super::report::Reporting;
-use super::{Client, ConnectFuture};
+use super::{Client, ConnectFuture, ConnectionInfo};
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices::{self, Kinds};
 use crate::error::ConnectError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 use crate::preset::Preset;
+use crate::server::identity::Identity;
 use crate::server::LocalAcceptor;
 
 /// Settings of a client, each with its default.
@@ -175,6 +176,7 @@ impl ClientBuilder {
         Recipe::new(Arc::new(Origin {
             builder: self,
             target,
+            number: Identity::new().number(),
         }))
     }
 
@@ -197,12 +199,55 @@ impl ClientBuilder {
                 false => Ok(Arc::new(DeviceFabric(device.clone()))),
             }
         };
-        let target = Target::Local(acceptor.clone(), Box::new(given));
+        let target = Target::Given(Arc::new(acceptor.clone()), Box::new(given));
         let origin = Origin {
             builder: self,
             target,
+            number: Identity::new().number(),
         };
         Client::start(Recipe::new(Arc::new(origin))?, true)
+    }
+
+    /// A client of whoever opens connections for it, over devices that are open; the server of this number has it. It
+    /// has no connection before its first call.
+    pub(crate) fn given(
+        self,
+        opener: Arc<dyn Opener>,
+        given: impl Fn(Preset) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync + 'static,
+        (server, why): (u64, &str),
+    ) -> Result<Client, ConnectError> {
+        self.validate()?;
+        let origin = Origin {
+            builder: self,
+            target: Target::Given(opener, Box::new(given)),
+            number: 0,
+        };
+        let recipe = Recipe::new(Arc::new(origin))?.is_of(server);
+        let attributes = recipe
+            .ground()
+            .map(|(fabric, _)| fabric.attributes().clone());
+        let info = attributes.map(|attributes| ConnectionInfo {
+            device: attributes.name,
+            why: why.to_owned(),
+            pages: attributes.page_kind.to_string(),
+            preset: recipe.preset(),
+        });
+        let info = info.ok_or_else(|| ConnectError::Setting("there is no device".to_owned()))?;
+        Ok(Client::of(recipe, info))
+    }
+
+    /// How long making a connection may take.
+    pub(crate) fn connecting(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// Its preset where that can be used on such a device: those over Flor are for Flor's, and the others are not.
+    pub(crate) fn preset_on(&self, is_flor: bool) -> Preset {
+        match (is_flor, self.preset.is_over_flor()) {
+            (true, false) => Preset::Flor,
+            (false, true) => Preset::Auto,
+            _ => self.preset,
+        }
     }
 
     fn validate(&self) -> Result<(), ConnectError> {

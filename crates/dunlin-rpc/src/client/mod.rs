@@ -6,6 +6,7 @@
 
 mod batch;
 mod builder;
+mod callbacks;
 mod capture;
 mod change;
 pub(crate) mod channel_lane;
@@ -38,6 +39,7 @@ pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
 pub use peers::Peers;
 pub use pipeline::Pipeline;
+pub(crate) use recipe::Opener;
 pub use region::{AttachFuture, RemoteRegion};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
@@ -136,7 +138,6 @@ impl Client {
     /// `apart`: the thread that connects will not call. The one that drives a simulated cluster makes the lanes of
     /// others, too.
     fn start(recipe: Recipe, apart: bool) -> Result<Self, ConnectError> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let (owner, window) = match apart {
             true if recipe.is_local() => (Owner::Alone, 1),
             // Most likely that of the futures.
@@ -145,6 +146,25 @@ impl Client {
         };
         let (lane, info) = recipe.open(owner, window, None)?;
         tracing::debug!(device = info.device, preset = %info.preset, why = info.why, "connected");
+        let reporting = recipe.reporting.clone();
+        let client = Self::of(recipe, info);
+        let core = &client.core;
+        if apart {
+            core.recipe().spares.keep_first(lane);
+        } else {
+            // The lane that proved the address is the connecting thread's own.
+            thread_lane::adopt(core, lane);
+        }
+        if let Some(reporting) = &reporting {
+            let thread = report::start(core, reporting).map_err(ConnectError::Thread)?;
+            let _ = core.reporter.set(thread);
+        }
+        Ok(client)
+    }
+
+    /// One that has no lane yet.
+    fn of(recipe: Recipe, info: ConnectionInfo) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let deadline = recipe.deadline;
         let settings = Settings {
             channel: recipe.channel.clone(),
@@ -152,7 +172,6 @@ impl Client {
             told: recipe.told,
             is_local: recipe.is_local(),
         };
-        let reporting = recipe.reporting.clone();
         let core = Arc::new(Core::new(CoreState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             settings,
@@ -164,17 +183,7 @@ impl Client {
             reporter: OnceLock::new(),
             regions: AtomicU64::new(0),
         }));
-        if apart {
-            core.recipe().spares.keep_first(lane);
-        } else {
-            // The lane that proved the address is the connecting thread's own.
-            thread_lane::adopt(&core, lane);
-        }
-        if let Some(reporting) = &reporting {
-            let thread = report::start(&core, reporting).map_err(ConnectError::Thread)?;
-            let _ = core.reporter.set(thread);
-        }
-        Ok(Self { core, deadline })
+        Self { core, deadline }
     }
 
     /// A clone whose deadline is another, for all that is done by it: calls, futures, batches, pipelines, regions that

@@ -536,6 +536,42 @@ impl Pipeline {
         Ok(taken)
     }
 
+    /// As [`Pipeline::wait`], for so long at most.
+    pub(super) fn wait_at_most(
+        &mut self,
+        limit: Duration,
+        answer: impl FnMut(u64, Result<&[u8], CallError>),
+    ) -> Result<usize, CallError> {
+        let deadline = std::mem::replace(&mut self.deadline, limit);
+        let waited = self.wait(answer);
+        self.deadline = deadline;
+        waited
+    }
+
+    /// One that waits for long, and sleeps meanwhile, however its client waits.
+    pub(super) fn sleeping(mut self) -> Self {
+        self.wait = WaitMode::default();
+        self
+    }
+
+    /// As [`Pipeline::submit`], over the lane that it has, whatever becomes of its client's others: for calls that stand
+    /// on that lane.
+    pub(super) fn submit_here(
+        &mut self,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.lane.check()?;
+        let said = self.told.says(self.deadline, None);
+        submit_on(
+            self.lane.as_mut(),
+            (handler, payload),
+            tag,
+            (said, &mut self.copy),
+        )
+    }
+
     /// Sends the batch and waits until at least one answer has been taken or nothing is out.
     ///
     /// # Errors

@@ -49,7 +49,16 @@ impl Fate {
 
     /// Ready once nobody waits any more. One task at a time is woken: the one that asked last.
     pub(super) fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
-        if self.is_over() {
+        self.poll(context, Self::is_over)
+    }
+
+    /// Ready once the caller has said so or its connection has ended; its deadline is no end, but wakes, too.
+    pub(super) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
+        self.poll(context, Self::is_cancelled)
+    }
+
+    fn poll(&self, context: &Context<'_>, is_ready: impl Fn(&Self) -> bool) -> Poll<()> {
+        if is_ready(self) {
             return Poll::Ready(());
         }
         let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +68,7 @@ impl Fate {
         }
         drop(place);
         // Who cancelled before the waker was there has not seen it.
-        match self.is_over() {
+        match is_ready(self) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }

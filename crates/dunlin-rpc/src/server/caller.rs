@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use dunlin_bootstrap::Peer;
-use dunlin_verbs::Access;
+use dunlin_verbs::{Access, EndpointAddress};
 
 use super::rights::{Granted, RightsTable};
+use crate::callbacks::{CallableClient, CallableClients};
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
@@ -13,8 +14,22 @@ use crate::HandlerId;
 #[derive(Clone)]
 pub(crate) struct Caller(Arc<Inner>);
 
+/// How a connection came to its server.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival {
+    /// The server's device that it is over.
+    pub(crate) device: String,
+    /// Where the client's end is.
+    pub(crate) endpoint: Option<EndpointAddress>,
+    /// The number by which its client is known at this server, whichever of its connections a request comes by.
+    pub(crate) client: Option<u64>,
+    /// The clients that the server calls, if it calls any.
+    pub(crate) callable: Option<CallableClients>,
+}
+
 struct Inner {
     peer: Arc<Peer>,
+    arrival: Arrival,
     granted: Option<(Granted, Arc<RightsTable>)>,
 }
 
@@ -26,14 +41,27 @@ impl std::fmt::Debug for Caller {
 
 impl Caller {
     /// Of a server with these rights, if it has any.
-    pub(super) fn new(peer: Peer, rights: Option<&Arc<RightsTable>>) -> Self {
+    pub(super) fn new(peer: Peer, rights: Option<&Arc<RightsTable>>, arrival: Arrival) -> Self {
         let granted = rights.map(|rights| (rights.of(&peer), Arc::clone(rights)));
         let peer = Arc::new(peer);
-        Self(Arc::new(Inner { peer, granted }))
+        Self(Arc::new(Inner {
+            peer,
+            arrival,
+            granted,
+        }))
+    }
+
+    pub(crate) fn arrival(&self) -> &Arrival {
+        &self.0.arrival
+    }
+
+    /// The way back to the client, if it has registered for being called.
+    pub(super) fn callable(&self) -> Option<CallableClient> {
+        self.arrival().callable.as_ref()?.of(self)
     }
 
     #[inline]
-    pub(super) fn peer(&self) -> &Arc<Peer> {
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.0.peer
     }
 

@@ -75,7 +75,7 @@ impl Pair {
             counters: Arc::<Counters>::default(),
         };
         let regions = Arc::new(ServedRegions::allocate(device, &[]).unwrap());
-        let caller = Caller::new(Default::default(), None);
+        let caller = Caller::new(Default::default(), None, Default::default());
         let said = (None, Deadlines::new(&Default::default()), caller);
         Self {
             served: Connection::new(1, 0, called, said, regions),

@@ -18,6 +18,7 @@ use super::connection::Outcome;
 use super::deadlines::{expired, Deadline};
 use super::dispatch::{Deliver, Finished, Held};
 use super::handler::{remaining, Exporter, HandlerError, Limits, Request, Responder};
+use crate::callbacks::CallableClient;
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
@@ -57,6 +58,16 @@ impl OwnedRequest {
     /// As [`Request::peer`].
     pub fn peer(&self) -> &Arc<Peer> {
         self.caller.peer()
+    }
+
+    /// As [`Request::caller`].
+    pub fn caller(&self) -> Option<CallableClient> {
+        self.caller.callable()
+    }
+
+    /// How the connection came that it came by.
+    pub(crate) fn connected(&self) -> &Caller {
+        &self.caller
     }
 
     /// As [`Request::may_call`].
@@ -201,6 +212,15 @@ impl OwnedResponder {
     pub fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
         match &self.0 {
             Some(way) => way.fate.poll_cancelled(context),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// Ready once the caller has given up or its connection has ended, whatever its deadline; otherwise `context` is
+    /// woken then, and perhaps before.
+    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
+        match &self.0 {
+            Some(way) => way.fate.poll_ended(context),
             None => Poll::Ready(()),
         }
     }

@@ -178,7 +178,7 @@ mod tests {
     fn apart(call: u64, bytes: usize) -> Apart {
         Apart {
             poller: 0,
-            caller: Caller::new(Default::default(), None),
+            caller: Caller::new(Default::default(), None, Default::default()),
             connection: 1,
             call,
             handler: 1,

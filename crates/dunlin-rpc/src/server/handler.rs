@@ -14,6 +14,7 @@ use super::away::Fate;
 use super::caller::Caller;
 use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
+use crate::callbacks::CallableClient;
 use crate::channel::buffers::BytesMut;
 use crate::channel::outbox::copy;
 use crate::channel::upcoming::Upcoming;
@@ -53,6 +54,13 @@ impl Request<'_> {
     #[inline]
     pub fn peer(&self) -> &Arc<Peer> {
         self.caller.peer()
+    }
+
+    /// The way back to the client that has sent this, if it has registered for being called
+    /// ([`crate::ServerBuilder::serve_to`]) and has not gone. A server calls clients where it was told to
+    /// ([`crate::ServerBuilder::callable_clients`]).
+    pub fn caller(&self) -> Option<CallableClient> {
+        self.caller.callable()
     }
 
     /// Whether the caller may call this handler, too; for handlers that stand for others

@@ -28,12 +28,12 @@ thread_local! {
 
 impl Identity {
     /// Another one. No secret: who claims to be another server gets no calls of that one's handlers, and nothing else.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(RandomState::new().build_hasher().finish().max(1))
     }
 
     /// As it travels.
-    pub(super) fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         self.0
     }
 

@@ -5,15 +5,18 @@ use std::time::Instant;
 
 use dunlin_bootstrap::{OpenReply, OpenRequest, Peer, Refusal};
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{PeerConfirmation, VerbsError};
+use dunlin_verbs::{EndpointAddress, PeerConfirmation, VerbsError};
 
-use super::caller::Caller;
+use super::caller::{Arrival, Caller};
 use super::identity::{Identity, SERVER_PARAMETER};
 use super::rights::RightsTable;
 use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
+use crate::callbacks::{CallableClients, CLIENT_PARAMETER};
+use crate::client::Opener;
 use crate::devices;
+use crate::error::ConnectError;
 use crate::preset::Preset;
 
 /// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this
@@ -23,6 +26,7 @@ pub struct LocalAcceptor {
     identity: Identity,
     services: Arc<Owned<Vec<NamedService>>>,
     rights: Option<Arc<RightsTable>>,
+    callable: Option<CallableClients>,
 }
 
 /// A device's name and its service.
@@ -40,11 +44,21 @@ impl LocalAcceptor {
         identity: Identity,
         services: Vec<NamedService>,
         rights: Option<Arc<RightsTable>>,
+        callable: Option<CallableClients>,
     ) -> Self {
         Self {
             identity,
             services: Arc::new(Owned::new(services)),
             rights,
+            callable,
+        }
+    }
+
+    /// Tells the clients that the server calls that it does so no more: their calls that wait for that would be waited
+    /// for otherwise.
+    pub(super) fn call_no_more(&self) {
+        if let Some(callable) = &self.callable {
+            callable.close();
         }
     }
 
@@ -64,6 +78,7 @@ impl LocalAcceptor {
 
     /// Ends all threads without waiting for answers. Those that are stuck in a handler are left behind.
     pub(super) fn end(&self) {
+        self.call_no_more();
         for (_, service) in self.services() {
             service.stop();
         }
@@ -126,7 +141,13 @@ impl LocalAcceptor {
             Ok(PeerConfirmation::Silent) => return Err(Refusal::Unconfirmed),
             Err(error) => return Err(Refusal::rejected(error.to_string())),
         };
-        let caller = Caller::new(peer, self.rights.as_ref());
+        let arrival = Arrival {
+            device: request.device.clone(),
+            endpoint: Some(request.endpoint),
+            client: request.parameters.get(CLIENT_PARAMETER).copied(),
+            callable: self.callable.clone(),
+        };
+        let caller = Caller::new(peer, self.rights.as_ref(), arrival);
         let (endpoint, mut parameters) = service
             .accept(
                 preset.channel(),
@@ -147,6 +168,22 @@ impl LocalAcceptor {
     }
 }
 
+impl Opener for LocalAcceptor {
+    fn open(&self, request: OpenRequest, _: Option<Instant>) -> Result<OpenReply, ConnectError> {
+        let device = self.device(devices::is_flor(&request.device)).to_string();
+        let request = OpenRequest { device, ..request };
+        Self::open(self, &request, Peer::local()).map_err(ConnectError::Refused)
+    }
+
+    fn peer(&self) -> Option<EndpointAddress> {
+        None
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}
+
 /// A server without a port. Dropping it ends it at once, with its clients' connections; see [`crate::RunningServer`]
 /// about handlers that do not return.
 #[derive(Debug)]
@@ -155,7 +192,7 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    pub(super) fn new(acceptor: LocalAcceptor) -> Self {
+    pub(crate) fn new(acceptor: LocalAcceptor) -> Self {
         Self { acceptor }
     }
 

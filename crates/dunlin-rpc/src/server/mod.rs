@@ -61,6 +61,7 @@ pub use thread_task::{PollingThread, ThreadProgress};
 use crate::admission::grouping::pace::Pace;
 use crate::admission::scheduler::MAX_ACTIVE;
 use crate::call::timeout::TIMED;
+use crate::callbacks::{CallableClients, CALLBACKS};
 use crate::channel::upcoming::Upcoming;
 use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
@@ -118,6 +119,7 @@ impl Server {
             pace: None,
             follows: None,
             regions: Vec::new(),
+            callable: None,
         }
     }
 }
@@ -148,6 +150,7 @@ pub struct ServerBuilder {
     pace: Option<Pace>,
     follows: Option<Address>,
     regions: Vec<Region>,
+    callable: Option<CallableClients>,
 }
 
 impl ServerBuilder {
@@ -155,6 +158,13 @@ impl ServerBuilder {
     /// [`Region`] says. On shared memory a client keeps the grant until its process ends ([`Region`]).
     pub fn region(mut self, region: &Region) -> Self {
         self.regions.push(region.clone());
+        self
+    }
+
+    /// Calls clients that want it ([`ServerBuilder::serve_to`]): they are in this list while they are there. Without
+    /// this such clients are refused. Each server needs a list of its own.
+    pub fn callable_clients(mut self, clients: &CallableClients) -> Self {
+        self.callable = Some(clients.clone());
         self
     }
 
@@ -239,7 +249,10 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if matches!(id, FIGURES | REPORT | pacing::TIME | TIMED | CAPTURE) {
+        if matches!(
+            id,
+            FIGURES | REPORT | pacing::TIME | TIMED | CAPTURE | CALLBACKS
+        ) {
             self.refused.get_or_insert(ServeError::ReservedHandler(id));
         } else if !self.handlers.insert(id, execution) {
             self.refused.get_or_insert(ServeError::DuplicateHandler(id));

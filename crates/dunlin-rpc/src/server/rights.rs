@@ -13,6 +13,7 @@ use dunlin_verbs::Access;
 
 use super::handler::HandlerTable;
 use super::region::Region;
+use crate::callbacks::CALLBACKS;
 use crate::error::ServeError;
 use crate::server::{CAPTURE, FIGURES};
 use crate::HandlerId;
@@ -127,8 +128,8 @@ impl Grant {
         Self::default()
     }
 
-    /// To call the handler of this id. [`FIGURES`], the server's live figures, is one of them, and
-    /// [`CAPTURE`], what others call.
+    /// To call the handler of this id. [`FIGURES`], the server's live figures, is one of them,
+    /// [`CAPTURE`], what others call, and [`CALLBACKS`], to be called by the server.
     #[must_use]
     pub fn call(mut self, id: HandlerId) -> Self {
         self.calls.push(Callable::Id(id));
@@ -226,7 +227,7 @@ impl Rights {
             for callable in &grant.calls {
                 let is_known = |id| callable.covers(id, handlers.name(id));
                 match callable {
-                    Callable::Any | Callable::Id(FIGURES | CAPTURE) => {}
+                    Callable::Any | Callable::Id(FIGURES | CAPTURE | CALLBACKS) => {}
                     Callable::Id(id) if !handlers.ids().any(is_known) => {
                         return wrong(format!("the server has no handler {id}"));
                     }
@@ -305,7 +306,7 @@ impl RightsTable {
         }
         Granted {
             calls,
-            shown: [FIGURES, CAPTURE].map(may),
+            shown: [FIGURES, CAPTURE, CALLBACKS].map(may),
             regions: grants().flat_map(|grant| grant.regions.clone()).collect(),
         }
     }
@@ -315,6 +316,7 @@ impl RightsTable {
         match (id, self.handlers.name(id)) {
             (FIGURES, _) => "the server's figures".to_owned(),
             (CAPTURE, _) => "capture (what others call)".to_owned(),
+            (CALLBACKS, _) => "callbacks (to be called by the server)".to_owned(),
             (_, Some(name)) => format!("{name} (handler {id})"),
             (_, None) => format!("handler {id}"),
         }
@@ -326,8 +328,8 @@ impl RightsTable {
 pub(super) struct Granted {
     /// A bit for each id.
     calls: Box<[u64]>,
-    /// Of [`FIGURES`] and [`CAPTURE`].
-    shown: [bool; 2],
+    /// Of [`FIGURES`], [`CAPTURE`] and [`CALLBACKS`].
+    shown: [bool; 3],
     regions: Vec<(String, Access)>,
 }
 
@@ -340,13 +342,14 @@ impl Granted {
         }
     }
 
-    /// Ids that no handler has, and the server's own, of which two alone tell something.
+    /// Ids that no handler has, and the server's own, of which some are a matter of rights.
     #[cold]
     fn may_call_reserved(&self, id: HandlerId) -> bool {
-        let [figures, capture] = self.shown;
+        let [figures, capture, callbacks] = self.shown;
         match id {
             FIGURES => figures,
             CAPTURE => capture,
+            CALLBACKS => callbacks,
             _ => id >= FIRST_RESERVED,
         }
     }
@@ -360,7 +363,7 @@ impl Granted {
 }
 
 /// From here on ids are the server's own.
-const FIRST_RESERVED: HandlerId = HandlerId::MAX - 4;
+const FIRST_RESERVED: HandlerId = HandlerId::MAX - 6;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -393,7 +396,7 @@ mod tests {
         let may = granted(grant.clone(), &app);
         let all = 0..=HandlerId::MAX;
         let allowed: Vec<_> = all.filter(|id| may.may_call(*id)).collect();
-        let reserved = [FIGURES - 3, FIGURES - 2, FIGURES - 1];
+        let reserved = [FIGURES - 6, FIGURES - 3, FIGURES - 2, FIGURES - 1];
         assert_eq!(allowed, [&[63, 64, 1032][..], &reserved].concat());
         let read = Access::LOCAL_WRITE | Access::REMOTE_READ;
         assert_eq!(may.access(b"table"), read);

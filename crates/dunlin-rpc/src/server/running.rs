@@ -94,6 +94,7 @@ impl RunningServer {
             return false;
         }
         self.stop_accepting();
+        self.local_acceptor.call_no_more();
         for (_, service) in self.local_acceptor.services() {
             service.drain();
         }

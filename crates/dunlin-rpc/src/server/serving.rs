@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use dunlin_bootstrap::{Acceptor, AcceptorConfig, ServerTls, StopHandle};
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::Device;
+use dunlin_verbs::{Device, VerbsError};
 
+use super::handler::Execution;
 use super::identity::Identity;
 use super::on_demand::OnDemand;
 use super::pacing::{self, Follower};
@@ -17,10 +18,11 @@ use super::{
     capture, figures, LocalAcceptor, LocalServer, RunningServer, ServerBuilder, ServerObserver,
     CAPTURE, FIGURES,
 };
-use crate::client::REPORT;
+use crate::callbacks::{CallableClients, CallbackServer, CALLBACKS};
+use crate::client::{Client, REPORT};
 use crate::devices;
 use crate::error::ServeError;
-use crate::fabric::{DeviceFabric, Fabric};
+use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 
 impl ServerBuilder {
     /// As [`ServerBuilder::serve`], at this address.
@@ -82,6 +84,7 @@ impl ServerBuilder {
             _ => None,
         };
         let rights = self.rights_table();
+        let callable = self.callable.clone();
         let setup = self.setup();
         let identity = setup.identity;
         let services = fabrics
@@ -93,7 +96,11 @@ impl ServerBuilder {
                 ))
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
-        let local_acceptor = LocalAcceptor::new(identity, services, rights);
+        let local_acceptor = LocalAcceptor::new(identity, services, rights, callable.clone());
+        if let Some(callable) = callable {
+            let find = move |name: &str| find_fabric(&fabrics, name);
+            belong(&callable, identity, find)?;
+        }
         let observer = ServerObserver::new(&acceptor, &local_acceptor, reports, limits);
         let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
@@ -141,7 +148,9 @@ impl ServerBuilder {
         let name = device.attributes().name.clone();
         let of_flor = devices::Kinds::Flor.name(&name);
         let flor_alone = self.device.as_deref().is_some_and(devices::is_flor);
+        let over = device.clone();
         let rights = self.rights_table();
+        let callable = self.callable.clone();
         let setup = self.setup();
         let identity = setup.identity;
         let mut services = Vec::new();
@@ -151,14 +160,55 @@ impl ServerBuilder {
             let flor = devices::flor_over(&device)?;
             services.push((of_flor, DeviceFabric(flor).serve(setup)?));
         } else {
-            let (over, setup_of_flor) = (device.clone(), setup.clone());
+            let (below, setup_of_flor) = (device.clone(), setup.clone());
             services.push((name, DeviceFabric(device).serve(setup)?));
-            let start = move || DeviceFabric(devices::flor_over(&over)?).serve(setup_of_flor);
+            let start = move || DeviceFabric(devices::flor_over(&below)?).serve(setup_of_flor);
             let service: Box<dyn Service> = Box::new(OnDemand::new(start));
             services.push((of_flor, service));
         }
-        let acceptor = LocalAcceptor::new(identity, services, rights);
+        let acceptor = LocalAcceptor::new(identity, services, rights, callable.clone());
+        if let Some(callable) = callable {
+            belong(&callable, identity, move |name| fabric_over(&over, name))?;
+        }
         Ok(LocalServer::new(acceptor))
+    }
+
+    /// Serves the server that this client is connected to, which may call the handlers and attach the regions of this
+    /// one from now on, while its own list of such clients has room
+    /// ([`ServerBuilder::callable_clients`]). There is no port: the client's connections are enough, so nobody has to
+    /// reach this process. Rights are those of the server that the client is connected to, as far as its certificate,
+    /// the secret and the kernel have shown who it is. Begin with [`crate::Server::unbound`].
+    ///
+    /// # Errors
+    /// [`ServeError::Callbacks`] when the server does not call this client, [`ServeError::Setting`] when something is
+    /// set that the client's connection has settled, and as for [`ServerBuilder::serve`].
+    pub fn serve_to(mut self, client: &Client) -> Result<CallbackServer, ServeError> {
+        let settled = [
+            ("an address", self.address.is_some()),
+            ("a device", self.device.is_some()),
+            ("a secret", self.secret.is_some()),
+            ("a certificate", self.tls.is_some()),
+            ("a time server", self.follows.is_some()),
+            ("clients that it calls", self.callable.is_some()),
+        ];
+        if let Some((what, _)) = settled.into_iter().find(|(_, is_set)| *is_set) {
+            let words =
+                format!("serve_to: {what} is set, and the client's connection is what counts");
+            return Err(ServeError::Setting(words));
+        }
+        let (fabric, peer, [secret, certificates]) =
+            client.other_end().map_err(ServeError::Callbacks)?;
+        self.validate_for(&Has {
+            secret,
+            certificates,
+        })?;
+        let rights = self.rights_table();
+        let setup = self.setup();
+        let identity = setup.identity;
+        let device = fabric.attributes().name.clone();
+        let services = vec![(device.clone(), fabric.serve(setup)?)];
+        let acceptor = LocalAcceptor::new(identity, services, rights, None);
+        CallbackServer::start(client, acceptor, (device, peer)).map_err(ServeError::Callbacks)
     }
 
     fn rights_table(&mut self) -> Option<Arc<RightsTable>> {
@@ -172,6 +222,11 @@ impl ServerBuilder {
             self.handlers
                 .wrap(|execution, name| capture::observe(execution, &tap, name));
             self.handlers.reserve(CAPTURE, capture::handler(tap));
+        }
+        if let Some(callable) = self.callable {
+            let take = move |request, responder| callable.take(&request, responder);
+            let take = Execution::Deferred(Arc::new(take));
+            self.handlers.reserve(CALLBACKS, take);
         }
         if let Some(pace) = &self.pace {
             self.handlers
@@ -195,6 +250,13 @@ impl ServerBuilder {
     }
 
     fn validate(&mut self) -> Result<(), ServeError> {
+        self.validate_for(&Has {
+            secret: self.secret.is_some(),
+            certificates: self.tls.as_ref().is_some_and(ServerTls::asks_clients),
+        })
+    }
+
+    fn validate_for(&mut self, has: &Has) -> Result<(), ServeError> {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
@@ -220,11 +282,14 @@ impl ServerBuilder {
             }
         }
         if let Some(rights) = &self.rights {
-            let has = Has {
-                secret: self.secret.is_some(),
-                certificates: self.tls.as_ref().is_some_and(ServerTls::asks_clients),
-            };
-            rights.validate(&self.handlers, &self.regions, &has)?;
+            rights.validate(&self.handlers, &self.regions, has)?;
+        }
+        if self
+            .callable
+            .as_ref()
+            .is_some_and(CallableClients::is_taken)
+        {
+            return Err(ServeError::Setting(OTHER_LIST.to_owned()));
         }
         if self.most_active == 0 || self.most_active > 1 << 16 {
             let words = format!(
@@ -234,5 +299,38 @@ impl ServerBuilder {
             return Err(ServeError::Setting(words));
         }
         Ok(())
+    }
+}
+
+/// Why a list of clients cannot be a server's.
+const OTHER_LIST: &str = "callable_clients: the list is another server's: each needs its own";
+
+/// Makes this the server's list of clients that it calls.
+fn belong(
+    callable: &CallableClients,
+    server: Identity,
+    devices: impl Fn(&str) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync + 'static,
+) -> Result<(), ServeError> {
+    match callable.belong(server.number(), Box::new(devices)) {
+        true => Ok(()),
+        false => Err(ServeError::Setting(OTHER_LIST.to_owned())),
+    }
+}
+
+/// The one of this name among a server's.
+fn find_fabric(fabrics: &Fabrics, name: &str) -> Result<Arc<dyn Fabric>, VerbsError> {
+    let found = fabrics
+        .iter()
+        .find(|fabric| fabric.attributes().name == name);
+    found
+        .cloned()
+        .ok_or_else(|| VerbsError::Peer(format!("the server has no device '{name}'")))
+}
+
+/// A device by its name, or Flor over it.
+fn fabric_over<D: Device>(device: &D, name: &str) -> Result<Arc<dyn Fabric>, VerbsError> {
+    match devices::is_flor(name) && !devices::is_flor(&device.attributes().name) {
+        true => Ok(Arc::new(DeviceFabric(devices::flor_over(device)?))),
+        false => Ok(Arc::new(DeviceFabric(device.clone()))),
     }
 }

@@ -77,7 +77,7 @@ fn send(
 fn may_call(core: &Core) -> Result<(), CallError> {
     core.check()?;
     if identity::polls_here() {
-        core.recipe().refuse_own_server()?;
+        core.recipe().refuse_own_server_to_futures()?;
     }
     Ok(())
 }

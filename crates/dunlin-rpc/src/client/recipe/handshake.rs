@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest, Peer};
-use dunlin_verbs::{EndpointAddress, VerbsError};
+use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest};
+use dunlin_verbs::{thread, EndpointAddress, VerbsError};
 
 use super::{Recipe, Way};
 use crate::call::timeout::DEFAULT_PARAMETER;
+use crate::callbacks::CLIENT_PARAMETER;
 use crate::channel::Parameters;
 use crate::client::ConnectionInfo;
 use crate::devices;
@@ -26,6 +27,8 @@ pub(super) struct Reached {
     pub(super) fabric: Arc<dyn Fabric>,
     pub(super) device: String,
     pub(super) why: String,
+    /// How long making the connection may take.
+    until: Option<Instant>,
 }
 
 impl Recipe {
@@ -38,6 +41,7 @@ impl Recipe {
                     None => dial(address, how)?,
                     Some(until) => dial_until(address, how, until)?,
                 };
+                *thread::lock(&self.peer) = dialed.peer();
                 let device = dialed.device().to_string();
                 let why = match devices::chosen(&device) {
                     None => dialed.why().to_string(),
@@ -45,7 +49,7 @@ impl Recipe {
                 };
                 (Some(dialed), device, why)
             }
-            Way::Local(_) => {
+            Way::Given(_) => {
                 let device = self.fabrics.first().map(|f| f.attributes().name.clone());
                 (None, device.unwrap_or_default(), GIVEN.to_string())
             }
@@ -64,6 +68,7 @@ impl Recipe {
             fabric,
             device,
             why,
+            until,
         })
     }
 
@@ -80,14 +85,23 @@ impl Recipe {
             fabric,
             device,
             why,
+            until,
         } = reached;
         let failed = |source| ConnectError::Device {
             device: device.clone(),
             source,
         };
-        let (opening, (endpoint, mut parameters)) = begin(&fabric).map_err(failed)?;
+        let (opening, (mut endpoint, mut parameters)) = begin(&fabric).map_err(failed)?;
+        if let Way::Given(opener) = &self.way {
+            if let Some(peer) = opener.peer() {
+                endpoint = fabric.address_for(endpoint, &peer);
+            }
+        }
         let micros = u64::try_from(self.deadline.as_micros()).unwrap_or(u64::MAX);
         parameters.insert(DEFAULT_PARAMETER.to_string(), micros);
+        if self.origin.number != 0 {
+            parameters.insert(CLIENT_PARAMETER.to_string(), self.origin.number);
+        }
         let request = OpenRequest {
             device: device.clone(),
             preset: preset.name().to_string(),
@@ -95,13 +109,7 @@ impl Recipe {
             parameters,
         };
         let reply = match (dialed, &self.way) {
-            (None, Way::Local(acceptor)) => {
-                let device = acceptor.device(devices::is_flor(&device)).to_string();
-                let request = OpenRequest { device, ..request };
-                acceptor
-                    .open(&request, Peer::local())
-                    .map_err(ConnectError::Refused)?
-            }
+            (None, Way::Given(opener)) => opener.open(request, until)?,
             (Some(dialed), _) => dialed.open(request)?,
             (None, Way::Port { .. }) => unreachable!("a port was dialed"),
         };

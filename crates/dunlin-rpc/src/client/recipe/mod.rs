@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use dunlin_bootstrap::{Address, DialConfig};
-use dunlin_verbs::{thread, VerbsError};
+use dunlin_bootstrap::{Address, DialConfig, OpenReply, OpenRequest, Peer};
+use dunlin_verbs::{thread, EndpointAddress, VerbsError};
 
 use self::handshake::Reached;
 use super::builder::ClientBuilder;
@@ -28,7 +28,6 @@ use crate::error::ConnectError;
 use crate::fabric::{Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
 use crate::preset::{ChannelKind, Preset, Situation, AUTO_DEEP_CALLS, AUTO_OWN_LANES};
 use crate::server::identity;
-use crate::server::LocalAcceptor;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
 use crate::sharing::lane::SharedLane;
@@ -39,16 +38,32 @@ use crate::sharing::Sharing;
 pub(super) struct Origin {
     pub(super) builder: ClientBuilder,
     pub(super) target: Target,
+    /// What the server knows the client by, whichever connection a request comes by; zero: nothing.
+    pub(super) number: u64,
+}
+
+/// What opens connections where nobody is dialled.
+pub(crate) trait Opener: Send + Sync + std::fmt::Debug {
+    /// Opens one, until then at most.
+    ///
+    /// # Errors
+    /// When it is refused, or there is nobody any more who would open it.
+    fn open(&self, request: OpenRequest, until: Option<Instant>)
+        -> Result<OpenReply, ConnectError>;
+    /// Where the other side is reached, if that is known before: this side may have an address of its own for each.
+    fn peer(&self) -> Option<EndpointAddress>;
+    /// Whether the thread that connects may be another than the one that calls: that which drives a simulated cluster.
+    fn is_local(&self) -> bool;
 }
 
 /// Where its server is.
 pub(super) enum Target {
     /// At a port.
     Port(Address),
-    /// In this process, over a device that the caller has opened: what it is for a preset.
+    /// Whoever opens connections there, over a device that is open: what it is for a preset.
     #[allow(clippy::type_complexity)]
-    Local(
-        LocalAcceptor,
+    Given(
+        Arc<dyn Opener>,
         Box<dyn Fn(Preset) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync>,
     ),
 }
@@ -57,7 +72,7 @@ impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Port(address) => f.debug_tuple("Port").field(address).finish(),
-            Self::Local(..) => f.debug_tuple("Local").finish_non_exhaustive(),
+            Self::Given(opener, _) => f.debug_tuple("Given").field(opener).finish_non_exhaustive(),
         }
     }
 }
@@ -67,8 +82,8 @@ impl std::fmt::Debug for Target {
 pub(super) enum Way {
     /// At its port.
     Port { address: Address, dial: DialConfig },
-    /// In this process.
-    Local(LocalAcceptor),
+    /// There is somebody who opens connections to it.
+    Given(Arc<dyn Opener>),
 }
 
 /// Lanes are in use, or those that are one thread's alone are given up for shared ones, or all are given up because
@@ -111,6 +126,8 @@ pub(super) struct Recipe {
     fatal: Arc<AtomicBool>,
     /// Which server the last lane was made to; zero before the first.
     server: AtomicU64,
+    /// Who that server is, as far as the handshake has shown it.
+    peer: Mutex<Peer>,
 }
 
 /// A connection handle and what makes its lanes.
@@ -149,12 +166,12 @@ impl Recipe {
         };
         let (way, fabrics) = match &origin.target {
             Target::Port(address) => builder.reach(address)?,
-            Target::Local(acceptor, given) => {
+            Target::Given(opener, given) => {
                 let fabric = given(preset).map_err(|source| ConnectError::Device {
                     device: preset.name().to_owned(),
                     source,
                 })?;
-                (Way::Local(acceptor.clone()), vec![fabric])
+                (Way::Given(Arc::clone(opener)), vec![fabric])
             }
         };
         Ok(Self {
@@ -179,6 +196,7 @@ impl Recipe {
             shared: Mutex::new(None),
             fatal: Arc::default(),
             server: AtomicU64::new(0),
+            peer: Mutex::default(),
         })
     }
 
@@ -352,6 +370,32 @@ impl Recipe {
         }
     }
 
+    /// As [`Recipe::refuse_own_server`], for a call that its thread does not wait for. The answers of a server's clients
+    /// come without its polling threads.
+    pub(super) fn refuse_own_server_to_futures(&self) -> Result<(), ConnectError> {
+        match &self.way {
+            Way::Given(opener) if !opener.is_local() => Ok(()),
+            _ => self.refuse_own_server(),
+        }
+    }
+
+    /// Lanes are made to this server's clients, whose answers its polling threads would wait for: they make none.
+    pub(super) fn is_of(self, server: u64) -> Self {
+        self.server.store(server, Ordering::Relaxed);
+        self
+    }
+
+    /// What a server needs that serves this client's: the device of its lanes, and who is at the other end.
+    pub(super) fn ground(&self) -> Option<(Arc<dyn Fabric>, Peer)> {
+        let fabric = self.first.get().or(self.fabrics.first());
+        fabric.map(|fabric| (Arc::clone(fabric), thread::lock(&self.peer).clone()))
+    }
+
+    /// How the client was made.
+    pub(super) fn builder(&self) -> &ClientBuilder {
+        &self.origin.builder
+    }
+
     /// Starts a thread of the client's, where the device's threads are.
     pub(super) fn spawn(
         &self,
@@ -371,7 +415,7 @@ impl Recipe {
 
     /// Whether the connecting thread will not be the one that calls.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self.way, Way::Local(_))
+        matches!(&self.way, Way::Given(opener) if opener.is_local())
     }
 
     /// The connection handle, if this preset has one and it is there.

@@ -1,0 +1,390 @@
+//! The clients that a server may call: who they are, and since when they are there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::{Wake, Waker};
+
+use dunlin_bootstrap::Peer;
+use dunlin_verbs::{thread, VerbsError};
+
+use super::way_back::WayBack;
+use super::words::{Ask, Opened};
+use crate::client::{Client, ClientBuilder};
+use crate::devices;
+use crate::fabric::Fabric;
+use crate::preset::Preset;
+use crate::server::caller::Caller;
+use crate::server::{HandlerError, OwnedRequest, OwnedResponder};
+
+/// Why connections to such clients use what they do.
+const WHY: &str = "the device that the client came by";
+
+/// What a server gives connections to its clients: a device of its own, by its name.
+pub(crate) type Devices = dyn Fn(&str) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync;
+
+/// The clients that a server may call, while they are there ([`crate::ServerBuilder::callable_clients`]). Clones are
+/// the same list; each server has its own.
+///
+/// ```
+/// use dunlin_rpc::{CallableClients, Client, Server};
+/// const SUBSCRIBE: u16 = 1;
+/// const PRICE: u16 = 2;
+///
+/// let subscribers = CallableClients::new(1000);
+/// let server = Server::bind("dunlin://127.0.0.1:0")?
+///     .callable_clients(&subscribers)
+///     .handle(SUBSCRIBE, |request, _| {
+///         // Calls from other threads, as long as it is there: `subscribers.list()` has it, too.
+///         println!("{:?} wants prices", request.caller());
+///         Ok(())
+///     })
+///     .serve()?;
+///
+/// let client = Client::connect(&server.address().to_string())?;
+/// let prices = Server::unbound().handle(PRICE, |request, reply| reply.write(request.payload())).serve_to(&client)?;
+/// client.call(SUBSCRIBE, b"")?;
+///
+/// for subscriber in subscribers.list() {
+///     assert_eq!(&*subscriber.client().call(PRICE, b"42")?, b"42");
+/// }
+/// # drop(prices);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CallableClients(Arc<Registry>);
+
+type Watch = dyn Fn(CallableChange) + Send + Sync;
+
+struct Registry {
+    most: usize,
+    /// How they are called.
+    builder: ClientBuilder,
+    watch: Mutex<Option<Arc<Watch>>>,
+    /// Which server has the list, and its devices.
+    ground: OnceLock<(u64, Box<Devices>)>,
+    closed: AtomicBool,
+    next: AtomicU64,
+    /// By the number that only the client and its server know.
+    clients: Mutex<BTreeMap<u64, CallableClient>>,
+}
+
+/// A client that a server may call while it is there. Clones are the same.
+#[derive(Clone)]
+pub struct CallableClient(Arc<Inner>);
+
+struct Inner {
+    number: u64,
+    peer: Arc<Peer>,
+    way_back: Arc<WayBack>,
+    client: Client,
+}
+
+/// A client came or has gone.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallableChange {
+    /// It may be called from now on.
+    Came(CallableClient),
+    /// Calls to it end with an error from now on.
+    Gone(CallableClient),
+}
+
+impl fmt::Debug for CallableClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallableClient")
+            .field("number", &self.0.number)
+            .field("peer", &self.0.peer)
+            .field("gone", &self.is_gone())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallableClient {
+    /// What calls it, in each way that clients call servers: blocking, as futures, in pipelines; regions that it grants
+    /// are attached by it, and clients of typed services made of it. Connections are made as they are needed.
+    ///
+    /// A handler that runs on a polling thread of the server has no way back to its caller of its own: that thread
+    /// would have to bring what it waits for ([`crate::CallError::OwnServer`]). Handlers on workers and async ones do,
+    /// and so do futures that are made anywhere.
+    ///
+    /// After the client has gone, calls end with [`crate::CallError::Connect`] and [`crate::ConnectError::CallerGone`],
+    /// those that were out with [`crate::CallError::ConnectionLost`].
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Who it is, as far as its handshake has shown it.
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.0.peer
+    }
+
+    /// Its number in the list of its server, from 1 on. A client that connects anew has another one.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Whether it has gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.way_back.is_gone()
+    }
+}
+
+impl fmt::Debug for CallableClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallableClients")
+            .field("most", &self.0.most)
+            .field("clients", &self.list())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallableClients {
+    /// An empty list of at most so many clients. One more is refused, and told the limit.
+    pub fn new(most: usize) -> Self {
+        Self::called_by(most, Client::builder())
+    }
+
+    /// As [`CallableClients::new`], with what clients are called by: its deadline, preset and limits. What it says of
+    /// devices, secrets and certificates does not matter: connections are made over the device that a client came by,
+    /// and who it is was shown when it came.
+    pub fn called_by(most: usize, builder: ClientBuilder) -> Self {
+        Self(Arc::new(Registry {
+            most,
+            builder,
+            watch: Mutex::default(),
+            ground: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            next: AtomicU64::new(1),
+            clients: Mutex::default(),
+        }))
+    }
+
+    /// Has this told of each client that comes or has gone. It runs on threads of the server and must return soon.
+    pub fn on_change(&self, watch: impl Fn(CallableChange) + Send + Sync + 'static) {
+        *thread::lock(&self.0.watch) = Some(Arc::new(watch));
+    }
+
+    /// Those that are there, in the order in which they came.
+    pub fn list(&self) -> Vec<CallableClient> {
+        let mut all: Vec<_> = self.0.clients().values().cloned().collect();
+        all.sort_by_key(CallableClient::number);
+        all
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.clients().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes it the list of this server, which has these devices. `false`: it is another server's.
+    pub(crate) fn belong(&self, server: u64, devices: Box<Devices>) -> bool {
+        self.0.ground.set((server, devices)).is_ok()
+    }
+
+    /// Whether it is a server's already.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.ground.get().is_some()
+    }
+
+    /// The one whose connections this is of.
+    pub(crate) fn of(&self, caller: &Caller) -> Option<CallableClient> {
+        let number = caller.arrival().client?;
+        let client = self.0.clients().get(&number).cloned();
+        client.filter(|client| is_same(&client.0.peer, caller.peer()))
+    }
+
+    /// The handler of [`super::CALLBACKS`].
+    pub(crate) fn take(&self, request: &OwnedRequest, responder: OwnedResponder) {
+        if let Err((responder, words)) = self.heard(request, responder) {
+            responder.fail(HandlerError::new(0, words));
+        }
+    }
+
+    fn heard(
+        &self,
+        request: &OwnedRequest,
+        responder: OwnedResponder,
+    ) -> Result<(), (OwnedResponder, String)> {
+        match Ask::decode(request.payload()) {
+            Err(words) => Err((responder, words)),
+            Ok(Ask::Stay { .. }) => match self.admit(request.connected()) {
+                Ok((number, client)) => {
+                    self.stay(number, client, responder);
+                    Ok(())
+                }
+                Err(words) => Err((responder, words)),
+            },
+            Ok(Ask::Next { opened }) => {
+                let Some(client) = self.of(request.connected()) else {
+                    return Err((responder, "the client is not registered".to_owned()));
+                };
+                if let Some(Opened { serial, reply }) = opened {
+                    if let Err(words) = client.0.way_back.opened(serial, reply) {
+                        return Err((responder, words));
+                    }
+                }
+                client.0.way_back.next(responder);
+                Ok(())
+            }
+            Ok(Ask::Leave) => {
+                let caller = request.connected();
+                if let (Some(client), Some(number)) = (self.of(caller), caller.arrival().client) {
+                    self.0.leave(number, &client.0.way_back);
+                }
+                responder.reply(Vec::new());
+                Ok(())
+            }
+        }
+    }
+
+    /// A client wants to be called.
+    fn admit(&self, caller: &Caller) -> Result<(u64, CallableClient), String> {
+        let arrival = caller.arrival();
+        let number = arrival.client.ok_or("the client has no number")?;
+        let client = self.make(caller)?;
+        let mut clients = self.0.clients();
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err("the server is shutting down".to_owned());
+        }
+        let former = clients.get(&number);
+        if former.is_some_and(|former| !is_same(&former.0.peer, caller.peer())) {
+            return Err("the client's number is another's".to_owned());
+        }
+        if former.is_none() && clients.len() >= self.0.most {
+            let most = self.0.most;
+            return Err(format!(
+                "it calls {most} clients already, which is the most (CallableClients::new)"
+            ));
+        }
+        let former = clients.insert(number, client.clone());
+        drop(clients);
+        // It has come again before its end was seen.
+        if let Some(former) = former {
+            self.0.has_gone(former);
+        }
+        Ok((number, client))
+    }
+
+    fn make(&self, caller: &Caller) -> Result<CallableClient, String> {
+        let (server, _) = self.0.ground.get().ok_or("the server has not begun")?;
+        let arrival = caller.arrival();
+        let (registry, device) = (Arc::downgrade(&self.0), arrival.device.clone());
+        let is_flor = devices::is_flor(&device);
+        let builder = &self.0.builder;
+        let way_back = Arc::new(WayBack::new(builder.connecting(), arrival.endpoint));
+        let builder = builder.clone().preset(builder.preset_on(is_flor));
+        let given = move |preset: Preset| match registry.upgrade() {
+            Some(registry) if preset.is_over_flor() == is_flor => registry.device(&device),
+            Some(_) => Err(other_device(&device, preset)),
+            None => Err(VerbsError::Peer("its server has ended".to_owned())),
+        };
+        let opener = Arc::clone(&way_back);
+        let client = builder.given(opener, given, (*server, WHY));
+        Ok(CallableClient(Arc::new(Inner {
+            number: self.0.next.fetch_add(1, Ordering::Relaxed),
+            peer: Arc::clone(caller.peer()),
+            way_back,
+            client: client.map_err(|error| error.to_string())?,
+        })))
+    }
+
+    fn stay(&self, number: u64, client: CallableClient, responder: OwnedResponder) {
+        let waker = Waker::from(Arc::new(Leaving {
+            registry: Arc::downgrade(&self.0),
+            number,
+            way_back: Arc::downgrade(&client.0.way_back),
+        }));
+        let way_back = Arc::clone(&client.0.way_back);
+        self.0.tell(CallableChange::Came(client));
+        if !way_back.stay(responder, &waker) {
+            self.0.leave(number, &way_back);
+        }
+    }
+
+    /// The server ends: it calls nobody any more.
+    pub(crate) fn close(&self) {
+        let mut clients = self.0.clients();
+        self.0.closed.store(true, Ordering::Release);
+        let all = std::mem::take(&mut *clients);
+        drop(clients);
+        all.into_values().for_each(|client| self.0.has_gone(client));
+    }
+}
+
+/// Whether two connections are of the same client, as far as is known. Each of a client's connections comes from a port
+/// of its own.
+fn is_same(one: &Peer, other: &Peer) -> bool {
+    let known = |peer: &Peer| (peer.knows_secret(), peer.has_certificate(), peer.user());
+    known(one) == known(other) && one.names() == other.names()
+}
+
+fn other_device(device: &str, preset: Preset) -> VerbsError {
+    VerbsError::Invalid {
+        argument: "preset",
+        why: format!("{preset} is not for {device}, the device that the client came by"),
+    }
+}
+
+impl Registry {
+    fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, CallableClient>> {
+        thread::lock(&self.clients)
+    }
+
+    fn device(&self, name: &str) -> Result<Arc<dyn Fabric>, VerbsError> {
+        match self.ground.get() {
+            Some((_, devices)) => devices(name),
+            None => Err(VerbsError::Peer("its server has not begun".to_owned())),
+        }
+    }
+
+    /// It is not there any more, unless it has come again since.
+    fn leave(&self, number: u64, way_back: &Arc<WayBack>) {
+        let mut clients = self.clients();
+        let is_it = clients
+            .get(&number)
+            .is_some_and(|known| Arc::ptr_eq(&known.0.way_back, way_back));
+        let gone = is_it.then(|| clients.remove(&number)).flatten();
+        drop(clients);
+        if let Some(gone) = gone {
+            self.has_gone(gone);
+        }
+    }
+
+    fn has_gone(&self, client: CallableClient) {
+        client.0.way_back.close();
+        self.tell(CallableChange::Gone(client));
+    }
+
+    fn tell(&self, change: CallableChange) {
+        let watch = thread::lock(&self.watch).clone();
+        if let Some(watch) = watch {
+            watch(change);
+        }
+    }
+}
+
+/// Woken when a client may have gone.
+struct Leaving {
+    registry: Weak<Registry>,
+    number: u64,
+    way_back: Weak<WayBack>,
+}
+
+impl Wake for Leaving {
+    fn wake(self: Arc<Self>) {
+        let (Some(registry), Some(way_back)) = (self.registry.upgrade(), self.way_back.upgrade())
+        else {
+            return;
+        };
+        if way_back.has_ended(&Waker::from(Arc::clone(&self))) {
+            registry.leave(self.number, &way_back);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The way back to one client: connections that are wanted, handed to the client as it asks for them.
+//!
+//! Whoever wants a connection waits on its own thread, which is none of the server's polling threads: those bring the
+//! client's answer. No lock is held while a call is answered or somebody is woken.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use dunlin_bootstrap::wire::{self, ClientOpen, Outcome, Proved};
+use dunlin_bootstrap::{OpenReply, OpenRequest, Refusal};
+use dunlin_verbs::{thread, EndpointAddress};
+
+use super::words::Told;
+use crate::client::Opener;
+use crate::error::ConnectError;
+use crate::server::identity::SERVER_PARAMETER;
+use crate::server::{HandlerError, OwnedResponder};
+
+/// How long who waits sleeps at a time: the harm of a wake-up that is lost.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// See the module.
+pub(super) struct WayBack {
+    state: Mutex<State>,
+    /// Nothing is opened any more.
+    gone: AtomicBool,
+    /// How long a connection may take if who wants it does not say.
+    patience: Duration,
+    /// Where the client's end of a connection is.
+    peer: Option<EndpointAddress>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The client's call that is answered when it has gone or is called no more.
+    stay: Option<OwnedResponder>,
+    /// Its call that is answered by what is to be opened.
+    next: Option<OwnedResponder>,
+    /// It has been told that it is registered.
+    welcomed: bool,
+    serial: u32,
+    wanted: BTreeMap<u32, Wanted>,
+}
+
+/// A connection that somebody waits for.
+struct Wanted {
+    /// What the client is to be asked, until it was.
+    request: Option<Vec<u8>>,
+    /// What it said.
+    outcome: Option<Outcome<OpenReply>>,
+    waiter: Waker,
+}
+
+impl std::fmt::Debug for WayBack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WayBack")
+            .field("gone", &self.is_gone())
+            .finish_non_exhaustive()
+    }
+}
+
+impl WayBack {
+    pub(super) fn new(patience: Duration, peer: Option<EndpointAddress>) -> Self {
+        Self {
+            state: Mutex::default(),
+            gone: AtomicBool::new(false),
+            patience,
+            peer,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        thread::lock(&self.state)
+    }
+
+    /// The client is there for as long as nobody answers this call of its. `false`: it has gone already; `waker` is
+    /// used when it may have.
+    pub(super) fn stay(&self, responder: OwnedResponder, waker: &Waker) -> bool {
+        let former = self.lock().stay.replace(responder);
+        drop(former);
+        !self.has_ended(waker)
+    }
+
+    /// Whether the client has gone; if not, `waker` is used when it may have.
+    pub(super) fn has_ended(&self, waker: &Waker) -> bool {
+        let state = self.lock();
+        let stay = state.stay.as_ref();
+        stay.is_none_or(|stay| stay.poll_ended(&Context::from_waker(waker)).is_ready())
+    }
+
+    /// The client asks what to open next.
+    pub(super) fn next(&self, responder: OwnedResponder) {
+        let mut state = self.lock();
+        if self.is_gone() {
+            drop(state);
+            return refuse(responder);
+        }
+        if !state.welcomed {
+            state.welcomed = true;
+            drop(state);
+            return responder.reply(Told::Welcome.encode());
+        }
+        let former = state.next.replace(responder);
+        self.hand_out(state);
+        if let Some(former) = former {
+            refuse(former);
+        }
+    }
+
+    /// What became of a connection.
+    ///
+    /// # Errors
+    /// When the words are none of a server's.
+    pub(super) fn opened(&self, serial: u32, reply: &[u8]) -> Result<(), String> {
+        let reply = wire::parse_open_reply(reply).map_err(|error| error.to_string())?;
+        let mut state = self.lock();
+        // Who wanted it may have given up.
+        let waiter = state.wanted.get_mut(&serial).map(|wanted| {
+            wanted.outcome = Some(reply.message);
+            wanted.waiter.clone()
+        });
+        drop(state);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+        Ok(())
+    }
+
+    /// Asks the client for what is wanted, if both are there.
+    fn hand_out(&self, mut state: MutexGuard<'_, State>) {
+        if state.next.is_none() {
+            return;
+        }
+        let mut wanted = state.wanted.iter_mut();
+        let Some((serial, request)) =
+            wanted.find_map(|(serial, wanted)| Some((*serial, wanted.request.take()?)))
+        else {
+            return;
+        };
+        let next = state.next.take();
+        drop(state);
+        let request = &request;
+        if let Some(next) = next {
+            next.reply(Told::Open { serial, request }.encode());
+        }
+    }
+
+    /// The client has gone, or is called no more.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        self.gone.store(true, Ordering::Release);
+        let (stay, next) = (state.stay.take(), state.next.take());
+        let waiters: Vec<Waker> = state.wanted.values().map(|w| w.waiter.clone()).collect();
+        drop(state);
+        waiters.into_iter().for_each(Waker::wake);
+        stay.into_iter().chain(next).for_each(refuse);
+    }
+
+    /// Waits for what the client says.
+    fn wait(&self, serial: u32, until: Instant) -> Result<Outcome<OpenReply>, ConnectError> {
+        loop {
+            let mut state = self.lock();
+            let wanted = state.wanted.get_mut(&serial);
+            if let Some(outcome) = wanted.and_then(|wanted| wanted.outcome.take()) {
+                return Ok(outcome);
+            }
+            drop(state);
+            if self.is_gone() {
+                return Err(ConnectError::CallerGone);
+            }
+            let left = until.saturating_duration_since(thread::now());
+            if left.is_zero() {
+                return Err(ConnectError::CallerSilent {
+                    after: self.patience,
+                });
+            }
+            thread::park(left.min(LOOK));
+        }
+    }
+}
+
+fn refuse(responder: OwnedResponder) {
+    responder.fail(HandlerError::new(
+        0,
+        "the server does not call this client any more",
+    ));
+}
+
+impl Opener for WayBack {
+    fn open(
+        &self,
+        request: OpenRequest,
+        until: Option<Instant>,
+    ) -> Result<OpenReply, ConnectError> {
+        let patience = thread::now() + self.patience;
+        let until = until.map_or(patience, |until| until.min(patience));
+        let asked = Proved {
+            proof: None,
+            message: ClientOpen::Open(request),
+        };
+        let request = wire::encode_open(&asked)
+            .map_err(|error| ConnectError::Refused(Refusal::rejected(error.to_string())))?;
+        let mut state = self.lock();
+        if self.is_gone() {
+            return Err(ConnectError::CallerGone);
+        }
+        state.serial = state.serial.wrapping_add(1);
+        let serial = state.serial;
+        let wanted = Wanted {
+            request: Some(request),
+            outcome: None,
+            waiter: thread::waker(),
+        };
+        state.wanted.insert(serial, wanted);
+        self.hand_out(state);
+        let outcome = self.wait(serial, until);
+        self.lock().wanted.remove(&serial);
+        match outcome? {
+            Outcome::Accepted(mut reply) => {
+                // Which threads may not wait for it is known here, and nothing that a client says.
+                reply.parameters.remove(SERVER_PARAMETER);
+                Ok(reply)
+            }
+            Outcome::Refused(refusal) => Err(ConnectError::Refused(refusal)),
+        }
+    }
+
+    fn peer(&self) -> Option<EndpointAddress> {
+        self.peer
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+}

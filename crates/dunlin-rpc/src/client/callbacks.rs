@@ -1,0 +1,179 @@
+//! A client that its server may call: it is registered there, and a thread answers what the server wants opened.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_bootstrap::Peer;
+use dunlin_verbs::thread;
+
+use super::{Client, Pipeline};
+use crate::callbacks::{Serving, CALLBACKS};
+use crate::error::CallError;
+use crate::fabric::Fabric;
+
+/// Tags of the two calls that are out, and of the last one.
+const STAY: u64 = 0;
+const NEXT: u64 = 1;
+const LEAVE: u64 = 2;
+/// How long the server has to hear of the client's leaving.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What the server is told of the time of calls that it answers when there is something to say: nothing of it ends
+/// them, but on the way they count like others.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the thread waits at a time before it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long it waits before it registers again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
+
+impl Client {
+    /// The device that a server stands on which serves this client's server, who that is, and by what the two can know
+    /// each other: the secret, certificates.
+    pub(crate) fn other_end(&self) -> Result<(Arc<dyn Fabric>, Peer, [bool; 2]), CallError> {
+        self.core.check()?;
+        let recipe = self.core.recipe();
+        let (fabric, peer) = recipe.ground().ok_or(CallError::Closed)?;
+        let builder = recipe.builder();
+        let known = [builder.secret.is_some(), builder.tls.is_some()];
+        Ok((fabric, peer, known))
+    }
+
+    /// Registers the client with its server, and keeps it so on a thread of its own.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub(crate) fn keep_callable(&self, serving: &Arc<Serving>) -> Result<(), CallError> {
+        let registered = Registered::new(self, serving)?;
+        let (client, serving) = (self.clone(), Arc::clone(serving));
+        let keep = move || keep(&client, &serving, registered);
+        let started = self.core.recipe().spawn("dunlin-callable", keep);
+        started.map_err(|error| CallError::NoThread {
+            why: error.to_string(),
+        })
+    }
+}
+
+/// The thread.
+fn keep(client: &Client, serving: &Arc<Serving>, first: Registered) {
+    let mut registered = Some(first);
+    let mut pause = PAUSES[0];
+    while !serving.is_ending() && !client.is_closed() {
+        let went_on = match &mut registered {
+            Some(registered) => registered.go_on(serving),
+            None => Registered::new(client, serving).map(|new| registered = Some(new)),
+        };
+        match went_on {
+            Ok(()) => pause = PAUSES[0],
+            Err(error) => {
+                tracing::debug!(%error, "the server cannot call this client, which registers again");
+                serving.set_registered(false);
+                leave(registered.take());
+                sleep(client, serving, pause);
+                pause = (pause * 2).min(PAUSES[1]);
+            }
+        }
+    }
+    serving.set_registered(false);
+    leave(registered);
+}
+
+/// Tells the server, whose connection may go on: others share it.
+fn leave(registered: Option<Registered>) {
+    if let Some(mut registered) = registered {
+        if let Err(error) = registered.leave() {
+            tracing::debug!(%error, "the server was not told that the client cannot be called any more");
+        }
+    }
+}
+
+/// Leaves the server alone for so long, unless it is to end.
+fn sleep(client: &Client, serving: &Serving, pause: Duration) {
+    let until = thread::now() + pause;
+    while !serving.is_ending() && !client.is_closed() {
+        let left = until.saturating_duration_since(thread::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}
+
+/// A client that is registered at its server, for as long as the pipeline's connection lasts.
+struct Registered {
+    pipeline: Pipeline,
+}
+
+impl Registered {
+    fn new(client: &Client, serving: &Serving) -> Result<Self, CallError> {
+        let limit = client.deadline;
+        let until = super::wait::end_of(thread::now(), limit);
+        let pipeline = client.within(PATIENCE).pipeline_of(2)?.sleeping();
+        let mut new = Self { pipeline };
+        new.submit(&Serving::stay(), STAY)?;
+        new.submit(&Serving::next(), NEXT)?;
+        loop {
+            // The first answer to what is next says that it is welcome.
+            if let Some(words) = new.wait(until)? {
+                new.submit(&serving.follow(&words)?, NEXT)?;
+                serving.set_registered(true);
+                return Ok(new);
+            }
+            if thread::now() >= until {
+                return Err(CallError::DeadlineExceeded { after: limit });
+            }
+        }
+    }
+
+    /// Waits for what the server wants, not for long, and does it.
+    fn go_on(&mut self, serving: &Serving) -> Result<(), CallError> {
+        match self.wait(thread::now() + LOOK)? {
+            Some(words) => {
+                let next = serving.follow(&words)?;
+                self.submit(&next, NEXT)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The answer to what is next, if it comes until then.
+    ///
+    /// # Errors
+    /// When the connection is lost, or the server has answered the call that stands for as long as it calls the client.
+    fn wait(&mut self, until: Instant) -> Result<Option<Vec<u8>>, CallError> {
+        let mut next = None;
+        let mut ended = None;
+        let limit = until.saturating_duration_since(thread::now());
+        let waited = self
+            .pipeline
+            .wait_at_most(limit, |tag, result| match (tag, result) {
+                (NEXT, Ok(words)) => next = Some(words.to_vec()),
+                (_, Ok(_)) => ended = Some(CallError::Closed),
+                // The first says why, and others follow from it.
+                (_, Err(error)) => drop(ended.get_or_insert(error)),
+            });
+        match (ended, waited) {
+            (Some(error), _) => Err(error),
+            (None, Ok(_) | Err(CallError::DeadlineExceeded { .. })) => Ok(next),
+            (None, Err(error)) => Err(error),
+        }
+    }
+
+    fn leave(&mut self) -> Result<(), CallError> {
+        self.submit(&Serving::leave(), LEAVE)?;
+        let until = thread::now() + FAREWELL;
+        let mut left = false;
+        while !left && thread::now() < until {
+            let limit = until.saturating_duration_since(thread::now());
+            self.pipeline
+                .wait_at_most(limit, |tag, _| left |= tag == LEAVE)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, ask: &[u8], tag: u64) -> Result<(), CallError> {
+        // Three calls at most are out, and there is room for many.
+        match self.pipeline.submit_here(CALLBACKS, ask, tag)? {
+            true => Ok(()),
+            false => Err(CallError::TooManyOutstanding { limit: 3 }),
+        }
+    }
+}
