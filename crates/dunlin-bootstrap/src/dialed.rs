@@ -132,7 +132,7 @@ impl Dialed {
             address: self.stream.tcp().peer_addr().ok(),
             knows_secret: self.config.secret.is_some(),
             names: self.stream.peer_names(),
-            user: None,
+            ..Peer::default()
         }
     }
 

@@ -3,13 +3,26 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// A client of a server, as the server knows it. What is not known is left out: nothing of it is the client's word.
+/// A client of a server, as the server knows it. What is not known is left out: nothing of it is the client's word,
+/// but for the number by which its connections belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) knows_secret: bool,
     pub(crate) names: Option<Vec<String>>,
     pub(crate) user: Option<u32>,
+    pub(crate) client: ClientNumber,
+}
+
+/// What all connections of one client have in common, which is told to its server alone: it stays out of logs. Zero:
+/// nothing.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ClientNumber(u64);
+
+impl fmt::Debug for ClientNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 == 0 { "none" } else { "said" })
+    }
 }
 
 impl Peer {
@@ -41,6 +54,31 @@ impl Peer {
     /// The user that its process runs as, as the kernel says; known over shared memory alone.
     pub fn user(&self) -> Option<u32> {
         self.user
+    }
+
+    /// The number that the client has said, the same on all its connections: its word, by which they belong together.
+    pub fn client(&self) -> Option<u64> {
+        (self.client.0 != 0).then_some(self.client.0)
+    }
+
+    /// With the number that the client has said.
+    #[must_use]
+    pub fn with_client(mut self, number: Option<u64>) -> Self {
+        self.client = ClientNumber(number.unwrap_or(0));
+        self
+    }
+
+    /// Whether the other has shown the same of itself as this one, wherever both come from.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let shown = |peer: &Self| {
+            (
+                peer.knows_secret,
+                peer.names.clone(),
+                peer.user,
+                peer.client,
+            )
+        };
+        shown(self) == shown(other)
     }
 
     /// With the user that the kernel told.

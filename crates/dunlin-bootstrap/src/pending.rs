@@ -65,7 +65,7 @@ impl Client {
             address: Some(self.peer),
             knows_secret: by_secret,
             names: self.stream.peer_names(),
-            user: None,
+            ..Peer::default()
         }
     }
 

@@ -193,11 +193,11 @@ impl CallableClients {
         self.0.ground.get().is_some()
     }
 
-    /// The one whose connections this is of.
-    pub(crate) fn of(&self, caller: &Caller) -> Option<CallableClient> {
-        let number = caller.arrival().client?;
-        let client = self.0.clients().get(&number).cloned();
-        client.filter(|client| is_same(&client.0.peer, caller.peer()))
+    /// The one that a request came from, by whichever of its connections: [`crate::Request::peer`], or the peer of a
+    /// typed service's request. `None`: it has not registered, or has gone.
+    pub fn find(&self, peer: &Peer) -> Option<CallableClient> {
+        let client = self.0.clients().get(&peer.client()?).cloned();
+        client.filter(|client| client.0.peer.is_like(peer))
     }
 
     /// The handler of [`super::CALLBACKS`].
@@ -215,14 +215,14 @@ impl CallableClients {
         match Ask::decode(request.payload()) {
             Err(words) => Err((responder, words)),
             Ok(Ask::Stay { .. }) => match self.admit(request.connected()) {
-                Ok((number, client)) => {
-                    self.stay(number, client, responder);
+                Ok(client) => {
+                    self.stay(client, responder);
                     Ok(())
                 }
                 Err(words) => Err((responder, words)),
             },
             Ok(Ask::Next { opened }) => {
-                let Some(client) = self.of(request.connected()) else {
+                let Some(client) = self.find(request.peer()) else {
                     return Err((responder, "the client is not registered".to_owned()));
                 };
                 if let Some(Opened { serial, reply }) = opened {
@@ -234,9 +234,8 @@ impl CallableClients {
                 Ok(())
             }
             Ok(Ask::Leave) => {
-                let caller = request.connected();
-                if let (Some(client), Some(number)) = (self.of(caller), caller.arrival().client) {
-                    self.0.leave(number, &client.0.way_back);
+                if let Some(client) = self.find(request.peer()) {
+                    self.0.leave(&client.0.peer, &client.0.way_back);
                 }
                 responder.reply(Vec::new());
                 Ok(())
@@ -245,16 +244,15 @@ impl CallableClients {
     }
 
     /// A client wants to be called.
-    fn admit(&self, caller: &Caller) -> Result<(u64, CallableClient), String> {
-        let arrival = caller.arrival();
-        let number = arrival.client.ok_or("the client has no number")?;
+    fn admit(&self, caller: &Caller) -> Result<CallableClient, String> {
+        let number = caller.peer().client().ok_or("the client has no number")?;
         let client = self.make(caller)?;
         let mut clients = self.0.clients();
         if self.0.closed.load(Ordering::Acquire) {
             return Err("the server is shutting down".to_owned());
         }
         let former = clients.get(&number);
-        if former.is_some_and(|former| !is_same(&former.0.peer, caller.peer())) {
+        if former.is_some_and(|former| !former.0.peer.is_like(caller.peer())) {
             return Err("the client's number is another's".to_owned());
         }
         if former.is_none() && clients.len() >= self.0.most {
@@ -269,7 +267,7 @@ impl CallableClients {
         if let Some(former) = former {
             self.0.has_gone(former);
         }
-        Ok((number, client))
+        Ok(client)
     }
 
     fn make(&self, caller: &Caller) -> Result<CallableClient, String> {
@@ -295,16 +293,17 @@ impl CallableClients {
         })))
     }
 
-    fn stay(&self, number: u64, client: CallableClient, responder: OwnedResponder) {
+    fn stay(&self, client: CallableClient, responder: OwnedResponder) {
+        let peer = Arc::clone(&client.0.peer);
         let waker = Waker::from(Arc::new(Leaving {
             registry: Arc::downgrade(&self.0),
-            number,
+            peer: Arc::clone(&peer),
             way_back: Arc::downgrade(&client.0.way_back),
         }));
         let way_back = Arc::clone(&client.0.way_back);
         self.0.tell(CallableChange::Came(client));
         if !way_back.stay(responder, &waker) {
-            self.0.leave(number, &way_back);
+            self.0.leave(&peer, &way_back);
         }
     }
 
@@ -316,13 +315,6 @@ impl CallableClients {
         drop(clients);
         all.into_values().for_each(|client| self.0.has_gone(client));
     }
-}
-
-/// Whether two connections are of the same client, as far as is known. Each of a client's connections comes from a port
-/// of its own.
-fn is_same(one: &Peer, other: &Peer) -> bool {
-    let known = |peer: &Peer| (peer.knows_secret(), peer.has_certificate(), peer.user());
-    known(one) == known(other) && one.names() == other.names()
 }
 
 fn other_device(device: &str, preset: Preset) -> VerbsError {
@@ -345,7 +337,8 @@ impl Registry {
     }
 
     /// It is not there any more, unless it has come again since.
-    fn leave(&self, number: u64, way_back: &Arc<WayBack>) {
+    fn leave(&self, peer: &Peer, way_back: &Arc<WayBack>) {
+        let Some(number) = peer.client() else { return };
         let mut clients = self.clients();
         let is_it = clients
             .get(&number)
@@ -373,7 +366,7 @@ impl Registry {
 /// Woken when a client may have gone.
 struct Leaving {
     registry: Weak<Registry>,
-    number: u64,
+    peer: Arc<Peer>,
     way_back: Weak<WayBack>,
 }
 
@@ -384,7 +377,7 @@ impl Wake for Leaving {
             return;
         };
         if way_back.has_ended(&Waker::from(Arc::clone(&self))) {
-            registry.leave(self.number, &way_back);
+            registry.leave(&self.peer, &way_back);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::Peer;
 use dunlin_verbs::thread;
 
+use super::wait::end_of;
 use super::{Client, Pipeline};
 use crate::callbacks::{Serving, CALLBACKS};
 use crate::error::CallError;
@@ -100,14 +101,39 @@ fn sleep(client: &Client, serving: &Serving, pause: Duration) {
 /// A client that is registered at its server, for as long as the pipeline's connection lasts.
 struct Registered {
     pipeline: Pipeline,
+    heard: Heard,
+}
+
+/// What the server has answered, until somebody looks.
+#[derive(Default)]
+struct Heard {
+    next: Option<Vec<u8>>,
+    has_left: bool,
+    /// Why the client is not registered any more.
+    ended: Option<CallError>,
+}
+
+impl Heard {
+    fn take(&mut self, tag: u64, answer: Result<&[u8], CallError>) {
+        match (tag, answer) {
+            (LEAVE, _) => self.has_left = true,
+            (NEXT, Ok(words)) => self.next = Some(words.to_vec()),
+            // The first says why, and others follow from it.
+            (_, Err(error)) => drop(self.ended.get_or_insert(error)),
+            (_, Ok(_)) => drop(self.ended.get_or_insert(CallError::Closed)),
+        }
+    }
 }
 
 impl Registered {
     fn new(client: &Client, serving: &Serving) -> Result<Self, CallError> {
         let limit = client.deadline;
-        let until = super::wait::end_of(thread::now(), limit);
+        let until = end_of(thread::now(), limit);
         let pipeline = client.within(PATIENCE).pipeline_of(2)?.sleeping();
-        let mut new = Self { pipeline };
+        let mut new = Self {
+            pipeline,
+            heard: Heard::default(),
+        };
         new.submit(&Serving::stay(), STAY)?;
         new.submit(&Serving::next(), NEXT)?;
         loop {
@@ -139,41 +165,48 @@ impl Registered {
     /// # Errors
     /// When the connection is lost, or the server has answered the call that stands for as long as it calls the client.
     fn wait(&mut self, until: Instant) -> Result<Option<Vec<u8>>, CallError> {
-        let mut next = None;
-        let mut ended = None;
+        self.hear(until)?;
+        match self.heard.ended.take() {
+            Some(error) => Err(error),
+            None => Ok(self.heard.next.take()),
+        }
+    }
+
+    /// Waits for some answer.
+    fn hear(&mut self, until: Instant) -> Result<(), CallError> {
         let limit = until.saturating_duration_since(thread::now());
+        let heard = &mut self.heard;
         let waited = self
             .pipeline
-            .wait_at_most(limit, |tag, result| match (tag, result) {
-                (NEXT, Ok(words)) => next = Some(words.to_vec()),
-                (_, Ok(_)) => ended = Some(CallError::Closed),
-                // The first says why, and others follow from it.
-                (_, Err(error)) => drop(ended.get_or_insert(error)),
-            });
-        match (ended, waited) {
-            (Some(error), _) => Err(error),
-            (None, Ok(_) | Err(CallError::DeadlineExceeded { .. })) => Ok(next),
-            (None, Err(error)) => Err(error),
+            .wait_at_most(limit, |tag, answer| heard.take(tag, answer));
+        match waited {
+            Ok(_) | Err(CallError::DeadlineExceeded { .. }) => Ok(()),
+            Err(error) => Err(self.heard.ended.take().unwrap_or(error)),
         }
     }
 
     fn leave(&mut self) -> Result<(), CallError> {
         self.submit(&Serving::leave(), LEAVE)?;
         let until = thread::now() + FAREWELL;
-        let mut left = false;
-        while !left && thread::now() < until {
-            let limit = until.saturating_duration_since(thread::now());
-            self.pipeline
-                .wait_at_most(limit, |tag, _| left |= tag == LEAVE)?;
+        while !self.heard.has_left && thread::now() < until {
+            self.hear(until)?;
         }
         Ok(())
     }
 
     fn submit(&mut self, ask: &[u8], tag: u64) -> Result<(), CallError> {
-        // Three calls at most are out, and there is room for many.
-        match self.pipeline.submit_here(CALLBACKS, ask, tag)? {
-            true => Ok(()),
-            false => Err(CallError::TooManyOutstanding { limit: 3 }),
+        let until = thread::now() + PATIENCE;
+        // Others of the client's may have the room on a connection that is shared.
+        while !self.pipeline.submit_here(CALLBACKS, ask, tag)? {
+            let heard = &mut self.heard;
+            let taken = self.pipeline.poll(|tag, answer| heard.take(tag, answer))?;
+            if taken == 0 {
+                thread::give_way();
+            }
+            if thread::now() >= until {
+                return Err(CallError::DeadlineExceeded { after: PATIENCE });
+            }
         }
+        Ok(())
     }
 }

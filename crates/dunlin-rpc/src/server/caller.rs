@@ -21,8 +21,6 @@ pub(crate) struct Arrival {
     pub(crate) device: String,
     /// Where the client's end is.
     pub(crate) endpoint: Option<EndpointAddress>,
-    /// The number by which its client is known at this server, whichever of its connections a request comes by.
-    pub(crate) client: Option<u64>,
     /// The clients that the server calls, if it calls any.
     pub(crate) callable: Option<CallableClients>,
 }
@@ -57,7 +55,7 @@ impl Caller {
 
     /// The way back to the client, if it has registered for being called.
     pub(super) fn callable(&self) -> Option<CallableClient> {
-        self.arrival().callable.as_ref()?.of(self)
+        self.arrival().callable.as_ref()?.find(self.peer())
     }
 
     #[inline]

@@ -144,9 +144,9 @@ impl LocalAcceptor {
         let arrival = Arrival {
             device: request.device.clone(),
             endpoint: Some(request.endpoint),
-            client: request.parameters.get(CLIENT_PARAMETER).copied(),
             callable: self.callable.clone(),
         };
+        let peer = peer.with_client(request.parameters.get(CLIENT_PARAMETER).copied());
         let caller = Caller::new(peer, self.rights.as_ref(), arrival);
         let (endpoint, mut parameters) = service
             .accept(
