@@ -149,6 +149,8 @@ fn clients_come_and_go_and_the_server_is_told() {
         refused.to_string().contains("2 clients already"),
         "{refused}"
     );
+    let twin = twice().serve_to(&client).unwrap_err();
+    assert!(twin.to_string().contains("already"), "{twin}");
     drop(serving);
     assert!(matches!(next(), CallableChange::Gone(one) if one.number() == 1));
     assert!(first.is_gone());

@@ -313,7 +313,10 @@ impl CallableClients {
         self.0.closed.store(true, Ordering::Release);
         let all = std::mem::take(&mut *clients);
         drop(clients);
-        all.into_values().for_each(|client| self.0.has_gone(client));
+        // In an order that does not depend on random numbers.
+        let mut all: Vec<_> = all.into_values().collect();
+        all.sort_by_key(CallableClient::number);
+        all.into_iter().for_each(|client| self.0.has_gone(client));
     }
 }
 

@@ -8,7 +8,7 @@ use dunlin_bootstrap::{OpenRequest, Peer, Refusal};
 
 use super::words::{Ask, Opened, Told};
 use crate::client::Client;
-use crate::error::CallError;
+use crate::error::{CallError, ServeError};
 use crate::server::identity::SERVER_PARAMETER;
 use crate::server::{LocalAcceptor, LocalServer, ServerStatistics};
 
@@ -33,24 +33,27 @@ pub(crate) struct Serving {
     peer: Peer,
     ending: AtomicBool,
     registered: AtomicBool,
+    /// Its thread has ended, and the server was told.
+    over: AtomicBool,
 }
 
 impl CallbackServer {
     /// Registers the client and keeps it so. `device` is the acceptor's.
     ///
     /// # Errors
-    /// When the server does not call clients, or not this one.
+    /// When the server does not call clients, or not this one, or calls it already.
     pub(crate) fn start(
         client: &Client,
         acceptor: LocalAcceptor,
         (device, peer): (String, Peer),
-    ) -> Result<Self, CallError> {
+    ) -> Result<Self, ServeError> {
         let serving = Arc::new(Serving {
             acceptor: acceptor.clone(),
             device,
             peer,
             ending: AtomicBool::new(false),
             registered: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         });
         let local = LocalServer::new(acceptor);
         client.keep_callable(&serving)?;
@@ -82,6 +85,16 @@ impl Drop for CallbackServer {
 impl Serving {
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Nobody will register the client any more.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.over.store(true, Ordering::Release);
     }
 
     pub(crate) fn set_registered(&self, is_registered: bool) {

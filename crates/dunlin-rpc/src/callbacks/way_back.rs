@@ -22,6 +22,9 @@ use crate::server::{HandlerError, OwnedResponder};
 /// How long who waits sleeps at a time: the harm of a wake-up that is lost.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What the client is told to open a connection over: it has one device for that, and this is no name of another.
+const DEVICE: &str = "-";
+
 /// See the module.
 pub(super) struct WayBack {
     state: Mutex<State>,
@@ -203,7 +206,10 @@ impl Opener for WayBack {
         let until = until.map_or(patience, |until| until.min(patience));
         let asked = Proved {
             proof: None,
-            message: ClientOpen::Open(request),
+            message: ClientOpen::Open(OpenRequest {
+                device: DEVICE.to_owned(),
+                ..request
+            }),
         };
         let request = wire::encode_open(&asked)
             .map_err(|error| ConnectError::Refused(Refusal::rejected(error.to_string())))?;

@@ -9,7 +9,7 @@ use dunlin_verbs::thread;
 use super::wait::end_of;
 use super::{Client, Pipeline};
 use crate::callbacks::{Serving, CALLBACKS};
-use crate::error::CallError;
+use crate::error::{CallError, ServeError};
 use crate::fabric::Fabric;
 
 /// Tags of the two calls that are out, and of the last one.
@@ -41,20 +41,41 @@ impl Client {
     /// Registers the client with its server, and keeps it so on a thread of its own.
     ///
     /// # Errors
-    /// When the server does not take it.
-    pub(crate) fn keep_callable(&self, serving: &Arc<Serving>) -> Result<(), CallError> {
-        let registered = Registered::new(self, serving)?;
-        let (client, serving) = (self.clone(), Arc::clone(serving));
-        let keep = move || keep(&client, &serving, registered);
-        let started = self.core.recipe().spawn("dunlin-callable", keep);
-        started.map_err(|error| CallError::NoThread {
-            why: error.to_string(),
-        })
+    /// When the server does not take it, or has it already.
+    pub(crate) fn keep_callable(&self, serving: &Arc<Serving>) -> Result<(), ServeError> {
+        let former = thread::lock(&self.core.callable).upgrade();
+        if former.is_some_and(|former| !has_left(&former)) {
+            let words = "serve_to: the client has a server for this already: drop that one first";
+            return Err(ServeError::Setting(words.to_owned()));
+        }
+        let registered = Registered::new(self, serving).map_err(ServeError::Callbacks)?;
+        let (client, kept) = (self.clone(), Arc::clone(serving));
+        let keep = move || keep(&client, &kept, registered);
+        self.core.recipe().spawn("dunlin-callable", keep)?;
+        *thread::lock(&self.core.callable) = Arc::downgrade(serving);
+        Ok(())
     }
+}
+
+/// Whether the server knows that one that is to end has; it is waited for.
+fn has_left(former: &Serving) -> bool {
+    let until = thread::now() + 2 * FAREWELL;
+    while former.is_ending() && !former.is_over() && thread::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    former.is_over()
 }
 
 /// The thread.
 fn keep(client: &Client, serving: &Arc<Serving>, first: Registered) {
+    /// Also after a panic.
+    struct Over<'a>(&'a Serving);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+        }
+    }
+    let _over = Over(serving);
     let mut registered = Some(first);
     let mut pause = PAUSES[0];
     while !serving.is_ending() && !client.is_closed() {

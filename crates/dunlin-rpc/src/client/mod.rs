@@ -47,6 +47,7 @@ pub use transfer::{Transfer, TransferBuffer, TransferError};
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::timeout::{Told, TRAILER_BYTES};
+use crate::callbacks::Serving;
 use crate::config::ChannelConfig;
 use driver::AsyncLane;
 use recipe::Recipe;
@@ -98,6 +99,8 @@ pub(crate) struct CoreState {
     reporter: OnceLock<Thread>,
     /// Regions attached so far.
     regions: AtomicU64,
+    /// The server that the client's own server calls, if there is or was one.
+    callable: Mutex<Weak<Serving>>,
 }
 
 /// See [`CoreState::settings`].
@@ -182,6 +185,7 @@ impl Client {
             asynchronous: Mutex::new(None),
             reporter: OnceLock::new(),
             regions: AtomicU64::new(0),
+            callable: Mutex::default(),
         }));
         Self { core, deadline }
     }

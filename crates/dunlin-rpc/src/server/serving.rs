@@ -177,7 +177,8 @@ impl ServerBuilder {
     /// one from now on, while its own list of such clients has room
     /// ([`ServerBuilder::callable_clients`]). There is no port: the client's connections are enough, so nobody has to
     /// reach this process. Rights are those of the server that the client is connected to, as far as its certificate,
-    /// the secret and the kernel have shown who it is. Begin with [`crate::Server::unbound`].
+    /// the secret and the kernel have shown who it is. Begin with [`crate::Server::unbound`]. A client has one such server
+    /// at a time.
     ///
     /// # Errors
     /// [`ServeError::Callbacks`] when the server does not call this client, [`ServeError::Setting`] when something is
@@ -208,7 +209,7 @@ impl ServerBuilder {
         let device = fabric.attributes().name.clone();
         let services = vec![(device.clone(), fabric.serve(setup)?)];
         let acceptor = LocalAcceptor::new(identity, services, rights, None);
-        CallbackServer::start(client, acceptor, (device, peer)).map_err(ServeError::Callbacks)
+        CallbackServer::start(client, acceptor, (device, peer))
     }
 
     fn rights_table(&mut self) -> Option<Arc<RightsTable>> {
