@@ -44,6 +44,8 @@ struct Seen {
     /// Writes into memory of clients that succeeded.
     written: u64,
     gone: usize,
+    /// The program beside the server has made all its calls.
+    pushed: bool,
 }
 
 type Log = Arc<Mutex<Seen>>;
@@ -110,8 +112,13 @@ fn client(host: &Host, preset: Preset, log: &Log) -> dunlin::sim::Ended {
         ended(log, call, "a round", answer);
         host.sleep(us(host.random() % 20));
     }
-    // The server pushes meanwhile, and goes on for a while.
-    host.sleep(us(2_000));
+    // The server pushes meanwhile. One that has crashed does not say when it has done so.
+    for _ in 0..2_000 {
+        if seen(log).pushed {
+            break;
+        }
+        host.sleep(us(1_000));
+    }
     drop(serving);
     Ok(())
 }
@@ -138,6 +145,7 @@ fn push(host: &Host, list: &CallableClients, log: &Log) -> dunlin::sim::Ended {
         }
         host.sleep(us(100 + host.random() % 100));
     }
+    seen(log).pushed = true;
     // All leave, or have crashed, which the device finds out in seconds.
     for _ in 0..2_000 {
         if list.is_empty() {
