@@ -8,7 +8,7 @@ mod view;
 use std::future::pending;
 use std::sync::Arc;
 
-use dunlin::{HandlerError, RunningServer, ServeError, ServerBuilder};
+use dunlin::{CallbackServer, Client, HandlerError, RunningServer, ServeError, ServerBuilder};
 
 use registry::{Add, Ground};
 pub use registry::{Place, Registry, Service};
@@ -138,6 +138,17 @@ impl Server {
     /// When the server cannot be started.
     pub fn start(self, address: &str) -> Result<RunningServer, ServeError> {
         self.on(dunlin::Server::bind(address)?)?.serve()
+    }
+
+    /// Serves the server that this client is connected to, which may call these services from now on
+    /// ([`ServerBuilder::serve_to`]): it finds the client by [`crate::Request::peer`]
+    /// ([`dunlin::CallableClients::find`]) or in its list, and makes a channel of what calls it
+    /// ([`crate::Channel::from_client`]).
+    ///
+    /// # Errors
+    /// When that server does not call this client, or this one cannot be started.
+    pub fn serve_to(self, client: &Client) -> Result<CallbackServer, ServeError> {
+        self.on(dunlin::Server::unbound())?.serve_to(client)
     }
 
     /// Puts the services on a server with whatever secret, device, limits and handlers of its own. Typed services take

@@ -1,6 +1,7 @@
 //! Typed services from outside, in one binary: each file needs most of the crate, and none a process for itself.
 #![allow(missing_docs, unreachable_pub)]
 
+mod callbacks;
 mod common;
 mod grpc;
 mod health;
