@@ -57,10 +57,10 @@ pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
     CallEnd, CapturedCall, CapturedCalls, DeviceFigures, Grant, Grouping, HandlerError,
-    HandlerTask, LocalAcceptor, LocalServer, OwnedRequest, OwnedResponder, PollingThread, Region,
-    RegisteredRegion, Request, Responder, Rights, RunningServer, Server, ServerBuilder,
-    ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, UnknownWho, Who, CAPTURE,
-    FIGURES,
+    HandlerTask, LocalAcceptor, LocalServer, NextNotification, Notification, Notifications,
+    OwnedRequest, OwnedResponder, PollingThread, Region, RegisteredRegion, Request, Responder,
+    Rights, RunningServer, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
+    ThreadProgress, UnknownWho, Who, CAPTURE, FIGURES,
 };
 
 pub use sharing::figures::{HandleFigures, LaneReport};

@@ -3,6 +3,7 @@
 
 pub(crate) mod core;
 pub(crate) mod lane;
+pub(crate) mod notify;
 pub(crate) mod own;
 pub(crate) mod reply;
 pub(crate) mod slots;

@@ -15,6 +15,7 @@ use super::driver::{self, CallFuture};
 use super::wait::Waiter;
 use super::{finish, thread_lane, Client, Core, One};
 use crate::call::lane::{Lane, Submitted};
+use crate::call::notify::{Notice, NOTIFY};
 use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::one_sided::Attached;
@@ -144,6 +145,96 @@ impl RemoteRegion {
     /// See [`CallError`]; when the connection was lost the bytes may or may not be there, or some of them.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
         self.operate(offset, Wanted::Write(bytes)).map(drop)
+    }
+
+    /// As [`RemoteRegion::write`], and then tells the owner of the region of it, with a number: an event there
+    /// ([`crate::Notifications`]), which has the bytes behind it. That takes a message after the WRITE, on every device
+    /// and preset, which the owner's processor answers.
+    ///
+    /// # Errors
+    /// As for [`RemoteRegion::write`] and [`RemoteRegion::notify`]. When the second has failed the bytes are there.
+    pub fn write_notify(&self, offset: u64, bytes: &[u8], value: u32) -> Result<(), CallError> {
+        self.write(offset, bytes)?;
+        self.notify(offset, bytes.len() as u64, value)
+    }
+
+    /// Tells the owner of the region that so many bytes at `offset` were written: by the operations that have ended
+    /// before this, a [`super::Transfer`] for one.
+    ///
+    /// # Errors
+    /// [`CallError::Overloaded`] when the owner has not taken as many notifications as it keeps
+    /// ([`crate::Region::notified`]): it was not told. [`CallError::UnknownRegion`] when it takes none of this region,
+    /// [`CallError::Forbidden`] without the right to write it, and as for [`super::Client::call`].
+    pub fn notify(&self, offset: u64, length: u64, value: u32) -> Result<(), CallError> {
+        let notice = self.notice(offset, length, value)?;
+        let told = self.client().call(NOTIFY, &notice);
+        self.told(told)
+    }
+
+    /// As [`RemoteRegion::write_notify`]; works under any executor.
+    ///
+    /// # Errors
+    /// As for [`RemoteRegion::write_notify`].
+    pub async fn write_notify_async(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        value: u32,
+    ) -> Result<(), CallError> {
+        self.write_async(offset, bytes).await?;
+        self.notify_async(offset, bytes.len() as u64, value).await
+    }
+
+    /// As [`RemoteRegion::notify`]; works under any executor.
+    ///
+    /// # Errors
+    /// As for [`RemoteRegion::notify`].
+    pub async fn notify_async(
+        &self,
+        offset: u64,
+        length: u64,
+        value: u32,
+    ) -> Result<(), CallError> {
+        let notice = self.notice(offset, length, value)?;
+        let told = self.client().call_async(NOTIFY, &notice).await;
+        self.told(told)
+    }
+
+    /// The request that tells of it.
+    fn notice(&self, offset: u64, length: u64, value: u32) -> Result<Vec<u8>, CallError> {
+        if offset
+            .checked_add(length)
+            .is_none_or(|end| end > self.length)
+        {
+            return Err(CallError::RegionBounds {
+                region: self.key.name.clone(),
+                offset,
+                bytes: usize::try_from(length).unwrap_or(usize::MAX),
+                length: self.length,
+            });
+        }
+        let notice = Notice {
+            region: self.key.name.as_bytes(),
+            offset,
+            length,
+            value,
+        };
+        Ok(notice.encode())
+    }
+
+    fn told(&self, answer: Result<Reply, CallError>) -> Result<(), CallError> {
+        let name = self.key.name.clone();
+        match answer {
+            Ok(_) => Ok(()),
+            Err(CallError::UnknownRegion { why, .. }) => {
+                Err(CallError::UnknownRegion { name, why })
+            }
+            Err(CallError::UnknownHandler(_)) => Err(CallError::UnknownRegion {
+                name,
+                why: "its owner is of a release without notifications".to_owned(),
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine, and says what it was

@@ -93,6 +93,13 @@ impl Caller {
         self.refusal(id.into(), &format!("call {name}"))
     }
 
+    /// What it hears that tells of what it has no right to do.
+    #[cold]
+    pub(super) fn refuse_notice(&self, region: &[u8]) -> WireFailure {
+        let name = String::from_utf8_lossy(region);
+        self.refusal(0, &format!("write the region '{name}'"))
+    }
+
     /// What it hears of a region that it has no right to.
     #[cold]
     pub(super) fn refuse_region(&self, region: &[u8]) -> WireFailure {

@@ -148,6 +148,17 @@ impl HandlerError {
     }
 }
 
+/// What the server itself says no to, in one of its own handlers.
+impl From<WireFailure> for HandlerError {
+    fn from(failure: WireFailure) -> Self {
+        Self(Box::new(Refusal {
+            code: failure.number,
+            message: failure.message,
+            reason: failure.reason,
+        }))
+    }
+}
+
 /// Memory for long responses, whatever the device.
 pub(super) trait Exporter: Send + Sync {
     fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError>;

@@ -16,6 +16,7 @@ mod handler;
 pub(crate) mod identity;
 mod local;
 mod mailbox;
+mod notifications;
 mod on_demand;
 mod pacing;
 mod places;
@@ -51,6 +52,7 @@ pub use deferred::{OwnedRequest, OwnedResponder};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
 pub use local::{LocalAcceptor, LocalServer};
+pub use notifications::{NextNotification, Notification, Notifications};
 pub use pool::Grouping;
 pub use region::{Region, RegisteredRegion};
 pub use rights::{Grant, Rights, UnknownWho, Who};
@@ -60,6 +62,7 @@ pub use thread_task::{PollingThread, ThreadProgress};
 
 use crate::admission::grouping::pace::Pace;
 use crate::admission::scheduler::MAX_ACTIVE;
+use crate::call::notify::NOTIFY;
 use crate::call::timeout::TIMED;
 use crate::callbacks::{CallableClients, CALLBACKS};
 use crate::channel::upcoming::Upcoming;
@@ -251,7 +254,7 @@ impl ServerBuilder {
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
         if matches!(
             id,
-            FIGURES | REPORT | pacing::TIME | TIMED | CAPTURE | CALLBACKS
+            FIGURES | REPORT | pacing::TIME | TIMED | CAPTURE | CALLBACKS | NOTIFY
         ) {
             self.refused.get_or_insert(ServeError::ReservedHandler(id));
         } else if !self.handlers.insert(id, execution) {

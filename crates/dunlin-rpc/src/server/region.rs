@@ -6,6 +6,7 @@ use dunlin_verbs::{
     Access, AnyRegion, Device, LocalKey, Memory, PageKind, RemoteAddress, VerbsError,
 };
 
+use super::notifications::Notifications;
 use crate::channel::one_sided::NAME_BYTES_MAX;
 use crate::error::ServeError;
 
@@ -28,6 +29,7 @@ pub struct Region {
     length: usize,
     access: Access,
     memory: Arc<OnceLock<RegisteredRegion>>,
+    notifications: Option<Notifications>,
 }
 
 /// The memory of a [`Region`] as a device's region, whatever the device: what structures that are made for those stand
@@ -76,6 +78,7 @@ impl Region {
             length,
             access: Access::LOCAL_WRITE | Access::REMOTE_READ,
             memory: Arc::default(),
+            notifications: None,
         }
     }
 
@@ -91,6 +94,25 @@ impl Region {
     pub fn atomic(mut self) -> Self {
         self.access |= Access::REMOTE_ATOMIC;
         self
+    }
+
+    /// Clients who may write it may say so ([`crate::RemoteRegion::write_notify`]): that is an event here, of which at
+    /// most so many wait for [`Region::notifications`] to take them. One more is refused, and its writer told
+    /// ([`crate::CallError::Overloaded`]); what it has written is written.
+    #[must_use]
+    pub fn notified(mut self, most: usize) -> Self {
+        self.notifications = Some(Notifications::new(most));
+        self
+    }
+
+    /// The events of it, if it has some ([`Region::notified`]).
+    pub fn notifications(&self) -> Option<&Notifications> {
+        self.notifications.as_ref()
+    }
+
+    /// Its bytes.
+    pub(super) fn length(&self) -> usize {
+        self.length
     }
 
     /// What clients may do with it at most.

@@ -15,9 +15,10 @@ use super::reports::{self, Reports};
 use super::rights::{Has, RightsTable};
 use super::service::{Service, ServiceSetup};
 use super::{
-    capture, figures, LocalAcceptor, LocalServer, RunningServer, ServerBuilder, ServerObserver,
-    CAPTURE, FIGURES,
+    capture, figures, notifications, LocalAcceptor, LocalServer, RunningServer, ServerBuilder,
+    ServerObserver, CAPTURE, FIGURES,
 };
+use crate::call::notify::NOTIFY;
 use crate::callbacks::{CallableClients, CallbackServer, CALLBACKS};
 use crate::client::{Client, REPORT};
 use crate::devices;
@@ -223,6 +224,10 @@ impl ServerBuilder {
             self.handlers
                 .wrap(|execution, name| capture::observe(execution, &tap, name));
             self.handlers.reserve(CAPTURE, capture::handler(tap));
+        }
+        if !self.regions.is_empty() {
+            let take = notifications::handler(self.regions.clone());
+            self.handlers.reserve(NOTIFY, take);
         }
         if let Some(callable) = self.callable {
             let take = move |request, responder| callable.take(&request, responder);
