@@ -2,8 +2,8 @@
 //! delay, pauses and queue pairs that fail, with a client or the server that crashes.
 //!
 //! Whatever happens: a call is executed once at most, and once when it was answered; nothing hangs; a client that
-//! crashed is found to have gone; without faults every call is answered, and memory that clients grant has what was
-//! written. A seed that fails fails again: `DUNLIN_SEED=17 DUNLIN_SEEDS=1` runs it alone.
+//! crashed is found to have gone; memory that clients grant has what was written when they hear of it; without faults
+//! every call is answered, and every write heard of or refused. A seed that fails fails again: `DUNLIN_SEED=17 DUNLIN_SEEDS=1` runs it alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -43,6 +43,10 @@ struct Seen {
     failed: Vec<String>,
     /// Writes into memory of clients that succeeded.
     written: u64,
+    /// Of these, those whose owner had no room for another event.
+    full: u64,
+    /// Events at owners of memory, each of which had the bytes behind it.
+    heard: u64,
     gone: usize,
     /// The program beside the server has made all its calls.
     pushed: bool,
@@ -67,10 +71,28 @@ fn read(payload: &[u8]) -> Result<u64, HandlerError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// Takes the events of memory, whose bytes are there.
+fn hear(memory: &Region, log: &Log) {
+    let events = memory.notifications().expect("it has some");
+    while let Some(event) = events.poll() {
+        let mut bytes = [0; 8];
+        let memory = memory.memory().expect("it is served");
+        memory.read(event.offset as usize, &mut bytes);
+        let round = u64::from_le_bytes(bytes) as u32;
+        assert_eq!(
+            (event.value, event.length),
+            (round, 8),
+            "what was written is there"
+        );
+        seen(log).heard += 1;
+    }
+}
+
 /// The program of a client: it lets itself be called, and has the server call it.
 fn client(host: &Host, preset: Preset, log: &Log) -> dunlin::sim::Ended {
     let executed = Arc::clone(log);
-    let memory = Region::new("memory", 4096).writable();
+    // Few, so that there is no room now and then.
+    let memory = Region::new("memory", 4096).writable().notified(2);
     let callbacks = || {
         let executed = Arc::clone(&executed);
         Server::unbound()
@@ -110,10 +132,12 @@ fn client(host: &Host, preset: Preset, log: &Log) -> dunlin::sim::Ended {
         let answer = client.call(ROUND, &call.to_le_bytes());
         let answer = answer.map(|answer| assert_eq!(*answer, call.to_le_bytes()));
         ended(log, call, "a round", answer);
+        hear(&memory, log);
         host.sleep(us(host.random() % 20));
     }
     // The server pushes meanwhile. One that has crashed does not say when it has done so.
     for _ in 0..2_000 {
+        hear(&memory, log);
         if seen(log).pushed {
             break;
         }
@@ -133,10 +157,15 @@ fn push(host: &Host, list: &CallableClients, log: &Log) -> dunlin::sim::Ended {
             ended(log, call, "a push", answer);
             let remote = client.client().attach("memory");
             let written = remote.and_then(|remote| {
-                remote.write(8 * round, &call.to_le_bytes())?;
+                let told = remote.write_notify(8 * round, &call.to_le_bytes(), round as u32);
+                let full = matches!(told, Err(CallError::Overloaded(_)));
                 let back = remote.read(8 * round, 8)?;
-                assert_eq!(back[..], call.to_le_bytes());
-                Ok(())
+                assert!(told.is_err() || back[..] == call.to_le_bytes());
+                if full {
+                    seen(log).full += 1;
+                    return Ok(());
+                }
+                told
             });
             match written {
                 Ok(()) => seen(log).written += 1,
@@ -222,6 +251,7 @@ fn run(seed: u64) -> (Seen, u64, bool) {
         assert!(seen.failed.is_empty(), "{ctx}: {:?}", seen.failed);
         assert_eq!(seen.gone, CLIENTS.len(), "{ctx}");
         assert!(seen.written > 0, "{ctx}");
+        assert_eq!(seen.heard + seen.full, seen.written, "{ctx}");
     }
     seen.failed.sort();
     (seen, report.digest, crash.is_some())
