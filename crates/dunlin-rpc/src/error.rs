@@ -376,7 +376,7 @@ pub enum ServeError {
     #[error("setting: {0}")]
     Setting(String),
     /// The id belongs to the server itself.
-    #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock, calls with a deadline): choose another id")]
+    #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock, calls with a deadline, callbacks, notifications): choose another id")]
     ReservedHandler(HandlerId),
     /// The server that was to call its client does not: it has not been told to
     /// ([`crate::ServerBuilder::callable_clients`]), the client has no right to that or it cannot be reached.
