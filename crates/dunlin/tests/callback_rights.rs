@@ -1,5 +1,5 @@
-//! Who calls whom back: rights of the server over its callable clients, rights of a client over its server, regions that
-//! a client grants, and a client that is killed.
+//! Who calls whom back: rights of the server over its callable clients, rights of a client over its server, regions
+//! that a client grants, and a client that is killed.
 
 mod authority;
 mod common;

@@ -3,7 +3,8 @@
 //!
 //! Whatever happens: a call is executed once at most, and once when it was answered; nothing hangs; a client that
 //! crashed is found to have gone; memory that clients grant has what was written when they hear of it; without faults
-//! every call is answered, and every write heard of or refused. A seed that fails fails again: `DUNLIN_SEED=17 DUNLIN_SEEDS=1` runs it alone.
+//! every call is answered, and every write heard of or refused. A seed that fails fails again:
+//! `DUNLIN_SEED=17 DUNLIN_SEEDS=1` runs it alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -278,4 +279,32 @@ fn a_seed_gives_the_same_run() {
         let [(one, digest, _), (two, again, _)] = [(); 2].map(|()| run(seed));
         assert_eq!((digest, one.failed), (again, two.failed), "seed {seed}");
     }
+}
+
+#[test]
+fn who_says_nothing_for_a_minute_may_still_be_called() {
+    let list = CallableClients::new(1);
+    let mut simulation = Simulation::new(5);
+    simulation.within(Duration::from_secs(200));
+    simulation.server("server", Server::unbound().callable_clients(&list));
+    simulation.program("one", |host| {
+        let client = host.connect("server", Client::builder())?;
+        let echo = Server::unbound().handle(PUSH, |request, reply| reply.write(request.payload()));
+        let serving = echo.serve_to(&client)?;
+        host.sleep(Duration::from_secs(75));
+        assert!(serving.is_registered());
+        Ok(())
+    });
+    simulation.program("server", move |host| {
+        host.sleep(Duration::from_secs(65));
+        let [one] = &list.list()[..] else {
+            return Err(format!("{list:?} has one").into());
+        };
+        assert_eq!(
+            (one.number(), &*one.client().call(PUSH, b"still")?),
+            (1, &b"still"[..])
+        );
+        Ok(())
+    });
+    simulation.run().expect("it ends");
 }

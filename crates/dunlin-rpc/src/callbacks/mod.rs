@@ -16,8 +16,8 @@
 //!   Next, opened: as a server's reply to that     ---------->
 //! ```
 //!
-//! So the two exchange what the handshake would, and the ends of the connection that comes of it are swapped: the server
-//! asks on it and the client answers, by the same lanes, pollers and handlers as everywhere. The server has a
+//! So the two exchange what the handshake would, and the ends of the connection that comes of it are swapped: the
+//! server asks on it and the client answers, by the same lanes, pollers and handlers as everywhere. The server has a
 //! [`crate::Client`] for each client that it may call ([`CallableClient`]), which makes such connections when it needs
 //! them. The end of the connection that the call `Stay` stands on is the end of all that: the client has gone.
 

@@ -554,8 +554,8 @@ impl Pipeline {
         self
     }
 
-    /// As [`Pipeline::submit`], over the lane that it has, whatever becomes of its client's others: for calls that stand
-    /// on that lane.
+    /// As [`Pipeline::submit`], over the lane that it has, whatever becomes of its client's others: for calls that
+    /// stand on that lane.
     pub(super) fn submit_here(
         &mut self,
         handler: HandlerId,

@@ -178,8 +178,8 @@ impl ServerBuilder {
     /// one from now on, while its own list of such clients has room
     /// ([`ServerBuilder::callable_clients`]). There is no port: the client's connections are enough, so nobody has to
     /// reach this process. Rights are those of the server that the client is connected to, as far as its certificate,
-    /// the secret and the kernel have shown who it is. Begin with [`crate::Server::unbound`]. A client has one such server
-    /// at a time.
+    /// the secret and the kernel have shown who it is. Begin with [`crate::Server::unbound`]. A client has one such
+    /// server at a time.
     ///
     /// # Errors
     /// [`ServeError::Callbacks`] when the server does not call this client, [`ServeError::Setting`] when something is

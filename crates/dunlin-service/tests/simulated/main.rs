@@ -10,6 +10,7 @@
 
 mod blocking;
 mod call;
+mod callbacks;
 mod caller;
 mod dice;
 mod faults;

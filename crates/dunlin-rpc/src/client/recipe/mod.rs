@@ -370,8 +370,8 @@ impl Recipe {
         }
     }
 
-    /// As [`Recipe::refuse_own_server`], for a call that its thread does not wait for. The answers of a server's clients
-    /// come without its polling threads.
+    /// As [`Recipe::refuse_own_server`], for a call that its thread does not wait for. The answers of a server's
+    /// clients come without its polling threads.
     pub(super) fn refuse_own_server_to_futures(&self) -> Result<(), ConnectError> {
         match &self.way {
             Way::Given(opener) if !opener.is_local() => Ok(()),
