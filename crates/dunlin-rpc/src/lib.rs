@@ -12,7 +12,6 @@ mod admission;
 #[doc(hidden)]
 pub mod bugs;
 mod call;
-mod callbacks;
 mod channel;
 mod client;
 mod config;
@@ -40,12 +39,12 @@ mod visit;
 
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
-pub use callbacks::{CallableChange, CallableClient, CallableClients, CallbackServer, CALLBACKS};
+pub use call::callbacks::CALLBACKS;
 pub use channel::upcoming::Upcoming;
 pub use client::{
-    AttachFuture, Batch, CallFuture, Capture, Client, ClientBuilder, ClientReport, ConnectFuture,
-    ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, Transfer,
-    TransferBuffer, TransferError,
+    AttachFuture, Batch, CallFuture, CallbackServer, Capture, Client, ClientBuilder, ClientReport,
+    ConnectFuture, ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply,
+    RequestBuffer, Transfer, TransferBuffer, TransferError,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, capability, chosen, offered, DeviceReport};
@@ -56,11 +55,12 @@ pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
-    CallEnd, CapturedCall, CapturedCalls, DeviceFigures, Grant, Grouping, HandlerError,
-    HandlerTask, LocalAcceptor, LocalServer, NextNotification, Notification, Notifications,
-    OwnedRequest, OwnedResponder, PollingThread, Region, RegisteredRegion, Request, Responder,
-    Rights, RunningServer, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
-    ThreadProgress, UnknownWho, Who, CAPTURE, FIGURES,
+    CallEnd, CallableChange, CallableClient, CallableClients, CapturedCall, CapturedCalls,
+    DeviceFigures, Grant, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer,
+    NextNotification, Notification, Notifications, OwnedRequest, OwnedResponder, PollingThread,
+    Region, RegisteredRegion, Request, Responder, Rights, RunningServer, Server, ServerBuilder,
+    ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, UnknownWho, Who, CAPTURE,
+    FIGURES,
 };
 
 pub use sharing::figures::{HandleFigures, LaneReport};

@@ -1,6 +1,7 @@
 //! Calls, whoever makes them: names, tables, answers, and the core that makes calls of a server's messages. Between
 //! channels below and the client's fronts and shared lanes above.
 
+pub(crate) mod callbacks;
 pub(crate) mod core;
 pub(crate) mod lane;
 pub(crate) mod notify;

@@ -34,6 +34,7 @@ use dunlin_verbs::thread;
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
 pub use builder::ClientBuilder;
+pub use callbacks::CallbackServer;
 pub use capture::Capture;
 pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
@@ -47,8 +48,8 @@ pub use transfer::{Transfer, TransferBuffer, TransferError};
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::timeout::{Told, TRAILER_BYTES};
-use crate::callbacks::Serving;
 use crate::config::ChannelConfig;
+use callbacks::Serving;
 use driver::AsyncLane;
 use recipe::Recipe;
 use thread_lane::ThreadLane;

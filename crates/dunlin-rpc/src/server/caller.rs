@@ -5,8 +5,8 @@ use std::sync::Arc;
 use dunlin_bootstrap::Peer;
 use dunlin_verbs::{Access, EndpointAddress};
 
+use super::callbacks::{CallableClient, CallableClients};
 use super::rights::{Granted, RightsTable};
-use crate::callbacks::{CallableClient, CallableClients};
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 

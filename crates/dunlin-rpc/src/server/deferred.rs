@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::Peer;
 
 use super::away::Fate;
+use super::callbacks::CallableClient;
 use super::caller::Caller;
 use super::connection::Outcome;
 use super::deadlines::{expired, Deadline};
 use super::dispatch::{Deliver, Finished, Held};
 use super::handler::{remaining, Exporter, HandlerError, Limits, Request, Responder};
-use crate::callbacks::CallableClient;
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 

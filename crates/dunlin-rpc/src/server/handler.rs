@@ -11,10 +11,10 @@ use dunlin_bootstrap::Peer;
 use dunlin_verbs::thread;
 
 use super::away::Fate;
+use super::callbacks::CallableClient;
 use super::caller::Caller;
 use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
-use crate::callbacks::CallableClient;
 use crate::channel::buffers::BytesMut;
 use crate::channel::outbox::copy;
 use crate::channel::upcoming::Upcoming;

@@ -7,13 +7,14 @@ use dunlin_bootstrap::{OpenReply, OpenRequest, Peer, Refusal};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::{EndpointAddress, PeerConfirmation, VerbsError};
 
+use super::callbacks::CallableClients;
 use super::caller::{Arrival, Caller};
 use super::identity::{Identity, SERVER_PARAMETER};
 use super::rights::RightsTable;
 use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
-use crate::callbacks::{CallableClients, CLIENT_PARAMETER};
+use crate::call::callbacks::CLIENT_PARAMETER;
 use crate::client::Opener;
 use crate::devices;
 use crate::error::ConnectError;

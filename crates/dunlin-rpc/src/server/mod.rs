@@ -2,6 +2,7 @@
 
 mod answering;
 mod away;
+mod callbacks;
 pub(crate) mod caller;
 mod capture;
 mod connection;
@@ -46,6 +47,7 @@ use handler::{Execution, HandlerTable};
 use thread_task::ThreadTasks;
 
 pub use answering::HandlerTask;
+pub use callbacks::{CallableChange, CallableClient, CallableClients};
 pub(crate) use capture::Asked;
 pub use capture::{CallEnd, CapturedCall, CapturedCalls, CAPTURE};
 pub use deferred::{OwnedRequest, OwnedResponder};
@@ -62,9 +64,9 @@ pub use thread_task::{PollingThread, ThreadProgress};
 
 use crate::admission::grouping::pace::Pace;
 use crate::admission::scheduler::MAX_ACTIVE;
+use crate::call::callbacks::CALLBACKS;
 use crate::call::notify::NOTIFY;
 use crate::call::timeout::TIMED;
-use crate::callbacks::{CallableClients, CALLBACKS};
 use crate::channel::upcoming::Upcoming;
 use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};

@@ -13,7 +13,7 @@ use dunlin_verbs::Access;
 
 use super::handler::HandlerTable;
 use super::region::Region;
-use crate::callbacks::CALLBACKS;
+use crate::call::callbacks::CALLBACKS;
 use crate::error::ServeError;
 use crate::server::{CAPTURE, FIGURES};
 use crate::HandlerId;

@@ -7,6 +7,7 @@ use dunlin_bootstrap::{Acceptor, AcceptorConfig, ServerTls, StopHandle};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::{Device, VerbsError};
 
+use super::callbacks::CallableClients;
 use super::handler::Execution;
 use super::identity::Identity;
 use super::on_demand::OnDemand;
@@ -18,9 +19,9 @@ use super::{
     capture, figures, notifications, LocalAcceptor, LocalServer, RunningServer, ServerBuilder,
     ServerObserver, CAPTURE, FIGURES,
 };
+use crate::call::callbacks::CALLBACKS;
 use crate::call::notify::NOTIFY;
-use crate::callbacks::{CallableClients, CallbackServer, CALLBACKS};
-use crate::client::{Client, REPORT};
+use crate::client::{CallbackServer, Client, REPORT};
 use crate::devices;
 use crate::error::ServeError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};

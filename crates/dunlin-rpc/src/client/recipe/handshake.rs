@@ -8,8 +8,8 @@ use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest};
 use dunlin_verbs::{thread, EndpointAddress, VerbsError};
 
 use super::{Recipe, Way};
+use crate::call::callbacks::CLIENT_PARAMETER;
 use crate::call::timeout::DEFAULT_PARAMETER;
-use crate::callbacks::CLIENT_PARAMETER;
 use crate::channel::Parameters;
 use crate::client::ConnectionInfo;
 use crate::devices;

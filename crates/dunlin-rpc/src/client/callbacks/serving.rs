@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_bootstrap::wire::{self, ClientOpen, Outcome, Proved};
 use dunlin_bootstrap::{OpenRequest, Peer, Refusal};
 
-use super::words::{Ask, Opened, Told};
+use crate::call::callbacks::{Ask, Opened, Told};
 use crate::client::Client;
 use crate::error::{CallError, ServeError};
 use crate::server::identity::SERVER_PARAMETER;

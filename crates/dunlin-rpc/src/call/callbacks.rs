@@ -9,12 +9,16 @@ use crate::HandlerId;
 /// [`crate::Rights`] a client needs a [`crate::Grant::call`] of it.
 pub const CALLBACKS: HandlerId = HandlerId::MAX - 5;
 
+/// The name by which a client tells the number that its server knows it by: all its connections have the same. Drawn
+/// at random and told to its server alone, so nobody else passes for it.
+pub(crate) const CLIENT_PARAMETER: &str = "client";
+
 /// The version of these words. Another is refused.
 const VERSION: u8 = 1;
 
 /// What the client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Ask<'a> {
+pub(crate) enum Ask<'a> {
     /// To be called. Not answered while it is.
     Stay { version: u8 },
     /// What to open next, and what became of what it was last asked to open.
@@ -28,15 +32,15 @@ pub(super) enum Ask<'a> {
 
 /// A connection was opened, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Opened<'a> {
-    pub(super) serial: u32,
+pub(crate) struct Opened<'a> {
+    pub(crate) serial: u32,
     /// As the fourth frame of a handshake, without a proof.
-    pub(super) reply: &'a [u8],
+    pub(crate) reply: &'a [u8],
 }
 
 /// What the server answers to [`Ask::Next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Told<'a> {
+pub(crate) enum Told<'a> {
     /// The client is registered.
     Welcome,
     /// A connection is wanted.
@@ -48,15 +52,15 @@ pub(super) enum Told<'a> {
 }
 
 impl<'a> Ask<'a> {
-    pub(super) const STAY: Self = Self::Stay { version: VERSION };
-    pub(super) const NEXT: Self = Self::Next { opened: None };
+    pub(crate) const STAY: Self = Self::Stay { version: VERSION };
+    pub(crate) const NEXT: Self = Self::Next { opened: None };
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         encode(self)
     }
 
     /// Reads what a client has written.
-    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
         match decode(bytes)? {
             Self::Stay { version } if version != VERSION => Err(format!(
                 "callbacks of version {version}: this server knows version {VERSION}"
@@ -67,12 +71,12 @@ impl<'a> Ask<'a> {
 }
 
 impl<'a> Told<'a> {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         encode(self)
     }
 
     /// Reads what a server has written.
-    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
         decode(bytes)
     }
 }

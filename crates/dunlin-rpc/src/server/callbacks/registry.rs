@@ -10,7 +10,7 @@ use dunlin_bootstrap::Peer;
 use dunlin_verbs::{thread, VerbsError};
 
 use super::way_back::WayBack;
-use super::words::{Ask, Opened};
+use crate::call::callbacks::{Ask, Opened};
 use crate::client::{Client, ClientBuilder};
 use crate::devices;
 use crate::fabric::Fabric;
@@ -200,7 +200,7 @@ impl CallableClients {
         client.filter(|client| client.0.peer.is_like(peer))
     }
 
-    /// The handler of [`super::CALLBACKS`].
+    /// The handler of [`crate::CALLBACKS`].
     pub(crate) fn take(&self, request: &OwnedRequest, responder: OwnedResponder) {
         if let Err((responder, words)) = self.heard(request, responder) {
             responder.fail(HandlerError::new(0, words));

@@ -13,7 +13,7 @@ use dunlin_bootstrap::wire::{self, ClientOpen, Outcome, Proved};
 use dunlin_bootstrap::{OpenReply, OpenRequest, Refusal};
 use dunlin_verbs::{thread, EndpointAddress};
 
-use super::words::Told;
+use crate::call::callbacks::Told;
 use crate::client::Opener;
 use crate::error::ConnectError;
 use crate::server::identity::SERVER_PARAMETER;

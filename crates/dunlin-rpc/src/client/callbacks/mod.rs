@@ -1,14 +1,19 @@
 //! A client that its server may call: it is registered there, and a thread answers what the server wants opened.
 
+mod serving;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_bootstrap::Peer;
 use dunlin_verbs::thread;
 
+pub use serving::CallbackServer;
+pub(super) use serving::Serving;
+
 use super::wait::end_of;
 use super::{Client, Pipeline};
-use crate::callbacks::{Serving, CALLBACKS};
+use crate::call::callbacks::CALLBACKS;
 use crate::error::{CallError, ServeError};
 use crate::fabric::Fabric;
 

@@ -4,7 +4,7 @@
 //! addresses. A client that wants to be called has handlers and regions like any server, on the device of its
 //! connection, and no port ([`crate::ServerBuilder::serve_to`]). What a port does for others, a lane of the client's
 //! does here: it has two calls out at the server, both to the handler [`CALLBACKS`], that are answered late
-//! ([`words`]).
+//! (`call/callbacks.rs`).
 //!
 //! ```text
 //! client                                                           server
@@ -22,15 +22,6 @@
 //! them. The end of the connection that the call `Stay` stands on is the end of all that: the client has gone.
 
 mod registry;
-mod serving;
 mod way_back;
-mod words;
 
 pub use registry::{CallableChange, CallableClient, CallableClients};
-pub use serving::CallbackServer;
-pub(crate) use serving::Serving;
-pub use words::CALLBACKS;
-
-/// The name by which a client tells the number that its server knows it by: all its connections have the same. Drawn at
-/// random and told to its server alone, so nobody else passes for it.
-pub(crate) const CLIENT_PARAMETER: &str = "client";
