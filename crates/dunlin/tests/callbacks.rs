@@ -226,7 +226,7 @@ fn a_handler_on_a_polling_thread_is_told_that_it_would_wait_for_itself_and_a_fut
             assert!(matches!(refused, CallError::OwnServer), "{refused}");
             let future = caller.client().call_async(TWICE, b"x");
             let answered = answered.lock().unwrap().clone();
-            std::thread::spawn(move || answered.send(futures_executor::block_on(future)));
+            std::thread::spawn(move || drop(answered.send(futures_executor::block_on(future))));
             reply.write(b"asked")
         })
         .serve()

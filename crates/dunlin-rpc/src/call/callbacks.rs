@@ -134,10 +134,12 @@ mod tests {
         #[test]
         fn any_bytes_are_words_or_an_error(bytes: Vec<u8>) {
             if let Ok(ask) = Ask::decode(&bytes) {
-                prop_assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
+                let again = ask.encode();
+                prop_assert_eq!(Ask::decode(&again), Ok(ask));
             }
             if let Ok(told) = Told::decode(&bytes) {
-                prop_assert_eq!(Told::decode(&told.encode()), Ok(told));
+                let again = told.encode();
+                prop_assert_eq!(Told::decode(&again), Ok(told));
             }
         }
     }

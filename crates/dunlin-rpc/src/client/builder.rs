@@ -222,7 +222,7 @@ impl ClientBuilder {
             target: Target::Given(opener, Box::new(given)),
             number: 0,
         };
-        let recipe = Recipe::new(Arc::new(origin))?.is_of(server);
+        let recipe = Recipe::new(Arc::new(origin))?.owned_by(server);
         let attributes = recipe
             .ground()
             .map(|(fabric, _)| fabric.attributes().clone());

@@ -199,19 +199,18 @@ impl ServerBuilder {
                 format!("serve_to: {what} is set, and the client's connection is what counts");
             return Err(ServeError::Setting(words));
         }
-        let (fabric, peer, [secret, certificates]) =
-            client.other_end().map_err(ServeError::Callbacks)?;
+        let end = client.other_end().map_err(ServeError::Callbacks)?;
         self.validate_for(&Has {
-            secret,
-            certificates,
+            secret: end.by_secret,
+            certificates: end.by_certificate,
         })?;
         let rights = self.rights_table();
         let setup = self.setup();
         let identity = setup.identity;
-        let device = fabric.attributes().name.clone();
-        let services = vec![(device.clone(), fabric.serve(setup)?)];
+        let device = end.fabric.attributes().name.clone();
+        let services = vec![(device.clone(), end.fabric.serve(setup)?)];
         let acceptor = LocalAcceptor::new(identity, services, rights, None);
-        CallbackServer::start(client, acceptor, (device, peer))
+        CallbackServer::start(client, acceptor, (device, end.peer))
     }
 
     fn rights_table(&mut self) -> Option<Arc<RightsTable>> {

@@ -31,16 +31,33 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long it waits before it registers again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
 
+/// See [`Client::other_end`].
+pub(crate) struct OtherEnd {
+    /// The device of the client's connections.
+    pub(crate) fabric: Arc<dyn Fabric>,
+    /// Who the client's server is, as far as is known.
+    pub(crate) peer: Peer,
+    /// By what it can be known.
+    pub(crate) by_secret: bool,
+    pub(crate) by_certificate: bool,
+}
+
 impl Client {
-    /// The device that a server stands on which serves this client's server, who that is, and by what the two can know
-    /// each other: the secret, certificates.
-    pub(crate) fn other_end(&self) -> Result<(Arc<dyn Fabric>, Peer, [bool; 2]), CallError> {
+    /// What a server stands on that serves this client's server.
+    ///
+    /// # Errors
+    /// When the process was forked since.
+    pub(crate) fn other_end(&self) -> Result<OtherEnd, CallError> {
         self.core.check()?;
         let recipe = self.core.recipe();
         let (fabric, peer) = recipe.ground().ok_or(CallError::Closed)?;
         let builder = recipe.builder();
-        let known = [builder.secret.is_some(), builder.tls.is_some()];
-        Ok((fabric, peer, known))
+        Ok(OtherEnd {
+            fabric,
+            peer,
+            by_secret: builder.secret.is_some(),
+            by_certificate: builder.tls.is_some(),
+        })
     }
 
     /// Registers the client with its server, and keeps it so on a thread of its own.

@@ -380,7 +380,7 @@ impl Recipe {
     }
 
     /// Lanes are made to this server's clients, whose answers its polling threads would wait for: they make none.
-    pub(super) fn is_of(self, server: u64) -> Self {
+    pub(super) fn owned_by(self, server: u64) -> Self {
         self.server.store(server, Ordering::Relaxed);
         self
     }
