@@ -2,6 +2,8 @@
 
 use crate::admission::credits::CreditBalance;
 use crate::admission::grouping::pace::PaceAnswer;
+use crate::call::callbacks::{Ask, Told};
+use crate::call::notify::Notice;
 use crate::channel::one_sided::{Attached, GRANT_BYTES};
 use crate::client::ClientReport;
 use crate::server::ServerFigures;
@@ -37,8 +39,8 @@ pub fn credits(bytes: &[u8]) {
     }
 }
 
-/// Reads what a client says of itself, what a server says of itself, and a server's answer about its turns. The first
-/// byte chooses.
+/// Reads what a client says of itself, what a server says of itself, a server's answer about its turns, what the two
+/// say of callbacks, and what a writer says to the owner of a region. The first byte chooses.
 ///
 /// # Panics
 /// When a report that was taken breaks its limits.
@@ -46,7 +48,7 @@ pub fn figures(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else {
         return;
     };
-    match choice % 3 {
+    match choice % 6 {
         0 => {
             if let Ok(report) = ClientReport::decode(bytes) {
                 let written =
@@ -62,9 +64,24 @@ pub fn figures(bytes: &[u8]) {
                 let _ = (figures.connections(), figures.active_queue_pairs());
             }
         }
-        _ => {
+        2 => {
             if let Some(answer) = PaceAnswer::decode(bytes) {
                 assert_eq!(PaceAnswer::decode(&answer.encode()), Some(answer));
+            }
+        }
+        3 => {
+            if let Ok(ask) = Ask::decode(bytes) {
+                assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
+            }
+        }
+        4 => {
+            if let Ok(told) = Told::decode(bytes) {
+                assert_eq!(Told::decode(&told.encode()), Ok(told));
+            }
+        }
+        _ => {
+            if let Some(notice) = Notice::decode(bytes) {
+                assert_eq!(Notice::decode(&notice.encode()), Some(notice));
             }
         }
     }
