@@ -128,7 +128,7 @@ fn incasts_are_as_in_htsim() {
         let pauses = beside("htsim-rack", &outcome, "pauses");
         all_within(&pauses, &TIMES, 0.02);
         all_within(&pauses, &["queue_max"], most);
-        let outcome = run("htsim-incast", &[packets], 1);
+        let outcome = run("htsim-incast", &[packets], 10);
         let pauses = beside("htsim-incast", &outcome, "pauses");
         all_within(&pauses, &TIMES, 0.05);
         all_within(&pauses, &["queue_max", "switch_pauses"], 0.15);

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::cores::Step;
 use crate::counters::{Counters, SwitchCounters};
-use crate::event::NS;
+use crate::event::{EventQueue, NS};
 use crate::faults::FaultRule;
 use crate::inner::Inner;
 use crate::network::{Link, Switch};
 use crate::parameters::{HostParameters, NicParameters, SwitchParameters};
 use crate::random::Random;
+use crate::threads::{self, Threads};
 use crate::world::{Host, World};
 use crate::SimDevice;
 
@@ -40,9 +41,14 @@ impl SwitchId {
 pub struct ThreadId(pub(crate) u32);
 
 impl ThreadId {
-    /// Its number, in the order in which threads of the cluster began.
+    /// The host that it runs on.
+    pub fn host(self) -> HostId {
+        HostId(threads::host_of(self.0))
+    }
+
+    /// Its number on its host, in the order in which threads began there.
     pub fn number(self) -> usize {
-        self.0 as usize
+        threads::index_of(self.0)
     }
 }
 
@@ -69,6 +75,7 @@ impl ClusterBuilder {
             buffer_bytes: 0,
             counters: SwitchCounters::default(),
             random: Random::of(self.world.seed, "switch", u64::from(number)),
+            salt: Random::of(self.world.seed, "paths", u64::from(number)).next(),
         });
         SwitchId(number)
     }
@@ -108,7 +115,11 @@ impl ClusterBuilder {
 
     /// The cluster, at time zero.
     pub fn build(mut self) -> Cluster {
-        self.world.network.connect();
+        let world = &mut self.world;
+        world.network.connect();
+        let (hosts, switches) = (world.hosts.len(), world.network.switches.len());
+        world.queue = EventQueue::new(hosts, switches);
+        world.threads = Threads::new(hosts);
         Cluster {
             owner: Arc::new(Owner {
                 inner: Arc::new(Inner::new(self.world)),
@@ -178,7 +189,7 @@ impl Cluster {
     /// Starts a thread on a core of a host, from 0; more threads than one share the core's time.
     ///
     /// # Panics
-    /// When the host has no such core.
+    /// When the host has no such core, or has had 131,071 threads.
     pub fn spawn(&self, host: HostId, core: usize, step: impl Step + 'static) -> ThreadId {
         let mut world = self.inner().world();
         let cores = world.hosts[host.number()].cores;
@@ -195,7 +206,7 @@ impl Cluster {
     /// with what it owns: let such threads end before.
     ///
     /// # Panics
-    /// When the host has no such core. A panic of the thread goes on in whoever lets time pass.
+    /// When the host has no such core, or has had 131,071 threads. A panic of the thread goes on in whoever lets time pass.
     pub fn spawn_thread(
         &self,
         host: HostId,
@@ -238,12 +249,12 @@ impl Cluster {
 
     /// Events so far.
     pub fn events(&self) -> u64 {
-        self.inner().world().queue.taken
+        self.inner().world().queue.taken()
     }
 
     /// Digest of all events so far: equal runs have equal digests.
     pub fn digest(&self) -> u64 {
-        self.inner().world().queue.digest
+        self.inner().world().queue.digest()
     }
 
     /// Packets that are somewhere between two NICs, or in one.
@@ -291,10 +302,8 @@ impl Cluster {
         crashed.crashed = true;
         crashed.nic.ring.clear();
         // Answers that wait behind a long one do not leave any more.
-        for qp in 0..world.pairs.len() as u32 {
-            if world.pairs[qp as usize].host == host.0 {
-                world.drop_answers(qp);
-            }
+        for qp in world.hosts[host.number()].pairs() {
+            world.drop_answers(qp);
         }
     }
 
@@ -315,8 +324,9 @@ impl Cluster {
     /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their
     /// doorbells and timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
     pub fn stall_requests(&self, host: HostId) {
-        for pair in &mut self.inner().world().pairs {
-            pair.stalled |= pair.alive && pair.host == host.0;
+        let mut world = self.inner().world();
+        for qp in world.hosts[host.number()].pairs() {
+            world.pairs[qp as usize].stalled = true;
         }
     }
 
@@ -324,10 +334,9 @@ impl Cluster {
     pub fn fail_queue_pairs(&self, host: HostId) {
         let numbers: Vec<u32> = {
             let world = self.inner().world();
-            let own = world.pairs.iter();
-            own.filter(|pair| pair.alive && pair.host == host.0)
-                .map(|pair| pair.number)
-                .collect()
+            let pairs = world.hosts[host.number()].pairs();
+            let number = |qp: &u32| world.pairs[*qp as usize].number;
+            pairs.iter().map(number).collect()
         };
         for number in numbers {
             self.fail_queue_pair(host, number);

@@ -115,7 +115,7 @@ impl World {
         step: Box<dyn Step>,
         stacked: bool,
     ) -> u32 {
-        let number = self.threads.len() as u32;
+        let number = self.threads.next(host);
         let core = self.hosts[usize::from(host)].first_core + core;
         self.threads.push(Thread {
             host,
@@ -139,14 +139,14 @@ impl World {
     /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a
     /// fence.
     pub(crate) fn stall(&mut self, number: u32, until: Ps) {
-        if let Some(thread) = self.threads.get_mut(number as usize) {
+        if let Some(thread) = self.threads.get_mut(number) {
             thread.stalled_until = thread.stalled_until.max(until);
         }
     }
 
     /// Plans the next step of a thread, unless an earlier one is planned.
     fn plan(&mut self, number: u32, at: Ps) {
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         if at >= thread.planned {
             return;
         }
@@ -170,12 +170,12 @@ impl World {
         if shared.slicing || shared.threads.len() < 2 {
             return;
         }
-        let host = self.threads[shared.threads[0] as usize].host;
+        let host = self.threads[shared.threads[0]].host;
         let slice = self.hosts[usize::from(host)].parameters.time_slice.max(1);
         let passed = self.now.saturating_sub(shared.slice_from) / slice;
         let count = shared.threads.len();
         let polls = |&place: &usize| {
-            let state = self.threads[shared.threads[place] as usize].state;
+            let state = self.threads[shared.threads[place]].state;
             matches!(state, ThreadState::Ready | ThreadState::Polling)
         };
         let turns: Vec<usize> = (1..=count)
@@ -197,7 +197,7 @@ impl World {
 
     /// News for a thread that polls, at time `now`.
     pub(crate) fn wake_thread(&mut self, number: u32, now: Ps) {
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         thread.news = thread.stacked;
         let host = &self.hosts[usize::from(thread.host)];
         let prices = &host.parameters;
@@ -217,7 +217,7 @@ impl World {
 
     /// An event for a thread that sleeps, or that polls.
     pub(crate) fn rouse_thread(&mut self, number: u32, now: Ps) {
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         if thread.state == ThreadState::Blocked {
             thread.news = thread.stacked;
             let wake = self.hosts[usize::from(thread.host)].parameters.wake;
@@ -230,7 +230,7 @@ impl World {
 
     /// Whether a thread may take its step now; gives its step if so. The caller runs it and calls [`World::stepped`].
     pub(crate) fn begin_step(&mut self, number: u32, stamp: u32) -> Option<Box<dyn Step>> {
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         if thread.stamp != stamp
             || thread.state == ThreadState::Done
             || self.hosts[usize::from(thread.host)].crashed
@@ -245,10 +245,10 @@ impl World {
             return None;
         }
         if self.cores[core as usize].threads.len() > 1 && !self.take_core(number, core) {
-            self.threads[number as usize].missed = true;
+            self.threads[number].missed = true;
             return None;
         }
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         if thread.state != ThreadState::Ready {
             // It looks anew.
             thread.news = false;
@@ -266,19 +266,19 @@ impl World {
         if holder == number {
             return std::mem::take(&mut shared.given) || !shared.due;
         }
-        let state = self.threads[holder as usize].state;
-        let was_blocked = self.threads[number as usize].state == ThreadState::Blocked;
+        let state = self.threads[holder].state;
+        let was_blocked = self.threads[number].state == ThreadState::Blocked;
         let leaves = matches!(
             state,
             ThreadState::Yielding | ThreadState::Blocked | ThreadState::Done
         );
         let free = leaves && !shared.given;
-        let rests = self.threads[holder as usize].busy_until <= self.now && !shared.given;
+        let rests = self.threads[holder].busy_until <= self.now && !shared.given;
         let preempts = was_blocked && rests;
         if !(free || preempts) {
             if was_blocked {
                 // Who wakes goes before who works, from the end of that one's step.
-                let at = self.threads[holder as usize].busy_until;
+                let at = self.threads[holder].busy_until;
                 self.cores[core as usize].due = true;
                 self.plan_slice(core, at);
             }
@@ -302,14 +302,14 @@ impl World {
         next: Next,
         charged: Ps,
     ) -> Option<Box<dyn Step>> {
-        let host = usize::from(self.threads[number as usize].host);
+        let host = usize::from(self.threads[number].host);
         // A step takes at least a nanosecond, so that time goes on.
         let time = ((charged as f64 * self.hosts[host].slowness) as Ps).max(NS);
         let end = self.now + time;
         let counters = &mut self.hosts[host].nic.counters;
         counters.busy_ps += time;
         counters.steps += 1;
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         thread.busy_until = end;
         let core = thread.core;
         let (state, at) = match next {
@@ -358,7 +358,7 @@ impl World {
         shared.slice_stamp = shared.slice_stamp.wrapping_add(1);
         shared.slicing = true;
         let stamp = shared.slice_stamp;
-        let host = self.threads[shared.threads[0] as usize].host;
+        let host = self.threads[shared.threads[0]].host;
         self.queue.push(at, host, Event::Slice { core, stamp });
     }
 
@@ -368,10 +368,9 @@ impl World {
         if shared.slice_stamp != stamp {
             return;
         }
-        let crashed =
-            self.hosts[usize::from(self.threads[shared.threads[0] as usize].host)].crashed;
+        let crashed = self.hosts[usize::from(self.threads[shared.threads[0]].host)].crashed;
         let awaited = |&thread: &u32| {
-            let thread = &self.threads[thread as usize];
+            let thread = &self.threads[thread];
             thread.missed || thread.planned != Ps::MAX
         };
         if crashed || !shared.threads.iter().any(awaited) {
@@ -381,7 +380,7 @@ impl World {
             return;
         }
         let (count, current) = (shared.threads.len(), shared.current);
-        let holder = &self.threads[shared.threads[current] as usize];
+        let holder = &self.threads[shared.threads[current]];
         let host = usize::from(holder.host);
         if holder.busy_until > self.now {
             let at = holder.busy_until;
@@ -395,7 +394,7 @@ impl World {
             (p.time_slice, p.context_switch)
         };
         let wants = |&place: &usize| {
-            let thread = &self.threads[shared.threads[place] as usize];
+            let thread = &self.threads[shared.threads[place]];
             thread.missed || matches!(thread.state, ThreadState::Ready | ThreadState::Polling)
         };
         let chosen = (1..=count).map(|step| (current + step) % count).find(wants);
@@ -408,7 +407,7 @@ impl World {
         let shared = &mut self.cores[core as usize];
         shared.current = chosen;
         shared.slice_from = begin;
-        let thread = &mut self.threads[number as usize];
+        let thread = &mut self.threads[number];
         thread.busy_until = thread.busy_until.max(begin);
         if std::mem::take(&mut thread.missed) {
             self.cores[core as usize].given = true;

@@ -1,7 +1,9 @@
 //! The event queue: what happens next, in virtual time.
 //!
 //! Time is in picoseconds, so that a NIC that carries out a verb every 8.3 ns keeps its rate. Simultaneous events are
-//! ordered by node and then by the order in which they were scheduled, so a run depends on its seed alone.
+//! ordered by the node that they happen to, then by the node that scheduled them, then by the order in which that one
+//! did. No node's order depends on what others do at the same time, so a run depends on its seed alone, however its
+//! nodes are divided.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -64,10 +66,18 @@ pub(crate) enum PauseTarget {
     Port(u16, u16),
 }
 
+/// Bit of the numbers of switches as nodes; hosts are nodes by their own numbers.
+const SWITCH: u16 = 0x8000;
+
+/// The node number of a switch, for the order of simultaneous events: behind all hosts.
+pub(crate) fn switch_node(switch: u16) -> u16 {
+    SWITCH | switch
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Ps,
-    /// Node in the upper 16 bits, sequence below.
+    /// The node that it happens to in the upper 16 bits, the one that scheduled it, the sequence of that one.
     order: u64,
     event: Event,
 }
@@ -101,23 +111,60 @@ impl Ord for Entry {
     }
 }
 
+/// What is known of a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    /// Counts what it has scheduled. Wraps: simultaneous events alone are ordered by it.
+    sequence: u32,
+    taken: u64,
+    digest: u64,
+}
+
 /// Events to come.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Entry>,
-    sequence: u64,
-    /// Events taken so far.
-    pub(crate) taken: u64,
-    /// Digest of all events taken so far: equal runs have equal digests.
-    pub(crate) digest: u64,
+    /// Hosts, and switches behind them.
+    nodes: Vec<Node>,
+    hosts: u16,
 }
 
 impl EventQueue {
+    pub(crate) fn new(hosts: usize, switches: usize) -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            nodes: vec![Node::default(); hosts + switches],
+            hosts: hosts as u16,
+        }
+    }
+
+    #[inline]
+    fn node(&mut self, node: u16) -> &mut Node {
+        let place = match node & SWITCH {
+            0 => node,
+            _ => self.hosts + (node & !SWITCH),
+        };
+        &mut self.nodes[usize::from(place)]
+    }
+
+    /// A node schedules an event of its own.
     #[inline]
     pub(crate) fn push(&mut self, at: Ps, node: u16, event: Event) {
-        self.sequence += 1;
-        let order = u64::from(node) << 48 | self.sequence & 0xffff_ffff_ffff;
+        self.push_by(node, at, node, event);
+    }
+
+    /// The node `by` schedules an event of another.
+    #[inline]
+    pub(crate) fn push_by(&mut self, by: u16, at: Ps, node: u16, event: Event) {
+        let order = self.order(by, node);
         self.heap.push(Entry { at, order, event });
+    }
+
+    #[inline]
+    fn order(&mut self, by: u16, node: u16) -> u64 {
+        let scheduling = self.node(by);
+        scheduling.sequence = scheduling.sequence.wrapping_add(1);
+        u64::from(node) << 48 | u64::from(by) << 32 | u64::from(scheduling.sequence)
     }
 
     pub(crate) fn next_time(&self) -> Option<Ps> {
@@ -130,10 +177,22 @@ impl EventQueue {
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Ps, Event)> {
-        let entry = self.heap.pop()?;
-        self.taken += 1;
-        self.digest = mix(self.digest ^ entry.at.rotate_left(17) ^ entry.order);
-        Some((entry.at, entry.event))
+        let Entry { at, order, event } = self.heap.pop()?;
+        let node = self.node((order >> 48) as u16);
+        node.taken += 1;
+        node.digest = mix(node.digest ^ at.rotate_left(17) ^ order);
+        Some((at, event))
+    }
+
+    /// Events taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.nodes.iter().map(|node| node.taken).sum()
+    }
+
+    /// Digest of all events taken so far, node after node: equal runs have equal digests.
+    pub(crate) fn digest(&self) -> u64 {
+        let nodes = self.nodes.iter();
+        nodes.fold(0, |sum, node| mix(sum ^ node.digest))
     }
 }
 
@@ -141,20 +200,38 @@ impl EventQueue {
 mod tests {
     use super::*;
 
-    #[test]
-    fn order_is_time_node_sequence() {
-        let mut queue = EventQueue::default();
-        let place = |packet| Event::Place { packet };
-        queue.push(5, 2, place(0));
-        queue.push(5, 1, place(1));
-        queue.push(5, 1, place(2));
-        queue.push(4, 9, place(3));
-        let packets: Vec<_> = std::iter::from_fn(|| queue.pop())
+    fn packets(mut queue: EventQueue) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pop())
             .map(|(_, event)| match event {
                 Event::Place { packet } => packet,
                 _ => unreachable!("only placements were pushed"),
             })
-            .collect();
-        assert_eq!(packets, [3, 1, 2, 0]);
+            .collect()
+    }
+
+    fn place(packet: u32) -> Event {
+        Event::Place { packet }
+    }
+
+    #[test]
+    fn order_is_time_node_sequence() {
+        let mut queue = EventQueue::new(3, 1);
+        queue.push(5, 2, place(0));
+        queue.push(5, 1, place(1));
+        queue.push(5, 1, place(2));
+        queue.push(5, switch_node(0), place(3));
+        queue.push(4, switch_node(0), place(4));
+        assert_eq!(packets(queue), [4, 1, 2, 0, 3]);
+    }
+
+    /// What two nodes schedule does not depend on which of them does so first.
+    #[test]
+    fn who_schedules_comes_before_when() {
+        let mut queue = EventQueue::new(3, 0);
+        queue.push_by(2, 5, 0, place(0));
+        queue.push_by(1, 5, 0, place(1));
+        queue.push_by(2, 5, 0, place(2));
+        queue.push_by(1, 5, 0, place(3));
+        assert_eq!(packets(queue), [1, 3, 0, 2]);
     }
 }

@@ -85,7 +85,7 @@ impl Inner {
                 };
                 let now = world.now;
                 let (host, stalled) = {
-                    let thread = &world.threads[thread as usize];
+                    let thread = &world.threads[thread];
                     (usize::from(thread.host), thread.stalled(now))
                 };
                 let host = &world.hosts[host];
@@ -121,7 +121,7 @@ impl Inner {
         let mut world = self.world();
         let cores = world.hosts[usize::from(host)].cores;
         assert!(core < cores, "core {core} of {cores}");
-        let number = world.threads.len() as u32;
+        let number = world.threads.next(host);
         let stack = Stacked::new(self, host, number, run);
         let thread = world.spawn(host, core, Box::new(stack), true);
         debug_assert_eq!(thread, number);

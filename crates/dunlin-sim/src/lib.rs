@@ -38,6 +38,7 @@ mod parameters;
 mod random;
 mod slab;
 mod stack;
+mod threads;
 mod work;
 mod world;
 

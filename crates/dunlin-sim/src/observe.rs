@@ -284,7 +284,6 @@ impl World {
             return;
         };
         let packet = &self.packets[packet];
-        let sender = &self.pairs[packet.from_qp as usize];
         // A WRITE says where all of it begins, in its first packet; a READ that is asked for again where the rest does.
         let skipped = match packet.kind {
             Kind::ReadRequest => packet.offset.min(packet.total),
@@ -297,9 +296,9 @@ impl World {
             leaves,
             from: HostId(packet.from),
             to: HostId(packet.to),
-            transport: sender.transport,
+            transport: packet.transport(),
             kind: packet.kind,
-            source_queue_pair: sender.number,
+            source_queue_pair: packet.from_number,
             queue_pair: packet.to_number,
             psn: packet.psn,
             first: packet.first,
@@ -326,7 +325,7 @@ impl World {
     #[inline]
     pub(crate) fn observe_step(&mut self, number: u32) {
         if let Some(observer) = &mut self.observed.observer {
-            let thread = &self.threads[number as usize];
+            let thread = &self.threads[number];
             let name = self.observed.names.get(&number);
             observer.busy(&Busy {
                 host: HostId(thread.host),

@@ -1,5 +1,8 @@
 //! Packets on the wire, with their bytes.
 
+use dunlin_verbs::Transport;
+
+use crate::random::mix;
 use crate::work::Segs;
 
 /// What a packet is.
@@ -66,10 +69,11 @@ pub(crate) struct Packet {
     pub(crate) kind: Kind,
     pub(crate) from: u16,
     pub(crate) to: u16,
-    /// Index of the queue pair that sent it, in the world's table.
-    pub(crate) from_qp: u32,
-    /// Number of the queue pair it is for.
+    /// Numbers of the queue pair that sent it and of the one it is for.
+    pub(crate) from_number: u32,
     pub(crate) to_number: u32,
+    /// That queue pair is UC.
+    pub(crate) unreliable: bool,
     /// Incarnations of both when it was sent: a queue pair that was reset takes nothing of before.
     pub(crate) from_stamp: u32,
     pub(crate) to_stamp: u32,
@@ -107,6 +111,22 @@ impl Packet {
             payload,
             ..Self::default()
         };
+    }
+
+    /// Transport of the queue pair that sent it.
+    pub(crate) fn transport(&self) -> Transport {
+        match (self.kind, self.unreliable) {
+            (Kind::Datagram, _) => Transport::UnreliableDatagram,
+            (_, true) => Transport::UnreliableConnection,
+            (_, false) => Transport::ReliableConnection,
+        }
+    }
+
+    /// What switches tell its flow from others by.
+    #[inline]
+    pub(crate) fn flow(&self) -> u64 {
+        let hosts = mix(u64::from(self.from) << 16 | u64::from(self.to));
+        hosts ^ (u64::from(self.from_number) << 32 | u64::from(self.to_number))
     }
 
     /// Control packets go before data and are not marked.

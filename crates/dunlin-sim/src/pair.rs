@@ -6,6 +6,7 @@ use dunlin_verbs::{Access, ConnectAttributes, QueuePairState, Transport};
 
 use crate::event::Ps;
 use crate::work::{Element, Receive};
+use crate::world::QUEUE_PAIRS_MAX;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -274,6 +275,13 @@ impl Pair {
             stamp,
         );
         (self.leaves_at, self.completes_at) = (leaves_at, completes_at);
+    }
+
+    /// Its key in the caches of its NIC, by its index on the host: what other hosts have does not change it.
+    #[inline]
+    pub(crate) fn context(&self) -> u64 {
+        let index = self.number & (QUEUE_PAIRS_MAX as u32 - 1);
+        u64::from(self.host) << 16 | u64::from(index)
     }
 
     /// The request with this index.

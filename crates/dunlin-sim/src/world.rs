@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use dunlin_verbs::AsyncEvent;
 
 use crate::completion::{Cq, Pending};
-use crate::cores::{Core, Thread};
+use crate::cores::Core;
 use crate::event::{Event, EventQueue, Ps};
 use crate::faults::Faults;
 use crate::memory::{Dram, Llc, RegionTable};
@@ -20,6 +20,7 @@ use crate::pair::{Pair, ReceiveQueueState};
 use crate::parameters::{HostParameters, NicParameters};
 use crate::random::Random;
 use crate::slab::Slab;
+use crate::threads::Threads;
 
 /// Bits of a queue pair's number that are its index on the host; the rest counts the index's users.
 const NUMBER_INDEX_BITS: u32 = 16;
@@ -86,6 +87,11 @@ impl Host {
         pair.filter(|_| users == number >> NUMBER_INDEX_BITS)
     }
 
+    /// Its queue pairs, in the world's table.
+    pub(crate) fn pairs(&self) -> Vec<u32> {
+        self.numbers.iter().filter_map(|&(_, pair)| pair).collect()
+    }
+
     /// A number for the queue pair at `place`; none when all are taken.
     pub(crate) fn take_number(&mut self, place: u32) -> Option<u32> {
         // A number rests while there are few: packets of its last user may still be on the way.
@@ -125,7 +131,7 @@ pub(crate) struct World {
     pub(crate) queue: EventQueue,
     pub(crate) hosts: Vec<Host>,
     pub(crate) cores: Vec<Core>,
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) threads: Threads,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) free_pairs: VecDeque<u32>,
     pub(crate) receives: Slab<ReceiveQueueState>,
@@ -152,10 +158,10 @@ impl World {
         Self {
             seed,
             now: 0,
-            queue: EventQueue::default(),
+            queue: EventQueue::new(0, 0),
             hosts: Vec::new(),
             cores: Vec::new(),
-            threads: Vec::new(),
+            threads: Threads::default(),
             pairs: Vec::new(),
             free_pairs: VecDeque::new(),
             receives: Slab::new(),

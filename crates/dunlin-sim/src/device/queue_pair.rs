@@ -230,9 +230,10 @@ impl QueuePair for SimQueuePair {
         })?;
         // The command that connects brings the context into the NIC.
         let mut world = self.inner.world();
+        let context = world.pairs[self.place as usize].context();
         let nic = &mut world.hosts[usize::from(self.host)].nic;
-        nic.contexts.touch(u64::from(self.place));
-        nic.responders.touch(u64::from(self.place));
+        nic.contexts.touch(context);
+        nic.responders.touch(context);
         Ok(())
     }
 

@@ -39,7 +39,7 @@ impl Dram {
         if self.spread == 0 && self.refresh_share == 0 {
             return 0;
         }
-        let draw = mix(at ^ u64::from(thread) << 44);
+        let draw = mix(at ^ u64::from(thread).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let part = |whole: Ps, of: u64| (whole * (of & 0xffff_ffff)) >> 32;
         let row = part(self.spread, draw);
         match draw >> 32 < self.refresh_share {

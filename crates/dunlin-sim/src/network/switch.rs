@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::counters::SwitchCounters;
-use crate::event::{Event, PauseTarget, Ps};
+use crate::event::{switch_node as node, Event, PauseTarget, Ps};
 use crate::parameters::SwitchParameters;
 use crate::random::Random;
 use crate::world::World;
@@ -57,21 +57,20 @@ pub(crate) struct Switch {
     pub(crate) buffer_bytes: u64,
     pub(crate) counters: SwitchCounters,
     pub(crate) random: Random,
-}
-
-/// The node number of a switch, for the order of simultaneous events: behind all hosts.
-fn node(switch: u16) -> u16 {
-    0x8000 | switch
+    /// Which of equal paths a flow takes, with what tells it from others.
+    pub(crate) salt: u64,
 }
 
 impl World {
     /// A packet leaves its NIC for the first switch.
     pub(crate) fn enter_network(&mut self, packet: u32, at: Ps) {
-        let (switch, port) = self.network.uplinks[usize::from(self.packets[packet].from)];
+        let from = self.packets[packet].from;
+        let (switch, port) = self.network.uplinks[usize::from(from)];
         let cable = self.network.switches[usize::from(switch)]
             .parameters
             .propagation;
-        self.queue.push(
+        self.queue.push_by(
+            from,
             at + cable,
             node(switch),
             Event::Switch {
@@ -85,8 +84,7 @@ impl World {
     /// The head of a packet is at a switch.
     pub(crate) fn switch_event(&mut self, number: u16, ingress: u16, packet: u32) {
         let entry = &self.packets[packet];
-        let flow = u64::from(entry.from_qp) << 32 | u64::from(entry.to_number);
-        let Some(egress) = self.network.route(number, entry.to, flow) else {
+        let Some(egress) = self.network.route(number, entry.to, entry.flow()) else {
             self.packets.give_back(packet);
             return;
         };
@@ -197,14 +195,16 @@ impl World {
         port.free_at = self.now + time;
         match port.link {
             Link::Host(host) => {
-                self.queue.push(
+                self.queue.push_by(
+                    node(number),
                     self.now + delay + time,
                     host,
                     Event::Arrive { host, packet },
                 );
             }
             Link::Switch(switch, port) => {
-                self.queue.push(
+                self.queue.push_by(
+                    node(number),
                     self.now + delay,
                     node(switch),
                     Event::Switch {
@@ -225,7 +225,8 @@ impl World {
             Link::Host(host) => (PauseTarget::Nic(host), host),
             Link::Switch(other, port) => (PauseTarget::Port(other, port), node(other)),
         };
-        self.queue.push(at, to, Event::Pause { target, stop });
+        self.queue
+            .push_by(node(number), at, to, Event::Pause { target, stop });
     }
 
     /// A NIC tells its switch to stop or to go on.
@@ -237,7 +238,7 @@ impl World {
                 .propagation;
         let target = PauseTarget::Port(switch, port);
         self.queue
-            .push(at, node(switch), Event::Pause { target, stop });
+            .push_by(host, at, node(switch), Event::Pause { target, stop });
     }
 
     /// A pause, or its end, has arrived.

@@ -71,7 +71,10 @@ impl Network {
         match ports.len() {
             0 => None,
             1 => Some(ports[0]),
-            count => Some(ports[(mix(flow ^ u64::from(switch) << 40) % count as u64) as usize]),
+            count => {
+                let salt = self.switches[usize::from(switch)].salt;
+                Some(ports[(mix(flow ^ salt) % count as u64) as usize])
+            }
         }
     }
 

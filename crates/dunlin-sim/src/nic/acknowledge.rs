@@ -164,9 +164,10 @@ impl World {
         let element = due.expect("it is expected");
         let (index, offset) = (element.index, u64::from(element.answered));
         let (segs, verb) = (element.segs.clone(), element.verb);
+        let context = pair.context();
         let nic = &mut self.hosts[usize::from(host)].nic;
         let mtu = nic.parameters.mtu_bytes as u64;
-        if !nic.elements.touch_in(u64::from(qp), element_key(qp, index)) {
+        if !nic.elements.touch_in(context, element_key(context, index)) {
             nic.counters.element_misses += 1;
             nic.counters.pcie_read_lines += 1;
             cost.engine += nic.parameters.wqe_miss;
@@ -198,8 +199,7 @@ impl World {
         element.answered += 1;
         if element.answered == element.packets {
             let nic = &mut self.hosts[usize::from(host)].nic;
-            nic.elements
-                .forget_in(u64::from(qp), element_key(qp, index));
+            nic.elements.forget_in(context, element_key(context, index));
             self.finish_front(host, qp, at);
         }
         cost.engine

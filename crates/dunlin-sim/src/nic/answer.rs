@@ -1,5 +1,7 @@
 //! Answers of the responder: acknowledgements, refusals, responses, in the order of the requests.
 
+use dunlin_verbs::Transport;
+
 use crate::event::Ps;
 use crate::packet::{Kind, Refusal};
 use crate::pair::Answer;
@@ -12,14 +14,16 @@ impl World {
     fn answer_packet(&mut self, qp: u32, kind: Kind, psn: u64) -> Option<u32> {
         let pair = &self.pairs[qp as usize];
         let peer = pair.peer?;
-        let (from, from_stamp) = (pair.host, pair.stamp);
+        let (from, from_number, from_stamp) = (pair.host, pair.number, pair.stamp);
+        let unreliable = pair.transport == Transport::UnreliableConnection;
         let index = self.packets.take();
         let packet = &mut self.packets[index];
         packet.clear();
         packet.kind = kind;
         packet.psn = psn;
         packet.from = from;
-        packet.from_qp = qp;
+        packet.from_number = from_number;
+        packet.unreliable = unreliable;
         packet.from_stamp = from_stamp;
         packet.to = peer.host;
         packet.to_number = peer.number;

@@ -151,9 +151,9 @@ impl World {
         let queue = &mut self.cqs[cq];
         queue.overrun = true;
         let host = queue.host;
-        for qp in 0..self.pairs.len() as u32 {
+        for qp in self.hosts[usize::from(host)].pairs() {
             let pair = &self.pairs[qp as usize];
-            if pair.alive && (pair.send_cq == cq || pair.receive_cq == cq) {
+            if pair.send_cq == cq || pair.receive_cq == cq {
                 self.fail_pair(qp);
             }
         }

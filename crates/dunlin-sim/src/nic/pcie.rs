@@ -105,15 +105,17 @@ impl World {
 
     /// Looks up a queue pair's context as the requester needs it: to send, and when an answer comes.
     pub(super) fn touch_context(&mut self, host: u16, qp: u32) -> Cost {
+        let context = self.pairs[qp as usize].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
-        let hit = nic.contexts.touch(u64::from(qp));
+        let hit = nic.contexts.touch(context);
         self.fetch_context(host, hit)
     }
 
     /// Looks up a queue pair's context as the responder needs it.
     pub(super) fn touch_responder(&mut self, host: u16, qp: u32) -> Cost {
+        let context = self.pairs[qp as usize].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
-        let hit = nic.responders.touch(u64::from(qp));
+        let hit = nic.responders.touch(context);
         self.fetch_context(host, hit)
     }
 

@@ -71,7 +71,7 @@ impl World {
                 let ours = pair.peer.is_some_and(|peer| {
                     peer.host == entry.from
                         && peer.stamp == entry.from_stamp
-                        && self.pairs[entry.from_qp as usize].number == peer.number
+                        && peer.number == entry.from_number
                 });
                 ours && entry.to_stamp == pair.stamp && entry.kind != Kind::Datagram
             }
@@ -107,7 +107,7 @@ impl World {
         let pair = &self.pairs[qp as usize];
         let right_key = entry.key == pair.queue_key;
         let (immediate, solicited) = (entry.immediate, entry.solicited);
-        let source = self.pairs[entry.from_qp as usize].number;
+        let source = entry.from_number;
         let queue = pair.receives;
         let fits = self.receives[queue]
             .entries

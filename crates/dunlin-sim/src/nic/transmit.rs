@@ -135,8 +135,8 @@ impl World {
         };
         cost.engine += nic.payload_time(read_bytes);
         if verb.fetches() {
-            nic.elements
-                .touch_in(u64::from(qp), element_key(qp, cursor));
+            let context = self.pairs[qp as usize].context();
+            nic.elements.touch_in(context, element_key(context, cursor));
         }
         nic.counters.requests_started += u64::from(first_time);
         cost.latency += at.saturating_sub(now);
@@ -193,7 +193,8 @@ impl World {
         let element = pair.element(cursor).expect("the cursor names a request");
         fill_header(&mut packet, element, number);
         packet.from = pair.host;
-        packet.from_qp = qp;
+        packet.from_number = pair.number;
+        packet.unreliable = pair.transport == Transport::UnreliableConnection;
         packet.from_stamp = pair.stamp;
         match (&element.target, &pair.peer) {
             (Some(target), _) => {
@@ -263,9 +264,9 @@ impl World {
     }
 }
 
-/// The key of an element in the cache of elements.
-pub(super) fn element_key(qp: u32, index: u64) -> u64 {
-    u64::from(qp) << 32 | index & 0xffff_ffff
+/// The key of an element in the cache of elements, by its queue pair's key in that of contexts.
+pub(super) fn element_key(context: u64, index: u64) -> u64 {
+    context << 32 | index & 0xffff_ffff
 }
 
 fn fill_header(packet: &mut Packet, element: &Element, number: u32) {

@@ -1,0 +1,76 @@
+//! The threads of hosts, by numbers that do not depend on what other hosts do.
+
+use std::ops::{Index, IndexMut};
+
+use crate::cores::Thread;
+
+/// Bits of a thread's number that count the threads of its host; the host's number stands above.
+const INDEX_BITS: u32 = 17;
+/// Threads that a host may have had. One less than fit: the number that is left is nobody's.
+pub(crate) const THREADS_MAX: usize = (1 << INDEX_BITS) - 1;
+
+/// The host of a thread.
+pub(crate) fn host_of(number: u32) -> u16 {
+    (number >> INDEX_BITS) as u16
+}
+
+/// The place of a thread among those of its host, in the order in which they began.
+pub(crate) fn index_of(number: u32) -> usize {
+    number as usize & THREADS_MAX
+}
+
+/// Threads that run, and places of those that have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    by_host: Vec<Vec<Thread>>,
+}
+
+impl Threads {
+    pub(crate) fn new(hosts: usize) -> Self {
+        Self {
+            by_host: std::iter::repeat_with(Vec::new).take(hosts).collect(),
+        }
+    }
+
+    /// The number of the next thread of a host.
+    ///
+    /// # Panics
+    /// When the host has had [`THREADS_MAX`].
+    pub(crate) fn next(&self, host: u16) -> u32 {
+        let count = self.by_host[usize::from(host)].len();
+        assert!(
+            count < THREADS_MAX,
+            "a host has {THREADS_MAX} threads at most"
+        );
+        u32::from(host) << INDEX_BITS | count as u32
+    }
+
+    /// Adds a thread, whose number is the next of its host.
+    pub(crate) fn push(&mut self, thread: Thread) {
+        self.by_host[usize::from(thread.host)].push(thread);
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Thread> {
+        let host = self.by_host.get_mut(usize::from(host_of(number)))?;
+        host.get_mut(index_of(number))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Thread> {
+        self.by_host.iter_mut().flatten()
+    }
+}
+
+impl Index<u32> for Threads {
+    type Output = Thread;
+    #[inline]
+    fn index(&self, number: u32) -> &Thread {
+        &self.by_host[usize::from(host_of(number))][index_of(number)]
+    }
+}
+
+impl IndexMut<u32> for Threads {
+    #[inline]
+    fn index_mut(&mut self, number: u32) -> &mut Thread {
+        &mut self.by_host[usize::from(host_of(number))][index_of(number)]
+    }
+}
