@@ -197,17 +197,20 @@ fn speed_is_of_runs_that_are_always_the_same() {
     let [first, second] = [measured(), measured()];
     let digests = |of: &Value, list: &str| -> Vec<u64> {
         let rows = of[list].as_array().expect("rows");
-        assert_eq!(rows.len(), 2);
         let digest = |row: &Value| row["digest"].as_u64().expect("a digest");
         rows.iter().map(digest).collect()
     };
     for list in ["loads", "clusters"] {
         assert_eq!(digests(&first, list), digests(&second, list), "{list}");
     }
-    let machines = |row: usize| first["clusters"][row]["machines"].as_u64();
-    assert_eq!([machines(0), machines(1)], [Some(2), Some(4)]);
+    assert_eq!(digests(&first, "loads").len(), 2);
+    let of = |row: usize, key: &str| first["clusters"][row][key].as_u64();
+    let machines = [0, 1, 2, 3].map(|row| of(row, "machines"));
+    assert_eq!(machines, [Some(2), Some(2), Some(4), Some(4)]);
+    assert_eq!([of(0, "cores"), of(1, "cores")], [Some(1), Some(2)]);
+    assert_eq!(of(2, "digest"), of(3, "digest"), "on one core and on two");
     assert!(first["clusters"][0]["calls"].as_u64() > Some(0));
-    assert!(first["loads"][0]["gain_of_two"].as_f64() > Some(0.0));
+    assert!(first["loads"][0]["gain_of_two_cores"].as_f64() > Some(0.0));
 }
 
 #[test]

@@ -3,21 +3,23 @@
 use std::time::{Duration, Instant};
 
 use dunlin::Preset;
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 use serde::Serialize;
 
-use crate::load::{all_to_all, swarm, AllToAll, Plan, RpcBench, RpcPlan, Swarm, Window};
+use crate::load::{all_to_all, swarm_on, AllToAll, Plan, RpcBench, RpcPlan, Swarm, Window};
 use crate::parallel;
 
-/// Events, the real time that they took on one core, and the digest of the run.
+/// Events, the real time that they took, and the digest of the run.
 pub type Speed = (u64, Duration, u64);
 
-/// What a cluster of some size took, on one core.
+/// What a cluster of some size took.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
     /// Machines.
     pub machines: usize,
+    /// Cores that the run was divided among.
+    pub cores: usize,
     /// Calls that were answered.
     pub calls: u64,
     /// Events, those of connecting too.
@@ -33,11 +35,27 @@ pub struct Scale {
 /// Machines that each machine asks, those behind it in a ring: more sessions at once wait for no poller.
 const REACH: usize = 15;
 
+/// Equal hosts on one switch, divided among so many cores.
+fn star(
+    count: usize,
+    cores: usize,
+    host: &HostParameters,
+    nic: &NicParameters,
+    switch: SwitchParameters,
+) -> Cluster {
+    let mut builder = ClusterBuilder::new(1).parts(cores);
+    let switch = builder.switch(switch);
+    for _ in 0..count {
+        builder.host(host.clone(), nic.clone(), switch);
+    }
+    builder.build()
+}
+
 /// FaSST's cluster with so many machines, on each of which one thread asks 15 others and one answers, by datagrams; 20
 /// virtual microseconds after as many to warm up.
-pub fn machines(count: usize) -> Scale {
+pub fn machines(count: usize, cores: usize) -> Scale {
     let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
-    let cluster = Cluster::star(1, count, &host, &nic, &SwitchParameters::sx6036());
+    let cluster = star(count, cores, &host, &nic, SwitchParameters::sx6036());
     let began = Instant::now();
     let window = Window {
         warm_ns: 20_000,
@@ -50,6 +68,7 @@ pub fn machines(count: usize) -> Scale {
     let result = all_to_all(&cluster, &plan, window);
     Scale {
         machines: count,
+        cores,
         calls: result.all_calls as u64,
         events: cluster.events(),
         seconds: began.elapsed().as_secs_f64(),
@@ -58,15 +77,14 @@ pub fn machines(count: usize) -> Scale {
     }
 }
 
-/// What two runs at once take beside one after the other, for each of them: nearly two where there are two cores, since
-/// a run uses one. Panics when they are not the same run.
+/// What two runs at once take beside one after the other, for each of them: nearly two where there are two cores.
 ///
 /// # Panics
 /// When two runs of the same seed have not the same digest.
-pub fn gain_of_two(run: fn() -> Speed) -> f64 {
+pub fn gain_of_two_runs(run: fn(usize) -> Speed) -> f64 {
     let timed = |runs: usize| {
         let began = Instant::now();
-        let digests = parallel::map(runs, &vec![(); runs], |()| run().2);
+        let digests = parallel::map(runs, &vec![(); runs], |()| run(1).2);
         (digests, began.elapsed().as_secs_f64())
     };
     let ((alone, seconds), (both, together)) = (timed(1), timed(2));
@@ -75,6 +93,16 @@ pub fn gain_of_two(run: fn() -> Speed) -> f64 {
         "digests differ"
     );
     2.0 * seconds / together
+}
+
+/// How many times as fast one run is that is divided among two cores.
+///
+/// # Panics
+/// When it has not the same digest.
+pub fn gain_of_two_cores(run: fn(usize) -> Speed) -> f64 {
+    let (one, two) = (run(1), run(2));
+    assert_eq!((one.0, one.2), (two.0, two.2), "not the same run");
+    one.1.as_secs_f64() / two.1.as_secs_f64()
 }
 
 /// `VmHWM` of `/proc/self/status`.
@@ -86,7 +114,7 @@ fn most_resident_bytes() -> u64 {
 }
 
 /// A virtual millisecond of symmetric READs of six machines: the load with the most kinds of events.
-pub fn verbs() -> Speed {
+pub fn verbs(cores: usize) -> Speed {
     let load = Swarm {
         machines: 6,
         threads: 14,
@@ -94,8 +122,16 @@ pub fn verbs() -> Speed {
         transport: Transport::ReliableConnection,
         plan: Plan::reads(32, 24),
     };
-    let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
-    let cluster = swarm(1, load, &host, &nic, &SwitchParameters::sx6036());
+    let (mut host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
+    host.cores = load.threads as f64;
+    let cluster = star(
+        load.machines,
+        cores,
+        &host,
+        &nic,
+        SwitchParameters::sx6036(),
+    );
+    swarm_on(&cluster, 1, load);
     let began = Instant::now();
     cluster.run_for(1_000_000);
     (cluster.events(), began.elapsed(), cluster.digest())
@@ -103,11 +139,11 @@ pub fn verbs() -> Speed {
 
 /// Half a virtual millisecond of calls: 23 clients of 8 threads, all with stacks of their own, that share queue pairs
 /// as FLOCK does.
-pub fn calls() -> Speed {
+pub fn calls(cores: usize) -> Speed {
     let mut nic = NicParameters::connectx_5();
     nic.in_order_placement = 1.0;
     let (host, switch) = (HostParameters::epyc_7452(), SwitchParameters::z9264f());
-    let cluster = Cluster::star(1, 24, &host, &nic, &switch);
+    let cluster = star(24, cores, &host, &nic, switch);
     let bench = RpcBench::new(cluster, RpcPlan::flock(Preset::Flock, 8, 8));
     let (before, began) = (bench.cluster().events(), Instant::now());
     bench.measure(0, 100_000, 400_000);

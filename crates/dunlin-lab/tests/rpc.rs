@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, WaitMode};
-use dunlin_lab::load::{RpcBench, RpcPlan};
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_lab::load::{all_to_all, AllToAll, RpcBench, RpcPlan, Window};
+use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
 
 const ECHO: u16 = 1;
@@ -450,6 +450,72 @@ fn a_connection_whose_requests_stay_out_is_given_up() {
             assert!(waited.is_err(), "{stalled} {wait:?}");
             assert_eq!(answered.load(Ordering::Relaxed), 2, "{stalled} {wait:?}");
             close(&cluster, 1, client);
+        }
+    }
+}
+
+/// Hosts in turn on two switches, which so many cables join.
+fn divided(seed: u64, hosts: usize, parts: usize) -> Cluster {
+    let mut nic = NicParameters::connectx_5();
+    nic.in_order_placement = 1.0;
+    let mut builder = ClusterBuilder::new(seed).parts(parts).always_divided();
+    let switches = [0, 1].map(|_| builder.switch(SwitchParameters::z9264f()));
+    for _ in 0..2 {
+        builder.link(switches[0], switches[1], 100.0);
+    }
+    for host in 0..hosts {
+        builder.host(HostParameters::epyc_7452(), nic.clone(), switches[host % 2]);
+    }
+    builder.build()
+}
+
+/// Threads with stacks, pollers, schedulers, ends of clients and servers: each part has those of its hosts.
+#[test]
+fn a_run_on_several_cores_is_the_run_on_one() {
+    let run = |preset: Preset, parts: usize| {
+        let plan = RpcPlan {
+            pollers: 2,
+            ..RpcPlan::flock(preset, 2, 4)
+        };
+        let bench = RpcBench::new(divided(3, 4, parts), plan);
+        let result = bench.measure(20_000, 300_000, 50_000);
+        let failed = bench.stop();
+        let cluster = bench.cluster().clone();
+        drop(bench);
+        assert!(result.mops > 0.05, "{preset:?}: {result:?}");
+        let shown = (cluster.digest(), cluster.events(), cluster.now_ns());
+        (shown, failed, format!("{result:?}"))
+    };
+    let presets = [
+        Preset::Flock,
+        Preset::ScaleRpc,
+        Preset::Fasst,
+        Preset::Herd,
+        Preset::Flor,
+    ];
+    for preset in presets {
+        let one = run(preset, 1);
+        assert_eq!(run(preset, 2), one, "{preset:?}, two parts");
+        assert_eq!(run(preset, 3), one, "{preset:?}, three parts");
+    }
+}
+
+#[test]
+fn machines_that_all_ask_each_other_may_be_divided() {
+    let run = |seed: u64, parts: usize| {
+        let cluster = divided(seed, 6, parts);
+        let window = Window {
+            warm_ns: 10_000,
+            measured_ns: 20_000,
+        };
+        let result = all_to_all(&cluster, &AllToAll::new(Preset::Fasst, 1, 1), window);
+        assert!(result.calls > 100.0, "{result:?}");
+        (cluster.digest(), cluster.events(), format!("{result:?}"))
+    };
+    for seed in 1..3 {
+        let one = run(seed, 1);
+        for parts in [2, 3] {
+            assert_eq!(run(seed, parts), one, "seed {seed}, {parts} parts");
         }
     }
 }

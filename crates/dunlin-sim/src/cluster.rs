@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use crate::cores::Step;
 use crate::counters::{Counters, SwitchCounters};
-use crate::event::{EventQueue, NS};
-use crate::faults::FaultRule;
+use crate::division::Division;
+use crate::event::NS;
+use crate::faults::{FaultRule, Faults};
 use crate::inner::Inner;
-use crate::network::{Link, Switch};
+use crate::network::{Link, Network, Paths, Switch};
 use crate::parameters::{HostParameters, NicParameters, SwitchParameters};
+use crate::placed::Placed;
 use crate::random::Random;
-use crate::threads::{self, Threads};
+use crate::threads;
 use crate::world::{Host, World};
 use crate::SimDevice;
 
@@ -55,27 +57,60 @@ impl ThreadId {
 /// A cluster that is being put together.
 #[derive(Debug)]
 pub struct ClusterBuilder {
-    world: World,
+    seed: u64,
+    parts: usize,
+    always_divided: bool,
+    hosts: Vec<Host>,
+    switches: Vec<Switch>,
+    /// Switch and port of each host.
+    uplinks: Vec<(u16, u16)>,
 }
 
 impl ClusterBuilder {
     /// An empty one; equal seeds, builds and uses give equal runs.
     pub fn new(seed: u64) -> Self {
         Self {
-            world: World::new(seed),
+            seed,
+            parts: 1,
+            always_divided: false,
+            hosts: Vec::new(),
+            switches: Vec::new(),
+            uplinks: Vec::new(),
         }
+    }
+
+    /// Divides the hosts into so many parts, which [`Cluster::run_for`] simulates at once, each by a real thread of its
+    /// own; one when this is not called, and not more than there are hosts. The run is the same, event by event, as
+    /// long as programs of different hosts share nothing outside of the simulation whose value depends on who comes
+    /// first: sums may be shared, and flags that are changed between two calls of `run_for`. A simulated thread must
+    /// not use the objects of a host of another part.
+    ///
+    /// While an [`Observer`](crate::Observer) or a [`FaultRule`] is there, and in everything but `run_for`, one event
+    /// happens after the other all the same, slower than in a cluster of one part.
+    #[must_use]
+    pub fn parts(mut self, parts: usize) -> Self {
+        self.parts = parts;
+        self
+    }
+
+    /// The parts run at once also where that is slower, because little happens or the machine has other work, and they
+    /// would take turns for a while: for tests of what it changes, which is nothing.
+    #[must_use]
+    pub fn always_divided(mut self) -> Self {
+        self.always_divided = true;
+        self
     }
 
     /// Adds a switch.
     pub fn switch(&mut self, parameters: SwitchParameters) -> SwitchId {
-        let number = self.world.network.switches.len() as u16;
-        self.world.network.switches.push(Switch {
+        let number = self.switches.len() as u16;
+        self.switches.push(Switch {
             parameters,
             ports: Vec::new(),
             buffer_bytes: 0,
             counters: SwitchCounters::default(),
-            random: Random::of(self.world.seed, "switch", u64::from(number)),
-            salt: Random::of(self.world.seed, "paths", u64::from(number)).next(),
+            random: Random::of(self.seed, "switch", u64::from(number)),
+            salt: Random::of(self.seed, "paths", u64::from(number)).next(),
         });
         SwitchId(number)
     }
@@ -85,44 +120,43 @@ impl ClusterBuilder {
     /// # Panics
     /// Beyond 32,768 hosts.
     pub fn host(&mut self, host: HostParameters, nic: NicParameters, switch: SwitchId) -> HostId {
-        let number = self.world.hosts.len();
+        let number = self.hosts.len();
         assert!(number < 0x8000, "32,768 hosts at most");
         let gbit_s = nic.link_gbit_s;
-        let first_core = self.world.cores.len() as u32;
-        let host = Host::new(self.world.seed, number as u64, host, nic, first_core);
-        self.world
-            .cores
-            .resize_with((first_core + host.cores) as usize, Default::default);
-        self.world.hosts.push(host);
-        let port = self
-            .world
-            .network
-            .add_port(switch.0, Link::Host(number as u16), gbit_s);
-        self.world.network.uplinks.push((switch.0, port));
+        self.hosts
+            .push(Host::new(self.seed, number as u64, host, nic));
+        let port = self.switches[switch.number()].add_port(Link::Host(number as u16), gbit_s);
+        self.uplinks.push((switch.0, port));
         HostId(number as u16)
     }
 
     /// Adds a cable between two switches.
     pub fn link(&mut self, one: SwitchId, other: SwitchId, gbit_s: f64) {
-        let network = &mut self.world.network;
-        let (here, there) = (
-            network.switches[usize::from(one.0)].ports.len() as u16,
-            network.switches[usize::from(other.0)].ports.len() as u16 + u16::from(one == other),
-        );
-        network.add_port(one.0, Link::Switch(other.0, there), gbit_s);
-        network.add_port(other.0, Link::Switch(one.0, here), gbit_s);
+        let ports = |switch: SwitchId| self.switches[switch.number()].ports.len() as u16;
+        let (here, there) = (ports(one), ports(other) + u16::from(one == other));
+        self.switches[one.number()].add_port(Link::Switch(other.0, there), gbit_s);
+        self.switches[other.number()].add_port(Link::Switch(one.0, here), gbit_s);
     }
 
     /// The cluster, at time zero.
-    pub fn build(mut self) -> Cluster {
-        let world = &mut self.world;
-        world.network.connect();
-        let (hosts, switches) = (world.hosts.len(), world.network.switches.len());
-        world.queue = EventQueue::new(hosts, switches);
-        world.threads = Threads::new(hosts);
+    pub fn build(self) -> Cluster {
+        let paths = Paths::new(&self.switches, &self.uplinks);
+        let asked = (self.parts, self.always_divided);
+        let division = Division::new(asked, &self.hosts, &self.switches, &paths);
+        let (division, paths) = (Arc::new(division), Arc::new(paths));
+        let faults = Arc::new(Faults::new(self.seed));
+        let hosts = Placed::divide(self.hosts, &division.hosts, division.parts);
+        let switches = Placed::divide(self.switches, &division.switches, division.parts);
+        let worlds = hosts.into_iter().zip(switches).enumerate();
+        let worlds = worlds.map(|(part, (hosts, switches))| {
+            let paths = Arc::clone(&paths);
+            let network = Network { switches, paths };
+            let place = (Arc::clone(&division), part);
+            World::new(place, hosts, network, Arc::clone(&faults))
+        });
         Cluster {
             owner: Arc::new(Owner {
-                inner: Arc::new(Inner::new(self.world)),
+                inner: Arc::new(Inner::new(worlds.collect())),
             }),
         }
     }
@@ -142,14 +176,13 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let mut world = self.inner.world();
-        let steps: Vec<_> = world
-            .threads
-            .iter_mut()
-            .filter_map(|thread| thread.step.take())
-            .collect();
-        drop(world);
-        drop(steps);
+        for part in 0..self.inner.parts() {
+            let mut world = self.inner.part(part);
+            let threads = world.threads.iter_mut();
+            let steps: Vec<_> = threads.filter_map(|thread| thread.step.take()).collect();
+            drop(world);
+            drop(steps);
+        }
     }
 }
 
@@ -176,9 +209,13 @@ impl Cluster {
 
     /// Its hosts.
     pub fn hosts(&self) -> Vec<HostId> {
-        (0..self.inner().world().hosts.len() as u16)
-            .map(HostId)
-            .collect()
+        let count = self.inner().division.hosts.len() as u16;
+        (0..count).map(HostId).collect()
+    }
+
+    /// How many parts of it may be simulated at once.
+    pub fn parts(&self) -> usize {
+        self.inner().parts()
     }
 
     /// The device of a host.
@@ -191,7 +228,7 @@ impl Cluster {
     /// # Panics
     /// When the host has no such core, or has had 131,071 threads.
     pub fn spawn(&self, host: HostId, core: usize, step: impl Step + 'static) -> ThreadId {
-        let mut world = self.inner().world();
+        let mut world = self.inner().world(host.0);
         let cores = world.hosts[host.number()].cores;
         assert!((core as u32) < cores, "core {core} of {cores}");
         let thread = world.spawn(host.0, core as u32, Box::new(step), false);
@@ -206,7 +243,8 @@ impl Cluster {
     /// with what it owns: let such threads end before.
     ///
     /// # Panics
-    /// When the host has no such core, or has had 131,071 threads. A panic of the thread goes on in whoever lets time pass.
+    /// When the host has no such core, or has had 131,071 threads. A panic of the thread goes on in whoever lets time
+    /// pass.
     pub fn spawn_thread(
         &self,
         host: HostId,
@@ -221,7 +259,7 @@ impl Cluster {
 
     /// Wakes a thread that polls or blocks.
     pub fn wake(&self, thread: ThreadId) {
-        let mut world = self.inner().world();
+        let mut world = self.inner().world(threads::host_of(thread.0));
         let now = self.inner().time(&world);
         world.rouse_thread(thread.0, now);
         drop(world);
@@ -230,51 +268,55 @@ impl Cluster {
 
     /// Virtual time in nanoseconds.
     pub fn now_ns(&self) -> u64 {
-        let world = self.inner().world();
+        let world = self.inner().part(0);
         self.inner().time(&world) / NS
     }
 
     /// Lets virtual time pass.
     pub fn run_for(&self, nanoseconds: u64) {
-        let until = self.inner().world().now + nanoseconds * NS;
+        let until = self.inner().part(0).now + nanoseconds * NS;
         self.inner().run_until(until);
     }
 
     /// Lets everything happen that is going to happen, or `nanoseconds` pass; says whether nothing is left.
     pub fn settle(&self, nanoseconds: u64) -> bool {
-        let until = self.inner().world().now + nanoseconds * NS;
-        self.inner()
-            .run_while(until, |world| world.queue.is_empty())
+        let until = self.inner().part(0).now + nanoseconds * NS;
+        self.inner().run_while(until, |held| held.is_quiet())
     }
 
     /// Events so far.
     pub fn events(&self) -> u64 {
-        self.inner().world().queue.taken()
+        self.inner().events()
     }
 
     /// Digest of all events so far: equal runs have equal digests.
     pub fn digest(&self) -> u64 {
-        self.inner().world().queue.digest()
+        self.inner().digest()
     }
 
     /// Packets that are somewhere between two NICs, or in one.
     pub fn packets_in_flight(&self) -> usize {
-        self.inner().world().packets.used()
+        let sent = |world: &World| world.outbox.iter().map(Vec::len).sum::<usize>();
+        let worlds = self.inner().all();
+        worlds
+            .map(|world| world.packets.used() + sent(&world))
+            .sum()
     }
 
     /// What a host has counted.
     pub fn counters(&self, host: HostId) -> Counters {
-        self.inner().world().hosts[host.number()].nic.counters
+        self.inner().world(host.0).hosts[host.number()].nic.counters
     }
 
     /// What a switch has counted.
     pub fn switch_counters(&self, switch: SwitchId) -> SwitchCounters {
-        self.inner().world().network.switches[usize::from(switch.0)].counters
+        let part = self.inner().division.switches[switch.number()];
+        self.inner().part(usize::from(part)).network.switches[switch.number()].counters
     }
 
     /// Installs a fault rule, which holds until its guard is dropped.
     pub fn fault(&self, rule: FaultRule) -> RuleGuard {
-        let id = self.inner().world().faults.install(rule);
+        let id = self.inner().faults.install(rule);
         RuleGuard {
             inner: Arc::clone(self.inner()),
             id,
@@ -283,12 +325,9 @@ impl Cluster {
 
     /// Cuts some hosts off from all others, until the guard is dropped.
     pub fn partition(&self, side: &[HostId]) -> RuleGuard {
-        let mut world = self.inner().world();
-        let sides = (0..world.hosts.len() as u16)
-            .map(|host| side.contains(&HostId(host)))
-            .collect();
-        let id = world.faults.partition(sides);
-        drop(world);
+        let hosts = self.hosts().into_iter();
+        let sides = hosts.map(|host| side.contains(&host)).collect();
+        let id = self.inner().faults.partition(sides);
         RuleGuard {
             inner: Arc::clone(self.inner()),
             id,
@@ -297,7 +336,7 @@ impl Cluster {
 
     /// The host stops: no step, no packet in or out, for ever.
     pub fn crash(&self, host: HostId) {
-        let mut world = self.inner().world();
+        let mut world = self.inner().world(host.0);
         let crashed = &mut world.hosts[host.number()];
         crashed.crashed = true;
         crashed.nic.ring.clear();
@@ -310,7 +349,7 @@ impl Cluster {
     /// The host's threads take no step for so long, as those of processes that were stopped. Its NIC works on, and time
     /// that they have slept meanwhile is over when they go on.
     pub fn pause(&self, host: HostId, nanoseconds: u64) {
-        let mut world = self.inner().world();
+        let mut world = self.inner().world(host.0);
         let until = world.now.saturating_add(nanoseconds.saturating_mul(NS));
         let paused = &mut world.hosts[host.number()].paused_until;
         *paused = until.max(*paused);
@@ -318,13 +357,13 @@ impl Cluster {
 
     /// From now on the host's cores and the receiving side of its NIC take `factor` times as long.
     pub fn slow_down(&self, host: HostId, factor: f64) {
-        self.inner().world().hosts[host.number()].slowness = factor.max(0.001);
+        self.inner().world(host.0).hosts[host.number()].slowness = factor.max(0.001);
     }
 
     /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their
     /// doorbells and timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
     pub fn stall_requests(&self, host: HostId) {
-        let mut world = self.inner().world();
+        let mut world = self.inner().world(host.0);
         for qp in world.hosts[host.number()].pairs() {
             world.pairs[qp as usize].stalled = true;
         }
@@ -333,7 +372,7 @@ impl Cluster {
     /// All queue pairs that a host has go to error, as after a failure of its NIC.
     pub fn fail_queue_pairs(&self, host: HostId) {
         let numbers: Vec<u32> = {
-            let world = self.inner().world();
+            let world = self.inner().world(host.0);
             let pairs = world.hosts[host.number()].pairs();
             let number = |qp: &u32| world.pairs[*qp as usize].number;
             pairs.iter().map(number).collect()
@@ -345,7 +384,7 @@ impl Cluster {
 
     /// A queue pair of a host goes to error, as after a failure of the NIC.
     pub fn fail_queue_pair(&self, host: HostId, number: u32) {
-        let mut world = self.inner().world();
+        let mut world = self.inner().world(host.0);
         if let Some(pair) = world.hosts[host.number()].pair_of(number) {
             world.fail_pair(pair);
             world.push_event(host.0, dunlin_verbs::AsyncEvent::QueuePairFatal(number));
@@ -365,6 +404,6 @@ pub struct RuleGuard {
 
 impl Drop for RuleGuard {
     fn drop(&mut self) {
-        self.inner.world().faults.remove(self.id);
+        self.inner.faults.remove(self.id);
     }
 }

@@ -74,6 +74,18 @@ pub(crate) fn switch_node(switch: u16) -> u16 {
     SWITCH | switch
 }
 
+/// Whether a node is a switch.
+#[inline]
+pub(crate) fn is_switch(node: u16) -> bool {
+    node & SWITCH != 0
+}
+
+/// The number of a node among hosts or among switches.
+#[inline]
+pub(crate) fn number_of(node: u16) -> u16 {
+    node & !SWITCH
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Ps,
@@ -140,9 +152,9 @@ impl EventQueue {
 
     #[inline]
     fn node(&mut self, node: u16) -> &mut Node {
-        let place = match node & SWITCH {
-            0 => node,
-            _ => self.hosts + (node & !SWITCH),
+        let place = match is_switch(node) {
+            true => self.hosts + number_of(node),
+            false => node,
         };
         &mut self.nodes[usize::from(place)]
     }
@@ -150,29 +162,27 @@ impl EventQueue {
     /// A node schedules an event of its own.
     #[inline]
     pub(crate) fn push(&mut self, at: Ps, node: u16, event: Event) {
-        self.push_by(node, at, node, event);
+        let order = self.order(node, node);
+        self.insert(at, order, event);
     }
 
-    /// The node `by` schedules an event of another.
+    /// The place among simultaneous events of what the node `by` schedules for another.
     #[inline]
-    pub(crate) fn push_by(&mut self, by: u16, at: Ps, node: u16, event: Event) {
-        let order = self.order(by, node);
-        self.heap.push(Entry { at, order, event });
-    }
-
-    #[inline]
-    fn order(&mut self, by: u16, node: u16) -> u64 {
+    pub(crate) fn order(&mut self, by: u16, node: u16) -> u64 {
         let scheduling = self.node(by);
         scheduling.sequence = scheduling.sequence.wrapping_add(1);
         u64::from(node) << 48 | u64::from(by) << 32 | u64::from(scheduling.sequence)
     }
 
-    pub(crate) fn next_time(&self) -> Option<Ps> {
-        self.heap.peek().map(|entry| entry.at)
+    /// Puts in an event that has its place.
+    #[inline]
+    pub(crate) fn insert(&mut self, at: Ps, order: u64, event: Event) {
+        self.heap.push(Entry { at, order, event });
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+    /// Time and place of the next event.
+    pub(crate) fn next(&self) -> Option<(Ps, u64)> {
+        self.heap.peek().map(|entry| (entry.at, entry.order))
     }
 
     #[inline]
@@ -189,10 +199,9 @@ impl EventQueue {
         self.nodes.iter().map(|node| node.taken).sum()
     }
 
-    /// Digest of all events taken so far, node after node: equal runs have equal digests.
-    pub(crate) fn digest(&self) -> u64 {
-        let nodes = self.nodes.iter();
-        nodes.fold(0, |sum, node| mix(sum ^ node.digest))
+    /// Digests of the events that each node has taken so far.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = u64> + '_ {
+        self.nodes.iter().map(|node| node.digest)
     }
 }
 
@@ -228,10 +237,10 @@ mod tests {
     #[test]
     fn who_schedules_comes_before_when() {
         let mut queue = EventQueue::new(3, 0);
-        queue.push_by(2, 5, 0, place(0));
-        queue.push_by(1, 5, 0, place(1));
-        queue.push_by(2, 5, 0, place(2));
-        queue.push_by(1, 5, 0, place(3));
+        for (by, packet) in [(2, 0), (1, 1), (2, 2), (1, 3)] {
+            let order = queue.order(by, 0);
+            queue.insert(5, order, place(packet));
+        }
         assert_eq!(packets(queue), [1, 3, 0, 2]);
     }
 }

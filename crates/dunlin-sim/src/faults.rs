@@ -4,6 +4,9 @@
 //! first that matches and whose dice fall decides. Each rule has its own generator, so adding one does not change what
 //! another does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use crate::event::{Ps, NS};
 use crate::packet::{Kind, Packet};
 use crate::random::Random;
@@ -120,9 +123,69 @@ struct Installed {
     random: Random,
 }
 
-/// The rules in force.
+/// The rules in force, of all parts of a cluster.
 #[derive(Debug)]
 pub(crate) struct Faults {
+    rules: Mutex<Rules>,
+    /// There are any.
+    active: AtomicBool,
+}
+
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            rules: Mutex::new(Rules {
+                rules: Vec::new(),
+                partitions: Vec::new(),
+                next: 0,
+                seed,
+            }),
+            active: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Changes the rules.
+    fn change<T>(&self, change: impl FnOnce(&mut Rules) -> T) -> T {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut rules);
+        let active = !rules.rules.is_empty() || !rules.partitions.is_empty();
+        self.active.store(active, Ordering::Relaxed);
+        result
+    }
+
+    pub(crate) fn install(&self, rule: FaultRule) -> u64 {
+        self.change(|rules| rules.install(rule))
+    }
+
+    /// `side[host]` says on which side a host is.
+    pub(crate) fn partition(&self, side: Vec<bool>) -> u64 {
+        self.change(|rules| {
+            rules.next += 1;
+            rules.partitions.push((rules.next, side));
+            rules.next
+        })
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        self.change(|rules| {
+            rules.rules.retain(|installed| installed.id != id);
+            rules.partitions.retain(|(other, _)| *other != id);
+        });
+    }
+
+    pub(crate) fn judge(&self, packet: &Packet) -> Verdict {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.judge(packet)
+    }
+}
+
+#[derive(Debug)]
+struct Rules {
     rules: Vec<Installed>,
     /// Pairs of sides that do not reach each other: bit sets of hosts by the partition's id.
     partitions: Vec<(u64, Vec<bool>)>,
@@ -130,22 +193,8 @@ pub(crate) struct Faults {
     seed: u64,
 }
 
-impl Faults {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            rules: Vec::new(),
-            partitions: Vec::new(),
-            next: 0,
-            seed,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        !self.rules.is_empty() || !self.partitions.is_empty()
-    }
-
-    pub(crate) fn install(&mut self, rule: FaultRule) -> u64 {
+impl Rules {
+    fn install(&mut self, rule: FaultRule) -> u64 {
         self.next += 1;
         let random = Random::of(self.seed, "fault", self.next);
         self.rules.push(Installed {
@@ -156,19 +205,7 @@ impl Faults {
         self.next
     }
 
-    /// `side[host]` says on which side a host is.
-    pub(crate) fn partition(&mut self, side: Vec<bool>) -> u64 {
-        self.next += 1;
-        self.partitions.push((self.next, side));
-        self.next
-    }
-
-    pub(crate) fn remove(&mut self, id: u64) {
-        self.rules.retain(|installed| installed.id != id);
-        self.partitions.retain(|(other, _)| *other != id);
-    }
-
-    pub(crate) fn judge(&mut self, packet: &Packet, _now: Ps) -> Verdict {
+    fn judge(&mut self, packet: &Packet) -> Verdict {
         let (from, to) = (usize::from(packet.from), usize::from(packet.to));
         if self
             .partitions

@@ -1,12 +1,20 @@
-//! The world behind its lock, and the event loop that drives it.
+//! The worlds of a cluster behind their locks, and the event loop that drives them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::context::{self, Prices};
+use crate::context;
+use crate::division::Division;
 use crate::event::Ps;
+use crate::faults::Faults;
+use crate::held::Held;
+use crate::pace::{Pace, CHUNK};
+use crate::random::mix;
 use crate::stack::Stacked;
+use crate::step::{Ready, Stepped};
+use crate::threads::host_of;
+use crate::worker::Worker;
 use crate::world::{After, World};
 
 /// Events that an empty poll outside of simulated threads may let happen: enough for a packet to get somewhere, few
@@ -18,19 +26,37 @@ const EVENTS_OF_A_POLL: usize = 16;
 pub(crate) struct Inner {
     /// Tells clusters of this process apart, so that their addresses do not mix. Never an input of the simulation.
     pub(crate) id: u64,
-    world: Mutex<World>,
-    /// Something was scheduled from outside.
-    scheduled: Condvar,
+    pub(crate) division: Arc<Division>,
+    pub(crate) faults: Arc<Faults>,
+    worlds: Vec<Mutex<World>>,
+    /// Who lets time pass in a cluster of several parts has this.
+    driver: Mutex<Pace>,
+    /// Those of all parts but the first, which is whoever lets time pass.
+    workers: OnceLock<Vec<Worker>>,
+    /// Something was scheduled from outside so many times.
+    scheduled: Mutex<u64>,
+    news: Condvar,
 }
 
 impl Inner {
-    pub(crate) fn new(world: World) -> Self {
+    /// Of the worlds of all parts.
+    pub(crate) fn new(worlds: Vec<World>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            world: Mutex::new(world),
-            scheduled: Condvar::new(),
+            division: Arc::clone(&worlds[0].division),
+            faults: Arc::clone(&worlds[0].faults),
+            driver: Mutex::new(Pace::new(worlds[0].division.always)),
+            worlds: worlds.into_iter().map(Mutex::new).collect(),
+            workers: OnceLock::new(),
+            scheduled: Mutex::new(0),
+            news: Condvar::new(),
         }
+    }
+
+    /// How many parts there are.
+    pub(crate) fn parts(&self) -> usize {
+        self.worlds.len()
     }
 
     /// A number for a host that none of another cluster of this process has.
@@ -38,20 +64,52 @@ impl Inner {
         self.id << 16 | u64::from(host)
     }
 
-    /// The world. Its data stay sound when a holder panics.
+    /// The world of a part. Its data stay sound when a holder panics.
     #[inline]
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        match self.world.lock() {
-            Ok(guard) => guard,
-            Err(poisoned) => poisoned.into_inner(),
+    pub(crate) fn part(&self, part: usize) -> MutexGuard<'_, World> {
+        lock(&self.worlds[part])
+    }
+
+    /// The world of a host.
+    #[inline]
+    pub(crate) fn world(&self, host: u16) -> MutexGuard<'_, World> {
+        self.part(self.division.of_host(host))
+    }
+
+    /// The worlds of all parts, one after the other.
+    pub(crate) fn all(&self) -> impl Iterator<Item = MutexGuard<'_, World>> {
+        self.worlds.iter().map(lock)
+    }
+
+    /// The right to let time pass. Needed where there are several parts: nothing may happen beside them.
+    ///
+    /// # Panics
+    /// When a thread of such a cluster asks for it.
+    pub(crate) fn driver(&self) -> Option<MutexGuard<'_, Pace>> {
+        if self.parts() == 1 {
+            return None;
         }
+        assert!(
+            self.caller().is_none(),
+            "a simulated thread cannot let the time of its own cluster pass"
+        );
+        Some(lock(&self.driver))
+    }
+
+    /// The real thread of a part other than the first.
+    pub(crate) fn worker(&self, part: usize) -> &Worker {
+        let workers = self
+            .workers
+            .get_or_init(|| (1..self.parts()).map(Worker::new).collect());
+        &workers[part - 1]
     }
 
     /// After something was scheduled from outside: real threads that wait for the simulation look again.
     #[inline]
     pub(crate) fn notify(&self) {
         if !context::inside() {
-            self.scheduled.notify_all();
+            *lock(&self.scheduled) += 1;
+            self.news.notify_all();
         }
     }
 
@@ -59,6 +117,22 @@ impl Inner {
     #[inline]
     pub(crate) fn caller(&self) -> Option<u32> {
         context::thread(self.id)
+    }
+
+    /// The simulated thread that is calling about something of this host.
+    ///
+    /// # Panics
+    /// When it runs on a host of another part: that one is another real thread's.
+    #[inline]
+    pub(crate) fn caller_on(&self, host: u16) -> Option<u32> {
+        let caller = self.caller()?;
+        let own = host_of(caller);
+        assert!(
+            own == host || self.division.of_host(own) == self.division.of_host(host),
+            "a thread of host {own} uses what belongs to host {host}, which another core simulates: \
+             such a cluster has to be of one part"
+        );
+        Some(caller)
     }
 
     /// The time of the caller: that of its core, or of the world outside.
@@ -70,41 +144,37 @@ impl Inner {
         }
     }
 
-    /// Lets one event happen. Gives back the lock, which it lets go while a thread takes its step; none when there is
-    /// no event.
+    /// Lets the next event of a part happen. Gives back the lock, which it lets go while a thread takes its step.
     pub(crate) fn happen<'a>(
         &'a self,
+        part: usize,
         mut world: MutexGuard<'a, World>,
-    ) -> (MutexGuard<'a, World>, bool) {
-        match world.next_event() {
-            None => (world, false),
-            Some(After::Nothing) => (world, true),
-            Some(After::Step { thread, stamp }) => {
-                let Some(mut step) = world.begin_step(thread, stamp) else {
-                    return (world, true);
-                };
-                let now = world.now;
-                let (host, stalled) = {
-                    let thread = &world.threads[thread];
-                    (usize::from(thread.host), thread.stalled(now))
-                };
-                let host = &world.hosts[host];
-                let prices = Prices::of(&host.parameters, host.regions.bytes);
-                drop(world);
-                let (next, charged) = context::run(self.id, thread, (now, stalled), prices, || {
-                    step.step(now / 1000)
-                });
-                let mut world = self.world();
-                let left = world.stepped(thread, step, next, charged);
-                world.observe_step(thread);
-                if left.is_some() {
-                    // What the thread owned is given back through the lock.
-                    drop(world);
-                    drop(left);
-                    world = self.world();
-                }
-                (world, true)
-            }
+    ) -> MutexGuard<'a, World> {
+        let Some(After::Step(ready)) = world.next_event() else {
+            return world;
+        };
+        drop(world);
+        let stepped = ready.run(self.id);
+        let mut world = self.part(part);
+        let left = world.after(stepped);
+        if left.is_some() {
+            // What the thread owned is given back through the lock.
+            drop(world);
+            drop(left);
+            world = self.part(part);
+        }
+        world
+    }
+
+    /// Lets a thread take its step; one with a stack on the real thread to which that belongs.
+    pub(crate) fn take_step(&self, part: usize, ready: Ready) -> Stepped {
+        let id = self.id;
+        if part == 0 || !ready.stacked {
+            return ready.run(id);
+        }
+        match self.worker(part).begin(move || ready.run(id)).end() {
+            Ok(stepped) => stepped,
+            Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
@@ -118,7 +188,7 @@ impl Inner {
         core: u32,
         run: Box<dyn FnOnce() + Send>,
     ) -> u32 {
-        let mut world = self.world();
+        let mut world = self.world(host);
         let cores = world.hosts[usize::from(host)].cores;
         assert!(core < cores, "core {core} of {cores}");
         let number = world.threads.next(host);
@@ -131,73 +201,133 @@ impl Inner {
     }
 
     /// Lets everything happen up to and with time `until`, which it then is.
-    pub(crate) fn run_until(&self, until: Ps) {
-        let mut world = self.world();
-        while world.queue.next_time().is_some_and(|at| at <= until) {
-            (world, _) = self.happen(world);
+    pub(crate) fn run_until(self: &Arc<Self>, until: Ps) {
+        let mut held = Held::new(self);
+        while self.may_run_at_once(&held) {
+            let (alone, most_ns) = held.pace().map_or((0, 0.0), |p| (p.left(), p.most_ns()));
+            let began = Instant::now();
+            if alone == 0 {
+                let mut driver = held.release();
+                let (ended, events) = self.run_at_once(until, most_ns);
+                if let Some(pace) = &mut driver {
+                    pace.at_once(events, began.elapsed());
+                }
+                if ended {
+                    return;
+                }
+                held = Held::with(self, driver);
+                continue;
+            }
+            let chunk = alone.min(CHUNK);
+            let mut events = 0;
+            while events < chunk && held.next_time().is_some_and(|at| at <= until) {
+                held.happen();
+                events += 1;
+            }
+            if let Some(pace) = held.pace() {
+                pace.alone(events, began.elapsed());
+            }
+            if events < chunk {
+                break;
+            }
         }
-        world.now = world.now.max(until);
+        while held.next_time().is_some_and(|at| at <= until) {
+            held.happen();
+        }
+        held.reach(until);
+    }
+
+    /// Whether the parts may run beside each other: what is the business of all of them, observers and rules over
+    /// packets, has to see everything in its order.
+    fn may_run_at_once(&self, held: &Held<'_>) -> bool {
+        let ordered = |world: &World| world.observed.is_active() || world.held_back > 0;
+        self.parts() > 1
+            && self.division.pauses > 0
+            && !self.faults.is_active()
+            && !held.worlds().any(ordered)
     }
 
     /// Lets events happen until there are none, `done` says so, or time would pass `until`; says whether `done` did.
-    pub(crate) fn run_while(&self, until: Ps, mut done: impl FnMut(&World) -> bool) -> bool {
-        let mut world = self.world();
+    pub(crate) fn run_while(&self, until: Ps, mut done: impl FnMut(&Held<'_>) -> bool) -> bool {
+        let mut held = Held::new(self);
         loop {
-            if done(&world) {
+            if done(&held) {
                 return true;
             }
-            if world.queue.next_time().is_none_or(|at| at > until) {
+            if held.next_time().is_none_or(|at| at > until) {
                 return false;
             }
-            (world, _) = self.happen(world);
+            held.happen();
         }
     }
 
-    /// A caller outside of the simulation looks for something that is not there: time goes on a little.
-    pub(crate) fn pump<'a>(
-        &'a self,
-        mut world: MutexGuard<'a, World>,
-        mut there: impl FnMut(&World) -> bool,
-    ) -> MutexGuard<'a, World> {
+    /// A caller outside of the simulation looks for something of a host that is not there: time goes on a little.
+    pub(crate) fn pump(&self, host: u16, mut there: impl FnMut(&World) -> bool) {
+        let mut held = Held::new(self);
         for _ in 0..EVENTS_OF_A_POLL {
-            if there(&world) || world.queue.is_empty() {
+            if there(held.of_host(host)) || !held.happen() {
                 break;
             }
-            (world, _) = self.happen(world);
         }
-        world
     }
 
-    /// A caller outside sleeps until `there`, or until `timeout` has passed in virtual time; when nothing is left to
-    /// happen, in real time, because another real thread may still do something.
+    /// A caller outside sleeps until something is `there` on a host, or until `timeout` has passed in virtual time;
+    /// when nothing is left to happen, in real time, because another real thread may still do something.
     pub(crate) fn sleep(
         &self,
+        host: u16,
         timeout: Duration,
         mut there: impl FnMut(&mut World) -> bool,
     ) -> bool {
         let timeout_ps = u64::try_from(timeout.as_nanos())
             .unwrap_or(u64::MAX)
             .saturating_mul(1000);
-        let mut world = self.world();
-        let until = world.now.saturating_add(timeout_ps);
+        let mut held = Held::new(self);
+        let until = held.now().saturating_add(timeout_ps);
         let mut left = timeout;
         loop {
-            if there(&mut world) {
+            if there(held.of_host(host)) {
                 return true;
             }
-            if world.queue.next_time().is_some_and(|at| at <= until) {
-                (world, _) = self.happen(world);
+            if held.next_time().is_some_and(|at| at <= until) {
+                held.happen();
                 continue;
             }
             if left.is_zero() {
                 return false;
             }
-            let began = std::time::Instant::now();
-            world = match self.scheduled.wait_timeout(world, left) {
-                Ok((guard, _)) => guard,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            let seen = *lock(&self.scheduled);
+            drop(held);
+            let began = Instant::now();
+            let scheduled = lock(&self.scheduled);
+            let waited = self
+                .news
+                .wait_timeout_while(scheduled, left, |scheduled| *scheduled == seen);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
             left = left.saturating_sub(began.elapsed());
+            held = Held::new(self);
         }
     }
+
+    /// Events so far.
+    pub(crate) fn events(&self) -> u64 {
+        self.all().map(|world| world.queue.taken()).sum()
+    }
+
+    /// Digest of the events of each node, node after node.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut nodes = vec![0; self.division.hosts.len() + self.division.switches.len()];
+        for world in self.all() {
+            // A node has events in its own part alone.
+            for (node, digest) in nodes.iter_mut().zip(world.queue.digests()) {
+                *node ^= digest;
+            }
+        }
+        nodes.into_iter().fold(0, |sum, node| mix(sum ^ node))
+    }
+}
+
+/// What a lock guards stays sound when a holder panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

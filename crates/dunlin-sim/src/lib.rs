@@ -5,7 +5,8 @@
 //! with steps run on it as they are, on simulated cores that pay for each verb and for other work by
 //! [`dunlin_verbs::Device::charge`]. One seed gives one run, on any machine.
 //!
-//! - [`Cluster`] builds and drives it, [`SimDevice`] is the device of one of its hosts;
+//! - [`ClusterBuilder`] builds a [`Cluster`], which is driven by one core or, divided into parts, by several;
+//!   [`SimDevice`] is the device of one of its hosts;
 //! - [`Step`] is a thread on a simulated core, [`Next`] when it wants its next step; [`Cluster::spawn_thread`] runs
 //!   blocking code on one;
 //! - [`FaultRule`], [`Cluster::partition`], [`Cluster::crash`] and their like are faults that a test puts in force and
@@ -24,22 +25,31 @@ mod completion;
 mod context;
 mod cores;
 mod counters;
+mod crossing;
 mod device;
+mod division;
 mod event;
 mod faults;
+mod headroom;
+mod held;
 mod inner;
 mod memory;
 mod network;
 mod nic;
 mod observe;
+mod pace;
 mod packet;
 mod pair;
 mod parameters;
+mod placed;
 mod random;
 mod slab;
 mod stack;
+mod step;
 mod threads;
+mod windows;
 mod work;
+mod worker;
 mod world;
 
 pub use cluster::{Cluster, ClusterBuilder, HostId, RuleGuard, SwitchId, ThreadId};

@@ -12,6 +12,7 @@ use dunlin_verbs::Transport;
 use crate::counters::Counters;
 use crate::event::Ps;
 use crate::packet::Kind;
+use crate::threads;
 use crate::world::World;
 use crate::{Cluster, HostId, SwitchId, ThreadId};
 
@@ -233,6 +234,13 @@ pub(crate) struct Observed {
     names: BTreeMap<u32, String>,
 }
 
+impl Observed {
+    /// Somebody looks.
+    pub(crate) fn is_active(&self) -> bool {
+        self.observer.is_some()
+    }
+}
+
 impl std::fmt::Debug for Observed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Observed")
@@ -243,21 +251,39 @@ impl std::fmt::Debug for Observed {
 
 impl Cluster {
     /// Shows what happens from now on to this observer, instead of the one before; to nobody when there is none.
-    pub fn observe(&self, observer: Option<Box<dyn Observer>>) {
-        let mut world = self.inner().world();
-        let now = world.now;
-        let before = std::mem::replace(&mut world.observed.observer, observer);
-        if let Some(observer) = &mut world.observed.observer {
-            observer.begin(now);
+    pub fn observe(&self, mut observer: Option<Box<dyn Observer>>) {
+        if let Some(observer) = &mut observer {
+            observer.begin(self.inner().part(0).now);
         }
-        drop(world);
-        // What it owns is given back without the lock.
-        drop(before);
+        let install =
+            |world: &mut World, observer| std::mem::replace(&mut world.observed.observer, observer);
+        // What the ones before own is given back without the lock.
+        match observer {
+            Some(observer) if self.inner().parts() > 1 => {
+                let shared = Arc::new(Mutex::new(vec![observer]));
+                for part in 0..self.inner().parts() {
+                    let shared: Box<dyn Observer> = Box::new(Arc::clone(&shared));
+                    let before = install(&mut self.inner().part(part), Some(shared));
+                    drop(before);
+                }
+            }
+            Some(observer) => {
+                let before = install(&mut self.inner().part(0), Some(observer));
+                drop(before);
+            }
+            None => {
+                for part in 0..self.inner().parts() {
+                    let before = install(&mut self.inner().part(part), None);
+                    drop(before);
+                }
+            }
+        }
     }
 
     /// What an observer is to call a thread.
     pub fn name_thread(&self, thread: ThreadId, name: String) {
-        self.inner().world().name_thread(thread.0, name);
+        let mut world = self.inner().world(threads::host_of(thread.0));
+        world.name_thread(thread.0, name);
     }
 }
 

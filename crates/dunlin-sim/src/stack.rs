@@ -6,7 +6,8 @@
 //! thread that holds a lock of its own says so by [`dunlin_verbs::thread::hold`].
 //!
 //! The room of this crate with the unsafe code of switching stacks. What it relies on: a stack is only ever resumed by
-//! the real thread that began it (checked), and what the thread-local pointer names stands on the stack that runs.
+//! the real thread that began it, the one of its part of the cluster (checked), and what the thread-local pointer names
+//! stands on the stack that runs.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -24,6 +25,7 @@ use crate::context;
 use crate::cores::{Next, Step};
 use crate::event::{Ps, NS};
 use crate::inner::Inner;
+use crate::threads::host_of;
 
 /// Charges that a thread runs ahead of the others before it lets them catch up. Shorter than the time that a cache line
 /// takes from one core to another, so whoever meets another thread meets it at the right time.
@@ -247,7 +249,7 @@ struct Rouse {
 impl Wake for Rouse {
     fn wake(self: Arc<Self>) {
         if let Some(inner) = self.inner.upgrade() {
-            let mut world = inner.world();
+            let mut world = inner.world(host_of(self.number));
             let now = inner.time(&world);
             world.rouse_thread(self.number, now);
             drop(world);

@@ -1,16 +1,21 @@
-//! The world: all state of a cluster in one place, and what each event does to it.
+//! The world: all state of a cluster, or of a part of one, in one place, and what each event does to it.
 //!
-//! One real thread at a time holds it. Its parts are in the files of their subjects, as further methods of [`World`].
+//! One real thread at a time holds it. An event changes the host or switch that it happens to, and no other. Methods
+//! of [`World`] are in the files of their subjects.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use dunlin_verbs::AsyncEvent;
 
 use crate::completion::{Cq, Pending};
 use crate::cores::Core;
-use crate::event::{Event, EventQueue, Ps};
+use crate::crossing::Crossing;
+use crate::division::Division;
+use crate::event::{switch_node, Event, EventQueue, Ps};
 use crate::faults::Faults;
+use crate::headroom::Headroom;
 use crate::memory::{Dram, Llc, RegionTable};
 use crate::network::Network;
 use crate::nic::Nic;
@@ -18,8 +23,10 @@ use crate::observe::Observed;
 use crate::packet::Packet;
 use crate::pair::{Pair, ReceiveQueueState};
 use crate::parameters::{HostParameters, NicParameters};
+use crate::placed::Placed;
 use crate::random::Random;
 use crate::slab::Slab;
+use crate::step::Ready;
 use crate::threads::Threads;
 
 /// Bits of a queue pair's number that are its index on the host; the rest counts the index's users.
@@ -54,20 +61,14 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(
-        seed: u64,
-        number: u64,
-        host: HostParameters,
-        nic: NicParameters,
-        first_core: u32,
-    ) -> Self {
+    pub(crate) fn new(seed: u64, number: u64, host: HostParameters, nic: NicParameters) -> Self {
         Self {
             llc: Llc::new(&host, seed ^ number, Random::of(seed, "llc", number)),
             nic: Nic::new(nic, seed, number),
             regions: RegionTable::new(Random::of(seed, "keys", number)),
             numbers: Vec::new(),
             free_numbers: VecDeque::new(),
-            first_core,
+            first_core: 0,
             cores: (host.cores as u32).max(1),
             crashed: false,
             paused_until: 0,
@@ -120,16 +121,24 @@ impl Host {
 pub(crate) struct ChannelState {
     pub(crate) raised: bool,
     pub(crate) waiters: Vec<u32>,
-    pub(crate) event: Option<std::sync::Arc<std::os::fd::OwnedFd>>,
+    pub(crate) event: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
-/// Everything.
+/// Everything of one part of a cluster.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) seed: u64,
+    pub(crate) division: Arc<Division>,
+    /// Which part.
+    pub(crate) part: usize,
     pub(crate) now: Ps,
     pub(crate) queue: EventQueue,
-    pub(crate) hosts: Vec<Host>,
+    /// What was sent to each of the other parts.
+    pub(crate) outbox: Vec<Vec<Crossing>>,
+    /// Buffers that may pause their senders soon.
+    pub(crate) tight: usize,
+    /// Packets that faults have made late.
+    pub(crate) held_back: usize,
+    pub(crate) hosts: Placed<Host>,
     pub(crate) cores: Vec<Core>,
     pub(crate) threads: Threads,
     pub(crate) pairs: Vec<Pair>,
@@ -140,28 +149,54 @@ pub(crate) struct World {
     pub(crate) pending: Slab<Pending>,
     pub(crate) packets: Slab<Packet>,
     pub(crate) network: Network,
-    pub(crate) faults: Faults,
+    pub(crate) faults: Arc<Faults>,
     pub(crate) observed: Observed,
 }
 
 /// What the event loop does after an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum After {
     /// Goes on.
     Nothing,
-    /// Runs the step of this thread, without the world.
-    Step { thread: u32, stamp: u32 },
+    /// Lets a thread take its step, without the world.
+    Step(Ready),
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(
+        (division, part): (Arc<Division>, usize),
+        mut hosts: Placed<Host>,
+        mut network: Network,
+        faults: Arc<Faults>,
+    ) -> Self {
+        let (all_hosts, switches) = (division.hosts.len(), division.switches.len());
+        let is_here = |node: u16| division.of_node(node) == part;
+        let mut cores = 0;
+        for (number, host) in hosts.iter_mut() {
+            host.first_core = cores;
+            cores += host.cores;
+            let uplink = network.paths.uplinks[number];
+            let watched = network.paths.lossless && !is_here(switch_node(uplink.switch));
+            host.nic.headroom = Headroom::new(watched.then(|| host.nic.pause_level()));
+        }
+        for (_, switch) in network.switches.iter_mut() {
+            switch.watch(is_here);
+        }
         Self {
-            seed,
+            outbox: std::iter::repeat_with(Vec::new)
+                .take(division.parts)
+                .collect(),
+            division,
+            part,
             now: 0,
-            queue: EventQueue::new(0, 0),
-            hosts: Vec::new(),
-            cores: Vec::new(),
-            threads: Threads::default(),
+            queue: EventQueue::new(all_hosts, switches),
+            tight: 0,
+            held_back: 0,
+            hosts,
+            cores: std::iter::repeat_with(Core::default)
+                .take(cores as usize)
+                .collect(),
+            threads: Threads::new(all_hosts),
             pairs: Vec::new(),
             free_pairs: VecDeque::new(),
             receives: Slab::new(),
@@ -169,8 +204,8 @@ impl World {
             channels: Slab::new(),
             pending: Slab::new(),
             packets: Slab::new(),
-            network: Network::default(),
-            faults: Faults::new(seed),
+            network,
+            faults,
             observed: Observed::default(),
         }
     }
@@ -205,17 +240,20 @@ impl World {
             Event::Pause { target, stop } => self.pause_event(target, stop),
             Event::Rate { host, flow, stamp } => self.rate_event(host, flow, stamp),
             Event::Slice { core, stamp } => self.slice_event(core, stamp),
-            Event::Thread { thread, stamp } => return Some(After::Step { thread, stamp }),
+            Event::Thread { thread, stamp } => {
+                let ready = self.ready(thread, stamp);
+                return Some(ready.map_or(After::Nothing, After::Step));
+            }
         }
         Some(After::Nothing)
     }
 
     /// A packet that a fault held back enters the network; rules are not asked again.
     fn late_packet(&mut self, packet: u32) {
+        self.held_back -= 1;
         let (from, to) = (self.packets[packet].from, self.packets[packet].to);
         if from == to {
-            self.queue
-                .push(self.now, to, Event::Arrive { host: to, packet });
+            self.send(from, self.now, to, Event::Arrive { host: to, packet });
         } else {
             self.enter_network(packet, self.now);
         }

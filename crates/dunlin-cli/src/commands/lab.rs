@@ -211,7 +211,7 @@ impl Command {
                     return experiment.run(file, how, out.as_ref());
                 }
                 if experiment.is_used() {
-                    let words = "--set, --repeat, --json and --check are for experiments";
+                    let words = "--set, --repeat, --cores, --json and --check are for experiments";
                     let help = "name a file: `dunlin lab run FILE.toml`; `dunlin lab score --json` is for figures";
                     return Err(Failure::usage(words).help(help));
                 }

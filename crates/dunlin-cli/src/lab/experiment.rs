@@ -19,6 +19,10 @@ pub struct Args {
     /// Runs of each point, each by another seed: mean and 95 % confidence interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: Option<u64>,
+    /// Divide each run among so many cores: for few long ones, since runs beside each other gain more. They show the same.
+    /// Faults, columns about queues, --capture and --trace take one core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    cores: Option<u16>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -39,7 +43,8 @@ impl Args {
     pub fn is_used(&self) -> bool {
         let looks = self.check || self.capture.is_used() || self.trace.is_used();
         let shows = self.json || self.beside.is_some();
-        !self.set.is_empty() || self.repeat.is_some() || shows || looks
+        let runs = self.repeat.is_some() || self.cores.is_some();
+        !self.set.is_empty() || runs || shows || looks
     }
 
     /// Runs the file, and writes results into `out`.
@@ -56,6 +61,7 @@ impl Args {
             set: self.set.clone(),
             seed,
             repeats: self.repeat,
+            cores: self.cores.map(usize::from),
         };
         let experiment = Experiment::load(file, &settings).map_err(|error| match error {
             LoadError::Wrong(wrong) => Failure::usage(wrong).help(
@@ -80,7 +86,11 @@ impl Args {
         observers.extend(capture.as_ref().map(capture::Capture::observer));
         observers.extend(trace.as_ref().map(trace::Trace::observer));
         interrupt::listen()?;
-        let threads = runner::threads(threads);
+        let threads = match (threads, self.cores) {
+            // As many runs at once as have cores of their own.
+            (None, Some(cores)) => (runner::threads(None) / usize::from(cores)).max(1),
+            (threads, _) => runner::threads(threads),
+        };
         let outcome = runner::points(experiment.runs(), "runs", || match observers.is_empty() {
             true => experiment.run(threads, interrupt::came),
             false => experiment.run_observed(threads, interrupt::came, Box::new(observers)),

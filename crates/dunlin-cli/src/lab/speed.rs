@@ -1,6 +1,8 @@
 //! `dunlin lab speed`: how fast this machine simulates, and what larger clusters take.
 
-use dunlin_lab::speed::{calls, gain_of_two, machines, verbs, Scale, Speed};
+use dunlin_lab::speed::{
+    calls, gain_of_two_cores, gain_of_two_runs, machines, verbs, Scale, Speed,
+};
 use serde::Serialize;
 
 use crate::commands::Failure;
@@ -10,8 +12,9 @@ use crate::output::{bytes, print, print_json, progress_bar};
 /// How fast this machine simulates
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A run uses one core, so two runs (points of a figure, seeds) at once are nearly twice as fast on two. With --machines\n\
-each machine has a thread that asks 15 others and one that answers, by FaSST's datagrams.\n\
+Two runs (points of a figure, seeds) at once are nearly twice as fast on two cores; one run that is divided among two\n\
+cores gains less, and is the same run. With --machines each machine has a thread that asks 15 others and one that\n\
+answers, by FaSST's datagrams, on one core and on two.\n\
 Memory is the most that the process has had: ask for one size to see what that takes.\n\n\
 Examples:\n  \
   dunlin lab speed\n  \
@@ -33,7 +36,9 @@ struct Load {
     events_per_s: f64,
     digest: u64,
     /// Two runs at once beside one after the other.
-    gain_of_two: f64,
+    gain_of_two_runs: f64,
+    /// One run on two cores beside the same on one.
+    gain_of_two_cores: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -48,13 +53,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut counts = args.machines.clone();
     counts.sort_unstable();
     let bar = progress_bar();
-    bar.set_length(2 + counts.len() as u64);
+    bar.set_length(2 + 2 * counts.len() as u64);
     let mut found = Found {
         loads: Vec::new(),
         clusters: Vec::new(),
     };
-    for (name, run) in [("verbs", verbs as fn() -> Speed), ("calls", calls)] {
-        let (events, time, digest) = run();
+    for (name, run) in [("verbs", verbs as fn(usize) -> Speed), ("calls", calls)] {
+        let (events, time, digest) = run(1);
         let seconds = time.as_secs_f64();
         found.loads.push(Load {
             name,
@@ -62,15 +67,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             seconds,
             events_per_s: events as f64 / seconds,
             digest,
-            gain_of_two: gain_of_two(run),
+            gain_of_two_runs: gain_of_two_runs(run),
+            gain_of_two_cores: gain_of_two_cores(run),
         });
         bar.inc(1);
         interrupt::check()?;
     }
     for count in counts {
-        found.clusters.push(machines(count.into()));
-        bar.inc(1);
-        interrupt::check()?;
+        for cores in [1, 2] {
+            found.clusters.push(machines(count.into(), cores));
+            bar.inc(1);
+            interrupt::check()?;
+        }
     }
     bar.finish_and_clear();
     if args.json {
@@ -78,18 +86,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     for load in &found.loads {
         print(format_args!(
-            "{}: {} events in {:.2} s: {:.2} M events/s, two at once {:.2} times as many",
+            "{}: {} events in {:.2} s: {:.2} M events/s, two at once {:.2} times as many, one on two cores {:.2}",
             load.name,
             load.events,
             load.seconds,
             load.events_per_s / 1e6,
-            load.gain_of_two
+            load.gain_of_two_runs,
+            load.gain_of_two_cores
         ))?;
     }
     for cluster in &found.clusters {
         print(format_args!(
-            "{} machines: {} events, {} calls in {:.2} s, {} at most, digest {:016x}",
+            "{} machines, cores {}: {} events, {} calls in {:.2} s, {} at most, digest {:016x}",
             cluster.machines,
+            cluster.cores,
             cluster.events,
             cluster.calls,
             cluster.seconds,

@@ -70,6 +70,8 @@ pub struct Settings {
     pub seed: Option<u64>,
     /// Other repeats.
     pub repeats: Option<u64>,
+    /// Cores that each run is divided among; one when none. Runs show the same with any.
+    pub cores: Option<usize>,
 }
 
 /// An experiment that can be run.
@@ -79,6 +81,7 @@ pub struct Experiment {
     axes: Vec<Axis>,
     points: Vec<(Vec<usize>, Point)>,
     plot: Option<Plot>,
+    cores: usize,
 }
 
 /// A file cannot be used.
@@ -139,7 +142,10 @@ impl Experiment {
         let title = Path::new(name)
             .file_stem()
             .map_or(name.into(), std::ffi::OsStr::to_string_lossy);
-        Self::read(&sources, &title, folder).map_err(|mistake| sources.wrong(mistake))
+        let read = Self::read(&sources, &title, folder);
+        let mut experiment = read.map_err(|mistake| sources.wrong(mistake))?;
+        experiment.cores = settings.cores.unwrap_or(1);
+        Ok(experiment)
     }
 
     fn read(sources: &Sources, title: &str, folder: &Path) -> Result<Self, Mistake> {
@@ -185,6 +191,7 @@ impl Experiment {
             points,
             title,
             axes,
+            cores: 1,
         })
     }
 
@@ -229,7 +236,7 @@ impl Experiment {
             let first = (number, seed) == (0, point.run.seed);
             let waiting = first.then(|| observer.lock().unwrap_or_else(PoisonError::into_inner));
             let observer = waiting.and_then(|mut waiting| waiting.take());
-            (!stop()).then(|| point::run(point, seed, observer))
+            (!stop()).then(|| point::run(point, (seed, self.cores), observer))
         });
         let mut of_points: Vec<Vec<point::Shown>> =
             self.points.iter().map(|_| Vec::new()).collect();

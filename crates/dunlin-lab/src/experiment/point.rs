@@ -25,13 +25,17 @@ pub(super) struct Shown {
     pub(super) events: u64,
 }
 
-/// Runs it by a seed, and shows what happens from the clients' beginning to the end of the duration to `observer`.
+/// Runs it by a seed on so many cores, and shows what happens from the clients' beginning to the end of the duration to
+/// `observer`.
 pub(super) fn run(
     point: &Point,
-    seed: u64,
+    (seed, cores): (u64, usize),
     observer: Option<Box<dyn Observer>>,
 ) -> Result<Shown, RunError> {
-    let (cluster, switches) = build(point, seed);
+    // What faults and observers see is all in one order: nothing would happen at once.
+    let ordered = observer.is_some() || !point.faults.is_empty() || looks_at_queues(point);
+    let cores = if ordered { 1 } else { cores };
+    let (cluster, switches) = build(point, seed, cores);
     let server = point.server.as_ref();
     let load = server.map(|server| Load::new(&cluster, point, server, seed));
     let load = load.transpose()?;
@@ -110,8 +114,13 @@ fn values(point: &Point, window: &Window) -> Vec<f64> {
     columns.map(|column| column.value(window)).collect()
 }
 
-fn build(point: &Point, seed: u64) -> (Cluster, Vec<SwitchId>) {
-    let mut builder = ClusterBuilder::new(seed);
+/// Whether a column is about queues of switches, at which somebody has to look.
+fn looks_at_queues(point: &Point) -> bool {
+    point.columns.iter().any(Column::needs_queues)
+}
+
+fn build(point: &Point, seed: u64, cores: usize) -> (Cluster, Vec<SwitchId>) {
+    let mut builder = ClusterBuilder::new(seed).parts(cores);
     let switches: Vec<SwitchId> = (0..point.switches)
         .map(|_| builder.switch(point.switch.clone()))
         .collect();
@@ -152,8 +161,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// What was asked for, and what looks at queues if a column is about them.
     fn observer(&self, asked: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
-        let wanted = self.point.columns.iter().any(Column::needs_queues);
-        match (wanted, asked) {
+        match (looks_at_queues(self.point), asked) {
             (false, asked) => asked,
             (true, None) => Some(Box::new(self.queues.clone())),
             (true, Some(asked)) => {

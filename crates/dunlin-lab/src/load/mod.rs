@@ -32,5 +32,5 @@ pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Strea
 pub(crate) use rpc::DATAGRAMS;
 pub use rpc::{RpcBench, RpcPlan, RpcResult};
 pub use sharing::shared_reads;
-pub use swarm::{fan, one_requester, swarm, Direction, Fan, Swarm};
+pub use swarm::{fan, one_requester, swarm, swarm_on, Direction, Fan, Swarm};
 pub use transactions::{Transactions, TransactionsBench, TransactionsResult, Work};

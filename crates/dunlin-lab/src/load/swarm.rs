@@ -97,8 +97,17 @@ pub fn swarm(
     let mut host = host.clone();
     host.cores = swarm.threads as f64;
     let cluster = Cluster::star(seed, swarm.machines, &host, nic, switch);
+    swarm_on(&cluster, seed, swarm);
+    cluster
+}
+
+/// Puts a swarm, whose threads begin at the cluster's next time, on the hosts of a cluster: as many machines.
+///
+/// # Panics
+/// When a device refuses, or has too few cores.
+pub fn swarm_on(cluster: &Cluster, seed: u64, swarm: Swarm) {
     let hosts = cluster.hosts();
-    let machines = machines(&cluster, &vec![REGION_BYTES; swarm.machines]);
+    let machines = machines(cluster, &vec![REGION_BYTES; hosts.len()]);
     let queue = |machine: &Machine| {
         machine
             .device
@@ -114,7 +123,7 @@ pub fn swarm(
             completions: &queues[number],
         };
         for _ in 0..swarm.virtual_machines {
-            for one in 0..swarm.machines {
+            for one in 0..hosts.len() {
                 for other in 0..one {
                     let (a, b) =
                         connect(&end(one), &end(other), cable(swarm.transport, swarm.plan));
@@ -134,7 +143,6 @@ pub fn swarm(
             cluster.spawn(host, thread, Requester::new(plan, pairs, queue, local));
         }
     }
-    cluster
 }
 
 /// Builds a fan; host 0 is the server.

@@ -23,20 +23,21 @@ pub struct SimCompletionChannel {
 #[derive(Debug)]
 struct Shared {
     inner: Arc<Inner>,
+    host: u16,
     number: u32,
     event: Arc<OwnedFd>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         world.channels[self.number] = Default::default();
         world.channels.give_back(self.number);
     }
 }
 
 impl SimCompletionChannel {
-    pub(super) fn new(inner: &Arc<Inner>) -> Result<Self, VerbsError> {
+    pub(super) fn new(inner: &Arc<Inner>, host: u16) -> Result<Self, VerbsError> {
         let event =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
                 VerbsError::System {
@@ -45,13 +46,14 @@ impl SimCompletionChannel {
                 }
             })?;
         let event = Arc::new(event);
-        let mut world = inner.world();
+        let mut world = inner.world(host);
         let number = world.channels.take();
         world.channels[number].event = Some(Arc::clone(&event));
         drop(world);
         Ok(Self {
             shared: Arc::new(Shared {
                 inner: Arc::clone(inner),
+                host,
                 number,
                 event,
             }),
@@ -82,9 +84,9 @@ impl AsFd for SimCompletionChannel {
 
 impl CompletionChannel for SimCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
-        let (inner, number) = (&self.shared.inner, self.shared.number);
-        if let Some(thread) = inner.caller() {
-            let mut world = inner.world();
+        let (inner, host, number) = (&self.shared.inner, self.shared.host, self.shared.number);
+        if let Some(thread) = inner.caller_on(host) {
+            let mut world = inner.world(host);
             let state = &mut world.channels[number];
             let raised = self.take(&mut state.raised);
             if !raised && !state.waiters.contains(&thread) {
@@ -95,18 +97,19 @@ impl CompletionChannel for SimCompletionChannel {
                 return Ok(raised);
             }
             dunlin_verbs::thread::park(timeout);
-            let mut world = inner.world();
+            let mut world = inner.world(host);
             let state = &mut world.channels[number];
             state.waiters.retain(|&waiter| waiter != thread);
             return Ok(self.take(&mut state.raised));
         }
-        Ok(inner.sleep(timeout, |world| {
+        Ok(inner.sleep(host, timeout, |world| {
             self.take(&mut world.channels[number].raised)
         }))
     }
 
     fn wake(&self) {
-        self.shared.inner.world().raise(self.shared.number);
+        let shared = &self.shared;
+        shared.inner.world(shared.host).raise(shared.number);
         self.shared.inner.notify();
     }
 }

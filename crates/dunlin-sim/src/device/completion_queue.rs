@@ -28,7 +28,7 @@ impl SimCompletionQueue {
         limit: usize,
         channel: Option<&SimCompletionChannel>,
     ) -> Self {
-        let mut world = inner.world();
+        let mut world = inner.world(host);
         let number = world.cqs.take();
         world.cqs[number] = Cq {
             alive: true,
@@ -74,7 +74,7 @@ impl SimCompletionQueue {
 impl Drop for SimCompletionQueue {
     fn drop(&mut self) {
         // Queue pairs may still name it; its place is not used again, and what comes to it vanishes.
-        let queue = &mut self.inner.world().cqs[self.number];
+        let queue = &mut self.inner.world(self.host).cqs[self.number];
         queue.alive = false;
         queue.entries = Default::default();
         queue.channel = None;
@@ -83,14 +83,15 @@ impl Drop for SimCompletionQueue {
 
 impl CompletionQueue for SimCompletionQueue {
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
-        let mut world = self.inner.world();
-        let caller = self.inner.caller();
+        let mut world = self.inner.world(self.host);
+        let caller = self.inner.caller_on(self.host);
         if caller.is_none() && world.cqs[self.number].entries.is_empty() && !context::inside() {
-            let number = self.number;
-            world = self.inner.pump(world, |world| {
-                let queue = &world.cqs[number];
+            drop(world);
+            self.inner.pump(self.host, |world| {
+                let queue = &world.cqs[self.number];
                 !queue.entries.is_empty() || queue.overrun
             });
+            world = self.inner.world(self.host);
         }
         let queue = &mut world.cqs[self.number];
         if queue.overrun {
@@ -120,7 +121,7 @@ impl CompletionQueue for SimCompletionQueue {
                 why: "the completion queue has no channel".to_owned(),
             });
         }
-        self.inner.world().cqs[self.number].armed = Some(notify);
+        self.inner.world(self.host).cqs[self.number].armed = Some(notify);
         Ok(())
     }
 }

@@ -63,10 +63,10 @@ pub struct SimAddressHandle {
 impl SimDevice {
     pub(crate) fn new(inner: Arc<Inner>, host: u16) -> Self {
         let attributes = {
-            let world = inner.world();
+            let world = inner.world(host);
             Arc::new(attributes(
                 &world.hosts[usize::from(host)].nic.parameters,
-                world.network.is_lossless(),
+                world.network.paths.lossless,
                 host,
             ))
         };
@@ -157,13 +157,12 @@ fn gid(cluster: u64, host: u16) -> [u8; 16] {
 /// The host that an address names.
 fn host_of(inner: &Inner, address: &EndpointAddress, from: u16) -> Result<u16, VerbsError> {
     let host = u16::from_le_bytes([address.gid[12], address.gid[13]]);
-    let world = inner.world();
-    if address.gid != gid(inner.id, host) || usize::from(host) >= world.hosts.len() {
+    if address.gid != gid(inner.id, host) || usize::from(host) >= inner.division.hosts.len() {
         return Err(VerbsError::Address(
             "not of a host of this simulated cluster".to_owned(),
         ));
     }
-    if !world.network.reaches(from, host) {
+    if !inner.world(from).network.paths.reaches(from, host) {
         return Err(VerbsError::Address(format!(
             "no way from host {from} to host {host}"
         )));
@@ -184,7 +183,7 @@ fn join(inner: &Inner, ended: &AtomicBool) -> std::thread::Result<()> {
         }
         over()
     } else {
-        let until = inner.world().now + JOIN.as_nanos() as u64 * NS;
+        let until = inner.part(0).now + JOIN.as_nanos() as u64 * NS;
         inner.run_while(until, |_| over())
     };
     if is_over {
@@ -207,7 +206,7 @@ impl Device for SimDevice {
     }
 
     fn create_protection_domain(&self) -> Result<SimProtectionDomain, VerbsError> {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         let host = &mut world.hosts[usize::from(self.host)];
         host.next_domain += 1;
         let number = host.next_domain;
@@ -252,7 +251,7 @@ impl Device for SimDevice {
     }
 
     fn create_completion_channel(&self) -> Result<SimCompletionChannel, VerbsError> {
-        SimCompletionChannel::new(&self.inner)
+        SimCompletionChannel::new(&self.inner, self.host)
     }
 
     fn create_completion_queue(
@@ -319,7 +318,7 @@ impl Device for SimDevice {
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {
-        self.inner.world().hosts[usize::from(self.host)]
+        self.inner.world(self.host).hosts[usize::from(self.host)]
             .events
             .pop_front()
     }
@@ -333,7 +332,7 @@ impl Device for SimDevice {
         run: Box<dyn FnOnce() + Send>,
     ) -> std::io::Result<Running> {
         let core = {
-            let world = self.inner.world();
+            let world = self.inner.world(self.host);
             let host = &world.hosts[usize::from(self.host)];
             let (first, cores) = (host.first_core, host.cores);
             let threads = |core: u32| world.cores[(first + core) as usize].threads.len();
@@ -352,22 +351,22 @@ impl Device for SimDevice {
             end.store(true, Ordering::Release);
         };
         let thread = self.inner.spawn_stacked(self.host, core, Box::new(ends));
-        self.inner.world().name_thread(thread, name);
+        self.inner.world(self.host).name_thread(thread, name);
         let inner = Arc::clone(&self.inner);
         Ok(Running::new(move || join(&inner, &ended)))
     }
 
     fn cores(&self) -> usize {
-        self.inner.world().hosts[usize::from(self.host)].cores as usize
+        self.inner.world(self.host).hosts[usize::from(self.host)].cores as usize
     }
 
     fn seed(&self) -> Option<u64> {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         Some(world.hosts[usize::from(self.host)].seeds.next())
     }
 
     fn simulation(&self) -> Option<Simulation> {
-        let now = self.inner.time(&self.inner.world());
+        let now = self.inner.time(&self.inner.world(self.host));
         Some(Simulation {
             host: self.inner.host_number(self.host),
             now: Duration::from_nanos(now / NS),

@@ -45,7 +45,7 @@ pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<
     if requests.is_empty() {
         return Ok(());
     }
-    let mut world = pair.inner.world();
+    let mut world = pair.inner.world(pair.host);
     let place = pair.place;
     let state = world.pairs[place as usize].state;
     if !state.takes_sends() {
@@ -100,7 +100,7 @@ pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<
                 qp: place,
                 stamp,
                 rung,
-                thread: pair.inner.caller().unwrap_or(OUTSIDE),
+                thread: pair.inner.caller_on(pair.host).unwrap_or(OUTSIDE),
             },
         );
     }
@@ -227,7 +227,7 @@ pub(super) fn receive(
     pair: &mut SimQueuePair,
     requests: &[ReceiveRequest<'_, SimRegion>],
 ) -> Result<(), PostError> {
-    let mut world = pair.inner.world();
+    let mut world = pair.inner.world(pair.host);
     let place = pair.place;
     let (state, queue) = {
         let state = &world.pairs[place as usize];

@@ -45,7 +45,7 @@ impl SimQueuePair {
                 why: "of another protection domain".to_owned(),
             });
         }
-        let mut world = inner.world();
+        let mut world = inner.world(host);
         let place = world
             .free_pairs
             .pop_front()
@@ -111,7 +111,7 @@ impl SimQueuePair {
 
     /// Moves to `to` if the state machine allows it, after `change`.
     fn go(&mut self, to: QueuePairState, change: impl FnOnce(&mut Pair)) -> Result<(), VerbsError> {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         let pair = &mut world.pairs[self.place as usize];
         let from = pair.state;
         if !from.may_move(to, self.transport) {
@@ -145,7 +145,7 @@ impl SimQueuePair {
 
 impl Drop for SimQueuePair {
     fn drop(&mut self) {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         Self::forget(&mut world, self.place);
         world.hosts[usize::from(self.host)].give_number_back(self.number);
         let pair = &mut world.pairs[self.place as usize];
@@ -173,11 +173,11 @@ impl QueuePair for SimQueuePair {
     }
 
     fn state(&self) -> QueuePairState {
-        self.inner.world().pairs[self.place as usize].state
+        self.inner.world(self.host).pairs[self.place as usize].state
     }
 
     fn address(&self) -> EndpointAddress {
-        let world = self.inner.world();
+        let world = self.inner.world(self.host);
         let pair = &world.pairs[self.place as usize];
         EndpointAddress {
             gid: gid(self.inner.id, self.host),
@@ -229,7 +229,7 @@ impl QueuePair for SimQueuePair {
             pair.not_ready_left = attributes.receiver_not_ready_retries;
         })?;
         // The command that connects brings the context into the NIC.
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         let context = world.pairs[self.place as usize].context();
         let nic = &mut world.hosts[usize::from(self.host)].nic;
         nic.contexts.touch(context);
@@ -246,7 +246,7 @@ impl QueuePair for SimQueuePair {
     }
 
     fn to_error(&mut self) {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         if world.pairs[self.place as usize].state != QueuePairState::Error {
             world.fail_pair(self.place);
         }
@@ -255,7 +255,7 @@ impl QueuePair for SimQueuePair {
     }
 
     fn to_reset(&mut self) {
-        Self::forget(&mut self.inner.world(), self.place);
+        Self::forget(&mut self.inner.world(self.host), self.place);
     }
 
     fn post_send(

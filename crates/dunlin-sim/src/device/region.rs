@@ -33,7 +33,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.inner.world().hosts[usize::from(self.host)]
+        self.inner.world(self.host).hosts[usize::from(self.host)]
             .regions
             .remove(self.key);
     }
@@ -106,7 +106,7 @@ impl SimRegion {
                 why: format!("{length} bytes cannot be registered"),
             });
         }
-        let mut world = inner.world();
+        let mut world = inner.world(domain.host);
         let regions = &mut world.hosts[usize::from(domain.host)].regions;
         let left = MAX_REGISTERED_BYTES.saturating_sub(regions.bytes);
         limit("max_registered_bytes", length, left, MAX_REGISTERED_BYTES)?;
@@ -144,10 +144,10 @@ impl SimRegion {
     /// when a peer writes them. Without this a thread that has looked at a region is woken by any write into it.
     /// Nothing outside of steps.
     pub fn watch(&self, offset: usize, length: usize) {
-        let Some(thread) = self.handle.inner.caller() else {
+        let Some(thread) = self.handle.inner.caller_on(self.handle.host) else {
             return;
         };
-        let mut world = self.handle.inner.world();
+        let mut world = self.handle.inner.world(self.handle.host);
         let regions = &mut world.hosts[usize::from(self.handle.host)].regions;
         if let Some(entry) = regions.find_mut(self.handle.key) {
             let (start, end) = (offset as u64, (offset + length) as u64);
@@ -173,7 +173,7 @@ impl SimRegion {
     /// many of their lines as fit are in the last-level cache. This costs no virtual time; who reads a region later
     /// does not warm it by that.
     pub fn warm(&self, offset: usize, length: usize) {
-        let mut world = self.handle.inner.world();
+        let mut world = self.handle.inner.world(self.handle.host);
         let end = (offset + length).min(self.handle.block.memory().len()) as u64;
         if let Some(llc) = &mut world.hosts[usize::from(self.handle.host)].llc {
             for at in (offset as u64..end).step_by(LINE as usize) {
@@ -185,8 +185,9 @@ impl SimRegion {
     /// The calling simulated thread looks at this memory: news in it wake the thread.
     #[cold]
     fn look(&self, thread: u32) {
+        self.handle.inner.caller_on(self.handle.host);
         self.handle.looker.store(thread, Ordering::Relaxed);
-        let mut world = self.handle.inner.world();
+        let mut world = self.handle.inner.world(self.handle.host);
         let regions = &mut world.hosts[usize::from(self.handle.host)].regions;
         if let Some(entry) = regions.find_mut(self.handle.key) {
             let mut watches = entry.watches.iter_mut();
@@ -234,7 +235,7 @@ impl Region for SimRegion {
     }
 
     fn page_kind(&self) -> PageKind {
-        let world = self.handle.inner.world();
+        let world = self.handle.inner.world(self.handle.host);
         let page = world.hosts[usize::from(self.handle.host)]
             .parameters
             .page_bytes;

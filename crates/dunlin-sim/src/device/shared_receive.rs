@@ -30,7 +30,7 @@ impl SimSharedReceiveQueue {
         limit: usize,
         segments: usize,
     ) -> Self {
-        let number = create(&mut inner.world(), host, domain, limit, segments);
+        let number = create(&mut inner.world(host), host, domain, limit, segments);
         Self {
             inner: Arc::clone(inner),
             number,
@@ -51,7 +51,7 @@ impl SimSharedReceiveQueue {
 impl Drop for SimSharedReceiveQueue {
     fn drop(&mut self) {
         // Queue pairs may still draw from it; its place is not used again.
-        self.inner.world().receives[self.number].alive = false;
+        self.inner.world(self.host).receives[self.number].alive = false;
     }
 }
 
@@ -149,7 +149,7 @@ impl SharedReceiveQueue for SimSharedReceiveQueue {
         &mut self,
         requests: &[ReceiveRequest<'_, SimRegion>],
     ) -> Result<(), PostError> {
-        let mut world = self.inner.world();
+        let mut world = self.inner.world(self.host);
         charge(&self.inner, &world, self.host, requests.len());
         for (index, request) in requests.iter().enumerate() {
             push(&mut world, self.number, request).map_err(|kind| PostError { index, kind })?;

@@ -4,4 +4,4 @@ mod switch;
 mod topology;
 
 pub(crate) use switch::{Link, Port, Switch};
-pub(crate) use topology::Network;
+pub(crate) use topology::{Network, Paths};

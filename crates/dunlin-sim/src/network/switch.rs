@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::topology::Uplink;
 use crate::counters::SwitchCounters;
 use crate::event::{switch_node as node, Event, PauseTarget, Ps};
+use crate::headroom::Headroom;
 use crate::parameters::SwitchParameters;
 use crate::random::Random;
 use crate::world::World;
@@ -31,6 +33,7 @@ pub(crate) struct Port {
     /// Bytes in the buffer that came in by this port.
     ingress_bytes: u64,
     pause_sent: bool,
+    headroom: Headroom,
 }
 
 impl Port {
@@ -45,6 +48,7 @@ impl Port {
             wakes: false,
             ingress_bytes: 0,
             pause_sent: false,
+            headroom: Headroom::new(None),
         }
     }
 }
@@ -61,32 +65,51 @@ pub(crate) struct Switch {
     pub(crate) salt: u64,
 }
 
+impl Switch {
+    /// Adds a port and gives its number.
+    pub(crate) fn add_port(&mut self, link: Link, gbit_s: f64) -> u16 {
+        self.ports.push(Port::new(link, gbit_s));
+        (self.ports.len() - 1) as u16
+    }
+
+    /// Watches the buffers that may pause a sender of another part.
+    pub(crate) fn watch(&mut self, is_here: impl Fn(u16) -> bool) {
+        if self.parameters.lossless == 0.0 {
+            return;
+        }
+        let level = self.parameters.pause_bytes as u64;
+        for port in &mut self.ports {
+            let sender = match port.link {
+                Link::Host(host) => host,
+                Link::Switch(switch, _) => node(switch),
+            };
+            port.headroom = Headroom::new((!is_here(sender)).then_some(level));
+        }
+    }
+}
+
 impl World {
     /// A packet leaves its NIC for the first switch.
     pub(crate) fn enter_network(&mut self, packet: u32, at: Ps) {
         let from = self.packets[packet].from;
-        let (switch, port) = self.network.uplinks[usize::from(from)];
-        let cable = self.network.switches[usize::from(switch)]
-            .parameters
-            .propagation;
-        self.queue.push_by(
-            from,
-            at + cable,
-            node(switch),
-            Event::Switch {
-                switch,
-                port,
-                packet,
-            },
-        );
+        let Uplink {
+            switch,
+            port,
+            propagation,
+        } = self.network.paths.uplinks[usize::from(from)];
+        let event = Event::Switch {
+            switch,
+            port,
+            packet,
+        };
+        self.send(from, at + propagation, node(switch), event);
     }
 
     /// The head of a packet is at a switch.
     pub(crate) fn switch_event(&mut self, number: u16, ingress: u16, packet: u32) {
         let entry = &self.packets[packet];
         let Some(egress) = self.network.route(number, entry.to, entry.flow()) else {
-            self.packets.give_back(packet);
-            return;
+            return self.leave_switch(number, ingress, packet);
         };
         let (bytes, control) = (u64::from(entry.wire_bytes), entry.is_control());
         let now = self.now;
@@ -94,6 +117,9 @@ impl World {
         let port = &switch.ports[usize::from(egress)];
         let waiting = port.queued_bytes;
         if port.free_at <= now && waiting == 0 && !port.paused {
+            switch.ports[usize::from(ingress)]
+                .headroom
+                .remove(entry.wire_bytes, &mut self.tight);
             return self.forward(number, egress, packet);
         }
         let p = &switch.parameters;
@@ -102,8 +128,7 @@ impl World {
         let share = (free as f64 * p.buffer_alpha) as u64;
         if bytes > free || !lossless && waiting + bytes > share {
             switch.counters.drops += 1;
-            self.packets.give_back(packet);
-            return;
+            return self.leave_switch(number, ingress, packet);
         }
         let marks = p.ecn_min_bytes > 0.0 && waiting as f64 > p.ecn_min_bytes && {
             let over =
@@ -133,9 +158,27 @@ impl World {
             && source.ingress_bytes as f64 > switch.parameters.pause_bytes
         {
             source.pause_sent = true;
+            source.headroom.pause(true, &mut self.tight);
             switch.counters.pauses += 1;
             self.pause_link(number, ingress, true);
         }
+    }
+
+    /// A packet goes no further than this switch.
+    fn leave_switch(&mut self, number: u16, ingress: u16, packet: u32) {
+        let switch = &mut self.network.switches[usize::from(number)];
+        switch.ports[usize::from(ingress)]
+            .headroom
+            .remove(self.packets[packet].wire_bytes, &mut self.tight);
+        self.packets.give_back(packet);
+    }
+
+    /// A packet is under way to a switch.
+    pub(crate) fn expect_at_switch(&mut self, number: u16, ingress: u16, packet: u32) {
+        let switch = &mut self.network.switches[usize::from(number)];
+        switch.ports[usize::from(ingress)]
+            .headroom
+            .add(self.packets[packet].wire_bytes, &mut self.tight);
     }
 
     /// A port is free: the next packet.
@@ -157,8 +200,10 @@ impl World {
         let resume = switch.parameters.resume_bytes;
         let source = &mut switch.ports[usize::from(ingress)];
         source.ingress_bytes -= bytes;
+        source.headroom.remove(bytes as u32, &mut self.tight);
         if source.pause_sent && (source.ingress_bytes as f64) < resume {
             source.pause_sent = false;
+            source.headroom.pause(false, &mut self.tight);
             self.pause_link(number, ingress, false);
         }
         self.forward(number, egress, packet);
@@ -195,24 +240,16 @@ impl World {
         port.free_at = self.now + time;
         match port.link {
             Link::Host(host) => {
-                self.queue.push_by(
-                    node(number),
-                    self.now + delay + time,
-                    host,
-                    Event::Arrive { host, packet },
-                );
+                let event = Event::Arrive { host, packet };
+                self.send(node(number), self.now + delay + time, host, event);
             }
             Link::Switch(switch, port) => {
-                self.queue.push_by(
-                    node(number),
-                    self.now + delay,
-                    node(switch),
-                    Event::Switch {
-                        switch,
-                        port,
-                        packet,
-                    },
-                );
+                let event = Event::Switch {
+                    switch,
+                    port,
+                    packet,
+                };
+                self.send(node(number), self.now + delay, node(switch), event);
             }
         }
     }
@@ -225,20 +262,15 @@ impl World {
             Link::Host(host) => (PauseTarget::Nic(host), host),
             Link::Switch(other, port) => (PauseTarget::Port(other, port), node(other)),
         };
-        self.queue
-            .push_by(node(number), at, to, Event::Pause { target, stop });
+        self.send(node(number), at, to, Event::Pause { target, stop });
     }
 
     /// A NIC tells its switch to stop or to go on.
     pub(crate) fn pause_upstream(&mut self, host: u16, stop: bool) {
-        let (switch, port) = self.network.uplinks[usize::from(host)];
-        let at = self.now
-            + self.network.switches[usize::from(switch)]
-                .parameters
-                .propagation;
-        let target = PauseTarget::Port(switch, port);
-        self.queue
-            .push_by(host, at, node(switch), Event::Pause { target, stop });
+        let uplink = self.network.paths.uplinks[usize::from(host)];
+        let (switch, at) = (uplink.switch, self.now + uplink.propagation);
+        let target = PauseTarget::Port(switch, uplink.port);
+        self.send(host, at, node(switch), Event::Pause { target, stop });
     }
 
     /// A pause, or its end, has arrived.

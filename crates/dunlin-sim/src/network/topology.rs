@@ -1,73 +1,113 @@
 //! Which switch a packet passes next: shortest paths, and one of several equal ones by flow.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{Link, Port, Switch};
+use crate::event::Ps;
+use crate::placed::Placed;
 use crate::random::mix;
 
-/// Switches, cables and routes.
-#[derive(Debug, Default)]
-pub(crate) struct Network {
-    pub(crate) switches: Vec<Switch>,
-    /// Switch and port of each host.
-    pub(crate) uplinks: Vec<(u16, u16)>,
-    /// For each switch and host the ports on shortest paths.
-    routes: Vec<Vec<Vec<u16>>>,
+/// Where a host is connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uplink {
+    pub(crate) switch: u16,
+    pub(crate) port: u16,
+    /// Of its cable.
+    pub(crate) propagation: Ps,
 }
 
-impl Network {
-    /// Adds a port to a switch and gives its number.
-    pub(crate) fn add_port(&mut self, switch: u16, link: Link, gbit_s: f64) -> u16 {
-        let ports = &mut self.switches[usize::from(switch)].ports;
-        ports.push(Port::new(link, gbit_s));
-        (ports.len() - 1) as u16
+/// Cables and routes: what does not change while a cluster runs.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    /// Of each host.
+    pub(crate) uplinks: Vec<Uplink>,
+    /// For each switch and host the ports on shortest paths.
+    routes: Vec<Vec<Vec<u16>>>,
+    /// Switches pause their senders before they drop.
+    pub(crate) lossless: bool,
+}
+
+impl Paths {
+    /// Computes the routes; all hosts and links are there.
+    pub(crate) fn new(switches: &[Switch], uplinks: &[(u16, u16)]) -> Self {
+        let routes = (0..switches.len())
+            .map(|_| vec![Vec::new(); uplinks.len()])
+            .collect();
+        let uplink = |&(switch, port): &(u16, u16)| Uplink {
+            switch,
+            port,
+            propagation: switches[usize::from(switch)].parameters.propagation,
+        };
+        let mut paths = Self {
+            uplinks: uplinks.iter().map(uplink).collect(),
+            routes,
+            lossless: switches
+                .first()
+                .is_some_and(|switch| switch.parameters.lossless != 0.0),
+        };
+        for host in 0..uplinks.len() {
+            paths.route_to(host, switches);
+        }
+        paths
     }
 
-    /// Computes the routes; all hosts and links are there.
-    pub(crate) fn connect(&mut self) {
-        let (switches, hosts) = (self.switches.len(), self.uplinks.len());
-        self.routes = vec![vec![Vec::new(); hosts]; switches];
-        for host in 0..hosts {
-            let (home, port) = self.uplinks[host];
-            let mut distance = vec![u32::MAX; switches];
-            distance[usize::from(home)] = 0;
-            let mut waiting = VecDeque::from([home]);
-            while let Some(switch) = waiting.pop_front() {
-                let next = distance[usize::from(switch)] + 1;
-                for port in &self.switches[usize::from(switch)].ports {
-                    if let Link::Switch(other, _) = port.link {
-                        if distance[usize::from(other)] == u32::MAX {
-                            distance[usize::from(other)] = next;
-                            waiting.push_back(other);
-                        }
+    fn route_to(&mut self, host: usize, switches: &[Switch]) {
+        let Uplink { switch, port, .. } = self.uplinks[host];
+        let home = switch;
+        let mut distance = vec![u32::MAX; switches.len()];
+        distance[usize::from(home)] = 0;
+        let mut waiting = VecDeque::from([home]);
+        while let Some(switch) = waiting.pop_front() {
+            let next = distance[usize::from(switch)] + 1;
+            for port in &switches[usize::from(switch)].ports {
+                if let Link::Switch(other, _) = port.link {
+                    if distance[usize::from(other)] == u32::MAX {
+                        distance[usize::from(other)] = next;
+                        waiting.push_back(other);
                     }
                 }
             }
-            for switch in 0..switches {
-                let towards = |port: &Port| match port.link {
-                    Link::Switch(other, _) => {
-                        distance[usize::from(other)] != u32::MAX
-                            && distance[usize::from(other)] < distance[switch]
-                    }
-                    Link::Host(_) => false,
-                };
-                let ports = self.switches[switch].ports.iter().zip(0..);
-                self.routes[switch][host] = if switch == usize::from(home) {
-                    vec![port]
-                } else {
-                    ports
-                        .filter(|(port, _)| towards(port))
-                        .map(|(_, number)| number)
-                        .collect()
-                };
-            }
+        }
+        for (switch, routes) in self.routes.iter_mut().enumerate() {
+            let towards = |port: &Port| match port.link {
+                Link::Switch(other, _) => {
+                    distance[usize::from(other)] != u32::MAX
+                        && distance[usize::from(other)] < distance[switch]
+                }
+                Link::Host(_) => false,
+            };
+            let ports = switches[switch].ports.iter().zip(0..);
+            routes[host] = if switch == usize::from(home) {
+                vec![port]
+            } else {
+                ports
+                    .filter(|(port, _)| towards(port))
+                    .map(|(_, number)| number)
+                    .collect()
+            };
         }
     }
 
+    /// Whether there is a way from one host to another.
+    pub(crate) fn reaches(&self, from: u16, to: u16) -> bool {
+        let switch = self.uplinks[usize::from(from)].switch;
+        from == to || !self.routes[usize::from(switch)][usize::from(to)].is_empty()
+    }
+}
+
+/// The switches of a part, and the ways between all of them.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) switches: Placed<Switch>,
+    pub(crate) paths: Arc<Paths>,
+}
+
+impl Network {
     /// The port by which a packet of a flow leaves a switch for a host; none when there is no way.
     #[inline]
     pub(crate) fn route(&self, switch: u16, host: u16, flow: u64) -> Option<u16> {
-        let ports = &self.routes[usize::from(switch)][usize::from(host)];
+        let ports = &self.paths.routes[usize::from(switch)][usize::from(host)];
         match ports.len() {
             0 => None,
             1 => Some(ports[0]),
@@ -76,20 +116,5 @@ impl Network {
                 Some(ports[(mix(flow ^ salt) % count as u64) as usize])
             }
         }
-    }
-
-    /// Whether there is a way from one host to another.
-    pub(crate) fn reaches(&self, from: u16, to: u16) -> bool {
-        from == to
-            || self
-                .route(self.uplinks[usize::from(from)].0, to, 0)
-                .is_some()
-    }
-
-    /// Whether switches pause their senders before they drop.
-    pub(crate) fn is_lossless(&self) -> bool {
-        self.switches
-            .first()
-            .is_some_and(|switch| switch.parameters.lossless != 0.0)
     }
 }

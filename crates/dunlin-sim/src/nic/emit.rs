@@ -62,7 +62,7 @@ impl World {
         }
         self.observe_departure(packet, at);
         if self.faults.is_active() {
-            match self.faults.judge(&self.packets[packet], self.now) {
+            match self.faults.judge(&self.packets[packet]) {
                 Verdict::Pass => {}
                 Verdict::Drop => {
                     self.hosts[usize::from(from)].nic.counters.fault_drops += 1;
@@ -70,12 +70,14 @@ impl World {
                     return;
                 }
                 Verdict::Delay(delay) => {
+                    self.held_back += 1;
                     self.queue.push(at + delay, from, Event::Emit { packet });
                     return;
                 }
                 Verdict::Duplicate(delay) => {
                     let copy = self.packets.take();
                     self.packets[copy] = self.packets[packet].clone();
+                    self.held_back += 1;
                     self.queue
                         .push(at + delay, from, Event::Emit { packet: copy });
                 }
@@ -83,8 +85,7 @@ impl World {
         }
         if from == to {
             let loopback = self.hosts[usize::from(from)].nic.parameters.loopback;
-            self.queue
-                .push(at + loopback, to, Event::Arrive { host: to, packet });
+            self.send(from, at + loopback, to, Event::Arrive { host: to, packet });
         } else {
             self.enter_network(packet, at);
         }

@@ -99,7 +99,9 @@ impl World {
     fn receive_next(&mut self, host: u16) -> Ps {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let packet = nic.arrived.pop_front().expect("checked by the caller");
-        nic.arrived_bytes -= u64::from(self.packets[packet].wire_bytes);
+        let bytes = self.packets[packet].wire_bytes;
+        nic.arrived_bytes -= u64::from(bytes);
+        nic.headroom.remove(bytes, &mut self.tight);
         let kind = self.packets[packet].kind;
         let time = self.receive(host, packet);
         self.maybe_unpause(host);

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::cache::Cache;
 use crate::counters::Counters;
 use crate::event::Ps;
+use crate::headroom::Headroom;
 use crate::parameters::NicParameters;
 use crate::random::Random;
 
@@ -72,6 +73,7 @@ pub(crate) struct Nic {
     pub(crate) atomic_free: Ps,
     pub(crate) paused: bool,
     pub(crate) pause_sent: bool,
+    pub(crate) headroom: Headroom,
     /// Rates that congestion control keeps down, by destination or queue pair.
     pub(crate) rates: BTreeMap<u32, RateControl>,
     pub(crate) counters: Counters,
@@ -118,6 +120,7 @@ impl Nic {
             atomic_free: 0,
             paused: false,
             pause_sent: false,
+            headroom: Headroom::new(None),
             rates: BTreeMap::new(),
             counters: Counters::default(),
             wire_byte: 8_000.0 / p.link_gbit_s,
@@ -125,6 +128,11 @@ impl Nic {
             random: Random::of(seed, "nic", host),
             parameters,
         }
+    }
+
+    /// Bytes in its buffer above which it pauses its switch, where it may.
+    pub(crate) fn pause_level(&self) -> u64 {
+        self.parameters.rx_buffer_bytes as u64 / 2
     }
 
     /// The engine that sends.

@@ -19,20 +19,22 @@ impl World {
         self.observe_arrival(packet, host);
         let entry = &self.packets[packet];
         let bytes = u64::from(entry.wire_bytes);
-        let lossless = self.network.is_lossless();
+        let lossless = self.network.paths.lossless;
         let target = &mut self.hosts[usize::from(host)];
         let nic = &mut target.nic;
         let room = nic.parameters.rx_buffer_bytes as u64;
         if target.crashed || nic.arrived_bytes + bytes > room && !lossless {
             nic.counters.buffer_drops += u64::from(!target.crashed);
+            nic.headroom.remove(bytes as u32, &mut self.tight);
             self.packets.give_back(packet);
             return;
         }
         nic.arrived.push_back(packet);
         nic.arrived_bytes += bytes;
         nic.counters.packets_received += 1;
-        if lossless && !nic.pause_sent && nic.arrived_bytes > room / 2 {
+        if lossless && !nic.pause_sent && nic.arrived_bytes > nic.pause_level() {
             nic.pause_sent = true;
+            nic.headroom.pause(true, &mut self.tight);
             nic.counters.pauses_sent += 1;
             self.pause_upstream(host, true);
         }
@@ -45,6 +47,7 @@ impl World {
         let nic = &mut self.hosts[usize::from(host)].nic;
         if nic.pause_sent && nic.arrived_bytes < nic.parameters.rx_buffer_bytes as u64 / 4 {
             nic.pause_sent = false;
+            nic.headroom.pause(false, &mut self.tight);
             self.pause_upstream(host, false);
         }
     }
