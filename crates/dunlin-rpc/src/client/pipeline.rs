@@ -281,6 +281,11 @@ impl Pipeline {
         if self.recipe.is_left(self.may_share) {
             self.change();
         }
+        self.put(handler, payload, tag)
+    }
+
+    #[inline]
+    fn put(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Result<bool, CallError> {
         let said = self.told.says(self.deadline, None);
         submit_on(
             self.lane.as_mut(),
@@ -563,13 +568,7 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        let said = self.told.says(self.deadline, None);
-        submit_on(
-            self.lane.as_mut(),
-            (handler, payload),
-            tag,
-            (said, &mut self.copy),
-        )
+        self.put(handler, payload, tag)
     }
 
     /// Sends the batch and waits until at least one answer has been taken or nothing is out.
