@@ -6,7 +6,6 @@ use dunlin_verbs::{Access, ConnectAttributes, QueuePairState, Transport};
 
 use crate::event::Ps;
 use crate::work::{Element, Receive};
-use crate::world::QUEUE_PAIRS_MAX;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -277,11 +276,11 @@ impl Pair {
         (self.leaves_at, self.completes_at) = (leaves_at, completes_at);
     }
 
-    /// Its key in the caches of its NIC, by its index on the host: what other hosts have does not change it.
+    /// Its key in the caches of its NIC, by its number there: what other hosts have does not change it. The host is in
+    /// it, or the same contexts would share a set in each NIC.
     #[inline]
     pub(crate) fn context(&self) -> u64 {
-        let index = self.number & (QUEUE_PAIRS_MAX as u32 - 1);
-        u64::from(self.host) << 16 | u64::from(index)
+        u64::from(self.host) << 32 | u64::from(self.number)
     }
 
     /// The request with this index.

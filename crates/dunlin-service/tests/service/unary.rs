@@ -379,7 +379,7 @@ impl Probe for Whereabouts {
     }
 
     async fn fail(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
-        Prober::default().fail(request).await
+        Probe::fail(&Prober::default(), request).await
     }
 
     async fn sleep(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
