@@ -11,7 +11,7 @@ use prost_reflect::MethodDescriptor;
 use serde_json::json;
 
 use super::descriptors::Descriptors;
-use super::messages::{self, Broken, Input};
+use super::messages::{self, Broken, Input, Requests};
 use super::{failed, show, Args};
 use crate::commands::Failure;
 use crate::output;
@@ -214,7 +214,8 @@ impl Call<'_> {
             Kind::ServerStreaming => input.one()?,
             _ => input.many()?,
         };
-        let mut broken = outgoing.broken;
+        // Behind it in what follows: the call, which is given up before its requests end.
+        let mut broken = Breaks::of(outgoing.broken);
         let request = self.request(outgoing.messages)?;
         block_on(async {
             let call = self.channel.streaming_bytes(self.path, kind, request);
@@ -234,7 +235,7 @@ impl Call<'_> {
 
     async fn next(
         &self,
-        broken: &mut Option<Broken>,
+        broken: &mut Breaks,
         answers: &mut Streaming<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>, Failure> {
         let message = unless_broken(broken, answers.message()).await?;
@@ -272,17 +273,36 @@ impl Call<'_> {
     }
 }
 
+/// Whether standard input turns out to be wrong.
+struct Breaks {
+    waiting: Option<Broken>,
+    /// The end of the stream of requests, which has broken off.
+    kept: Option<Requests>,
+}
+
+impl Breaks {
+    fn of(waiting: Option<Broken>) -> Self {
+        Self {
+            waiting,
+            kept: None,
+        }
+    }
+}
+
 /// Does it, unless standard input turns out to be wrong meanwhile: then what is done is dropped, and so the call.
 async fn unless_broken<T>(
-    broken: &mut Option<Broken>,
+    broken: &mut Breaks,
     work: impl Future<Output = T>,
 ) -> Result<T, Failure> {
     let mut work = pin!(work);
     poll_fn(|context| {
-        if let Some(waiting) = broken {
+        if let Some(waiting) = &mut broken.waiting {
             match Pin::new(waiting).poll(context) {
-                Poll::Ready(Ok((failure, _))) => return Poll::Ready(Err(failure)),
-                Poll::Ready(Err(_)) => *broken = None,
+                Poll::Ready(Ok((failure, requests))) => {
+                    broken.kept = Some(requests);
+                    return Poll::Ready(Err(failure));
+                }
+                Poll::Ready(Err(_)) => broken.waiting = None,
                 Poll::Pending => {}
             }
         }

@@ -55,7 +55,10 @@ pub(super) struct Input {
 
 /// Standard input was wrong. With it comes the stream's end that the messages would go into: as long as that is held,
 /// the server does not take what was sent before for all.
-pub(super) type Broken = oneshot::Receiver<(Failure, mpsc::Sender<Vec<u8>>)>;
+pub(super) type Broken = oneshot::Receiver<(Failure, Requests)>;
+
+/// The end of the stream that requests go into.
+pub(super) type Requests = mpsc::Sender<Vec<u8>>;
 
 /// What a stream of requests brings.
 pub(super) struct Outgoing {
