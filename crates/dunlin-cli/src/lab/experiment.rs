@@ -19,8 +19,8 @@ pub struct Args {
     /// Runs of each point, each by another seed: mean and 95 % confidence interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: Option<u64>,
-    /// Divide each run among so many cores: for few long ones, since runs beside each other gain more. They show the same.
-    /// Faults, columns about queues, --capture and --trace take one core
+    /// Divide each run among so many cores: for few long ones, since runs beside each other gain more. They show the
+    /// same. Faults, columns about queues, --capture and --trace take one core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     cores: Option<u16>,
     /// Print one JSON object

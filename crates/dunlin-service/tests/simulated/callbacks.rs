@@ -1,9 +1,9 @@
-//! A server that calls typed services of its clients: unary methods and streams of all kinds, while clients stop serving
-//! and begin again, packets are lost, queue pairs fail and hosts crash.
+//! A server that calls typed services of its clients: unary methods and streams of all kinds, while clients stop
+//! serving and begin again, packets are lost, queue pairs fail and hosts crash.
 //!
 //! Whatever happens: a unary call is executed once at most, and once when it was answered; messages of streams come in
-//! order, as the service checks; no error comes without a cause; nothing hangs, and the server knows in the end that its
-//! clients have gone.
+//! order, as the service checks; no error comes without a cause; nothing hangs, and the server knows in the end that
+//! its clients have gone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
