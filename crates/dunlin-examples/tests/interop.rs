@@ -151,10 +151,20 @@ impl TestService for Tested {
 }
 
 struct Bench {
-    _server: RunningServer,
+    server: RunningServer,
+    preset: Preset,
     tested: Tested,
     channel: Channel,
     client: TestServiceClient,
+}
+
+async fn connect(preset: Preset, server: &RunningServer) -> Channel {
+    let client = Client::builder().preset(preset).deadline(PATIENCE);
+    let client = client
+        .connect_async(&server.address().to_string())
+        .await
+        .unwrap();
+    Channel::from_client(client).await.unwrap()
 }
 
 /// A server, and a client of a preset.
@@ -162,14 +172,10 @@ async fn bench(preset: Preset) -> Bench {
     let tested = Tested::default();
     let server = Server::builder().add_service(TestServiceServer::new(tested.clone()));
     let server = server.start("dunlin://127.0.0.1:0").unwrap();
-    let client = Client::builder().preset(preset).deadline(PATIENCE);
-    let client = client
-        .connect_async(&server.address().to_string())
-        .await
-        .unwrap();
-    let channel = Channel::from_client(client).await.unwrap();
+    let channel = connect(preset, &server).await;
     Bench {
-        _server: server,
+        server,
+        preset,
         tested,
         client: TestServiceClient::new(channel.clone()),
         channel,
@@ -209,6 +215,8 @@ cases! {
     cancel_after_begin;
     cancel_after_first_response;
     timeout_on_sleeping_server;
+    rpc_soak;
+    channel_soak;
 }
 
 const REQUESTS: [usize; 4] = [27_182, 8, 1_828, 45_904];
@@ -242,13 +250,31 @@ async fn empty_unary(bench: Bench) {
 }
 
 async fn large_unary(bench: Bench) {
+    large_unary_once(&bench.client).await;
+}
+
+async fn large_unary_once(client: &TestServiceClient) {
     let request = SimpleRequest {
         response_size: 314_159,
         payload: payload(271_828),
         ..SimpleRequest::default()
     };
-    let response = bench.client.unary_call(request).await.unwrap().into_inner();
+    let response = client.unary_call(request).await.unwrap().into_inner();
     assert_eq!(response.payload, payload(314_159));
+}
+
+/// Ten times as many as the test's own default.
+async fn rpc_soak(bench: Bench) {
+    for _ in 0..100 {
+        large_unary_once(&bench.client).await;
+    }
+}
+
+async fn channel_soak(bench: Bench) {
+    for _ in 0..10 {
+        let channel = connect(bench.preset, &bench.server).await;
+        large_unary_once(&TestServiceClient::new(channel)).await;
+    }
 }
 
 async fn client_streaming(bench: Bench) {

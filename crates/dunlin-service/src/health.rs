@@ -20,6 +20,9 @@ use futures_core::Stream;
 use crate::codec::Prost;
 use crate::{Request, Response, Status};
 
+/// What the service is, for [reflection](crate::reflection): the file `proto/grpc/health/v1/health.proto`, compiled.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/health.binpb");
+
 /// Which service is asked for; the empty name is the server as a whole.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HealthCheckRequest {

@@ -14,6 +14,9 @@ mod code;
 pub mod codec;
 mod context;
 mod directory;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "health")]
 pub mod health;
 pub mod layers;

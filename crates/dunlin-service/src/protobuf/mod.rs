@@ -17,7 +17,7 @@
 //! it stands in the bytes that it came in ([`View`]; `#[protobuf(view = "Name")]` names it otherwise). Messages that a
 //! message with a view holds have views, too.
 //!
-//! The bytes are the same as prost's, and the same bytes are refused (`tests/protobuf.rs`). A message with a map, a
+//! The bytes are the same as prost's, and the same bytes are refused (`tests/protobuf`). A message with a map, a
 //! oneof, a group, a field of `Bytes`, or proto2's required fields and defaults is left to prost as a whole.
 
 pub mod field;

@@ -36,26 +36,29 @@ pub(super) struct Index {
 impl Index {
     /// Adds the files of an encoded set.
     pub(super) fn add(&mut self, set: &[u8]) -> Result<(), ReflectionError> {
-        let malformed = |error: prost::DecodeError| ReflectionError::Malformed(error.to_string());
-        for bytes in Set::decode(set).map_err(malformed)?.files {
-            let file = FileDescriptorProto::decode(&bytes[..]).map_err(malformed)?;
-            self.add_file(file, bytes)?;
+        for (file, bytes) in read(set)? {
+            match self.files.get(file.name()) {
+                None => self.add_file(file, bytes),
+                Some(known) if known.bytes == bytes => {}
+                Some(_) => return Err(ReflectionError::TwoFiles(file.name().to_owned())),
+            }
         }
         Ok(())
     }
 
-    fn add_file(
-        &mut self,
-        file: FileDescriptorProto,
-        bytes: Vec<u8>,
-    ) -> Result<(), ReflectionError> {
-        let name = file.name().to_owned();
-        if let Some(known) = self.files.get(&name) {
-            return match known.bytes == bytes {
-                true => Ok(()),
-                false => Err(ReflectionError::TwoFiles(name)),
-            };
+    /// Adds the files whose names are new: the user's own file of gRPC's service may have options that ours has not.
+    pub(super) fn add_unless_known(&mut self, set: &[u8]) -> Result<(), ReflectionError> {
+        for (file, bytes) in read(set)? {
+            if !self.files.contains_key(file.name()) {
+                self.add_file(file, bytes);
+            }
         }
+        Ok(())
+    }
+
+    /// Adds a file whose name is new.
+    fn add_file(&mut self, file: FileDescriptorProto, bytes: Vec<u8>) {
+        let name = file.name().to_owned();
         let package = file.package();
         for message in &file.message_type {
             self.add_message(&name, package, message);
@@ -74,7 +77,6 @@ impl Index {
         }
         let imports = file.dependency;
         self.files.insert(name, File { bytes, imports });
-        Ok(())
     }
 
     fn add_symbol(&mut self, file: &str, symbol: String) {
@@ -150,6 +152,14 @@ impl Index {
         let is_known = !numbers.is_empty() || self.symbols.contains_key(message);
         is_known.then_some(numbers)
     }
+}
+
+/// The files of an encoded set, each with its bytes.
+fn read(set: &[u8]) -> Result<Vec<(FileDescriptorProto, Vec<u8>)>, ReflectionError> {
+    let malformed = |error: prost::DecodeError| ReflectionError::Malformed(error.to_string());
+    let files = Set::decode(set).map_err(malformed)?.files.into_iter();
+    let read = files.map(|bytes| Ok((FileDescriptorProto::decode(&bytes[..])?, bytes)));
+    read.collect::<Result<_, _>>().map_err(malformed)
 }
 
 /// A name in a package or a message.

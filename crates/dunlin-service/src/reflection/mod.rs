@@ -33,6 +33,9 @@ pub use messages::{
     ServiceResponse,
 };
 
+/// What the service itself is: the file `proto/grpc/reflection/v1/reflection.proto`, compiled.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/reflection.binpb");
+
 /// Why descriptors cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -65,7 +68,7 @@ impl fmt::Debug for Reflection {
 }
 
 /// The service of these sets of descriptors, each the `FILE_DESCRIPTOR_SET` of a package, or what
-/// `protoc --descriptor_set_out --include_imports` writes.
+/// `protoc --descriptor_set_out --include_imports` writes. It describes itself, too.
 ///
 /// # Errors
 /// When one is no set of descriptors, or two contradict each other.
@@ -76,6 +79,7 @@ pub fn service(
     for set in sets {
         index.add(set)?;
     }
+    index.add_unless_known(FILE_DESCRIPTOR_SET)?;
     let reflection = Reflection(Arc::new(index));
     Ok(server_reflection_server::ServerReflectionServer::new(
         reflection,

@@ -103,7 +103,7 @@ impl Mux {
     }
 
     /// Bytes of messages that are held for readers, with their costs.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn held_bytes(&self) -> usize {
         self.streams.values().map(|stream| stream.held).sum()
     }

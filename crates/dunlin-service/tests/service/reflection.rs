@@ -1,11 +1,13 @@
 //! The reflection service: what it answers to each kind of question, and calls by name alone.
 
+use std::path::Path;
+
 use dunlin_service::reflection::server_reflection_client::ServerReflectionClient;
 use dunlin_service::reflection::{
-    service, Answer, ExtensionRequest, Question, ReflectionError, ServerReflectionRequest,
-    ServerReflectionResponse,
+    service, Answer, ExtensionRequest, Question, ReflectionClient, ReflectionError,
+    ServerReflectionRequest, ServerReflectionResponse,
 };
-use dunlin_service::{Channel, Code, Kind, Request, Response, Server, Status};
+use dunlin_service::{health, reflection, Channel, Code, Kind, Request, Response, Server, Status};
 use futures_util::stream;
 use prost::Message;
 use prost_types::field_descriptor_proto::Label;
@@ -200,7 +202,12 @@ async fn questions_have_answers() {
     let Some((_, Answer::ListServicesResponse(services))) = answers.next() else {
         panic!("no services");
     };
-    assert_eq!(services.service[0].name, "test.Probe");
+    let names: Vec<&str> = services
+        .service
+        .iter()
+        .map(|service| &service.name[..])
+        .collect();
+    assert_eq!(names, ["grpc.reflection.v1.ServerReflection", "test.Probe"]);
     let Some((_, Answer::AllExtensionNumbersResponse(numbers))) = answers.next() else {
         panic!("no numbers");
     };
@@ -209,6 +216,72 @@ async fn questions_have_answers() {
         panic!("no error");
     };
     assert_eq!(error.error_code, Code::InvalidArgument as i32);
+}
+
+/// The committed descriptors of the services that this crate brings are those of its `.proto` files. With
+/// `DUNLIN_BLESS=1` they are written anew.
+#[test]
+fn own_services_are_what_their_files_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    for (name, proto, known) in [
+        (
+            "health",
+            "grpc/health/v1/health.proto",
+            health::FILE_DESCRIPTOR_SET,
+        ),
+        (
+            "reflection",
+            "grpc/reflection/v1/reflection.proto",
+            reflection::FILE_DESCRIPTOR_SET,
+        ),
+    ] {
+        let mut compiler = protox::Compiler::new([&folder]).unwrap();
+        compiler.open_file(proto).unwrap();
+        let bytes = compiler.file_descriptor_set().encode_to_vec();
+        if std::env::var_os("DUNLIN_BLESS").is_some() {
+            std::fs::write(folder.join(name).with_extension("binpb"), bytes).unwrap();
+        } else {
+            assert!(
+                bytes == known,
+                "{proto} was changed: run this test with DUNLIN_BLESS=1"
+            );
+        }
+    }
+}
+
+/// A tool calls the health service by what reflection says of it, and fields and numbers are those of the messages.
+#[tokio::test]
+async fn health_and_reflection_describe_themselves() {
+    let (_, health) = health::health_reporter();
+    let server = Server::builder()
+        .add_service(health)
+        .add_service(service(&[health::FILE_DESCRIPTOR_SET]).unwrap())
+        .start("dunlin://127.0.0.1:0")
+        .unwrap();
+    let channel = Channel::connect(&server.address().to_string())
+        .await
+        .unwrap();
+    let client = ReflectionClient::new(channel);
+    for (symbol, fields) in [
+        ("grpc.health.v1.Health", "service 1; status 1"),
+        (
+            "grpc.reflection.v1.ServerReflection",
+            "host 1, file_by_filename 3, file_containing_symbol 4, file_containing_extension 5, \
+             all_extension_numbers_of_type 6, list_services 7; containing_type 1, extension_number 2; valid_host 1, \
+             original_request 2, file_descriptor_response 4, all_extension_numbers_response 5, \
+             list_services_response 6, error_response 7; file_descriptor_proto 1; base_type_name 1, \
+             extension_number 2; service 1; name 1; error_code 1, error_message 2",
+        ),
+    ] {
+        let set = client.files_of(symbol).await.unwrap();
+        let file = &FileDescriptorSet::decode(&set[..]).unwrap().file[0];
+        let of = |message: &DescriptorProto| {
+            let field = |field: &FieldDescriptorProto| format!("{} {}", field.name(), field.number());
+            message.field.iter().map(field).collect::<Vec<_>>().join(", ")
+        };
+        let found: Vec<String> = file.message_type.iter().map(of).collect();
+        assert_eq!(found.join("; "), fields, "{symbol}");
+    }
 }
 
 #[test]

@@ -1,96 +1,12 @@
 //! The codec of a message's own beside prost's: the same bytes, and the same bytes refused.
 
-use dunlin_service::codec::{Codec, Encode, Prost, Protobuf, Views};
-use dunlin_service::protobuf;
+mod messages;
+
+use dunlin_service::codec::{Codec, Protobuf, Views};
 use proptest::prelude::*;
 use prost::Message;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-#[repr(i32)]
-enum Colour {
-    Red = 0,
-    Blue = 7,
-}
-
-/// Every kind, each label.
-#[derive(Clone, PartialEq, Message, protobuf::Message)]
-#[protobuf(view)]
-struct All {
-    #[prost(bool, tag = "1")]
-    yes: bool,
-    #[prost(int32, tag = "2")]
-    int: i32,
-    #[prost(int64, tag = "3")]
-    long: i64,
-    #[prost(uint32, tag = "15")]
-    uint: u32,
-    #[prost(uint64, tag = "16")]
-    ulong: u64,
-    #[prost(sint32, tag = "2047")]
-    sint: i32,
-    #[prost(sint64, tag = "2048")]
-    slong: i64,
-    #[prost(fixed32, tag = "8")]
-    fixed: u32,
-    #[prost(fixed64, tag = "9")]
-    lfixed: u64,
-    #[prost(sfixed32, tag = "10")]
-    sfixed: i32,
-    #[prost(sfixed64, tag = "11")]
-    slfixed: i64,
-    #[prost(float, tag = "12")]
-    float: f32,
-    #[prost(double, tag = "13")]
-    double: f64,
-    #[prost(enumeration = "Colour", tag = "14")]
-    colour: i32,
-    #[prost(string, tag = "4")]
-    words: String,
-    #[prost(bytes = "vec", tag = "5")]
-    bytes: Vec<u8>,
-    #[prost(message, optional, boxed, tag = "6")]
-    inner: Option<Box<All>>,
-    #[prost(message, repeated, tag = "7")]
-    list: Vec<Mixed>,
-    #[prost(sint32, optional, tag = "20")]
-    maybe: Option<i32>,
-    #[prost(string, optional, tag = "21")]
-    maybe_words: Option<String>,
-    #[prost(int32, repeated, tag = "22")]
-    packed: Vec<i32>,
-    #[prost(fixed64, repeated, packed = "false", tag = "23")]
-    unpacked: Vec<u64>,
-    #[prost(string, repeated, tag = "24")]
-    lines: Vec<String>,
-    #[prost(enumeration = "Colour", repeated, tag = "25")]
-    colours: Vec<i32>,
-    #[prost(message, optional, tag = "26")]
-    when: Option<prost_types::Timestamp>,
-}
-
-/// With a oneof and a map: left to prost as a whole.
-#[derive(Clone, PartialEq, Message, protobuf::Message)]
-#[protobuf(view)]
-struct Mixed {
-    #[prost(oneof = "Either", tags = "1, 2")]
-    either: Option<Either>,
-    #[prost(btree_map = "string, int32", tag = "3")]
-    map: std::collections::BTreeMap<String, i32>,
-    #[prost(message, optional, boxed, tag = "4")]
-    all: Option<Box<All>>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Either {
-    #[prost(string, tag = "1")]
-    Words(String),
-    #[prost(uint32, tag = "2")]
-    Number(u32),
-}
-
-#[derive(Clone, PartialEq, Message, protobuf::Message)]
-#[protobuf(view = "Nothing")]
-struct Empty {}
+use messages::{check_both, encode, All, AllView, Colour, Either, Empty, Mixed, Nothing};
 
 fn mixed() -> impl Strategy<Value = Mixed> {
     let either = prop_oneof![
@@ -153,37 +69,6 @@ fn nested() -> impl Strategy<Value = All> {
         inner: inner.map(Box::new),
         ..outer
     })
-}
-
-fn encode<T>(message: &T) -> Vec<u8>
-where
-    T: protobuf::Message,
-{
-    let mut bytes = vec![0xee];
-    <Protobuf as Encode<T>>::append(message, &mut bytes);
-    bytes.split_off(1)
-}
-
-/// All read the bytes, into a place that holds something and as a view, and say the same.
-fn check_both<T>(bytes: &[u8], before: &T) -> Option<T>
-where
-    T: Message + protobuf::Viewed + PartialEq + Clone,
-{
-    let (mut ours, mut prosts) = (before.clone(), before.clone());
-    let read = <Protobuf as Codec<T>>::decode_into(&mut ours, bytes);
-    let expected = <Prost as Codec<T>>::decode_into(&mut prosts, bytes);
-    assert_eq!(
-        read.is_ok(),
-        expected.is_ok(),
-        "{read:?} {expected:?} of {bytes:?}"
-    );
-    let view = <Protobuf as Views<T>>::view(bytes);
-    assert_eq!(view.as_ref().err(), read.as_ref().err(), "{bytes:?}");
-    read.ok()?;
-    assert_eq!(encode(&view.unwrap()), ours.encode_to_vec());
-    // By bytes: a value that is no number is unlike itself.
-    assert_eq!(ours.encode_to_vec(), prosts.encode_to_vec());
-    Some(ours)
 }
 
 proptest! {
