@@ -2,7 +2,7 @@
 
 mod clock;
 
-pub use clock::{ClockSource, ClockSync, CORRECTION_INTERVAL_NS, CORRECTION_THRESHOLD_NS};
+pub use clock::{ClockSource, ClockSync, LATE_NS, LATE_READINGS, TIMELY_NS};
 
 /// What is known of a work request that was acknowledged. All but `ack_delay_ns` by one clock, the sender's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
