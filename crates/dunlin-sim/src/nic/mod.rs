@@ -52,6 +52,9 @@ pub(crate) const RECEIVER: u8 = 0;
 /// Number of the engine that sends.
 pub(crate) const SENDER: u8 = 1;
 
+/// Packets of the largest size that may wait between engine and wire.
+const WIRE_BACKLOG_PACKETS: f64 = 3.0;
+
 /// A NIC.
 #[derive(Debug)]
 pub(crate) struct Nic {
@@ -133,6 +136,11 @@ impl Nic {
     /// Bytes in its buffer above which it pauses its switch, where it may.
     pub(crate) fn pause_level(&self) -> u64 {
         self.parameters.rx_buffer_bytes as u64 / 2
+    }
+
+    /// What may wait between engine and wire, in the wire's time.
+    pub(crate) fn wire_backlog(&self) -> Ps {
+        (WIRE_BACKLOG_PACKETS * self.parameters.mtu_bytes * self.wire_byte) as Ps
     }
 
     /// The engine that sends.
