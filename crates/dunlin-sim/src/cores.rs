@@ -259,10 +259,17 @@ impl World {
             self.plan(number, paused_until);
             return None;
         }
-        if self.cores[core as usize].threads.len() > 1 && !self.take_core(number, core) {
+        let busy_until = self.cores[core as usize].busy_until;
+        if self.cores[core as usize].threads.len() > 1 {
+            if !self.take_core(number, core) {
+                return None;
+            }
+        } else if busy_until > self.now {
+            // It has woken itself in the middle of a step.
+            self.plan(number, busy_until);
             return None;
         }
-        debug_assert!(self.cores[core as usize].busy_until <= self.now);
+        debug_assert!(busy_until <= self.now);
         let thread = &mut self.threads[number];
         if thread.state != ThreadState::Ready {
             // It looks anew.

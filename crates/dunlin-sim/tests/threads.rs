@@ -191,6 +191,32 @@ fn a_core_does_one_thing_at_a_time() {
     }
 }
 
+/// A thread that wakes itself in a step and then goes on with it had its next step before the end of this one.
+#[test]
+fn a_thread_that_wakes_itself_ends_its_step_first() {
+    let cluster = Arc::new(cluster(50_000));
+    let cores = Arc::new(Mutex::new(Cores::default()));
+    cluster.observe(Some(Box::new(Arc::clone(&cores))));
+    let me = Arc::new(Mutex::new(None));
+    let (inside, this) = (Arc::downgrade(&cluster), Arc::clone(&me));
+    let step = move |_now: u64| {
+        let this = *this.lock().expect("nobody panics");
+        if let (Some(cluster), Some(this)) = (inside.upgrade(), this) {
+            cluster.wake(this);
+        }
+        SimDevice::charge(Work::Compute(100_000));
+        Next::Block
+    };
+    let thread = cluster.spawn(cluster.hosts()[0], 0, step);
+    *me.lock().expect("nobody panics") = Some(thread);
+    cluster.run_for(1_000_000);
+    cluster.wake(thread);
+    cluster.run_for(1_000_000);
+    let cores = cores.lock().expect("nobody panics");
+    assert!(cores.steps >= 10, "{} steps", cores.steps);
+    assert!(cores.too_early.is_empty(), "{:#?}", cores.too_early);
+}
+
 #[test]
 fn timers_and_wakes_come() {
     let cluster = cluster(50_000);
