@@ -110,12 +110,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             mean(errors.iter().map(|error| error.1))
         ))?;
     }
-    let of_pairs = |row: &Compared| row.label.ends_with(" 32 B");
-    let of_sizes = |row: &Compared| !of_pairs(row);
-    let kinds: [(&str, &dyn Fn(&Compared) -> bool); 3] = [
-        ("sweep of queue pairs", &of_pairs),
-        ("sweep of sizes", &of_sizes),
-        ("all rows", &|_| true),
+    let kinds: [Kind; 3] = [
+        ("sweep of queue pairs", of_pairs),
+        ("sweep of sizes", |row| !of_pairs(row)),
+        ("all rows", |_| true),
     ];
     for (what, kind) in kinds {
         let errors: Vec<f64> = runs
@@ -132,6 +130,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// Rows that are taken together, and what they are called.
+type Kind = (&'static str, fn(&Compared) -> bool);
+
+fn of_pairs(row: &Compared) -> bool {
+    row.label.ends_with(" 32 B")
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
