@@ -84,9 +84,9 @@ pub struct Seeds {
 }
 
 /// Puts the answers of runs by several seeds together: ours is the median (the lower one of two), of calibrating rows
-/// the mean, beside it the least and the greatest. A parameter that is fitted to a row stands for all seeds, so a row is
-/// judged by all of them: which contexts collide in a NIC's cache, which the seed draws, moves the READ sweeps by more
-/// than their middle tells. Lines are those of the first run.
+/// the mean, beside it the least and the greatest. A parameter that is fitted to a row stands for all seeds, so a row
+/// is judged by all of them: which contexts collide in a NIC's cache, which the seed draws, moves the READ sweeps by
+/// more than their middle tells. Lines are those of the first run.
 pub fn merged(runs: Vec<Findings>) -> Findings {
     let mut runs = runs.into_iter();
     let Some(mut all) = runs.next() else {

@@ -65,8 +65,8 @@ pub fn points() -> Vec<Point> {
     READS.lines().skip(1).map(point).collect()
 }
 
-/// Runs the points on `nic` by a seed, which draws the contexts that collide in the NICs' caches; each for about so many
-/// operations of a machine, after as many to warm up.
+/// Runs the points on `nic` by a seed, which draws the contexts that collide in the NICs' caches; each for about so
+/// many operations of a machine, after as many to warm up.
 pub fn run(
     seed: u64,
     points: &[Point],

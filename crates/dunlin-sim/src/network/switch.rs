@@ -73,8 +73,8 @@ impl Switch {
         (self.ports.len() - 1) as u16
     }
 
-    /// Whether a packet that leaves so many bytes behind in its queue is marked. Switches look when a packet leaves, not
-    /// when it comes: the mark tells of the queue as it is then, and is as old as the way to the receiver, whatever
+    /// Whether a packet that leaves so many bytes behind in its queue is marked. Switches look when a packet leaves,
+    /// not when it comes: the mark tells of the queue as it is then, and is as old as the way to the receiver, whatever
     /// the packet waited before.
     fn marks(&mut self, behind: u64) -> bool {
         let p = &self.parameters;

@@ -18,9 +18,9 @@ pub(crate) struct RateControl {
 }
 
 impl RateControl {
-    /// Slows the flow down. With `clamps` it recovers to the rate that it has now, as in the paper (algorithm 1). Without,
-    /// which is how NICs are delivered, one that has not risen since it fell last still recovers to what it fell from
-    /// first.
+    /// Slows the flow down. With `clamps` it recovers to the rate that it has now, as in the paper (algorithm 1).
+    /// Without, which is how NICs are delivered, one that has not risen since it fell last still recovers to what it
+    /// fell from first.
     fn fall(&mut self, clamps: bool) {
         if clamps || self.rounds > 0 {
             self.target = self.current;

@@ -17,9 +17,9 @@ struct Left {
 }
 
 impl World {
-    /// A request's packet leaves after `delay`; gives what the wire adds. Requests of a queue pair leave in order. Where
-    /// one waits for what others need not (its element, its context), those behind it wait in the NIC, which has room
-    /// for as many as between engine and wire: then the queue pair pauses until the first of them leaves.
+    /// A request's packet leaves after `delay`; gives what the wire adds. Requests of a queue pair leave in order.
+    /// Where one waits for what others need not (its element, its context), those behind it wait in the NIC, which has
+    /// room for as many as between engine and wire: then the queue pair pauses until the first of them leaves.
     pub(super) fn emit_request(&mut self, qp: u32, packet: u32, delay: Ps) -> Ps {
         let left = self.leave(packet, delay, self.pairs[qp as usize].leaves_at);
         let pair = &mut self.pairs[qp as usize];
