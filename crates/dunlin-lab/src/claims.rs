@@ -159,6 +159,17 @@ pub fn id_of(answer: &str) -> &str {
     answer.split_whitespace().next().unwrap_or(answer)
 }
 
+/// What an answer may be used for: as its claim says; one of no claim is a promise of `auto`, or of the calibration
+/// data.
+pub fn use_of(claims: &[Claim], answer: &str) -> Use {
+    let claim = claims.iter().find(|claim| claim.id == id_of(answer));
+    match claim {
+        Some(claim) => claim.used,
+        None if answer.starts_with("auto,") => Use::Promise,
+        None => Use::Calibrate,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::claims::{claims, id_of, Claim, First, FirstVerdict, Use};
+use crate::claims::{claims, id_of, use_of, Claim, First, FirstVerdict, Use};
 use crate::csv;
 use crate::figure::{Answer, Figure, Findings, Seeds};
 use crate::freeze::Freeze;
@@ -138,15 +138,7 @@ impl Scorecard {
             .collect();
         let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(answer.id));
         let others = answers.iter().filter(|answer| !known(answer));
-        rows.extend(others.map(|answer| {
-            let promise = answer.id.starts_with("auto,");
-            let class = if promise {
-                Use::Promise
-            } else {
-                Use::Calibrate
-            };
-            row(answer.id, class, &[answer])
-        }));
+        rows.extend(others.map(|answer| row(answer.id, use_of(&claims, answer.id), &[answer])));
         let count = |wanted: &dyn Fn(&Row) -> bool| {
             let mut summary = Summary::default();
             for row in rows.iter().filter(|row| wanted(row)) {

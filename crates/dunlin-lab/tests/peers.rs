@@ -62,6 +62,8 @@ const PAUSES: &str = "sweep.nic.congestion_control=[0]";
 const LONG: &str = "sweep.nic.mtu_bytes=[4096]";
 const SHORT: &str = "sweep.nic.mtu_bytes=[1024]";
 const DCQCN: &str = "sweep.nic.congestion_control=[1]";
+/// A rate that falls again before it has risen keeps its target.
+const KEPT: &str = "nic.clamp_target=0";
 
 #[test]
 fn two_flows_are_as_in_ns3() {
@@ -69,10 +71,15 @@ fn two_flows_are_as_in_ns3() {
     let pauses = beside("hpcc-flows", &outcome, "pauses");
     all_within(&pauses, &TIMES, 0.01);
     all_within(&pauses, &["queue_max", "switch_pauses"], 0.15);
-    let outcome = run("hpcc-flows", &[DCQCN], 2);
-    let marked = beside("hpcc-flows", &outcome, "dcqcn marked on arrival");
-    all_within(&marked, &TIMES, 0.05);
-    all_within(&marked, &["queue_max"], 0.15);
+    let outcome = run("hpcc-flows", &[DCQCN, KEPT], 4);
+    let kept = beside("hpcc-flows", &outcome, "dcqcn with target kept");
+    all_within(&kept, &TIMES, 0.05);
+    // Without, runs of both differ by more than twice.
+    let outcome = run("hpcc-flows", &[DCQCN], 6);
+    for one in beside("hpcc-flows", &outcome, "dcqcn") {
+        let range = one.least * 0.9..=one.most * 1.1;
+        assert!(range.contains(&one.ours), "{one:#?}");
+    }
 }
 
 #[test]
@@ -86,13 +93,10 @@ fn mixed_flows_are_as_in_ns3() {
     let place = |share: f64| differences[(differences.len() as f64 * share) as usize];
     assert!(place(0.5) < 0.02, "median {}", place(0.5));
     assert!(place(0.95) < 0.15, "95th percentile {}", place(0.95));
-    let outcome = run("mixed-flows", &[DCQCN], 6);
-    let marked = beside("mixed-flows", &outcome, "dcqcn marked on arrival");
-    all_within(
-        &marked,
-        &["fct_p50", "fct_p99", "fct_max", "queue_max"],
-        0.15,
-    );
+    let outcome = run("mixed-flows", &[DCQCN, KEPT], 6);
+    let kept = beside("mixed-flows", &outcome, "dcqcn with target kept");
+    all_within(&kept, &["fct_p50", "fct_p99", "fct_max", "queue_max"], 0.15);
+    all_within(&kept, &["fct_p95"], 0.2);
 }
 
 /// How far each flow is from that of ns-3, sorted.
@@ -130,7 +134,9 @@ fn incasts_are_as_in_htsim() {
         all_within(&pauses, &["queue_max"], most);
         let outcome = run("htsim-incast", &[packets], 10);
         let pauses = beside("htsim-incast", &outcome, "pauses");
-        all_within(&pauses, &TIMES, 0.05);
+        // Paths are drawn: theirs have medians of 1.80 to 2.30 ms.
+        all_within(&pauses, &["fct_p50"], 0.08);
+        all_within(&pauses, &["fct_p95", "fct_p99", "fct_max"], 0.05);
         all_within(&pauses, &["queue_max", "switch_pauses"], 0.15);
     }
     let outcome = run("htsim-rack", &[SHORT], 1);
@@ -148,10 +154,11 @@ fn what_differs_differs_as_the_page_says() {
     let of = |model| beside("htsim-rack", &outcome, model);
     assert!(difference(&of("pauses"), "switch_pauses") < -0.4);
     assert!(difference(&of("pauses at once"), "queue_max") > 0.2);
-    let outcome = run("mixed-flows", &[DCQCN], 2);
+    let outcome = run("mixed-flows", &[DCQCN], 4);
     let of = |model| beside("mixed-flows", &outcome, model);
-    assert!(difference(&of("dcqcn"), "queue_max") > 0.3);
-    assert!(difference(&of("dcqcn with target kept"), "fct_p99") > 5.0);
+    let clamped = of("dcqcn");
+    all_within(&clamped, &["fct_p50", "fct_p95", "queue_max"], 0.2);
+    assert!(difference(&clamped, "fct_p99") < -0.3);
     assert!(difference(&of("hpcc"), "fct_p50") > 0.5);
 }
 
@@ -167,9 +174,11 @@ fn sixty_three_flows_are_as_in_ns3_when_asked_for() {
     all_within(&pauses, &TIMES, 0.01);
     all_within(&pauses, &["queue_max"], 0.05);
     let outcome = run("hpcc-incast", &[DCQCN], 2);
-    for model in ["dcqcn", "dcqcn marked on arrival"] {
-        all_within(&beside("hpcc-incast", &outcome, model), &TIMES, 0.15);
-    }
-    let marked = beside("hpcc-incast", &outcome, "dcqcn marked on arrival");
-    all_within(&marked, &["queue_max", "switch_pauses"], 0.05);
+    let clamped = beside("hpcc-incast", &outcome, "dcqcn");
+    all_within(&clamped, &TIMES, 0.15);
+    all_within(&clamped, &["queue_max"], 0.2);
+    all_within(&clamped, &["switch_pauses"], 0.0);
+    let outcome = run("hpcc-incast", &[DCQCN, KEPT], 2);
+    let kept = beside("hpcc-incast", &outcome, "dcqcn with target kept");
+    assert!(difference(&kept, "fct_p95") > 0.15);
 }

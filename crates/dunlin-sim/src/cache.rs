@@ -2,13 +2,15 @@
 
 use crate::random::{mix, Random};
 
-/// A cache that knows only which keys it holds. Keys are hashed to sets; the victim in a full set is random or the
-/// oldest.
+/// A cache that knows only which keys it holds. Keys are hashed to sets by a hash that the salt draws: which of them
+/// collide is another matter in each NIC and by each seed, as the numbers of queue pairs are on hardware. The victim in
+/// a full set is random or the oldest.
 #[derive(Debug)]
 pub(crate) struct Cache {
     tags: Vec<u64>,
     ways: usize,
     sets: u64,
+    salt: u64,
     /// Next victim of each set when the oldest goes first.
     oldest: Vec<u8>,
     random: Option<Random>,
@@ -22,12 +24,13 @@ const EMPTY: u64 = u64::MAX;
 
 impl Cache {
     /// Of `sets` times `ways` entries. With a generator the victim is random, without it the oldest.
-    pub(crate) fn new(sets: usize, ways: usize, random: Option<Random>) -> Self {
+    pub(crate) fn new(sets: usize, ways: usize, salt: u64, random: Option<Random>) -> Self {
         let (sets, ways) = (sets.max(1), ways.clamp(1, 255));
         Self {
             tags: vec![EMPTY; sets * ways],
             ways,
             sets: sets as u64,
+            salt,
             oldest: vec![0; if random.is_some() { 0 } else { sets }],
             random,
             hits: 0,
@@ -36,7 +39,7 @@ impl Cache {
     }
 
     fn set(&self, set_key: u64) -> usize {
-        ((u128::from(mix(set_key)) * u128::from(self.sets)) >> 64) as usize
+        ((u128::from(mix(set_key ^ self.salt)) * u128::from(self.sets)) >> 64) as usize
     }
 
     /// Looks `key` up, brings it in when it is not there, and says whether it was.
@@ -87,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_fits_stays() {
-        let mut cache = Cache::new(1, 8, None);
+        let mut cache = Cache::new(1, 8, 0, None);
         for round in 0..3 {
             for key in 0..8 {
                 assert_eq!(cache.touch_in(0, key), round > 0);
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn cyclic_use_of_more_than_fits_always_misses_the_oldest_first() {
-        let mut cache = Cache::new(1, 4, None);
+        let mut cache = Cache::new(1, 4, 0, None);
         for _ in 0..10 {
             for key in 0..5 {
                 assert!(!cache.touch_in(0, key));
@@ -108,7 +111,7 @@ mod tests {
 
     #[test]
     fn random_victims_miss_by_the_overflow() {
-        let mut cache = Cache::new(64, 4, Some(Random::of(1, "cache", 0)));
+        let mut cache = Cache::new(64, 4, 0, Some(Random::of(1, "cache", 0)));
         let mut keys = Random::of(2, "keys", 0);
         for _ in 0..10_000 {
             cache.touch(keys.below(1024));
@@ -122,5 +125,24 @@ mod tests {
             (0.70..0.80).contains(&rate),
             "{rate} of uniform keys, 256 of 1024 fit"
         );
+    }
+
+    /// How often sixteen keys miss in each of ten rounds, where sixteen would fit.
+    fn misses(salt: u64) -> u64 {
+        let mut cache = Cache::new(8, 2, salt, Some(Random::of(3, "cache", 0)));
+        for _ in 0..10 {
+            for key in 0..16 {
+                cache.touch(key);
+            }
+        }
+        cache.misses
+    }
+
+    #[test]
+    fn the_salt_draws_which_keys_collide() {
+        let drawn: std::collections::BTreeSet<u64> =
+            (0..20).map(|salt| misses(salt << 40)).collect();
+        assert!(drawn.len() > 5, "{drawn:?}");
+        assert_eq!(misses(7), misses(7));
     }
 }

@@ -53,6 +53,13 @@ pub(crate) enum ThreadState {
     Done,
 }
 
+impl ThreadState {
+    /// Whether a thread that ends a step so gives up its core.
+    fn leaves(self) -> bool {
+        matches!(self, Self::Yielding | Self::Blocked | Self::Done)
+    }
+}
+
 pub(crate) struct Thread {
     pub(crate) host: u16,
     pub(crate) core: u32,
@@ -94,6 +101,8 @@ impl Thread {
 pub(crate) struct Core {
     pub(crate) threads: Vec<u32>,
     current: usize,
+    /// End of the last step on it, whoever took it, or of the change to the thread that has it.
+    busy_until: Ps,
     slice_stamp: u32,
     /// Whether the end of the slice is planned. While nothing is going to happen to any of its threads it is not.
     slicing: bool,
@@ -173,6 +182,12 @@ impl World {
         let host = self.threads[shared.threads[0]].host;
         let slice = self.hosts[usize::from(host)].parameters.time_slice.max(1);
         let passed = self.now.saturating_sub(shared.slice_from) / slice;
+        if passed > 0 && shared.busy_until > self.now {
+            // A step outlasts the slice: who is next has its turn when the step ends.
+            let end = shared.busy_until;
+            self.cores[core as usize].due = true;
+            return self.plan_slice(core, end);
+        }
         let count = shared.threads.len();
         let polls = |&place: &usize| {
             let state = self.threads[shared.threads[place]].state;
@@ -244,10 +259,17 @@ impl World {
             self.plan(number, paused_until);
             return None;
         }
-        if self.cores[core as usize].threads.len() > 1 && !self.take_core(number, core) {
-            self.threads[number].missed = true;
+        let busy_until = self.cores[core as usize].busy_until;
+        if self.cores[core as usize].threads.len() > 1 {
+            if !self.take_core(number, core) {
+                return None;
+            }
+        } else if busy_until > self.now {
+            // It has woken itself in the middle of a step.
+            self.plan(number, busy_until);
             return None;
         }
+        debug_assert!(busy_until <= self.now);
         let thread = &mut self.threads[number];
         if thread.state != ThreadState::Ready {
             // It looks anew.
@@ -258,39 +280,39 @@ impl World {
         thread.step.take()
     }
 
-    /// With several threads on a core: whether it is this one's turn. One that was blocked takes the core from one that
-    /// polls.
+    /// With several threads on a core: whether it is this one's turn; if not, its turn is planned or it has missed its
+    /// step. One that was blocked takes the core from one that polls. Nobody has it before the last step on it has
+    /// ended, and the change to the thread that has it.
     fn take_core(&mut self, number: u32, core: u32) -> bool {
+        let now = self.now;
         let shared = &mut self.cores[core as usize];
         let holder = shared.threads[shared.current];
+        let (busy_until, given) = (shared.busy_until, shared.given);
+        let rests = busy_until <= now;
         if holder == number {
-            return std::mem::take(&mut shared.given) || !shared.due;
+            if !rests {
+                // News have come while the core changes to it.
+                self.plan(number, busy_until);
+                return false;
+            }
+            let keeps = std::mem::take(&mut shared.given) || !shared.due;
+            self.threads[number].missed |= !keeps;
+            return keeps;
         }
-        let state = self.threads[holder].state;
         let was_blocked = self.threads[number].state == ThreadState::Blocked;
-        let leaves = matches!(
-            state,
-            ThreadState::Yielding | ThreadState::Blocked | ThreadState::Done
-        );
-        let free = leaves && !shared.given;
-        let rests = self.threads[holder].busy_until <= self.now && !shared.given;
-        let preempts = was_blocked && rests;
-        if !(free || preempts) {
+        let leaves = self.threads[holder].state.leaves();
+        if !rests || given || !(leaves || was_blocked) {
+            self.threads[number].missed = true;
             if was_blocked {
                 // Who wakes goes before who works, from the end of that one's step.
-                let at = self.threads[holder].busy_until;
                 self.cores[core as usize].due = true;
-                self.plan_slice(core, at);
+                self.plan_slice(core, busy_until.max(now));
             }
             return false;
         }
-        let shared = &mut self.cores[core as usize];
+        let place = shared.threads.iter().position(|&one| one == number);
         shared.due = false;
-        shared.current = shared
-            .threads
-            .iter()
-            .position(|&thread| thread == number)
-            .unwrap_or(0);
+        shared.current = place.unwrap_or(0);
         true
     }
 
@@ -312,6 +334,7 @@ impl World {
         let thread = &mut self.threads[number];
         thread.busy_until = end;
         let core = thread.core;
+        self.cores[core as usize].busy_until = end;
         let (state, at) = match next {
             Next::Again => (ThreadState::Ready, Some(end)),
             Next::Poll => (ThreadState::Polling, None),
@@ -343,11 +366,7 @@ impl World {
         if let Some(at) = at {
             self.plan(number, at);
         }
-        let leaves = matches!(
-            state,
-            ThreadState::Yielding | ThreadState::Blocked | ThreadState::Done
-        );
-        if (leaves || next == Next::Yield) && self.cores[core as usize].threads.len() > 1 {
+        if (state.leaves() || next == Next::Yield) && self.cores[core as usize].threads.len() > 1 {
             self.plan_slice(core, end);
         }
         left
@@ -380,10 +399,9 @@ impl World {
             return;
         }
         let (count, current) = (shared.threads.len(), shared.current);
-        let holder = &self.threads[shared.threads[current]];
-        let host = usize::from(holder.host);
-        if holder.busy_until > self.now {
-            let at = holder.busy_until;
+        let host = usize::from(self.threads[shared.threads[current]].host);
+        if shared.busy_until > self.now {
+            let at = shared.busy_until;
             self.cores[core as usize].due = true;
             return self.plan_slice(core, at);
         }
@@ -407,6 +425,7 @@ impl World {
         let shared = &mut self.cores[core as usize];
         shared.current = chosen;
         shared.slice_from = begin;
+        shared.busy_until = shared.busy_until.max(begin);
         let thread = &mut self.threads[number];
         thread.busy_until = thread.busy_until.max(begin);
         if std::mem::take(&mut thread.missed) {

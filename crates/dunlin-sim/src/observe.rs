@@ -29,8 +29,7 @@ pub trait Observer: Send {
         let _ = packet;
     }
 
-    /// A core or a part of a NIC was, or will be, busy. What one part does does not overlap, nor what one thread does;
-    /// of two threads of a core the end of one may be later than the beginning of the other.
+    /// A core or a part of a NIC was, or will be, busy. What one part does does not overlap.
     fn busy(&mut self, busy: &Busy<'_>) {
         let _ = busy;
     }

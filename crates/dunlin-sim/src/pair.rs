@@ -162,6 +162,8 @@ pub(crate) struct Pair {
     /// Packets leave, and completions appear, in order.
     pub(crate) leaves_at: Ps,
     pub(crate) completes_at: Ps,
+    /// Packets that wait in the NIC behind one that is late, in the wire's time.
+    pub(crate) held_back: Ps,
 
     // The receiving side.
     pub(crate) expected_psn: u64,
@@ -239,6 +241,7 @@ impl Pair {
             progress_at: 0,
             went_back: None,
             leaves_at: 0,
+            held_back: 0,
             completes_at: 0,
             expected_psn: 0,
             refused_gap: false,

@@ -1,9 +1,12 @@
 //! Simulated threads: time, charges, sharing of a core.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use dunlin_sim::{Cluster, HostParameters, Next, NicParameters, SimDevice, SwitchParameters};
+use dunlin_sim::{
+    Busy, Cluster, HostParameters, Next, NicParameters, Observer, Part, SimDevice, SwitchParameters,
+};
 use dunlin_verbs::{Device, Work};
 
 fn cluster(slice_ns: u64) -> Cluster {
@@ -90,47 +93,128 @@ fn a_thread_that_works_is_not_starved_by_those_that_come_while_the_core_changes_
     );
 }
 
+/// Six threads on this many cores that work for up to `longest_ns` a step and then do anything; they end after 40 steps
+/// each. Gives how many have not ended when that is long over.
+fn crowd(cluster: &Cluster, seed: u64, cores: usize, longest_ns: u64) -> u64 {
+    let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let left = Arc::new(AtomicU64::new(0));
+    let mut threads = Vec::new();
+    for number in 0..6 {
+        left.fetch_add(1, Ordering::Relaxed);
+        let left = Arc::clone(&left);
+        let mut steps = 0;
+        let step = move |now: u64| {
+            // xorshift64 (Marsaglia 2003): others of the same core draw from their own copy.
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            steps += 1;
+            SimDevice::charge(Work::Compute(dice % longest_ns));
+            match dice >> 32 & 7 {
+                _ if steps == 40 => {
+                    left.fetch_sub(1, Ordering::Relaxed);
+                    Next::Done
+                }
+                0 | 1 => Next::Again,
+                2 => Next::Yield,
+                3 => Next::YieldUntil(now + dice % 7_000),
+                4 => Next::PollUntil(now + dice % 9_000),
+                _ => Next::BlockUntil(now + dice % 11_000),
+            }
+        };
+        threads.push(cluster.spawn(cluster.hosts()[0], number % cores, step));
+        dice = dice.wrapping_mul(0xd134_2543_de82_ef95);
+    }
+    for round in 0..4_000 {
+        cluster.run_for(500 + round % 7 * 300);
+        cluster.wake(threads[(round * round % 11 % 6) as usize]);
+    }
+    cluster.run_for(20_000_000);
+    left.load(Ordering::Relaxed)
+}
+
 /// One that had missed its step, then had another, and ended, was given a slice that nobody took: all others waited for
 /// it.
 #[test]
 fn threads_that_end_keep_nobody_from_a_core() {
-    for seed in 0..100_u64 {
-        let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let cluster = cluster(5_000);
-        let left = Arc::new(AtomicU64::new(0));
-        let mut threads = Vec::new();
-        for _ in 0..6 {
-            left.fetch_add(1, Ordering::Relaxed);
-            let left = Arc::clone(&left);
-            let mut steps = 0;
-            threads.push(cluster.spawn(cluster.hosts()[0], 0, move |now: u64| {
-                // xorshift64 (Marsaglia 2003): others of the same core draw from their own copy.
-                dice ^= dice << 13;
-                dice ^= dice >> 7;
-                dice ^= dice << 17;
-                steps += 1;
-                SimDevice::charge(Work::Compute(dice % 3_000));
-                match dice >> 32 & 7 {
-                    _ if steps == 40 => {
-                        left.fetch_sub(1, Ordering::Relaxed);
-                        Next::Done
-                    }
-                    0 | 1 => Next::Again,
-                    2 => Next::Yield,
-                    3 => Next::YieldUntil(now + dice % 7_000),
-                    4 => Next::PollUntil(now + dice % 9_000),
-                    _ => Next::BlockUntil(now + dice % 11_000),
-                }
-            }));
-            dice = dice.wrapping_mul(0xd134_2543_de82_ef95);
-        }
-        for round in 0..4_000 {
-            cluster.run_for(500 + round % 7 * 300);
-            cluster.wake(threads[(round * round % 11 % 6) as usize]);
-        }
-        cluster.run_for(20_000_000);
-        assert_eq!(left.load(Ordering::Relaxed), 0, "seed {seed}");
+    for seed in 0..100 {
+        assert_eq!(
+            crowd(&cluster(5_000), seed, 1, 3_000),
+            0,
+            "left of seed {seed}"
+        );
     }
+}
+
+/// When each core is busy until, and steps that began before.
+#[derive(Default)]
+struct Cores {
+    busy_until: BTreeMap<u32, u64>,
+    steps: u64,
+    too_early: Vec<String>,
+}
+
+impl Observer for Cores {
+    fn busy(&mut self, busy: &Busy<'_>) {
+        let Part::Core(core) = busy.part else { return };
+        let before = self.busy_until.insert(core, busy.until_ps).unwrap_or(0);
+        self.steps += 1;
+        if busy.from_ps < before {
+            let (from, what) = (busy.from_ps, busy.activity);
+            self.too_early.push(format!(
+                "core {core}, {what:?} at {from}, busy until {before}"
+            ));
+        }
+    }
+}
+
+/// A thread that gave its core up at the end of a step left it at the step's beginning: others took their steps
+/// meanwhile. Steps shorter and longer than a slice.
+#[test]
+fn a_core_does_one_thing_at_a_time() {
+    for (seed, longest_ns) in (0..60).zip([3_000, 12_000, 300].into_iter().cycle()) {
+        let cluster = cluster(5_000);
+        let cores = Arc::new(Mutex::new(Cores::default()));
+        cluster.observe(Some(Box::new(Arc::clone(&cores))));
+        assert_eq!(
+            crowd(&cluster, seed, 2, longest_ns),
+            0,
+            "left of seed {seed}"
+        );
+        let cores = cores.lock().expect("nobody panics");
+        assert_eq!(cores.steps, 6 * 40);
+        assert!(
+            cores.too_early.is_empty(),
+            "seed {seed}: {:#?}",
+            cores.too_early
+        );
+    }
+}
+
+/// A thread that wakes itself in a step and then goes on with it had its next step before the end of this one.
+#[test]
+fn a_thread_that_wakes_itself_ends_its_step_first() {
+    let cluster = Arc::new(cluster(50_000));
+    let cores = Arc::new(Mutex::new(Cores::default()));
+    cluster.observe(Some(Box::new(Arc::clone(&cores))));
+    let me = Arc::new(Mutex::new(None));
+    let (inside, this) = (Arc::downgrade(&cluster), Arc::clone(&me));
+    let step = move |_now: u64| {
+        let this = *this.lock().expect("nobody panics");
+        if let (Some(cluster), Some(this)) = (inside.upgrade(), this) {
+            cluster.wake(this);
+        }
+        SimDevice::charge(Work::Compute(100_000));
+        Next::Block
+    };
+    let thread = cluster.spawn(cluster.hosts()[0], 0, step);
+    *me.lock().expect("nobody panics") = Some(thread);
+    cluster.run_for(1_000_000);
+    cluster.wake(thread);
+    cluster.run_for(1_000_000);
+    let cores = cores.lock().expect("nobody panics");
+    assert!(cores.steps >= 10, "{} steps", cores.steps);
+    assert!(cores.too_early.is_empty(), "{:#?}", cores.too_early);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `dunlin lab fit`: the model against the READ sweeps, row by row, and the fit of named parameters to them.
 
-use dunlin_lab::calibration::{self, root_mean_square, Knob, Point};
+use dunlin_lab::calibration::{self, root_mean_square, Compared, Knob, Point};
 use dunlin_sim::NicParameters;
 
 use super::runner;
@@ -20,6 +20,9 @@ pub struct Args {
     /// Keep every other row from the fit, and say how well these are predicted
     #[arg(long)]
     hold_out: bool,
+    /// So many seeds, from 1 on, each of which draws anew which contexts collide; errors are their means
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
     /// Points worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -66,7 +69,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let every = if args.hold_out { 2 } else { 3 };
         let some: Vec<Point> = points.iter().step_by(every).cloned().collect();
         let error = |nic: &NicParameters| {
-            root_mean_square(&calibration::run(&some, nic, OPERATIONS.0, threads))
+            let of =
+                |seed| root_mean_square(&calibration::run(seed, &some, nic, OPERATIONS.0, threads));
+            (1..=args.seeds).map(of).sum::<f64>() / args.seeds as f64
         };
         let tell = |name: &str, value: f64, error: f64| {
             output::note(format_args!("{name} = {value}: {:.2} %", error * 100.0));
@@ -77,40 +82,81 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         nic = best;
     }
-    let rows = calibration::run(&points, &nic, OPERATIONS.1, threads);
-    for row in &rows {
-        let error = (row.ours / row.paper - 1.0) * 100.0;
+    let runs: Vec<Vec<Compared>> = (1..=args.seeds)
+        .map(|seed| calibration::run(seed, &points, &nic, OPERATIONS.1, threads))
+        .collect();
+    for (place, row) in runs[0].iter().enumerate() {
+        let ours = mean(runs.iter().map(|run| run[place].ours));
+        let error = (ours / row.paper - 1.0) * 100.0;
         output::print(format_args!(
-            "{:70} {:8.2} {:8.2} {error:+6.1} %",
-            row.label, row.paper, row.ours
+            "{:70} {:8.2} {ours:8.2} {error:+6.1} %",
+            row.label, row.paper
         ))?;
     }
     if args.hold_out {
-        let mut errors: Vec<f64> = rows
-            .iter()
-            .skip(1)
-            .step_by(2)
-            .map(|row| (row.ours / row.paper - 1.0).abs() * 100.0)
-            .collect();
-        errors.sort_by(f64::total_cmp);
+        let held_out = |run: &[Compared]| {
+            let rows = run.iter().skip(1).step_by(2);
+            let mut errors: Vec<f64> = rows
+                .map(|row| (row.ours / row.paper - 1.0).abs() * 100.0)
+                .collect();
+            errors.sort_by(f64::total_cmp);
+            (errors[errors.len() / 2], errors[errors.len() - 1])
+        };
+        let errors: Vec<(f64, f64)> = runs.iter().map(|run| held_out(run)).collect();
         output::print(format_args!(
             "{} rows held out: median error {:.1} %, worst {:.1} %",
-            errors.len(),
-            errors[errors.len() / 2],
-            errors[errors.len() - 1]
+            runs[0].len() / 2,
+            mean(errors.iter().map(|error| error.0)),
+            mean(errors.iter().map(|error| error.1))
         ))?;
     }
-    let all = root_mean_square(&rows) * 100.0;
-    let (pairs, sizes): (Vec<_>, Vec<_>) = rows
-        .into_iter()
-        .partition(|row| row.label.ends_with(" 32 B"));
-    for (what, rows) in [("queue pairs", pairs), ("sizes", sizes)] {
-        let error = root_mean_square(&rows) * 100.0;
-        let count = rows.len();
+    let kinds: [Kind; 3] = [
+        ("sweep of queue pairs", of_pairs),
+        ("sweep of sizes", |row| !of_pairs(row)),
+        ("all rows", |_| true),
+    ];
+    for (what, kind) in kinds {
+        let errors: Vec<f64> = runs
+            .iter()
+            .map(|run| {
+                let rows: Vec<Compared> = run.iter().filter(|row| kind(row)).cloned().collect();
+                root_mean_square(&rows) * 100.0
+            })
+            .collect();
+        let count = runs[0].iter().filter(|row| kind(row)).count();
         output::print(format_args!(
-            "sweep of {what}: root mean square {error:.1} % over {count} rows"
+            "{what}: root mean square error over {count} rows {}",
+            of_seeds(&errors)
         ))?;
     }
-    output::print(format_args!("all rows: {all:.1} %"))?;
     Ok(())
+}
+
+/// Rows that are taken together, and what they are called.
+type Kind = (&'static str, fn(&Compared) -> bool);
+
+fn of_pairs(row: &Compared) -> bool {
+    row.label.ends_with(" 32 B")
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
+}
+
+/// Errors by seed in words: `5.0 %`, or the mean with median, least and greatest.
+fn of_seeds(errors: &[f64]) -> String {
+    let mut sorted = errors.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    match sorted[..] {
+        [one] => format!("{one:.2} %"),
+        _ => format!(
+            "{:.2} % (mean of {count} seeds; median {:.2}, {:.2} to {:.2})",
+            mean(sorted.iter().copied()),
+            (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0,
+            sorted[0],
+            sorted[count - 1]
+        ),
+    }
 }

@@ -65,8 +65,10 @@ pub fn points() -> Vec<Point> {
     READS.lines().skip(1).map(point).collect()
 }
 
-/// Runs the points on `nic`, each for about so many operations of a machine, after as many to warm up.
+/// Runs the points on `nic` by a seed, which draws the contexts that collide in the NICs' caches; each for about so
+/// many operations of a machine, after as many to warm up.
 pub fn run(
+    seed: u64,
     points: &[Point],
     nic: &NicParameters,
     operations: u64,
@@ -86,7 +88,7 @@ pub fn run(
             warm_ns: time,
             measured_ns: time,
         };
-        let cluster = swarm(1, load, &host, nic, &switch);
+        let cluster = swarm(seed, load, &host, nic, &switch);
         let rates = rate(&cluster, &cluster.hosts(), window);
         let sum: f64 = rates
             .iter()

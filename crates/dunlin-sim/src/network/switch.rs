@@ -1,4 +1,5 @@
-//! A switch: output queues of two priorities, a shared buffer, random early marking, pauses by ingress port.
+//! A switch: output queues of two priorities, a shared buffer, random early marking of what leaves, pauses by ingress
+//! port.
 
 use std::collections::VecDeque;
 
@@ -72,6 +73,20 @@ impl Switch {
         (self.ports.len() - 1) as u16
     }
 
+    /// Whether a packet that leaves so many bytes behind in its queue is marked. Switches look when a packet leaves,
+    /// not when it comes: the mark tells of the queue as it is then, and is as old as the way to the receiver, whatever
+    /// the packet waited before.
+    fn marks(&mut self, behind: u64) -> bool {
+        let p = &self.parameters;
+        let (least, most) = (p.ecn_min_bytes, p.ecn_max_bytes);
+        if least <= 0.0 || behind as f64 <= least {
+            return false;
+        }
+        let over = (behind as f64 - least) / (most - least).max(1.0);
+        let probability = over * p.ecn_probability;
+        over >= 1.0 || self.random.chance(probability)
+    }
+
     /// Watches the buffers that may pause a sender of another part.
     pub(crate) fn watch(&mut self, is_here: impl Fn(u16) -> bool) {
         if self.parameters.lossless == 0.0 {
@@ -130,15 +145,6 @@ impl World {
             switch.counters.drops += 1;
             return self.leave_switch(number, ingress, packet);
         }
-        let marks = p.ecn_min_bytes > 0.0 && waiting as f64 > p.ecn_min_bytes && {
-            let over =
-                (waiting as f64 - p.ecn_min_bytes) / (p.ecn_max_bytes - p.ecn_min_bytes).max(1.0);
-            over >= 1.0 || switch.random.chance(over * p.ecn_probability)
-        };
-        if marks && !control {
-            switch.counters.marks += 1;
-            self.packets[packet].congested = true;
-        }
         self.packets[packet].ingress = ingress;
         switch.buffer_bytes += bytes;
         switch.counters.buffer_bytes_max =
@@ -193,9 +199,14 @@ impl World {
         let Some(packet) = control.pop_front().or_else(|| data.pop_front()) else {
             return;
         };
-        let entry = &self.packets[packet];
+        let entry = &mut self.packets[packet];
         let (bytes, ingress) = (u64::from(entry.wire_bytes), entry.ingress);
         port.queued_bytes -= bytes;
+        let behind = port.queued_bytes;
+        if !entry.is_control() && switch.marks(behind) {
+            switch.counters.marks += 1;
+            entry.congested = true;
+        }
         switch.buffer_bytes -= bytes;
         let resume = switch.parameters.resume_bytes;
         let source = &mut switch.ports[usize::from(ingress)];

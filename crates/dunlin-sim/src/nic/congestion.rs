@@ -17,6 +17,20 @@ pub(crate) struct RateControl {
     stamp: u32,
 }
 
+impl RateControl {
+    /// Slows the flow down. With `clamps` it recovers to the rate that it has now, as in the paper (algorithm 1).
+    /// Without, which is how NICs are delivered, one that has not risen since it fell last still recovers to what it
+    /// fell from first.
+    fn fall(&mut self, clamps: bool) {
+        if clamps || self.rounds > 0 {
+            self.target = self.current;
+        }
+        // No slower than a megabit a second.
+        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(0.001);
+        self.rounds = 0;
+    }
+}
+
 impl World {
     /// The flow of a queue pair, as its NIC's congestion control sees it.
     fn flow_of(&self, qp: u32) -> u32 {
@@ -59,6 +73,7 @@ impl World {
             p.increase_period,
             p.link_gbit_s,
         );
+        let clamps = p.clamp_target != 0.0;
         let rate = nic.rates.entry(flow).or_insert(RateControl {
             current: line,
             target: line,
@@ -75,10 +90,7 @@ impl World {
         rate.alpha *= (1.0 - gain).powi(quiet as i32);
         rate.alpha = (1.0 - gain) * rate.alpha + gain;
         rate.alpha_at = now;
-        rate.target = rate.current;
-        // No slower than a megabit a second.
-        rate.current = (rate.current * (1.0 - rate.alpha / 2.0)).max(0.001);
-        rate.rounds = 0;
+        rate.fall(clamps);
         rate.stamp += 1;
         let stamp = rate.stamp;
         self.queue
@@ -127,5 +139,43 @@ impl World {
             let at = rate.next_at;
             self.pause_sender(qp, at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line_rate() -> RateControl {
+        RateControl {
+            current: 100.0,
+            target: 100.0,
+            alpha: 1.0,
+            alpha_at: 0,
+            rounds: 0,
+            next_at: 0,
+            stamp: 0,
+        }
+    }
+
+    #[test]
+    fn the_target_is_kept_until_the_rate_has_risen() {
+        for (clamps, second) in [(true, 50.0), (false, 100.0)] {
+            let mut rate = line_rate();
+            rate.fall(clamps);
+            assert_eq!((rate.target, rate.current), (100.0, 50.0));
+            rate.fall(clamps);
+            assert_eq!((rate.target, rate.current), (second, 25.0), "{clamps}");
+            (rate.rounds, rate.current) = (1, 40.0);
+            rate.fall(clamps);
+            assert_eq!((rate.target, rate.current), (40.0, 20.0), "{clamps}");
+        }
+    }
+
+    #[test]
+    fn a_flow_is_never_stopped() {
+        let mut rate = line_rate();
+        (0..100).for_each(|_| rate.fall(true));
+        assert_eq!(rate.current, 0.001);
     }
 }

@@ -5,32 +5,56 @@ use crate::faults::Verdict;
 use crate::observe::{Activity, Part};
 use crate::world::World;
 
+/// A packet that leaves.
+struct Left {
+    /// What the wire adds: waiting for its turn, and its own time.
+    wire: Ps,
+    /// When it begins to leave, and when it has gone.
+    at: Ps,
+    gone: Ps,
+    /// How long it waits for the one before it of its queue pair.
+    held_back: Ps,
+}
+
 impl World {
     /// A request's packet leaves after `delay`; gives what the wire adds. Requests of a queue pair leave in order.
+    /// Where one waits for what others need not (its element, its context), those behind it wait in the NIC, which has
+    /// room for as many as between engine and wire: then the queue pair pauses until the first of them leaves.
     pub(super) fn emit_request(&mut self, qp: u32, packet: u32, delay: Ps) -> Ps {
-        let (wire, leaves) = self.leave(packet, delay, self.pairs[qp as usize].leaves_at);
-        self.pairs[qp as usize].leaves_at = leaves;
+        let left = self.leave(packet, delay, self.pairs[qp as usize].leaves_at);
+        let pair = &mut self.pairs[qp as usize];
+        pair.leaves_at = left.gone;
+        pair.held_back = match left.held_back {
+            0 => 0,
+            _ => pair.held_back + (left.gone - left.at),
+        };
+        let (host, held_back) = (usize::from(pair.host), pair.held_back);
+        if held_back > self.hosts[host].nic.wire_backlog() {
+            self.pairs[qp as usize].held_back = 0;
+            self.pause_sender(qp, self.now + left.held_back);
+        }
         self.pace(qp, packet);
-        self.travel(packet, leaves);
-        wire
+        self.travel(packet, left.at);
+        left.wire
     }
 
     /// An answer leaves after `delay`, behind the answers before it.
     pub(super) fn emit_answer(&mut self, qp: u32, packet: u32, delay: Ps) {
-        let (_, leaves) = self.leave(packet, delay, self.pairs[qp as usize].answers_at);
-        self.pairs[qp as usize].answers_at = leaves;
-        self.travel(packet, leaves);
+        let left = self.leave(packet, delay, self.pairs[qp as usize].answers_at);
+        self.pairs[qp as usize].answers_at = left.gone;
+        self.travel(packet, left.at);
     }
 
     /// A packet of the NIC itself leaves.
     pub(super) fn emit_control(&mut self, packet: u32, delay: Ps) {
-        let (_, leaves) = self.leave(packet, delay, 0);
-        self.travel(packet, leaves);
+        let left = self.leave(packet, delay, 0);
+        self.travel(packet, left.at);
     }
 
     /// Takes the wire's time: the packet waits for those that were given to the wire before. Latency keeps nobody
-    /// waiting.
-    fn leave(&mut self, packet: u32, delay: Ps, not_before: Ps) -> (Ps, Ps) {
+    /// waiting, but for the packets of its own queue pair: these come one after the other out of the wire, too, so
+    /// `not_before` is when the one before has gone.
+    fn leave(&mut self, packet: u32, delay: Ps, not_before: Ps) -> Left {
         let entry = &mut self.packets[packet];
         let host = entry.from;
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -40,17 +64,25 @@ impl World {
         entry.wire_bytes = bytes;
         let start = nic.wire_free.max(self.now);
         let time = (f64::from(bytes) * nic.wire_byte) as Ps;
-        if entry.to != host {
+        let outside = entry.to != host;
+        if outside {
             nic.wire_free = start + time;
         }
         nic.counters.packets_sent += 1;
         nic.counters.wire_bytes += u64::from(bytes);
         let waits = start - self.now;
-        if self.packets[packet].to != host {
+        let ready = self.now + delay + waits;
+        let at = ready.max(not_before);
+        if outside {
             let activity = Activity::Bytes(u64::from(bytes));
             self.observe_busy(host, Part::Wire, activity, (start, start + time));
         }
-        (waits + time, (self.now + delay + waits).max(not_before))
+        Left {
+            wire: waits + time,
+            at,
+            gone: if outside { at + time } else { at },
+            held_back: at - ready,
+        }
     }
 
     /// Into the network at `at`, unless a fault rule says otherwise.

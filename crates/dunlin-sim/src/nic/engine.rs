@@ -8,8 +8,6 @@ use crate::world::World;
 
 use super::{Source, RECEIVER};
 
-/// Packets of the largest size that may wait between engine and wire.
-const WIRE_BACKLOG_PACKETS: f64 = 3.0;
 /// DMA writes may be this far behind before the engine stops taking packets in.
 const UP_BACKLOG: Ps = 1_000_000;
 
@@ -51,7 +49,7 @@ impl World {
                 may_receive = false;
             }
             let mut may_send = sends && !nic.ring.is_empty() && !nic.paused;
-            let backlog = (WIRE_BACKLOG_PACKETS * nic.parameters.mtu_bytes * nic.wire_byte) as Ps;
+            let backlog = nic.wire_backlog();
             if may_send && nic.wire_free > now + backlog {
                 not_before = not_before.min(nic.wire_free - backlog);
                 may_send = false;

@@ -52,6 +52,9 @@ pub(crate) const RECEIVER: u8 = 0;
 /// Number of the engine that sends.
 pub(crate) const SENDER: u8 = 1;
 
+/// Packets of the largest size that may wait between engine and wire.
+const WIRE_BACKLOG_PACKETS: f64 = 3.0;
+
 /// A NIC.
 #[derive(Debug)]
 pub(crate) struct Nic {
@@ -83,30 +86,40 @@ pub(crate) struct Nic {
     pub(crate) random: Random,
 }
 
+/// What a cache gives up when a set is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Random,
+    Oldest,
+}
+
 impl Nic {
     pub(crate) fn new(parameters: NicParameters, seed: u64, host: u64) -> Self {
         let p = &parameters;
-        let cache = |sets: f64, ways: f64, random| Cache::new(sets as usize, ways as usize, random);
+        let cache = |kind, sets: f64, ways: f64, victim: Victim| {
+            let mut random = Random::of(seed, kind, host);
+            let salt = random.next();
+            let random = (victim == Victim::Random).then_some(random);
+            Cache::new(sets as usize, ways as usize, salt, random)
+        };
         let idle = Engine {
             free_at: 0,
             wakes_at: Ps::MAX,
         };
         Self {
-            contexts: cache(
-                p.context_sets,
-                p.context_ways,
-                Some(Random::of(seed, "contexts", host)),
-            ),
+            contexts: cache("contexts", p.context_sets, p.context_ways, Victim::Random),
             responders: cache(
+                "responders",
                 p.responder_sets,
                 p.responder_ways,
-                Some(Random::of(seed, "responders", host)),
+                Victim::Random,
             ),
-            elements: cache(p.wqe_sets, p.wqe_ways, None),
+            elements: cache("elements", p.wqe_sets, p.wqe_ways, Victim::Oldest),
             translations: cache(
+                "translations",
                 p.translation_sets,
                 p.translation_ways,
-                Some(Random::of(seed, "translations", host)),
+                Victim::Random,
             ),
             engines: [idle; 2],
             arrived: VecDeque::new(),
@@ -133,6 +146,11 @@ impl Nic {
     /// Bytes in its buffer above which it pauses its switch, where it may.
     pub(crate) fn pause_level(&self) -> u64 {
         self.parameters.rx_buffer_bytes as u64 / 2
+    }
+
+    /// What may wait between engine and wire, in the wire's time.
+    pub(crate) fn wire_backlog(&self) -> Ps {
+        (WIRE_BACKLOG_PACKETS * self.parameters.mtu_bytes * self.wire_byte) as Ps
     }
 
     /// The engine that sends.

@@ -118,6 +118,9 @@ super::file::parameters! {
         hyper_gbit_s,
         /// DCQCN: rounds of fast recovery.
         recovery_rounds,
+        /// DCQCN: 1 when every cut of a rate makes what it was before the target to recover to (the paper's algorithm
+        /// 1), 0 when only a cut after the rate has risen does (the vendor's default).
+        clamp_target,
         /// DCQCN: 1 when one rate serves all queue pairs to a destination, 0 when each has its own.
         rate_per_destination,
     }

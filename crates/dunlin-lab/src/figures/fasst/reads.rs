@@ -30,6 +30,7 @@ fn sweep(effort: Effort, name: &str, nic: &NicParameters) -> Findings {
         .step_by(step)
         .collect();
     let rows = run(
+        effort.seed,
         &points,
         nic,
         if effort.quick { 1_000 } else { 4_000 },
