@@ -136,7 +136,7 @@ impl Scorecard {
             .iter()
             .map(|claim| judge(claim, &answers, freeze, &reasons))
             .collect();
-        let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(answer.id));
+        let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(&answer.id));
         let others = answers.iter().filter(|answer| !known(answer));
         rows.extend(others.map(|answer| {
             let promise = answer.id.starts_with("auto,");
@@ -145,7 +145,7 @@ impl Scorecard {
             } else {
                 Use::Calibrate
             };
-            row(answer.id, class, &[answer])
+            row(&answer.id, class, &[answer])
         }));
         let count = |wanted: &dyn Fn(&Row) -> bool| {
             let mut summary = Summary::default();
@@ -206,7 +206,7 @@ fn reasons() -> Vec<Reason> {
 fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]) -> Row {
     let ours: Vec<&Answer> = answers
         .iter()
-        .filter(|answer| id_of(answer.id) == claim.id)
+        .filter(|answer| id_of(&answer.id) == claim.id)
         .copied()
         .collect();
     let known = |row: Row| Row {
@@ -280,7 +280,7 @@ fn row(id: &str, class: Use, answers: &[&Answer]) -> Row {
     let known = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.ours);
     let seeds = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.seeds);
     let part = |answer: &&Answer| Part {
-        id: answer.id.to_owned(),
+        id: answer.id.clone(),
         ours: known(answer),
         tolerance: answer.bounds,
         verdict: verdict(answer),

@@ -196,7 +196,7 @@ impl Command {
                 output::print_json(&serde_json::json!({ "figures": figures }))
             }
             Self::List { json: false } => {
-                for figure in figures::ALL {
+                for figure in figures::ALL.iter() {
                     output::print(format_args!("{:18} {}", figure.name, figure.title))?;
                 }
                 Ok(())

@@ -1,6 +1,5 @@
 //! One point of an experiment, checked: what a cluster is built from and what its clients do.
 
-use std::path::Path;
 use std::time::Duration;
 
 use dunlin::Preset;
@@ -13,6 +12,7 @@ use super::flows::{self, Flows};
 use super::mistake::{instead, Mistake, Place};
 use super::parameters::{self, Change};
 use super::tree::Table;
+use super::Around;
 
 /// A point.
 #[derive(Clone, Debug)]
@@ -75,7 +75,11 @@ pub(super) struct Clients {
     pub(super) lanes: usize,
     pub(super) dispatcher: bool,
     pub(super) outstanding: usize,
+    /// Whether calls that are due together leave together.
+    pub(super) together: bool,
     pub(super) request_bytes: usize,
+    /// One thread in so many has requests of so many bytes instead.
+    pub(super) large: Option<(usize, usize)>,
     pub(super) response_bytes: usize,
     pub(super) think: Duration,
     pub(super) arrivals: Option<Arrivals>,
@@ -87,6 +91,14 @@ impl Clients {
     /// Threads of all of them.
     pub(super) fn all_threads(&self) -> usize {
         self.hosts.len() * self.processes * self.threads
+    }
+
+    /// Bytes of a request of this thread of a process.
+    pub(super) fn request_of(&self, thread: usize) -> usize {
+        match self.large {
+            Some((one_in, bytes)) if thread % one_in == one_in - 1 => bytes,
+            _ => self.request_bytes,
+        }
     }
 }
 
@@ -103,8 +115,14 @@ pub(super) struct Arrivals {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) seed: u64,
+    /// Of a low rate before all else; `None`: threads stand by until all have connected.
+    pub(super) paced_ns: Option<u64>,
     pub(super) warm_ns: u64,
     pub(super) measured_ns: u64,
+    /// Windows follow each other until the rate changes by less than this share.
+    pub(super) settled: Option<f64>,
+    /// So many at most.
+    pub(super) windows: usize,
     pub(super) repeats: usize,
 }
 
@@ -115,14 +133,14 @@ const THREADS_MOST: usize = 16_384;
 const PIECES: u64 = 10_000;
 
 impl Point {
-    /// Reads a tree. `folder`: where parameter files are looked for.
-    pub(super) fn read(root: &Table, folder: &Path) -> Result<Self, Mistake> {
+    /// Reads a tree.
+    pub(super) fn read(root: &Table, around: &Around) -> Result<Self, Mistake> {
         let topology = check::one(root, "topology")?;
         let changes = parameters::changes(root)?;
         let switches = topology.count("switches") as usize;
         let mut hosts = Vec::<Hosts>::new();
         for group in check::all(root, "topology.hosts")? {
-            let hosts_of = Hosts::read(&group, folder, switches, &changes)?;
+            let hosts_of = Hosts::read(&group, around, switches, &changes)?;
             if hosts.iter().any(|other| other.name == hosts_of.name) {
                 let found = format!("\"{}\"", hosts_of.name);
                 return Err(group.wrong("name", &found, "another group has this name"));
@@ -135,7 +153,7 @@ impl Point {
             }
         }
         parameters::agree_on_mtu(&mut hosts, &changes);
-        let flows = flows::read(root, folder, &hosts)?;
+        let flows = flows::read(root, &around.folder, &hosts)?;
         // Where there are flows nobody has to call.
         let calls = root.get("server").is_some() || root.get("clients").is_some();
         let server = match calls || flows.is_empty() {
@@ -170,6 +188,9 @@ impl Point {
             seed: run.count("seed"),
             warm_ns: run.count("warm_up"),
             measured_ns: run.count("duration"),
+            paced_ns: run.number("paced").map(|ns| ns.round() as u64),
+            settled: run.number("settle"),
+            windows: run.count("windows") as usize,
             repeats: run.count("repeats") as usize,
         };
         let print = check::one(root, "print")?;
@@ -194,7 +215,7 @@ impl Point {
         Ok(Self {
             columns: texts.iter().map(column).collect::<Result<_, _>>()?,
             every_ns,
-            switch: parameters::switch(&topology, folder, &changes)?,
+            switch: parameters::switch(&topology, around, &changes)?,
             switches,
             cables: cables(root, &topology, switches)?,
             server,
@@ -250,7 +271,7 @@ fn cables(root: &Table, topology: &Values<'_>, switches: usize) -> Result<Vec<Ca
 impl Hosts {
     fn read(
         group: &Values<'_>,
-        folder: &Path,
+        around: &Around,
         switches: usize,
         changes: &[Change],
     ) -> Result<Self, Mistake> {
@@ -266,8 +287,8 @@ impl Hosts {
         Ok(Self {
             name,
             count: group.count("count") as usize,
-            nic: parameters::nic(group, folder, changes)?,
-            cpu: parameters::cpu(group, changes)?,
+            nic: parameters::nic(group, around, changes)?,
+            cpu: parameters::cpu(group, around, changes)?,
             switch,
         })
     }
@@ -308,13 +329,21 @@ impl Clients {
                 .map_or(threads.min(256), |lanes| lanes as usize),
             dispatcher: group.flag("dispatcher"),
             outstanding: group.count("outstanding") as usize,
+            together: group.flag("together"),
             request_bytes: group.count("request") as usize,
+            large: None,
             response_bytes: group.count("response") as usize,
             think: Duration::from_nanos(group.count("think")),
             arrivals: None,
             deadline: Duration::from_nanos(group.count("deadline")),
             loss_timeout: Duration::from_nanos(group.count("loss_timeout")),
         };
+        if let Some(bytes) = group.number("large") {
+            clients.large = Some((group.count("large_every") as usize, bytes as usize));
+        } else if group.has("large_every") {
+            let found = group.count("large_every").to_string();
+            return Err(group.wrong("large_every", &found, "it is for long requests: give `large`"));
+        }
         if let Some(rate) = group.number("rate") {
             if group.has("think") {
                 let found = format!("{:?}", clients.think);

@@ -9,6 +9,8 @@ use super::keys::PARAMETERS;
 use super::mistake::{instead, Mistake, Place};
 use super::model::Hosts;
 use super::tree::{Table, Value};
+use super::Around;
+use crate::figure::Setting;
 
 /// A parameter that differs from its file.
 #[derive(Clone, Debug)]
@@ -163,18 +165,40 @@ fn named<P>(all: &[Named<P>], values: &Values<'_>, key: &str) -> P {
 
 pub(super) fn nic(
     group: &Values<'_>,
-    folder: &Path,
+    around: &Around,
     changes: &[Change],
 ) -> Result<NicParameters, Mistake> {
     let by_name = || named(&NICS, group, "nic");
-    let loaded = load(group, "nic_file", folder, NicParameters::load);
+    let loaded = load(group, "nic_file", &around.folder, NicParameters::load);
     let mut nic = loaded.unwrap_or_else(|| Ok(by_name()))?;
+    if let Some(other) = &around.nic {
+        nic = other.clone();
+    }
+    let name = nic.name.clone();
+    vary(&around.parameters, &name, |name, value| nic.set(name, value));
     apply(changes, "nic", |name, value| nic.set(name, value));
     Ok(nic)
 }
 
-pub(super) fn cpu(group: &Values<'_>, changes: &[Change]) -> Result<HostParameters, Mistake> {
+/// Sets those that are meant for the NIC, processor or switch of this name.
+fn vary(
+    settings: &[Setting],
+    of: &str,
+    mut set: impl FnMut(&str, f64) -> Result<(), ParameterError>,
+) {
+    for setting in settings.iter().filter(|setting| setting.of == of) {
+        set(&setting.name, setting.value).expect("a parameter");
+    }
+}
+
+pub(super) fn cpu(
+    group: &Values<'_>,
+    around: &Around,
+    changes: &[Change],
+) -> Result<HostParameters, Mistake> {
     let mut cpu = named(&CPUS, group, "cpu");
+    let name = cpu.name.clone();
+    vary(&around.parameters, &name, |name, value| cpu.set(name, value));
     apply(changes, "cpu", |name, value| cpu.set(name, value));
     if let Some(cores) = group.number("cores") {
         cpu.cores = cores;
@@ -190,12 +214,14 @@ pub(super) fn cpu(group: &Values<'_>, changes: &[Change]) -> Result<HostParamete
 
 pub(super) fn switch(
     topology: &Values<'_>,
-    folder: &Path,
+    around: &Around,
     changes: &[Change],
 ) -> Result<SwitchParameters, Mistake> {
     let by_name = || named(&SWITCHES, topology, "switch");
-    let loaded = load(topology, "switch_file", folder, SwitchParameters::load);
+    let loaded = load(topology, "switch_file", &around.folder, SwitchParameters::load);
     let mut switch = loaded.unwrap_or_else(|| Ok(by_name()))?;
+    let name = switch.name.clone();
+    vary(&around.parameters, &name, |name, value| switch.set(name, value));
     apply(changes, "switch", |name, value| switch.set(name, value));
     Ok(switch)
 }

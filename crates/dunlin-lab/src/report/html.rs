@@ -49,7 +49,7 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
             chart(findings),
             escape(figure.says)
         );
-        let names: Vec<&str> = findings.answers.iter().map(|a| a.id).collect();
+        let names: Vec<&str> = findings.answers.iter().map(|a| a.id.as_str()).collect();
         let here = card.rows.iter().filter(|row| {
             names
                 .iter()
