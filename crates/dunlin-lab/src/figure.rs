@@ -46,14 +46,7 @@ impl Findings {
     }
 
     /// Adds an answer; it is within when `ours` lies between the two bounds.
-    pub fn answer(
-        &mut self,
-        id: &str,
-        paper: &str,
-        ours: f64,
-        bounds: (f64, f64),
-        why: &str,
-    ) {
+    pub fn answer(&mut self, id: &str, paper: &str, ours: f64, bounds: (f64, f64), why: &str) {
         self.answers.push(Answer {
             id: id.to_owned(),
             paper: paper.to_owned(),

@@ -81,6 +81,19 @@ pub struct Part {
     pub why: String,
 }
 
+impl Row {
+    /// Keeps what was found, and judges nothing by it.
+    fn not_judged(&mut self, replaced: &[String]) {
+        let what = replaced.join(", ");
+        self.why = format!("not judged, since {what} is not the paper's: {}", self.why);
+        self.verdict = Verdict::NotRun;
+        self.near = false;
+        for part in &mut self.parts {
+            part.verdict = Verdict::NotRun;
+        }
+    }
+}
+
 /// Rows by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -121,6 +134,9 @@ pub struct Parameters {
     /// Whether the code that is experimented on differs from what the freeze was made with: verdicts are then of other
     /// code than the freeze's, and no first runs.
     pub protocols_changed: bool,
+    /// What is not the papers': nothing was judged by it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<String>,
 }
 
 impl Scorecard {
@@ -147,6 +163,10 @@ impl Scorecard {
             };
             row(&answer.id, class, &[answer])
         }));
+        if !freeze.replaced.is_empty() {
+            let judged = rows.iter_mut().filter(|row| row.ours.is_some());
+            judged.for_each(|row| row.not_judged(&freeze.replaced));
+        }
         let count = |wanted: &dyn Fn(&Row) -> bool| {
             let mut summary = Summary::default();
             for row in rows.iter().filter(|row| wanted(row)) {
@@ -171,7 +191,12 @@ impl Scorecard {
             summary: count(&|_| true),
             predictions: count(&|row| row.class == Use::Predict),
             parameters: Parameters {
-                hash: freeze.hash.clone(),
+                hash: match freeze.replaced.as_slice() {
+                    [] => freeze.hash.clone(),
+                    // Nobody can freeze anything by it.
+                    replaced => format!("{} with {}", freeze.hash, replaced.join(", ")),
+                },
+                replaced: freeze.replaced.clone(),
                 frozen: freeze.date.clone(),
                 changed: freeze.differences.clone(),
                 admitted: freeze.admitted.clone(),
@@ -419,6 +444,27 @@ mod tests {
         let row = card.rows.iter().find(|row| row.id == "SR-004").unwrap();
         assert_eq!((row.ours, row.parts.len()), (Some(3.0), 2));
         assert_eq!(row.paper, "2 Mops at 800");
+    }
+
+    #[test]
+    fn nothing_is_judged_by_a_nic_that_is_not_the_papers() {
+        let mut freeze = freeze::check();
+        freeze.replaced = vec!["my-nic.toml".to_owned()];
+        let card = score(
+            &[("RB-004", 1.0), ("RB-010", 9.0), ("auto, x", 1.0)],
+            &freeze,
+        );
+        assert_eq!((card.summary.within, card.summary.miss), (0, 0));
+        for (id, ours) in [("RB-004", 1.0), ("RB-010", 9.0), ("auto, x", 1.0)] {
+            let row = card.rows.iter().find(|row| row.id == id).expect("a row");
+            assert_eq!((row.verdict, row.ours), (Verdict::NotRun, Some(ours)));
+            assert!(
+                row.why.contains("my-nic.toml is not the paper's"),
+                "{}",
+                row.why
+            );
+        }
+        assert_ne!(card.parameters.hash, freeze.hash);
     }
 
     #[test]

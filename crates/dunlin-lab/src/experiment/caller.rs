@@ -232,7 +232,8 @@ impl Slots {
         if answer.is_ok_and(|bytes| bytes.len() == self.response_bytes) {
             let begun = self.begun[tag as usize];
             let bytes = self.request_bytes + self.response_bytes;
-            self.seen.answered(now.saturating_duration_since(begun), bytes);
+            self.seen
+                .answered(now.saturating_duration_since(begun), bytes);
         } else {
             self.seen.failed.fetch_add(1, Ordering::Relaxed);
         }

@@ -96,7 +96,8 @@ pub(super) fn read(
         };
         if let Some(place) = value.over(axes.len()).iter().position(|over| *over) {
             let key = &axes[place].key;
-            let why = format!("it has a value for each of `{key}`: choose one, or take `max` or `min`");
+            let why =
+                format!("it has a value for each of `{key}`: choose one, or take `max` or `min`");
             return Err(wrong(why));
         }
         let (least, most) = (values.number("least"), values.number("most"));

@@ -125,7 +125,9 @@ impl<'a> Parser<'a> {
             return Ok(Expression::Number(number));
         }
         if name.is_empty() {
-            return Err(format!("a column, a function or a number must stand before {rest:?}"));
+            return Err(format!(
+                "a column, a function or a number must stand before {rest:?}"
+            ));
         }
         self.rest = rest;
         if self.takes(&['(']).is_some() {
@@ -169,7 +171,9 @@ impl<'a> Parser<'a> {
         };
         let over = curve.over(self.axes.len());
         let mut over = over.iter().zip(self.axes).filter(|(over, _)| **over);
-        over.next().is_some_and(|(_, axis)| axis.numbers().is_some()) && over.next().is_none()
+        over.next()
+            .is_some_and(|(_, axis)| axis.numbers().is_some())
+            && over.next().is_none()
     }
 
     /// What stands in brackets, if anything does.
@@ -226,7 +230,11 @@ fn pick_of(text: &str, axis: &Axis) -> Result<Pick, String> {
         let found = labels.iter().position(|label| label == text);
         found.or_else(by_number).ok_or_else(|| {
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-            format!("`{}` has no value `{text}`{}", axis.key, instead(text, &labels))
+            format!(
+                "`{}` has no value `{text}`{}",
+                axis.key,
+                instead(text, &labels)
+            )
         })
     };
     match text.split_once('|') {
@@ -360,7 +368,10 @@ impl Grid {
 
     /// The first value of its axis with this share of the most.
     fn reaches(&self, share: f64, axes: &[Axis]) -> Self {
-        let most = self.0.iter().fold(0.0, |most: f64, (_, value)| most.max(*value));
+        let most = self
+            .0
+            .iter()
+            .fold(0.0, |most: f64, (_, value)| most.max(*value));
         let first = self.0.iter().find(|(_, value)| *value >= share * most);
         let value = first.and_then(|(at, _)| {
             let axis = at.iter().position(Option::is_some)?;

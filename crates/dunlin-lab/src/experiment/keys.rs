@@ -91,6 +91,13 @@ pub(super) const SECTIONS: &[Section] = &[
                 Need::Default("100Gbps"),
                 "Rate of each of those cables. A host's cable has its NIC's.",
             ),
+            key(
+                "ns3",
+                Kind::Text,
+                Need::Or("the keys above"),
+                "The topology file of HPCC's ns-3, beside the experiment: switches, cables, rates, delay. One \
+                 `[[topology.hosts]]` says what its hosts are, by the order of their nodes.",
+            ),
         ],
     },
     Section {

@@ -2,7 +2,8 @@
 //!
 //! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file
 //!   by them and say what is wrong and where;
-//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
+//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `network` (the file of another
+//!   simulator), `fault` and `column`;
 //! - `sweep` makes points of a file, and `cases` of keys that change together;
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs beside them;
 //!   `point` runs all of it;
@@ -24,11 +25,14 @@ mod expect;
 mod expression;
 mod fault;
 mod figure;
+#[cfg(test)]
+mod figure_tests;
 mod flows;
 mod keys;
 mod load;
 mod mistake;
 mod model;
+mod network;
 mod observed;
 mod outcome;
 #[cfg(test)]
@@ -56,7 +60,9 @@ pub use flows::FlowTime;
 pub use load::RunError;
 pub use mistake::WrongFile;
 pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};
-pub use parameters::{cpu_named, nic_named, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
+pub use parameters::{
+    cpu_named, nic_named, parameter, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES,
+};
 pub use reference::reference;
 pub use unit::time;
 
@@ -179,12 +185,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    fn read(
-        sources: &Sources,
-        title: &str,
-        quick: bool,
-        around: &Around,
-    ) -> Result<Self, Mistake> {
+    fn read(sources: &Sources, title: &str, quick: bool, around: &Around) -> Result<Self, Mistake> {
         let mut root = tree::parse(&sources.text)?;
         let mut changes = if quick { quickly(&root)? } else { Vec::new() };
         for (number, set) in sources.sets.iter().enumerate() {

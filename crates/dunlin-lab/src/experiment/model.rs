@@ -10,6 +10,7 @@ use super::column::{self, Column, Groups};
 use super::fault::{self, Fault};
 use super::flows::{self, Flows};
 use super::mistake::{instead, Mistake, Place};
+use super::network::{self, Network};
 use super::parameters::{self, Change};
 use super::tree::Table;
 use super::Around;
@@ -33,7 +34,7 @@ pub(super) struct Point {
 }
 
 /// Cables between two switches.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cables {
     pub(super) one: usize,
     pub(super) other: usize,
@@ -48,7 +49,8 @@ pub(super) struct Hosts {
     pub(super) count: usize,
     pub(super) nic: NicParameters,
     pub(super) cpu: HostParameters,
-    pub(super) switch: usize,
+    /// The switch of each.
+    pub(super) switches: Vec<usize>,
 }
 
 /// The server.
@@ -136,11 +138,23 @@ impl Point {
     /// Reads a tree.
     pub(super) fn read(root: &Table, around: &Around) -> Result<Self, Mistake> {
         let topology = check::one(root, "topology")?;
-        let changes = parameters::changes(root)?;
-        let switches = topology.count("switches") as usize;
+        let mut changes = parameters::changes(root)?;
+        let network = network(root, &topology, around)?;
+        let switches = match &network {
+            Some(network) => {
+                // What the file itself changes goes before.
+                let of_network = [
+                    Change::new("nic", "link_gbit_s", network.host_gbit_s),
+                    Change::new("switch", "propagation_ns", network.delay_ns),
+                ];
+                changes.splice(0..0, of_network);
+                network.switches
+            }
+            None => topology.count("switches") as usize,
+        };
         let mut hosts = Vec::<Hosts>::new();
         for group in check::all(root, "topology.hosts")? {
-            let hosts_of = Hosts::read(&group, around, switches, &changes)?;
+            let hosts_of = Hosts::read(&group, around, (switches, network.as_ref()), &changes)?;
             if hosts.iter().any(|other| other.name == hosts_of.name) {
                 let found = format!("\"{}\"", hosts_of.name);
                 return Err(group.wrong("name", &found, "another group has this name"));
@@ -153,7 +167,7 @@ impl Point {
             }
         }
         parameters::agree_on_mtu(&mut hosts, &changes);
-        let flows = flows::read(root, &around.folder, &hosts)?;
+        let flows = flows::read(root, around, (&hosts, network.as_ref()))?;
         // Where there are flows nobody has to call.
         let calls = root.get("server").is_some() || root.get("clients").is_some();
         let server = match calls || flows.is_empty() {
@@ -217,7 +231,10 @@ impl Point {
             every_ns,
             switch: parameters::switch(&topology, around, &changes)?,
             switches,
-            cables: cables(root, &topology, switches)?,
+            cables: match network {
+                Some(network) => network.cables,
+                None => cables(root, &topology, switches)?,
+            },
             server,
             faults: fault::read(root, &hosts)?,
             hosts,
@@ -226,6 +243,42 @@ impl Point {
             run,
         })
     }
+}
+
+/// The network of another simulator's file, if one is named. It has all hosts and cables.
+fn network(
+    root: &Table,
+    topology: &Values<'_>,
+    around: &Around,
+) -> Result<Option<Network>, Mistake> {
+    let Some(file) = topology.text("ns3") else {
+        return Ok(None);
+    };
+    let of_file = "it is for a network without a file: `topology.ns3` has it";
+    if let Some(key) = ["switches", "links", "link_rate"]
+        .iter()
+        .find(|key| topology.has(key))
+    {
+        return Err(topology.wrong(key, "there", of_file));
+    }
+    if let Some(table) = check::all(root, "topology.cables")?.first() {
+        return Err(table.wrong("switches", "there", of_file));
+    }
+    let groups = check::all(root, "topology.hosts")?;
+    if let [_, second, ..] = &groups[..] {
+        let must = "with `topology.ns3` one table says what all hosts are";
+        return Err(second.wrong("name", "of a second group", must));
+    }
+    for group in &groups {
+        if let Some(key) = ["count", "switch"].iter().find(|key| group.has(key)) {
+            return Err(group.wrong(key, "there", of_file));
+        }
+    }
+    let wrong = |why: String| topology.wrong("ns3", &format!("{file:?}"), why);
+    let text = std::fs::read_to_string(around.folder.join(&file));
+    let text = text.map_err(|error| wrong(error.to_string()))?;
+    let network = network::parse(&text, HOSTS_MOST).map_err(|error| wrong(error.to_string()))?;
+    Ok(Some(network))
 }
 
 /// Those of the tables for them, or else those of a row.
@@ -272,7 +325,7 @@ impl Hosts {
     fn read(
         group: &Values<'_>,
         around: &Around,
-        switches: usize,
+        (switches, network): (usize, Option<&Network>),
         changes: &[Change],
     ) -> Result<Self, Mistake> {
         let switch = group.count("switch") as usize;
@@ -284,12 +337,16 @@ impl Hosts {
         if name.contains('.') {
             return Err(group.wrong("name", &format!("{name:?}"), "a name has no dot"));
         }
+        let switches = match network {
+            Some(network) => network.hosts.iter().map(|(_, switch)| *switch).collect(),
+            None => vec![switch; group.count("count") as usize],
+        };
         Ok(Self {
             name,
-            count: group.count("count") as usize,
+            count: switches.len(),
             nic: parameters::nic(group, around, changes)?,
             cpu: parameters::cpu(group, around, changes)?,
-            switch,
+            switches,
         })
     }
 }
@@ -342,7 +399,11 @@ impl Clients {
             clients.large = Some((group.count("large_every") as usize, bytes as usize));
         } else if group.has("large_every") {
             let found = group.count("large_every").to_string();
-            return Err(group.wrong("large_every", &found, "it is for long requests: give `large`"));
+            return Err(group.wrong(
+                "large_every",
+                &found,
+                "it is for long requests: give `large`",
+            ));
         }
         if let Some(rate) = group.number("rate") {
             if group.has("think") {

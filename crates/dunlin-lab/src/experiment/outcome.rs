@@ -189,7 +189,9 @@ impl Outcome {
         outcome.lines = plot.map(|plot| plot.findings(&outcome, axes, &kept));
         outcome.chart = outcome.lines.as_ref().map(crate::report::chart);
         let expected = experiment.expected.iter();
-        outcome.expected = expected.map(|one| one.judge(&outcome, &kept, axes)).collect();
+        outcome.expected = expected
+            .map(|one| one.judge(&outcome, &kept, axes))
+            .collect();
         outcome
     }
 

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::expect::Which;
 use super::keys::SECTIONS;
 use super::mistake::{Place, Sources};
 use super::reference::{columns, keys};
 use super::sweep;
 use super::tree::{self, Table};
-use super::expect::Which;
 use super::{Around, Experiment, LoadError, Settings};
 
 const PAGE: &str = include_str!("../../../../docs/experiments.md");

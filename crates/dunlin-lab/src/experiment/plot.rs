@@ -252,7 +252,9 @@ fn lines(
         let over = value.over(axes.len());
         if (0..axes.len()).any(|axis| over[axis] != (axis == *across)) {
             let key = &axes[*across].key;
-            return Err(wrong(format!("it must have a value for each of `{key}`, and of that alone")));
+            return Err(wrong(format!(
+                "it must have a value for each of `{key}`, and of that alone"
+            )));
         }
         lines.push((values.text("name").unwrap_or_default(), value));
     }

@@ -112,8 +112,8 @@ fn build(point: &Point, seed: u64, cores: usize) -> (Cluster, Vec<SwitchId>) {
         }
     }
     for group in &point.hosts {
-        for _ in 0..group.count {
-            builder.host(group.cpu.clone(), group.nic.clone(), switches[group.switch]);
+        for &switch in &group.switches {
+            builder.host(group.cpu.clone(), group.nic.clone(), switches[switch]);
         }
     }
     (builder.build(), switches)

@@ -28,7 +28,10 @@ macro_rules! file {
 }
 
 /// A file and what runs it.
-type Runs = (FigureFile, fn(crate::figure::Effort) -> crate::figure::Findings);
+type Runs = (
+    FigureFile,
+    fn(crate::figure::Effort) -> crate::figure::Findings,
+);
 
 const ALL: [Runs; 5] = [
     file!("flock-6"),

@@ -25,7 +25,10 @@ pub use files::{file, file_names, FigureFile};
 pub static ALL: LazyLock<Vec<Figure>> = LazyLock::new(|| {
     let files = files::FIGURES.iter().copied();
     let before = BEFORE_FILES.iter().copied();
-    before.chain(files).chain(BEHIND_FILES.iter().copied()).collect()
+    before
+        .chain(files)
+        .chain(BEHIND_FILES.iter().copied())
+        .collect()
 });
 
 const BEFORE_FILES: &[Figure] = &[

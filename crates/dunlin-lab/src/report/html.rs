@@ -33,8 +33,10 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
         p.within,
         p.miss,
         p.not_run,
-        parameters.hash,
-        if parameters.changed.is_empty() {
+        escape(&parameters.hash),
+        if !parameters.replaced.is_empty() {
+            "<b class=\"miss\">not the papers'</b>: no claim was judged".to_owned()
+        } else if parameters.changed.is_empty() {
             format!("frozen {}", parameters.frozen)
         } else {
             format!("<b class=\"miss\">not frozen</b>: {}", escape(&parameters.changed.join("; ")))
