@@ -33,7 +33,7 @@ clients.preset = "erpc"
 "clients.threads" = [1, 2]
 "clients.outstanding" = [1, 2]
 [run]
-warm_up = "20us"
+warm_up = "500us"
 duration = "50us"
 settle = "50%"
 windows = 3
@@ -139,6 +139,11 @@ fn settings_go_before_cases() {
         set: set.iter().map(|&set| set.to_owned()).collect(),
         ..Settings::default()
     };
+    // Axes keep their order.
+    let anew = with(&["sweep.clients.threads=[1]"]);
+    let keys = load(FILE, &anew).expect("right").axes;
+    let keys: Vec<String> = keys.into_iter().map(|axis| axis.key).collect();
+    assert_eq!(keys, ["case", "clients.threads", "clients.outstanding"]);
     let size = |set: &[&str]| load(FILE, &with(set)).expect("right").size().0;
     assert_eq!(size(&["clients.preset=plain"]), 8);
     // Expectations are about points that are no more.

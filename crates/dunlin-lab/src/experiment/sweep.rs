@@ -72,13 +72,16 @@ fn keys(root: &Table) -> Result<Vec<Axis>, Mistake> {
     Ok(axes)
 }
 
-/// Gives a key other values, or takes one more.
+/// Gives a key other values in its place, or takes one more.
 pub(super) fn set(root: &mut Table, key: &str, values: Node) -> Result<(), Mistake> {
-    remove(root, key);
     let place = values.place;
     let sweep = root.table("sweep", place);
     match sweep.map(|node| &mut node.value) {
-        Some(Value::Table(table)) => table.set(key, values),
+        Some(Value::Table(table)) => {
+            if !replace_in(table, key, &values) {
+                table.set(key, values);
+            }
+        }
         _ => {
             return Err(Mistake::new(
                 place,
@@ -97,6 +100,24 @@ pub(super) fn remove(root: &mut Table, key: &str) -> bool {
         Some(Value::Table(table)) => remove_from(table, key),
         _ => false,
     }
+}
+
+/// Gives a key other values, however it is written; says whether it was there.
+fn replace_in(table: &mut Table, key: &str, values: &Node) -> bool {
+    table.entries.iter_mut().any(|entry| {
+        let rest = key
+            .strip_prefix(&entry.key)
+            .and_then(|rest| rest.strip_prefix('.'));
+        match (&mut entry.node.value, rest) {
+            (Value::Table(inner), Some(rest)) => replace_in(inner, rest, values),
+            (Value::Table(_), None) => false,
+            _ if entry.key == key => {
+                entry.node = values.clone();
+                true
+            }
+            _ => false,
+        }
+    })
 }
 
 pub(super) fn remove_from(table: &mut Table, key: &str) -> bool {
