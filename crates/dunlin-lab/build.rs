@@ -89,11 +89,8 @@ fn hashes(crates: &Path, places: &[&str]) -> std::io::Result<Vec<(String, String
     files.sort();
     let read = |(name, path): (String, PathBuf)| {
         let text = std::fs::read_to_string(path)?;
-        let code = match name.ends_with(".toml") {
-            true => source::values(&text),
-            false => source::code(&text),
-        };
-        Ok((name, source::sha256(&code)))
+        let kept = source::kept(&name, &text);
+        Ok((name, source::sha256(&kept)))
     };
     files.into_iter().map(read).collect()
 }

@@ -36,7 +36,7 @@ pub struct Judged {
     pub holds: bool,
     /// What somebody else has.
     pub says: String,
-    /// What it is.
+    /// What it is, and at which point of several.
     pub why: String,
 }
 
@@ -119,6 +119,8 @@ impl Expected {
     pub(super) fn judge(&self, outcome: &Outcome, places: &[&[usize]], axes: &[Axis]) -> Judged {
         let value = self.value.of(outcome, places, axes).number();
         let (least, most) = self.bounds;
+        let at = self.value.found_at(outcome, places, axes);
+        let at = at.map_or(String::new(), |at| format!(": at {at}"));
         Judged {
             name: self.name.clone(),
             value,
@@ -126,7 +128,7 @@ impl Expected {
             most: (most < f64::MAX).then_some(most),
             holds: (least..=most).contains(&value),
             says: self.says.clone(),
-            why: self.why.clone(),
+            why: format!("{}{at}", self.why),
         }
     }
 }

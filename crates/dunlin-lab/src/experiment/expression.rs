@@ -282,6 +282,39 @@ impl Expression {
         }
     }
 
+    /// At which values of what is swept an outermost `max`, `min` or `furthest` found its value.
+    pub(super) fn found_at(
+        &self,
+        outcome: &Outcome,
+        places: &[&[usize]],
+        axes: &[Axis],
+    ) -> Option<String> {
+        match self {
+            Self::Both(_, inner, other) if matches!(**other, Self::Number(_)) => {
+                inner.found_at(outcome, places, axes)
+            }
+            Self::Call(Function::Mean | Function::Reaches, _) => None,
+            Self::Call(function, inner) => match inner.as_slice() {
+                [one] => {
+                    let grid = one.of(outcome, places, axes);
+                    let (at, _) = grid.extreme(*function)?;
+                    let at = axes.iter().zip(at);
+                    let labels = at.filter_map(|(axis, place)| {
+                        let value = axis.values.get((*place)?)?;
+                        Some(value.value.label())
+                    });
+                    Some(labels.collect::<Vec<_>>().join(", ")).filter(|words| !words.is_empty())
+                }
+                several => {
+                    let value = self.of(outcome, places, axes).number();
+                    let same = |one: &&Self| one.of(outcome, places, axes).number() == value;
+                    several.iter().find(same)?.found_at(outcome, places, axes)
+                }
+            },
+            _ => None,
+        }
+    }
+
     /// What it is swept over: whether each axis.
     pub(super) fn over(&self, axes: usize) -> Vec<bool> {
         match self {
@@ -350,20 +383,27 @@ impl Grid {
 
     /// One value of all.
     fn reduced(self, function: Function) -> Self {
+        let axes = self.0.first().map_or(0, |(at, _)| at.len());
+        let value = match function {
+            Function::Mean => {
+                let sum: f64 = self.0.iter().map(|(_, value)| value).sum();
+                sum / self.0.len() as f64
+            }
+            _ => self.extreme(function).map_or(f64::NAN, |(_, value)| *value),
+        };
+        Self(vec![(vec![None; axes], value)])
+    }
+
+    /// The greatest, the least, or the furthest from zero, with its place.
+    fn extreme(&self, function: Function) -> Option<&(Vec<Option<usize>>, f64)> {
         let further = |one: f64, other: f64| match function {
             Function::Max => other > one,
             Function::Min => other < one,
             _ => other.abs() > one.abs(),
         };
-        let axes = self.0.first().map_or(0, |(at, _)| at.len());
-        let values = self.0.iter().map(|(_, value)| *value);
-        let value = match function {
-            Function::Mean => values.sum::<f64>() / self.0.len() as f64,
-            _ => values
-                .reduce(|one, other| if further(one, other) { other } else { one })
-                .unwrap_or(f64::NAN),
-        };
-        Self(vec![(vec![None; axes], value)])
+        self.0
+            .iter()
+            .reduce(|one, other| if further(one.1, other.1) { other } else { one })
     }
 
     /// The first value of its axis with this share of the most.

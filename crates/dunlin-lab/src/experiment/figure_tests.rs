@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Experiment, Outcome, Settings};
+use super::{Experiment, Outcome, OutcomePoint, Settings};
 use crate::figures;
 
 const FILE: &str = r#"
@@ -88,9 +88,19 @@ fn cases_are_swept_and_expectations_are_judged() {
         .collect();
     let wanted = [("more threads", true), ("slow", false), ("processes", true)];
     assert_eq!(expected, wanted, "{:?}", outcome.expected);
-    assert_eq!(outcome.expected[1].why, "the best of all");
     let best = outcome.points.iter().map(|point| point.columns[0].mean);
-    assert_eq!(outcome.expected[1].value, best.fold(0.0, f64::max));
+    let best = best.fold(0.0, f64::max);
+    assert_eq!(outcome.expected[1].value, best);
+    let of_best = |point: &&OutcomePoint| point.columns[0].mean == best;
+    let at = outcome.points.iter().find(of_best).map(|point| &point.at);
+    let at = at.expect("it is one of them");
+    let (case, threads, out) = (
+        &at["case"],
+        &at["clients.threads"],
+        &at["clients.outstanding"],
+    );
+    let why = format!("the best of all: at {case}, {threads}, {out}");
+    assert_eq!(outcome.expected[1].why, why);
     let lines = outcome.lines.take().expect("a chart").series;
     let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
     assert_eq!(

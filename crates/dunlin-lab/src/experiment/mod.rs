@@ -240,7 +240,7 @@ impl Experiment {
         let columns = whole.columns.iter();
         let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
         Ok(Self {
-            plot: Plot::read(&root, (&cases, &axes), &whole)?,
+            plot: Plot::read(&root, (&cases, &axes), &whole, which)?,
             expected: expect::read(&root, which, &axes, &columns)?,
             says: top.text("says"),
             points,

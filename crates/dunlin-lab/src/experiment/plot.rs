@@ -3,6 +3,7 @@
 use super::cases::{Case, CASE};
 use super::check::{self, Values};
 use super::column::Column;
+use super::expect::Which;
 use super::expression::{self, Expression};
 use super::mistake::{instead, Mistake};
 use super::model::Point;
@@ -62,6 +63,7 @@ impl Plot {
         root: &Table,
         (cases, axes): (&[Case], &[Axis]),
         point: &Point,
+        which: Which,
     ) -> Result<Option<Self>, Mistake> {
         let values = check::one(root, "plot")?;
         if root.get("plot").is_none() {
@@ -117,7 +119,7 @@ impl Plot {
             },
         };
         Ok(Some(Self {
-            lines: lines(root, &x, axes, &columns)?,
+            lines: lines(root, which, &x, (axes, &columns))?,
             x,
             y: y.clone(),
             log_x: values.flag("log_x"),
@@ -237,9 +239,9 @@ fn line(values: &Values<'_>, axes: &[Axis]) -> Result<Option<String>, Mistake> {
 /// Lines beside those of the column.
 fn lines(
     root: &Table,
+    which: Which,
     x: &Across,
-    axes: &[Axis],
-    columns: &[&str],
+    (axes, columns): (&[Axis], &[&str]),
 ) -> Result<Vec<(String, Expression)>, Mistake> {
     let mut lines = Vec::new();
     for values in check::all(root, "plot.lines")? {
@@ -248,7 +250,11 @@ fn lines(
         let Across::Key(across) = x else {
             return Err(wrong("`plot.x` must be a key of the sweep".to_owned()));
         };
-        let value = expression::parse(&text, axes, columns).map_err(wrong)?;
+        let value = match expression::parse(&text, axes, columns) {
+            Ok(value) => value,
+            Err(_) if which == Which::Possible => continue,
+            Err(why) => return Err(wrong(why)),
+        };
         let over = value.over(axes.len());
         if (0..axes.len()).any(|axis| over[axis] != (axis == *across)) {
             let key = &axes[*across].key;

@@ -276,13 +276,13 @@ mod tests {
             .join("..")
             .join(file);
         let text = std::fs::read_to_string(path).expect("a source");
-        let hash = sha256(&source::code(&text));
+        let hash = sha256(&source::kept(file, &text));
         assert!(
             SOURCES.contains(&(file, hash.as_str())),
             "{file} is hashed as it is"
         );
         assert!(text.contains(from), "{file} has {from}");
-        let changed = sha256(&source::code(&text.replacen(from, to, 1)));
+        let changed = sha256(&source::kept(file, &text.replacen(from, to, 1)));
         let sources = SOURCES
             .iter()
             .map(|&(name, hash)| (name, if name == file { changed.as_str() } else { hash }));
@@ -341,6 +341,13 @@ mod tests {
             ),
             file,
         );
+    }
+
+    #[test]
+    fn no_prediction_is_judged_by_another_value_of_a_figure_that_is_a_file() {
+        let file = "dunlin-lab/src/figures/flock-9.toml";
+        not_judged(&with_change(file, "cores = 64", "cores = 32"), file);
+        assert!(with_change(file, "# FLOCK", "# Another word. FLOCK").holds());
     }
 
     #[test]
