@@ -1,4 +1,5 @@
-//! `--nic FILE` and `--set nic.NAME=VALUE`: what somebody puts in the place of the papers' NICs, processors and switches.
+//! `--nic FILE` and `--set nic.NAME=VALUE`: what somebody puts in the place of the papers' NICs, processors and
+//! switches.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,8 @@ use crate::commands::Failure;
 /// Other NICs and parameters
 #[derive(Debug, clap::Args)]
 pub struct Replaced {
-    /// A NIC in the place of all others: a parameter file, as `dunlin lab calibrate` makes one. No claim is judged by it
+    /// A NIC in the place of all others: a parameter file, as `dunlin lab calibrate` makes one. No claim is judged by
+    /// it
     #[arg(long, value_name = "FILE")]
     nic: Option<PathBuf>,
     /// Change a parameter, nic.tx_wqe_ns=20, cpu.copy_ns=7.5, switch.lossless=0, or a key of an experiment's file,
