@@ -7,19 +7,34 @@ use std::path::{Path, PathBuf};
 #[path = "src/freeze/source.rs"]
 mod source;
 
-/// What a freeze covers beside parameter files: the simulator, the prices of instructions, figures and loads.
-const FROZEN: [&str; 7] = [
+/// What a freeze covers beside parameter files: the simulator, the prices of instructions, figures and loads, and what
+/// runs the figures that are files.
+const FROZEN: [&str; 20] = [
     "dunlin-sim/src",
     "dunlin-rpc/src/effort.rs",
     "dunlin-ring/src/effort.rs",
     "dunlin-txn/src/effort.rs",
+    "dunlin-lab/src/experiment/caller.rs",
+    "dunlin-lab/src/experiment/cases.rs",
+    "dunlin-lab/src/experiment/column.rs",
+    "dunlin-lab/src/experiment/expect.rs",
+    "dunlin-lab/src/experiment/expression.rs",
+    "dunlin-lab/src/experiment/figure.rs",
+    "dunlin-lab/src/experiment/keys.rs",
+    "dunlin-lab/src/experiment/load.rs",
+    "dunlin-lab/src/experiment/model.rs",
+    "dunlin-lab/src/experiment/parameters.rs",
+    "dunlin-lab/src/experiment/point.rs",
+    "dunlin-lab/src/experiment/sweep.rs",
+    "dunlin-lab/src/experiment/window.rs",
     "dunlin-lab/src/figures",
     "dunlin-lab/src/load",
     "dunlin-lab/src/dice.rs",
 ];
 
-/// Lists of modules, which move nothing: a new figure stands in one.
-const LISTS: [&str; 2] = [
+/// Lists of modules and of files, which move nothing: a new figure stands in one.
+const LISTS: [&str; 3] = [
+    "dunlin-lab/src/figures/files.rs",
     "dunlin-lab/src/figures/mod.rs",
     "dunlin-lab/src/load/mod.rs",
 ];
@@ -59,7 +74,7 @@ fn main() -> std::io::Result<()> {
     std::fs::write(out.join("sources.rs"), list)
 }
 
-/// Names and hashes of the Rust files of these places, in order.
+/// Names and hashes of the Rust files, and of the figures that are files, of these places, in order.
 fn hashes(crates: &Path, places: &[&str]) -> std::io::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for place in places {
@@ -74,14 +89,15 @@ fn hashes(crates: &Path, places: &[&str]) -> std::io::Result<Vec<(String, String
     files.sort();
     let read = |(name, path): (String, PathBuf)| {
         let text = std::fs::read_to_string(path)?;
-        Ok((name, source::sha256(&source::code(&text))))
+        let kept = source::kept(&name, &text);
+        Ok((name, source::sha256(&kept)))
     };
     files.into_iter().map(read).collect()
 }
 
 fn walk(path: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) -> std::io::Result<()> {
     if path.is_file() {
-        if name.ends_with(".rs") {
+        if [".rs", ".toml"].iter().any(|end| name.ends_with(end)) {
             files.push((name.to_owned(), path.to_owned()));
         }
         return Ok(());

@@ -140,8 +140,18 @@ fn wrong_calls_say_what_is_for_what() {
             "are for experiments",
         ),
         (&["rb2-nf", "--check"], "are for experiments"),
-        (&[file, "--quick"], "are for figures"),
-        (&[file, "--seeds", "2"], "are for figures"),
+        (&[file, "--quick"], "no table [quick]"),
+        (&[file, "--seeds", "2"], "--seeds is for figures"),
+        (
+            &["flock-10", "--check", "--seeds", "2"],
+            "--seeds is for figures",
+        ),
+        (
+            &["rb2-nf", "--set", "nic.no_such=2"],
+            "unknown `nic.no_such`",
+        ),
+        (&["rb2-nf", "--nic", "no/such.toml"], "--nic no/such.toml: "),
+        (&[file, "--nic", file], "--nic "),
         (&[file, "rb2-nf"], "runs alone"),
         (&["no/such.toml"], "no/such.toml"),
         (
@@ -216,4 +226,74 @@ fn flows_are_shown_beside_others() {
     assert_eq!(ran.status.code(), Some(2));
     let said = words(&ran.stderr);
     assert!(said.contains("wrong.csv: line 1 must begin with"), "{said}");
+}
+
+fn lab(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+    command
+        .arg("lab")
+        .args(arguments)
+        .output()
+        .expect("dunlin runs")
+}
+
+#[test]
+fn the_file_of_a_figure_is_shown_changed_and_run() {
+    let shown = lab(&["show", "flock-10"]);
+    assert!(shown.status.success(), "{shown:?}");
+    let folder = Folder::new("experiment-figure");
+    let few = words(&shown.stdout).replace("count = 23", "count = 2");
+    let file = folder.file("mine.toml", &few);
+    let checked = run(&file, &["--check", "--quick"]);
+    assert!(
+        words(&checked.stdout).contains("right; points: 3,"),
+        "{checked:?}"
+    );
+    let ran = run(
+        &file,
+        &[
+            "--quick",
+            "--set",
+            "clients.threads=2",
+            "--set",
+            "server.pollers=2",
+            "--json",
+        ],
+    );
+    assert!(ran.status.success(), "{ran:?}");
+    let found: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!(found["points"][2]["at"]["case"], "auto");
+    // By its name with a key of its own, where the file need not be written.
+    let named = lab(&["run", "flock-10", "--set", "clients.threads=2", "--check"]);
+    assert!(
+        words(&named.stdout).contains("flock-10: right; points: 9,"),
+        "{named:?}"
+    );
+    for (name, why) in [
+        ("rb2-nf", "is a program, not a file"),
+        ("flock-99", "no figure"),
+    ] {
+        let refused = lab(&["show", name]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(words(&refused.stderr).contains(why), "{refused:?}");
+    }
+}
+
+#[test]
+fn what_was_expected_and_is_not_so_ends_with_one() {
+    let folder = Folder::new("experiment-expect");
+    let expect = |bound: &str| {
+        let more = format!("[[expect]]\nname = \"a rate\"\nvalue = \"max(rate)\"\n{bound}\n");
+        folder.file("my.toml", &format!("{}\n{more}", example()))
+    };
+    let ran = run(&expect("least = 0.001"), &SHORT);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(words(&ran.stdout).contains("a rate"), "{ran:?}");
+    let ran = run(&expect("most = 0.001"), &SHORT);
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    assert!(
+        words(&ran.stderr).contains("expected, and not so: a rate"),
+        "{ran:?}"
+    );
+    assert!(words(&ran.stdout).contains("does not hold"), "{ran:?}");
 }

@@ -94,6 +94,48 @@ fn the_scorecard_has_every_claim_and_says_with_which_parameters() {
 }
 
 #[test]
+fn no_claim_is_judged_by_a_nic_that_is_not_the_papers() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../dunlin-sim/params/connectx-4-lx.toml"
+    );
+    let ours = |card: &Value| {
+        let rows = card["rows"].as_array().expect("rows");
+        let row = rows
+            .iter()
+            .find(|row| row["id"] == "RB-030")
+            .expect("RB-030");
+        row.clone()
+    };
+    let papers = ours(&score(&["rb2-nf"]));
+    for (arguments, what) in [
+        (["--nic", file], file),
+        (["--set", "nic.link_gbit_s=50"], "nic.link_gbit_s=50"),
+    ] {
+        let card = score(&[&["rb2-nf"], &arguments[..]].concat());
+        assert_eq!(card["parameters"]["replaced"], serde_json::json!([what]));
+        assert_eq!(
+            (&card["summary"]["within"], &card["summary"]["miss"]),
+            (&0.into(), &0.into())
+        );
+        let row = ours(&card);
+        assert_eq!(row["verdict"], "not-run");
+        assert!(
+            row["ours"].is_number() && row["ours"] != papers["ours"],
+            "{row}"
+        );
+        let why = row["why"].as_str().expect("a reason");
+        assert!(
+            why.contains(what) && why.contains("not the paper's"),
+            "{why}"
+        );
+    }
+    let run = lab(&["run", "--quick", "rb2-nf", "--nic", file]);
+    assert!(run.status.success(), "{run:?}");
+    assert!(text(&run).contains("which is not the papers': no claim was judged"));
+}
+
+#[test]
 fn one_thread_and_two_give_the_same() {
     let figures = ["rb2-nf", "rb2-ycsb"];
     let with = |threads| {

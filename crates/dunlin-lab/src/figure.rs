@@ -5,7 +5,7 @@ use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use crate::claims::{claims, use_of, Use};
 
 /// A line of a chart.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Its name.
     pub name: String,
@@ -14,7 +14,7 @@ pub struct Series {
 }
 
 /// What a run of a figure gave.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Label of the horizontal axis.
     pub x: String,
@@ -48,16 +48,9 @@ impl Findings {
     }
 
     /// Adds an answer; it is within when `ours` lies between the two bounds.
-    pub fn answer(
-        &mut self,
-        id: &'static str,
-        paper: &str,
-        ours: f64,
-        bounds: (f64, f64),
-        why: &str,
-    ) {
+    pub fn answer(&mut self, id: &str, paper: &str, ours: f64, bounds: (f64, f64), why: &str) {
         self.answers.push(Answer {
-            id,
+            id: id.to_owned(),
             paper: paper.to_owned(),
             ours,
             bounds,
@@ -105,7 +98,7 @@ pub fn merged(runs: Vec<Findings>) -> Findings {
             continue;
         }
         ours.sort_by(f64::total_cmp);
-        answer.ours = match use_of(&claims, answer.id) {
+        answer.ours = match use_of(&claims, &answer.id) {
             Use::Calibrate => ours.iter().sum::<f64>() / ours.len() as f64,
             _ => ours[(ours.len() - 1) / 2],
         };
@@ -120,10 +113,10 @@ pub fn merged(runs: Vec<Findings>) -> Findings {
 }
 
 /// A claim of a paper and what we found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The claim's id in `claims.csv`, or the measurement's name.
-    pub id: &'static str,
+    pub id: String,
     /// The paper's value.
     pub paper: String,
     /// Ours.
@@ -147,14 +140,16 @@ pub struct Effort {
     pub quick: bool,
     /// Real threads.
     pub threads: usize,
-    /// Parameters that differ from the files, for sensitivity runs; none when claims are judged.
+    /// Parameters that differ from the files; none when claims are judged.
     pub settings: &'static [Setting],
+    /// A NIC that is in the place of all others; none when claims are judged.
+    pub nic: Option<&'static NicParameters>,
 }
 
 /// A parameter that differs from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// The NIC, host or switch, as its file names it.
+    /// The NIC, host or switch, as its file names it; `nic`, `cpu` or `switch` for all.
     pub of: String,
     /// The parameter.
     pub name: String,
@@ -170,20 +165,29 @@ impl Effort {
             threads,
             seed: 1,
             settings: &[],
+            nic: None,
         }
     }
 
-    fn settings_of(self, name: &str) -> Vec<&'static Setting> {
+    /// Those of one name, and of all of its kind.
+    fn settings_of(self, name: &str, kind: &str) -> Vec<&'static Setting> {
         let settings = self.settings.iter();
-        settings.filter(|setting| setting.of == name).collect()
+        let meant = |setting: &&Setting| setting.of == name || setting.of == kind;
+        settings.filter(meant).collect()
     }
 
-    /// This NIC with the settings that are meant for it.
+    /// Whether hosts, NICs and switches are those of the paper.
+    pub fn is_of_papers(&self) -> bool {
+        self.nic.is_none() && self.settings.is_empty()
+    }
+
+    /// This NIC, or the one in its place, with the settings that are meant for it.
     ///
     /// # Panics
     /// When it has no parameter of that name.
-    pub fn nic(&self, mut nic: NicParameters) -> NicParameters {
-        for setting in self.settings_of(&nic.name) {
+    pub fn nic(&self, nic: NicParameters) -> NicParameters {
+        let mut nic = self.nic.cloned().unwrap_or(nic);
+        for setting in self.settings_of(&nic.name, "nic") {
             nic.set(&setting.name, setting.value).expect("a parameter");
         }
         nic
@@ -194,7 +198,7 @@ impl Effort {
     /// # Panics
     /// When it has no parameter of that name.
     pub fn host(&self, mut host: HostParameters) -> HostParameters {
-        for setting in self.settings_of(&host.name) {
+        for setting in self.settings_of(&host.name, "cpu") {
             host.set(&setting.name, setting.value).expect("a parameter");
         }
         host
@@ -205,7 +209,7 @@ impl Effort {
     /// # Panics
     /// When it has no parameter of that name.
     pub fn switch(&self, mut switch: SwitchParameters) -> SwitchParameters {
-        for setting in self.settings_of(&switch.name) {
+        for setting in self.settings_of(&switch.name, "switch") {
             switch
                 .set(&setting.name, setting.value)
                 .expect("a parameter");

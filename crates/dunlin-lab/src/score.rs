@@ -81,6 +81,19 @@ pub struct Part {
     pub why: String,
 }
 
+impl Row {
+    /// Keeps what was found, and judges nothing by it.
+    fn not_judged(&mut self, replaced: &[String]) {
+        let what = replaced.join(", ");
+        self.why = format!("not judged, since {what} is not the paper's: {}", self.why);
+        self.verdict = Verdict::NotRun;
+        self.near = false;
+        for part in &mut self.parts {
+            part.verdict = Verdict::NotRun;
+        }
+    }
+}
+
 /// Rows by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -121,6 +134,9 @@ pub struct Parameters {
     /// Whether the code that is experimented on differs from what the freeze was made with: verdicts are then of other
     /// code than the freeze's, and no first runs.
     pub protocols_changed: bool,
+    /// What is not the papers': nothing was judged by it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<String>,
 }
 
 impl Scorecard {
@@ -136,9 +152,13 @@ impl Scorecard {
             .iter()
             .map(|claim| judge(claim, &answers, freeze, &reasons))
             .collect();
-        let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(answer.id));
+        let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(&answer.id));
         let others = answers.iter().filter(|answer| !known(answer));
-        rows.extend(others.map(|answer| row(answer.id, use_of(&claims, answer.id), &[answer])));
+        rows.extend(others.map(|answer| row(&answer.id, use_of(&claims, &answer.id), &[answer])));
+        if !freeze.replaced.is_empty() {
+            let judged = rows.iter_mut().filter(|row| row.ours.is_some());
+            judged.for_each(|row| row.not_judged(&freeze.replaced));
+        }
         let count = |wanted: &dyn Fn(&Row) -> bool| {
             let mut summary = Summary::default();
             for row in rows.iter().filter(|row| wanted(row)) {
@@ -163,7 +183,12 @@ impl Scorecard {
             summary: count(&|_| true),
             predictions: count(&|row| row.class == Use::Predict),
             parameters: Parameters {
-                hash: freeze.hash.clone(),
+                hash: match freeze.replaced.as_slice() {
+                    [] => freeze.hash.clone(),
+                    // Nobody can freeze anything by it.
+                    replaced => format!("{} with {}", freeze.hash, replaced.join(", ")),
+                },
+                replaced: freeze.replaced.clone(),
                 frozen: freeze.date.clone(),
                 changed: freeze.differences.clone(),
                 admitted: freeze.admitted.clone(),
@@ -198,7 +223,7 @@ fn reasons() -> Vec<Reason> {
 fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]) -> Row {
     let ours: Vec<&Answer> = answers
         .iter()
-        .filter(|answer| id_of(answer.id) == claim.id)
+        .filter(|answer| id_of(&answer.id) == claim.id)
         .copied()
         .collect();
     let known = |row: Row| Row {
@@ -272,7 +297,7 @@ fn row(id: &str, class: Use, answers: &[&Answer]) -> Row {
     let known = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.ours);
     let seeds = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.seeds);
     let part = |answer: &&Answer| Part {
-        id: answer.id.to_owned(),
+        id: answer.id.clone(),
         ours: known(answer),
         tolerance: answer.bounds,
         verdict: verdict(answer),
@@ -411,6 +436,28 @@ mod tests {
         let row = card.rows.iter().find(|row| row.id == "SR-004").unwrap();
         assert_eq!((row.ours, row.parts.len()), (Some(3.0), 2));
         assert_eq!(row.paper, "2 Mops at 800");
+    }
+
+    #[test]
+    fn nothing_is_judged_by_a_nic_that_is_not_the_papers() {
+        let mut freeze = freeze::check();
+        freeze.differences.clear();
+        freeze.replaced = vec!["my-nic.toml".to_owned()];
+        let card = score(
+            &[("RB-004", 1.0), ("RB-010", 9.0), ("auto, x", 1.0)],
+            &freeze,
+        );
+        assert_eq!((card.summary.within, card.summary.miss), (0, 0));
+        for (id, ours) in [("RB-004", 1.0), ("RB-010", 9.0), ("auto, x", 1.0)] {
+            let row = card.rows.iter().find(|row| row.id == id).expect("a row");
+            assert_eq!((row.verdict, row.ours), (Verdict::NotRun, Some(ours)));
+            assert!(
+                row.why.contains("my-nic.toml is not the paper's"),
+                "{}",
+                row.why
+            );
+        }
+        assert_ne!(card.parameters.hash, freeze.hash);
     }
 
     #[test]

@@ -4,17 +4,20 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use dunlin_lab::{figures, freeze, report};
+use dunlin_lab::figures::{self, FigureFile};
+use dunlin_lab::{freeze, report};
 
 use super::Failure;
 use crate::interrupt;
-use crate::lab::{calibrate, experiment, fit, hunt, runner, sensitivity, speed};
+use crate::lab::{calibrate, experiment, fit, hunt, replaced, runner, sensitivity, speed};
 use crate::output;
 
 /// The papers' figures on the simulated cluster, and their claims
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  dunlin lab run my.toml --set clients.threads=8\n  dunlin lab score --json | jq .summary\n  \
+    after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  dunlin lab run my.toml --set clients.threads=8\n  \
+    dunlin lab show flock-9 > mine.toml\n  dunlin lab run flock-9 --nic my-nic.toml\n  \
+    dunlin lab score --json | jq .summary\n  \
     dunlin lab hunt --seeds 1000\n  dunlin lab fit cx3 'context_sets!' context_miss_ns"
 )]
 pub enum Command {
@@ -24,12 +27,20 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print the file of a figure, to be changed and run: FLOCK's figures of RPC are such files
+    Show {
+        /// The figure
+        name: String,
+    },
     /// Run figures, or an experiment that a file describes
     #[command(after_help = EXAMPLE)]
     Run {
         /// Which figures and how much of them
         #[command(flatten)]
         selection: Selection,
+        /// Other NICs and parameters
+        #[command(flatten)]
+        replaced: replaced::Replaced,
         /// Write CSV, SVG and, for figures, an HTML report into this folder
         #[arg(long)]
         out: Option<PathBuf>,
@@ -44,6 +55,9 @@ pub enum Command {
         /// Which figures and how much of them
         #[command(flatten)]
         selection: Selection,
+        /// Other NICs and parameters
+        #[command(flatten)]
+        replaced: replaced::Replaced,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -113,7 +127,7 @@ Every key, and more examples: docs/experiments.md, crates/dunlin-lab/experiments
 pub struct Selection {
     /// Figures, as `dunlin lab list` names them, all of them without any; for `run` also an experiment, FILE.toml
     figures: Vec<String>,
-    /// Fewer points and shorter windows: a minute for all of them
+    /// Fewer points and shorter windows: a minute for all figures; an experiment's are in its table [quick]
     #[arg(long)]
     quick: bool,
     /// Points worked on at once; as many as there are cores
@@ -159,11 +173,36 @@ impl Selection {
             let words = format!("{file} is an experiment, which runs alone");
             return Err(Failure::usage(words).help("name one file, or figures"));
         }
-        if self.quick || self.seeds.is_some() {
-            return Err(Failure::usage("--quick and --seeds are for figures")
-                .help("--repeat N for an experiment; `--set run.duration=200us` shortens it"));
-        }
+        self.no_seeds()?;
         Ok(Some(Path::new(file)))
+    }
+
+    fn no_seeds(&self) -> Result<(), Failure> {
+        match self.seeds {
+            None => Ok(()),
+            Some(_) => {
+                Err(Failure::usage("--seeds is for figures").help("--repeat N for an experiment"))
+            }
+        }
+    }
+
+    /// The figure that is a file and named alone, to be run as an experiment.
+    ///
+    /// # Errors
+    /// When it is not a file, or not alone.
+    fn figure_file(&self) -> Result<FigureFile, Failure> {
+        let words = "--repeat, --cores, --json, --check and --set of keys are for experiments";
+        let files = figures::file_names().join(", ");
+        let help = format!(
+            "name a file, or a figure that is one ({files}): `dunlin lab run FILE.toml`; \
+             `dunlin lab score --json` is for figures"
+        );
+        let found = match self.figures.as_slice() {
+            [name] => figures::file(name),
+            _ => None,
+        };
+        self.no_seeds()?;
+        found.ok_or_else(|| Failure::usage(words).help(help))
     }
 
     /// How much of them.
@@ -190,38 +229,60 @@ impl Command {
             Self::List { json: true } => {
                 let figure = |figure: &dunlin_lab::figure::Figure| {
                     let (name, title) = (figure.name, figure.title);
-                    serde_json::json!({ "name": name, "title": title })
+                    let file = figures::file(name).is_some();
+                    serde_json::json!({ "name": name, "title": title, "file": file })
                 };
                 let figures: Vec<_> = figures::ALL.iter().map(figure).collect();
                 output::print_json(&serde_json::json!({ "figures": figures }))
             }
             Self::List { json: false } => {
-                for figure in figures::ALL {
+                for figure in figures::ALL.iter() {
                     output::print(format_args!("{:18} {}", figure.name, figure.title))?;
                 }
                 Ok(())
             }
+            Self::Show { name } => match figures::file(&name) {
+                Some(file) => output::print(file.text.trim_end()),
+                None if figures::ALL.iter().any(|figure| figure.name == name) => {
+                    let files = figures::file_names().join(", ");
+                    Err(
+                        Failure::usage(format!("the figure `{name}` is a program, not a file"))
+                            .help(format!(
+                                "files are: {files}; docs/lab.md says why others are not"
+                            )),
+                    )
+                }
+                None => Err(Failure::usage(format!("no figure `{name}`"))
+                    .help("`dunlin lab list` names the figures")),
+            },
             Self::Run {
                 selection,
                 experiment,
+                replaced,
                 out,
             } => {
+                let how = experiment::How {
+                    seed: selection.seed,
+                    threads: selection.threads,
+                    quick: selection.quick,
+                    replaced: &replaced,
+                };
                 if let Some(file) = selection.file()? {
-                    let how = (selection.seed, selection.threads);
-                    return experiment.run(file, how, out.as_ref());
+                    return experiment.run((file, None), &how, out.as_ref());
                 }
-                if experiment.is_used() {
-                    let words = "--set, --repeat, --cores, --json and --check are for experiments";
-                    let help = "name a file: `dunlin lab run FILE.toml`; `dunlin lab score --json` is for figures";
-                    return Err(Failure::usage(words).help(help));
+                if experiment.is_used() || replaced.sets_keys() {
+                    selection.figures()?;
+                    let FigureFile { name, text } = selection.figure_file()?;
+                    return experiment.run((Path::new(name), Some(text)), &how, out.as_ref());
                 }
+                let effort = replaced.effort(selection.effort())?;
                 if let Some(out) = &out {
                     output::folder(out)?;
                 }
                 let figures = selection.figures()?;
                 interrupt::listen()?;
-                let results = runner::run(&figures, selection.effort(), selection.seeds());
-                let card = runner::score(&results);
+                let results = runner::run(&figures, effort, selection.seeds());
+                let card = runner::score(&results, &replaced);
                 if let Some(out) = out {
                     report::write(&out, &results, &card)
                         .map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
@@ -229,21 +290,26 @@ impl Command {
                 }
                 output::print(report::text(&results))?;
                 output::print(report::scorecard(&card))?;
-                frozen()?;
+                frozen(effort)?;
                 interrupt::check()
             }
             Self::Keys => output::print(dunlin_lab::experiment::reference().trim_end()),
-            Self::Score { selection, json } => {
+            Self::Score {
+                selection,
+                replaced,
+                json,
+            } => {
                 let figures = selection.figures()?;
+                let effort = replaced.effort(selection.effort())?;
                 interrupt::listen()?;
-                let results = runner::run(&figures, selection.effort(), selection.seeds());
-                let card = runner::score(&results);
+                let results = runner::run(&figures, effort, selection.seeds());
+                let card = runner::score(&results, &replaced);
                 if json {
                     output::print_json(&card)?;
                 } else {
                     output::print(report::scorecard(&card))?;
                 }
-                frozen()?;
+                frozen(effort)?;
                 interrupt::check()
             }
             Self::Calibrate(args) => calibrate::run(&args),
@@ -272,10 +338,11 @@ impl Command {
     }
 }
 
-/// Fails when what moves a figure was changed after the freeze.
-fn frozen() -> Result<(), Failure> {
+/// Fails when what moves a figure was changed after the freeze. Where parameters are not the papers' nothing is judged
+/// in any case.
+fn frozen(effort: dunlin_lab::figure::Effort) -> Result<(), Failure> {
     let freeze = freeze::check();
-    if freeze.holds() {
+    if freeze.holds() || !effort.is_of_papers() {
         return Ok(());
     }
     Err(Failure::new(freeze).help(

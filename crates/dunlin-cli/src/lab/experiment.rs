@@ -1,10 +1,12 @@
-//! `dunlin lab run FILE.toml`: an experiment of the user's own.
+//! `dunlin lab run FILE.toml`: an experiment of the user's own, or the file of a figure with other values.
 
 use std::path::{Path, PathBuf};
 
-use dunlin_lab::experiment::{Comparison, Experiment, LoadError, Outcome, Recorded, Settings};
+use dunlin_lab::experiment::{
+    Comparison, Experiment, Judged, LoadError, Outcome, Recorded, Settings,
+};
 
-use super::{capture, runner, trace};
+use super::{capture, replaced, runner, trace};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
@@ -13,9 +15,6 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Experiments (FILE.toml)")]
 pub struct Args {
-    /// Change a key of the file, or a parameter: clients.threads=8, nic.tx_wqe_ns=20; any number of times
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
     /// Runs of each point, each by another seed: mean and 95 % confidence interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: Option<u64>,
@@ -44,26 +43,36 @@ impl Args {
         let looks = self.check || self.capture.is_used() || self.trace.is_used();
         let shows = self.json || self.beside.is_some();
         let runs = self.repeat.is_some() || self.cores.is_some();
-        !self.set.is_empty() || runs || shows || looks
+        runs || shows || looks
     }
 
-    /// Runs the file, and writes results into `out`.
+    /// Runs the file, or the text that is `embedded`, and writes results into `out`.
     ///
     /// # Errors
     /// When the file is wrong, the RPC refuses, or results cannot be written.
     pub fn run(
         &self,
-        file: &Path,
-        (seed, threads): (Option<u64>, Option<u16>),
+        (file, embedded): (&Path, Option<&str>),
+        how: &How<'_>,
         out: Option<&PathBuf>,
     ) -> Result<(), Failure> {
         let settings = Settings {
-            set: self.set.clone(),
-            seed,
+            set: how.replaced.sets().to_vec(),
+            seed: how.seed,
             repeats: self.repeat,
             cores: self.cores.map(usize::from),
+            quick: how.quick,
+            nic: how.replaced.nic()?,
+            parameters: Vec::new(),
         };
-        let experiment = Experiment::load(file, &settings).map_err(|error| match error {
+        let loaded = match embedded {
+            None => Experiment::load(file, &settings),
+            Some(text) => {
+                let name = file.display().to_string();
+                Experiment::parse(&name, text, Path::new(""), &settings).map_err(LoadError::from)
+            }
+        };
+        let experiment = loaded.map_err(|error| match error {
             LoadError::Wrong(wrong) => Failure::usage(wrong).help(
                 "`docs/experiments.md` has every key; `dunlin lab run --help` has an example",
             ),
@@ -86,7 +95,7 @@ impl Args {
         observers.extend(capture.as_ref().map(capture::Capture::observer));
         observers.extend(trace.as_ref().map(trace::Trace::observer));
         interrupt::listen()?;
-        let threads = match (threads, self.cores) {
+        let threads = match (how.threads, self.cores) {
             // As many runs at once as have cores of their own.
             (None, Some(cores)) => (runner::threads(None) / usize::from(cores)).max(1),
             (threads, _) => runner::threads(threads),
@@ -110,20 +119,43 @@ impl Args {
         let beside = recorded.map(|recorded| recorded.beside(&name, &outcome));
         match beside {
             None if self.json => output::print_json(&outcome)?,
-            None => print(&outcome)?,
+            None => print(&experiment, &outcome)?,
             Some(beside) if self.json => output::print_json(&WithOthers {
                 outcome: &outcome,
                 beside,
             })?,
             Some(beside) => {
-                print(&outcome)?;
+                print(&experiment, &outcome)?;
                 let mut table = output::table(&Comparison::HEADER);
                 table.add_rows(beside.iter().map(Comparison::row));
                 output::print(table)?;
             }
         }
-        interrupt::check()
+        interrupt::check()?;
+        let broken = outcome.expected.iter().filter(|one| !one.holds);
+        let broken: Vec<&str> = broken.map(|one| one.name.as_str()).collect();
+        match broken.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "{}: expected, and not so: {}",
+                file.display(),
+                broken.join(", ")
+            ))),
+        }
     }
+}
+
+/// How much is run, and with what.
+#[derive(Debug)]
+pub struct How<'a> {
+    /// The seed of the first run.
+    pub seed: Option<u64>,
+    /// Runs at once.
+    pub threads: Option<u16>,
+    /// The quick points.
+    pub quick: bool,
+    /// Other NICs and parameters.
+    pub replaced: &'a replaced::Replaced,
 }
 
 /// What is printed as JSON with `--beside`.
@@ -142,8 +174,11 @@ fn recorded(file: &Path) -> Result<Recorded, Failure> {
     Recorded::parse(&text).map_err(|error| wrong(&error))
 }
 
-fn print(outcome: &Outcome) -> Result<(), Failure> {
+fn print(experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
     output::print(&outcome.title)?;
+    if let Some(says) = experiment.says() {
+        output::print(format_args!("  said of it: {says}"))?;
+    }
     let table = |header: Vec<String>, rows: Vec<Vec<String>>| {
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         let mut table = output::table(&header);
@@ -153,6 +188,11 @@ fn print(outcome: &Outcome) -> Result<(), Failure> {
     table(outcome.header(), outcome.rows())?;
     if outcome.has_series() {
         table(outcome.series_header(), outcome.series_rows())?;
+    }
+    if !outcome.expected.is_empty() {
+        let mut table = output::table(&Judged::HEADER);
+        table.add_rows(outcome.expected.iter().map(Judged::row));
+        output::print(table)?;
     }
     output::print(format_args!("digest {}", outcome.digest))
 }

@@ -7,6 +7,7 @@ pub mod fit;
 mod hosts;
 pub mod hunt;
 mod recording;
+pub mod replaced;
 pub mod runner;
 pub mod sensitivity;
 pub mod speed;

@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_lab::figure::{merged, Effort, Figure, Findings};
-use dunlin_lab::freeze;
+use dunlin_lab::freeze::{self, Freeze};
 use dunlin_lab::parallel::PROGRESS;
 use dunlin_lab::score::Scorecard;
 
+use super::replaced::Replaced;
 use crate::interrupt;
 use crate::output::progress_bar;
 
@@ -121,9 +122,13 @@ pub fn points<T>(count: usize, what: &str, work: impl FnOnce() -> T) -> T {
     watched(look, work)
 }
 
-/// The claims by these results, with the parameters of this program.
-pub fn score(results: &[(&'static Figure, Findings)]) -> Scorecard {
-    Scorecard::new(results, &freeze::check())
+/// The claims by these results, with the parameters of this program, but for what was replaced.
+pub fn score(results: &[(&'static Figure, Findings)], replaced: &Replaced) -> Scorecard {
+    let freeze = Freeze {
+        replaced: replaced.words(),
+        ..freeze::check()
+    };
+    Scorecard::new(results, &freeze)
 }
 
 #[cfg(test)]

@@ -136,17 +136,17 @@ mod tests {
         look(&mut sync, 1_000_000_000, 0, 500_000_000);
         let mut at = 1_000_000_000;
         for _ in 0..LATE_READINGS - 1 {
-            at += 1_000_000;
+            at += 200_000;
             assert!(look(&mut sync, at, 90_000, 500_000_000) <= at);
         }
         // A timely one shows that it was the thread.
-        at += 1_000_000;
+        at += 200_000;
         look(&mut sync, at, 1_000, 500_000_000);
         for _ in 0..LATE_READINGS {
-            at += 1_000_000;
+            at += 200_000;
             look(&mut sync, at, 1_000, 400_000_000);
         }
-        at += 1_000_000;
+        at += 200_000;
         assert_eq!(look(&mut sync, at, 2_000, 400_000_000), at + 1_000);
     }
 

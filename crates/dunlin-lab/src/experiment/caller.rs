@@ -17,12 +17,16 @@ const REST: Duration = Duration::from_micros(1);
 const LONGEST_REST: Duration = Duration::from_millis(1);
 /// How often a thread looks whether all may begin.
 const STANDING_BY: Duration = Duration::from_micros(5);
+/// How a paced thread waits between two calls.
+const PACE: Duration = Duration::from_micros(250);
 
 /// What threads of a group and who measures them share.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) calls: AtomicU64,
     pub(super) failed: AtomicU64,
+    /// Of requests and responses of those that were answered.
+    pub(super) bytes: AtomicU64,
     latencies_ns: Mutex<Vec<u32>>,
 }
 
@@ -33,8 +37,9 @@ impl Seen {
         std::mem::take(&mut *latencies.unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn answered(&self, took: Duration) {
+    fn answered(&self, took: Duration, bytes: usize) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let all = self.latencies_ns.lock();
         let mut all = all.unwrap_or_else(PoisonError::into_inner);
         all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
@@ -45,6 +50,8 @@ impl Seen {
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     pub(super) begun: AtomicBool,
+    /// One call each now and then, so that schedulers see who sends what.
+    pub(super) paced: AtomicBool,
     pub(super) stopping: AtomicBool,
 }
 
@@ -65,6 +72,8 @@ struct Caller {
     request: Vec<u8>,
     slots: Slots,
     schedule: Option<Schedule>,
+    /// Whether calls that are due together leave together.
+    together: bool,
 }
 
 /// Which calls are out, and which may be made.
@@ -73,6 +82,7 @@ struct Slots {
     /// Those that are free, with the time from which on they may be used, in that order.
     free: VecDeque<(u64, Instant)>,
     think: Duration,
+    request_bytes: usize,
     response_bytes: usize,
     seen: Arc<Seen>,
 }
@@ -86,10 +96,8 @@ struct Schedule {
 
 /// What a thread waits for when it has made all calls that are due.
 enum Waits {
-    /// For answers alone: everything is out.
+    /// For answers alone: everything is out, or the lane has no room.
     ForAnswers,
-    /// For room in the lane, which a poll makes.
-    ForRoom,
     /// Until a call is due, and for answers meanwhile.
     Until(Duration),
 }
@@ -131,6 +139,7 @@ impl Caller {
             begun: vec![begin; group.outstanding],
             free: free.map(|(tag, at)| (tag as u64, at)).collect(),
             think: group.think,
+            request_bytes: request.len(),
             response_bytes: group.response_bytes,
             seen,
         };
@@ -149,6 +158,7 @@ impl Caller {
             request,
             slots,
             schedule,
+            together: group.together,
         }
     }
 
@@ -158,15 +168,15 @@ impl Caller {
             if stopping && self.pipeline.outstanding() == 0 {
                 return Ok(());
             }
+            let paced = signals.paced.load(Ordering::Relaxed) && !stopping;
             let waits = match stopping {
                 true => Waits::ForAnswers,
-                false => self.submit_due()?,
+                false => self.submit_due(paced, signals)?,
             };
             let slots = &mut self.slots;
             let answer = |tag: u64, answer: Result<&[u8], CallError>| slots.take(tag, answer);
             let (taken, rest) = match waits {
                 Waits::ForAnswers => (self.pipeline.wait(answer)?, REST),
-                Waits::ForRoom => (self.pipeline.poll(answer)?, REST),
                 Waits::Until(due) => (self.pipeline.poll(answer)?, due),
             };
             if taken == 0 {
@@ -174,13 +184,21 @@ impl Caller {
                 let out = self.pipeline.outstanding() > 0;
                 thread::idle(rest.min(if out { REST } else { LONGEST_REST }), false);
             }
+            if paced {
+                thread::sleep(PACE);
+            }
         }
     }
 
-    /// Makes the calls that are due; they leave with the next poll.
-    fn submit_due(&mut self) -> Result<Waits, CallError> {
+    /// Makes the calls that are due, a paced thread one of them. Those that go together leave with the next poll.
+    fn submit_due(&mut self, paced: bool, signals: &Signals) -> Result<Waits, CallError> {
         let slots = &mut self.slots;
         while let Some(&(tag, ready)) = slots.free.front() {
+            // Who is answered as fast as it asks has never all out, and would not see the end.
+            let stopping = signals.stopping.load(Ordering::Relaxed);
+            if stopping || paced && self.pipeline.outstanding() > 0 {
+                break;
+            }
             let now = thread::now();
             let when = self
                 .schedule
@@ -193,11 +211,14 @@ impl Caller {
             slots.begun[tag as usize] =
                 self.schedule.as_ref().map_or(now, |schedule| schedule.next);
             if !self.pipeline.submit(self.handler, &self.request, tag)? {
-                return Ok(Waits::ForRoom);
+                break;
             }
             slots.free.pop_front();
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance();
+            }
+            if !self.together {
+                self.pipeline.poll(|tag, answer| slots.take(tag, answer))?;
             }
         }
         Ok(Waits::ForAnswers)
@@ -210,7 +231,9 @@ impl Slots {
         self.free.push_back((tag, now + self.think));
         if answer.is_ok_and(|bytes| bytes.len() == self.response_bytes) {
             let begun = self.begun[tag as usize];
-            self.seen.answered(now.saturating_duration_since(begun));
+            let bytes = self.request_bytes + self.response_bytes;
+            self.seen
+                .answered(now.saturating_duration_since(begun), bytes);
         } else {
             self.seen.failed.fetch_add(1, Ordering::Relaxed);
         }

@@ -58,6 +58,14 @@ pub(super) fn one_of_needed<'a>(root: &'a Table, name: &str) -> Result<Values<'a
 
 /// The tables of a section that can come several times.
 pub(super) fn all<'a>(root: &'a Table, name: &str) -> Result<Vec<Values<'a>>, Mistake> {
+    tables(root, name, Values::new)
+}
+
+fn tables<'a>(
+    root: &'a Table,
+    name: &str,
+    read: fn(&'static Section, &'a Table, Place) -> Result<Values<'a>, Mistake>,
+) -> Result<Vec<Values<'a>>, Mistake> {
     let section = section(name);
     let Some(node) = find(root, name) else {
         return match section.needed {
@@ -74,10 +82,15 @@ pub(super) fn all<'a>(root: &'a Table, name: &str) -> Result<Vec<Values<'a>>, Mi
         return Err(wrong(node));
     };
     let table = |node: &'a Node| match &node.value {
-        Value::Table(table) => Values::new(section, table, node.place),
+        Value::Table(table) => read(section, table, node.place),
         _ => Err(wrong(node)),
     };
     list.iter().map(table).collect()
+}
+
+/// The tables of a section that may have other keys, too.
+pub(super) fn all_open<'a>(root: &'a Table, name: &str) -> Result<Vec<Values<'a>>, Mistake> {
+    tables(root, name, Values::open)
 }
 
 fn missing(section: &Section) -> Mistake {
@@ -105,15 +118,10 @@ fn find<'a>(root: &'a Table, name: &str) -> Option<&'a Node> {
 pub(super) fn roots() -> Vec<&'static str> {
     let names = SECTIONS
         .iter()
-        .filter(|section| !section.name.contains('.'));
-    let names = names.map(|section| {
-        if section.name.is_empty() {
-            "title"
-        } else {
-            section.name
-        }
-    });
-    names.chain(PARAMETERS).chain(["sweep"]).collect()
+        .filter(|section| !section.name.is_empty() && !section.name.contains('.'));
+    let at_top = section("").keys.iter().map(|key| key.name);
+    let names = at_top.chain(names.map(|section| section.name));
+    names.chain(PARAMETERS).chain(["sweep", "quick"]).collect()
 }
 
 /// What stands at the root: the title, and tables that are known.
@@ -130,7 +138,9 @@ pub(super) fn root(root: &Table) -> Result<Values<'_>, Mistake> {
         table: root,
         place: Place::Nowhere,
     };
-    values.read("title")?;
+    for key in values.section.keys {
+        values.read(key.name)?;
+    }
     Ok(values)
 }
 
@@ -157,6 +167,11 @@ impl<'a> Values<'a> {
                 return Err(Mistake::new(entry.place, words));
             }
         }
+        Self::open(section, table, place)
+    }
+
+    /// Of a table that may have other keys, too.
+    fn open(section: &'static Section, table: &'a Table, place: Place) -> Result<Self, Mistake> {
         let values = Self {
             section,
             table,
@@ -174,6 +189,11 @@ impl<'a> Values<'a> {
             "" => key.to_owned(),
             name => format!("{name}.{key}"),
         }
+    }
+
+    /// All that is there.
+    pub(super) fn table(&self) -> &'a Table {
+        self.table
     }
 
     /// Where a key is written, or its table.
@@ -285,6 +305,7 @@ fn value_of(key: &Key, value: &Value) -> Option<Read> {
             within(quantity(&dimension, value)?, least, most)
         }
         (Kind::Number(least), Value::Number(_, number)) => within(*number, least, f64::MAX),
+        (Kind::Any, Value::Number(_, number)) => within(*number, f64::MIN, f64::MAX),
         (Kind::Flag, Value::Flag(flag)) => Some(Read::Flag(*flag)),
         (Kind::Text | Kind::Texts, Value::Text(text)) if !text.is_empty() => {
             Some(Read::Texts(vec![text.clone()]))

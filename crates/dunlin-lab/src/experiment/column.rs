@@ -99,9 +99,12 @@ const fn of_cluster(
 
 /// All columns, in the order of the page.
 pub(super) const COLUMNS: &[Definition] = &[
-    of_clients("rate", "M/s", "Millions of calls answered a second.", |w| {
-        w.calls() * 1e3 / w.nanoseconds as f64
-    }),
+    of_clients(
+        "rate",
+        "M/s",
+        "Millions of calls answered a second.",
+        Window::rate,
+    ),
     of_clients("calls", "", "Calls answered.", Window::calls),
     of_clients("failed", "", "Calls that ended with an error.", |w| {
         w.total(|tally| tally.failed)
@@ -118,6 +121,15 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_clients("p99", "us", "99th percentile.", |w| w.latency_us(0.99)),
     of_clients("p999", "us", "99.9th percentile.", |w| w.latency_us(0.999)),
     of_clients("max", "us", "Longest latency.", |w| w.latency_us(1.0)),
+    of_clients(
+        "coalescing",
+        "",
+        "Requests in each message that clients wrote; 1 for presets that do not put several into one.",
+        Window::coalescing,
+    ),
+    of_clients("processes", "", "Processes of clients.", |w| {
+        w.total(|tally| tally.processes)
+    }),
     of_flows("flows", "", "Flows that ended.", |w| {
         w.flow_times().len() as f64
     }),
@@ -345,6 +357,9 @@ mod tests {
             calls,
             failed: 1,
             bytes: calls * 128,
+            messages: 2,
+            requests: calls * 2,
+            processes: 4,
             latencies_ns: latencies.to_vec(),
         };
         let flows = |times: &[u64]| FlowTally {
@@ -370,6 +385,8 @@ mod tests {
         assert_eq!(value("max.one"), 2.0);
         assert_eq!(value("mean"), 3.0);
         assert_eq!(value("failed"), 2.0);
+        assert_eq!((value("coalescing"), value("coalescing.two")), (2.5, 3.0));
+        assert_eq!(value("processes"), 8.0);
         assert!(value("bandwidth") > 5.0);
         assert_eq!(value("flows"), 4.0);
         assert_eq!(value("flows.many"), 3.0);

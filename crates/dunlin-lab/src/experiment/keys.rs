@@ -40,12 +40,20 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "",
         many: false,
         needed: true,
-        keys: &[key(
-            "title",
-            Kind::Text,
-            Need::Or("the name of the file"),
-            "What the experiment is called.",
-        )],
+        keys: &[
+            key(
+                "title",
+                Kind::Text,
+                Need::Or("the name of the file"),
+                "What the experiment is called.",
+            ),
+            key(
+                "says",
+                Kind::Text,
+                Need::Or("nothing"),
+                "What is said of it elsewhere, in a paper: printed beside it.",
+            ),
+        ],
     },
     Section {
         name: "topology",
@@ -82,6 +90,13 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Quantity(BANDWIDTH, 0.1, 1e4),
                 Need::Default("100Gbps"),
                 "Rate of each of those cables. A host's cable has its NIC's.",
+            ),
+            key(
+                "ns3",
+                Kind::Text,
+                Need::Or("the keys above"),
+                "The topology file of HPCC's ns-3, beside the experiment: switches, cables, rates, delay. One \
+                 `[[topology.hosts]]` says what its hosts are, by the order of their nodes.",
             ),
         ],
     },
@@ -259,6 +274,13 @@ pub(super) const SECTIONS: &[Section] = &[
                 "Calls that each thread keeps out at most.",
             ),
             key(
+                "together",
+                Kind::Flag,
+                Need::Default("true"),
+                "Whether calls that are due together leave together. If not, each leaves by itself, and what \
+                 coalesces are threads (FLOCK's interface).",
+            ),
+            key(
                 "request",
                 Kind::Quantity(BYTES, 1.0, LONGEST),
                 Need::Default("64B"),
@@ -269,6 +291,18 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Quantity(BYTES, 1.0, LONGEST),
                 Need::Default("64B"),
                 "Size of a response.",
+            ),
+            key(
+                "large",
+                Kind::Quantity(BYTES, 1.0, LONGEST),
+                Need::Or("no thread has others"),
+                "Size of the requests of some threads instead.",
+            ),
+            key(
+                "large_every",
+                Kind::Count(1, 1024),
+                Need::Default("10"),
+                "Which: one thread in so many of each process.",
             ),
             key(
                 "think",
@@ -414,6 +448,25 @@ pub(super) const SECTIONS: &[Section] = &[
                 "What is counted.",
             ),
             key(
+                "paced",
+                TIME_OR_ZERO,
+                Need::Or("threads stand by until all have connected"),
+                "From their connection on threads make a call every 250 us, and for so long when all have \
+                 connected; then time zero is. Schedulers (FLOCK) have seen all of them by then.",
+            ),
+            key(
+                "settle",
+                Kind::Quantity(SHARE, 0.0, 1.0),
+                Need::Or("one `duration`"),
+                "Durations follow each other until the rate changes by less than this share; the last counts.",
+            ),
+            key(
+                "windows",
+                Kind::Count(1, 1000),
+                Need::Default("8"),
+                "`settle`: so many durations at most.",
+            ),
+            key(
                 "repeats",
                 Kind::Count(1, 1000),
                 Need::Default("1"),
@@ -455,13 +508,94 @@ pub(super) const SECTIONS: &[Section] = &[
                 "y",
                 Kind::Text,
                 Need::Or("the first column"),
-                "A column. Each value of the other key of the sweep is a line.",
+                "A column. Each value of the other keys of the sweep is a line.",
+            ),
+            key(
+                "line",
+                Kind::Text,
+                Need::Or("those values, with commas"),
+                "What a line is called: a text with keys of the sweep in braces, as `{clients.threads} threads`.",
+            ),
+            key(
+                "x_label",
+                Kind::Text,
+                Need::Or("`x`"),
+                "What stands at the horizontal axis.",
+            ),
+            key(
+                "y_label",
+                Kind::Text,
+                Need::Or("`y`"),
+                "What stands at the vertical axis.",
             ),
             key(
                 "log_x",
                 Kind::Flag,
                 Need::Default("false"),
                 "Whether the horizontal axis is logarithmic.",
+            ),
+        ],
+    },
+    Section {
+        name: "plot.lines",
+        many: true,
+        needed: false,
+        keys: &[
+            key("name", Kind::Text, Need::Must, "What a line beside those is called."),
+            key(
+                "value",
+                Kind::Text,
+                Need::Must,
+                "What it shows: an expression that has a value for each value of `x`.",
+            ),
+        ],
+    },
+    Section {
+        name: "cases",
+        many: true,
+        needed: false,
+        keys: &[
+            key(
+                "name",
+                Kind::Text,
+                Need::Must,
+                "What the case is called. All other keys of the table are keys of the experiment, which have this \
+                 value in this case.",
+            ),
+            key(
+                "label",
+                Kind::Text,
+                Need::Or("`name`"),
+                "What plots call it.",
+            ),
+        ],
+    },
+    Section {
+        name: "expect",
+        many: true,
+        needed: false,
+        keys: &[
+            key("name", Kind::Text, Need::Must, "What the expectation is called."),
+            key(
+                "value",
+                Kind::Text,
+                Need::Must,
+                "An expression of columns that is one number.",
+            ),
+            key("least", Kind::Any, Need::Or("no bound"), "The least that it is to be."),
+            key("most", Kind::Any, Need::Or("no bound"), "The most."),
+            key(
+                "says",
+                Kind::Text,
+                Need::Or("nothing"),
+                "The value that a paper, or somebody else, has of it.",
+            ),
+            key("why", Kind::Text, Need::Or("`value`"), "What it is, in words."),
+            key(
+                "quick",
+                Kind::Flag,
+                Need::Default("false"),
+                "Whether it can be judged by the quick points, too.",
             ),
         ],
     },

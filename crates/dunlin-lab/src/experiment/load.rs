@@ -51,8 +51,10 @@ pub enum RunError {
 #[derive(Debug)]
 pub(super) struct Load {
     server: (LocalServer, usize),
-    /// With their hosts.
+    /// With their hosts, group after group.
     clients: Vec<(Client, usize)>,
+    /// Where the clients of each group end.
+    ends: Vec<usize>,
     pub(super) seen: Vec<Arc<Seen>>,
     signals: Arc<Signals>,
     /// Threads that have not ended, by host.
@@ -71,10 +73,15 @@ impl Load {
         let mut load = Self {
             server: (serve(cluster, point, settings)?, settings.host),
             clients: Vec::new(),
+            ends: Vec::new(),
             seen: point.clients.iter().map(|_| Arc::default()).collect(),
             signals: Arc::default(),
             running: hosts.iter().map(|_| AtomicUsize::new(0)).collect(),
         };
+        if point.run.paced_ns.is_some() {
+            load.signals.paced.store(true, Ordering::Relaxed);
+            load.signals.begun.store(true, Ordering::Relaxed);
+        }
         // Threads of groups that share a host go on where those of the group before ended. The server's pollers are on
         // the first cores of its host.
         let mut cores = vec![0; hosts.len()];
@@ -99,6 +106,7 @@ impl Load {
                     source: Box::new(source),
                 });
             }
+            load.ends.push(load.clients.len());
         }
         Ok(load)
     }
@@ -111,8 +119,8 @@ impl Load {
         group: &Clients,
     ) -> Result<(), ConnectError> {
         let (hosts, acceptor) = (cluster.hosts(), self.server.0.acceptor());
-        for &host in &group.hosts {
-            for _ in 0..group.processes {
+        for _ in 0..group.processes {
+            for &host in &group.hosts {
                 let client = Client::builder()
                     .preset(group.preset)
                     .lanes(group.lanes)
@@ -149,14 +157,16 @@ impl Load {
                 let start = Start {
                     pipeline: client.pipeline()?,
                     handler: FIRST_HANDLER + number as u16,
-                    request: bytes(group.request_bytes, unique),
+                    request: bytes(group.request_of(thread), unique),
                     dice: Dice::new(seed ^ unique.wrapping_mul(0x9e37_79b9)),
                     seen: Arc::clone(&self.seen[number]),
                     signals: Arc::clone(&self.signals),
                 };
                 let host = *host;
-                let core = cores[host] % cluster.device(hosts[host]).cores();
-                cores[host] += 1;
+                // Threads of a process are beside each other.
+                let process = (place - first) / group.hosts.len();
+                let core = cores[host] + process * group.threads + thread;
+                let core = core % cluster.device(hosts[host]).cores();
                 self.running[host].fetch_add(1, Ordering::Relaxed);
                 let (group, running) = (group.clone(), Arc::clone(&self.running));
                 let name = format!("client {unique} of {}", group.name);
@@ -167,12 +177,32 @@ impl Load {
                 cluster.name_thread(thread, name);
             }
         }
+        for &host in &group.hosts {
+            cores[host] += group.processes * group.threads;
+        }
         Ok(())
     }
 
-    /// Lets all threads call.
+    /// Lets all threads call as they can.
     pub(super) fn begin(&self) {
+        self.signals.paced.store(false, Ordering::Relaxed);
         self.signals.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Messages that the clients of each group have written so far, and requests in them.
+    pub(super) fn sent(&self) -> Vec<(u64, u64)> {
+        let begins = [0].into_iter().chain(self.ends.iter().copied());
+        let groups = begins.zip(&self.ends);
+        let sent = |clients: &[(Client, usize)]| {
+            let figures = clients.iter().filter_map(|(client, _)| client.figures());
+            let lanes = figures.flat_map(|figures| figures.lanes);
+            lanes.fold((0, 0), |sum, lane| {
+                (sum.0 + lane.messages, sum.1 + lane.requests)
+            })
+        };
+        groups
+            .map(|(begin, &end)| sent(&self.clients[begin..end]))
+            .collect()
     }
 
     /// Queue pairs that the server's scheduler has active.

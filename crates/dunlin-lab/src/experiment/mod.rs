@@ -2,28 +2,37 @@
 //!
 //! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file
 //!   by them and say what is wrong and where;
-//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
-//! - `sweep` makes points of a file;
+//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `network` (the file of another
+//!   simulator), `fault` and `column`;
+//! - `sweep` makes points of a file, and `cases` of keys that change together;
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs beside them;
 //!   `point` runs all of it;
 //! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
-//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is its chart, `beside` what
-//!   others have of the same;
+//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is its chart, `expression` what
+//!   is made of columns, `expect` what they are to be, `beside` what others have of the same;
+//! - `figure` runs a file as a figure of a paper;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
-//! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses
-//! it.
+//! `docs/experiments.md` is the reference. What moves a figure that is a file is covered by the freeze of predictions:
+//! `build.rs` names it.
 
 mod beside;
 mod caller;
+mod cases;
 mod check;
 mod column;
+mod expect;
+mod expression;
 mod fault;
+mod figure;
+#[cfg(test)]
+mod figure_tests;
 mod flows;
 mod keys;
 mod load;
 mod mistake;
 mod model;
+mod network;
 mod observed;
 mod outcome;
 #[cfg(test)]
@@ -41,24 +50,31 @@ mod window;
 #[cfg(test)]
 mod wrong_tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 pub use beside::{Comparison, Recorded, RecordedError};
+pub use expect::Judged;
+pub(crate) use figure::figure;
 pub use flows::FlowTime;
 pub use load::RunError;
 pub use mistake::WrongFile;
 pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};
-pub use parameters::{cpu_named, nic_named, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
+pub use parameters::{
+    cpu_named, nic_named, parameter, switch_named, CPU_NAMES, NIC_NAMES, SWITCH_NAMES,
+};
 pub use reference::reference;
 pub use unit::time;
 
+use dunlin_sim::NicParameters;
+use expect::{Expected, Which};
 use mistake::{Mistake, Place, Sources};
 use model::Point;
 use plot::Plot;
 use sweep::Axis;
-use tree::Table;
+use tree::{Node, Table, Value};
 
+use crate::figure::Setting;
 use crate::parallel;
 
 /// What is asked for beside a file.
@@ -72,15 +88,31 @@ pub struct Settings {
     pub repeats: Option<u64>,
     /// Cores that each run is divided among; one when none. Runs show the same with any.
     pub cores: Option<usize>,
+    /// The quick points that the file has.
+    pub quick: bool,
+    /// The NIC of all hosts, whatever the file says.
+    pub nic: Option<NicParameters>,
+    /// Parameters of NICs, processors and switches by their names, before the file changes any.
+    pub parameters: Vec<Setting>,
+}
+
+/// What a file is read with: where it finds others, and what goes before what it says.
+#[derive(Clone, Debug, Default)]
+struct Around {
+    folder: PathBuf,
+    nic: Option<NicParameters>,
+    parameters: Vec<Setting>,
 }
 
 /// An experiment that can be run.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     title: String,
+    says: Option<String>,
     axes: Vec<Axis>,
     points: Vec<(Vec<usize>, Point)>,
     plot: Option<Plot>,
+    expected: Vec<Expected>,
     cores: usize,
 }
 
@@ -142,57 +174,90 @@ impl Experiment {
         let title = Path::new(name)
             .file_stem()
             .map_or(name.into(), std::ffi::OsStr::to_string_lossy);
-        let read = Self::read(&sources, &title, folder);
+        let around = Around {
+            folder: folder.to_owned(),
+            nic: settings.nic.clone(),
+            parameters: settings.parameters.clone(),
+        };
+        let read = Self::read(&sources, &title, settings.quick, &around);
         let mut experiment = read.map_err(|mistake| sources.wrong(mistake))?;
         experiment.cores = settings.cores.unwrap_or(1);
         Ok(experiment)
     }
 
-    fn read(sources: &Sources, title: &str, folder: &Path) -> Result<Self, Mistake> {
+    fn read(sources: &Sources, title: &str, quick: bool, around: &Around) -> Result<Self, Mistake> {
         let mut root = tree::parse(&sources.text)?;
-        let mut fixed = Vec::new();
+        let mut changes = if quick { quickly(&root)? } else { Vec::new() };
         for (number, set) in sources.sets.iter().enumerate() {
             let at = Place::Set(number);
             let Some((key, value)) = set.split_once('=') else {
                 return Err(Mistake::new(at, "it must be KEY=VALUE"));
             };
-            let (key, node) = (key.trim(), tree::scalar(value.trim(), at));
-            match key.strip_prefix("sweep.") {
-                Some(swept) => sweep::set(&mut root, swept, node)?,
-                None => {
-                    path::set(&mut root, key, &node, at)?;
+            changes.push((key.trim().to_owned(), tree::scalar(value.trim(), at)));
+        }
+        let (mut fixed, mut swept_anew) = (Vec::new(), false);
+        for (key, node) in &changes {
+            match key.split_once('.') {
+                Some(("sweep", swept)) => {
+                    sweep::set(&mut root, swept, node.clone())?;
+                    swept_anew = true;
+                }
+                Some((cases::TABLES, key)) => cases::set(&mut root, key, node)?,
+                _ => {
+                    path::set(&mut root, key, node, node.place)?;
+                    cases::without(&mut root, key);
                     // One value instead of those of the sweep.
                     if sweep::remove(&mut root, key) {
-                        fixed.push(key);
+                        fixed.push(key.as_str());
                     }
                 }
             }
         }
         plot::without(&mut root, &fixed);
-        Self::of(root, title, folder)
+        let which = match (quick, fixed.is_empty(), swept_anew) {
+            (true, _, _) => Which::Quick,
+            (false, true, false) => Which::All,
+            (false, true, true) => Which::Possible,
+            (false, false, _) => Which::None,
+        };
+        Self::of(root, title, around, which)
     }
 
     /// Of a tree in which settings have been made.
-    fn of(root: Table, title: &str, folder: &Path) -> Result<Self, Mistake> {
-        let title = check::root(&root)?
-            .text("title")
-            .unwrap_or_else(|| title.to_owned());
-        let axes = sweep::axes(&root)?;
+    fn of(root: Table, title: &str, around: &Around, which: Which) -> Result<Self, Mistake> {
+        let top = check::root(&root)?;
+        let title = top.text("title").unwrap_or_else(|| title.to_owned());
+        let cases = cases::read(&root)?;
+        let axes = sweep::axes(&root, &cases)?;
         // First without the sweep: what is wrong with the file itself is said of the file.
-        let whole = Point::read(&root, folder)?;
+        let whole = Point::read(&root, around)?;
         let point = |places: Vec<usize>| {
-            let tree = sweep::at(&root, &axes, &places)?;
-            Point::read(&tree, folder).map(|point| (places, point))
+            let tree = sweep::at(&root, (&cases, &axes), &places)?;
+            Point::read(&tree, around).map(|point| (places, point))
         };
         let points = sweep::places(&axes).into_iter().map(point);
         let points = points.collect::<Result<Vec<_>, Mistake>>()?;
+        let columns = whole.columns.iter();
+        let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
         Ok(Self {
-            plot: Plot::read(&root, &axes, &whole)?,
+            plot: Plot::read(&root, (&cases, &axes), &whole, which)?,
+            expected: expect::read(&root, which, &axes, &columns)?,
+            says: top.text("says"),
             points,
             title,
             axes,
             cores: 1,
         })
+    }
+
+    /// What it is called.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What is said of it elsewhere.
+    pub fn says(&self) -> Option<&str> {
+        self.says.as_deref()
     }
 
     /// Points of the sweep, and runs of each.
@@ -247,4 +312,21 @@ impl Experiment {
         }
         Ok(Outcome::new(self, of_points))
     }
+}
+
+/// What changes for the quick points of a file.
+fn quickly(root: &Table) -> Result<Vec<(String, Node)>, Mistake> {
+    let Some(node) = root.get("quick") else {
+        let words = "there are no quick points: it has no table [quick]";
+        return Err(Mistake::new(Place::Nowhere, words));
+    };
+    let Value::Table(table) = &node.value else {
+        let words = "`quick` is not a table: it must be [quick], with KEY = VALUE";
+        return Err(Mistake::new(node.place, words));
+    };
+    let mut changes = Vec::new();
+    for entry in &table.entries {
+        cases::flatten(&entry.key, &entry.node, &mut changes);
+    }
+    Ok(changes)
 }

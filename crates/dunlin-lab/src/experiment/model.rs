@@ -1,6 +1,5 @@
 //! One point of an experiment, checked: what a cluster is built from and what its clients do.
 
-use std::path::Path;
 use std::time::Duration;
 
 use dunlin::Preset;
@@ -11,8 +10,10 @@ use super::column::{self, Column, Groups};
 use super::fault::{self, Fault};
 use super::flows::{self, Flows};
 use super::mistake::{instead, Mistake, Place};
+use super::network::{self, Network};
 use super::parameters::{self, Change};
 use super::tree::Table;
+use super::Around;
 
 /// A point.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ pub(super) struct Point {
 }
 
 /// Cables between two switches.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cables {
     pub(super) one: usize,
     pub(super) other: usize,
@@ -48,7 +49,8 @@ pub(super) struct Hosts {
     pub(super) count: usize,
     pub(super) nic: NicParameters,
     pub(super) cpu: HostParameters,
-    pub(super) switch: usize,
+    /// The switch of each.
+    pub(super) switches: Vec<usize>,
 }
 
 /// The server.
@@ -75,7 +77,11 @@ pub(super) struct Clients {
     pub(super) lanes: usize,
     pub(super) dispatcher: bool,
     pub(super) outstanding: usize,
+    /// Whether calls that are due together leave together.
+    pub(super) together: bool,
     pub(super) request_bytes: usize,
+    /// One thread in so many has requests of so many bytes instead.
+    pub(super) large: Option<(usize, usize)>,
     pub(super) response_bytes: usize,
     pub(super) think: Duration,
     pub(super) arrivals: Option<Arrivals>,
@@ -87,6 +93,14 @@ impl Clients {
     /// Threads of all of them.
     pub(super) fn all_threads(&self) -> usize {
         self.hosts.len() * self.processes * self.threads
+    }
+
+    /// Bytes of a request of this thread of a process.
+    pub(super) fn request_of(&self, thread: usize) -> usize {
+        match self.large {
+            Some((one_in, bytes)) if thread % one_in == one_in - 1 => bytes,
+            _ => self.request_bytes,
+        }
     }
 }
 
@@ -103,8 +117,14 @@ pub(super) struct Arrivals {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) seed: u64,
+    /// Of a low rate before all else; `None`: threads stand by until all have connected.
+    pub(super) paced_ns: Option<u64>,
     pub(super) warm_ns: u64,
     pub(super) measured_ns: u64,
+    /// Windows follow each other until the rate changes by less than this share.
+    pub(super) settled: Option<f64>,
+    /// So many at most.
+    pub(super) windows: usize,
     pub(super) repeats: usize,
 }
 
@@ -115,14 +135,26 @@ const THREADS_MOST: usize = 16_384;
 const PIECES: u64 = 10_000;
 
 impl Point {
-    /// Reads a tree. `folder`: where parameter files are looked for.
-    pub(super) fn read(root: &Table, folder: &Path) -> Result<Self, Mistake> {
+    /// Reads a tree.
+    pub(super) fn read(root: &Table, around: &Around) -> Result<Self, Mistake> {
         let topology = check::one(root, "topology")?;
-        let changes = parameters::changes(root)?;
-        let switches = topology.count("switches") as usize;
+        let mut changes = parameters::changes(root)?;
+        let network = network(root, &topology, around)?;
+        let switches = match &network {
+            Some(network) => {
+                // What the file itself changes goes before.
+                let of_network = [
+                    Change::new("nic", "link_gbit_s", network.host_gbit_s),
+                    Change::new("switch", "propagation_ns", network.delay_ns),
+                ];
+                changes.splice(0..0, of_network);
+                network.switches
+            }
+            None => topology.count("switches") as usize,
+        };
         let mut hosts = Vec::<Hosts>::new();
         for group in check::all(root, "topology.hosts")? {
-            let hosts_of = Hosts::read(&group, folder, switches, &changes)?;
+            let hosts_of = Hosts::read(&group, around, (switches, network.as_ref()), &changes)?;
             if hosts.iter().any(|other| other.name == hosts_of.name) {
                 let found = format!("\"{}\"", hosts_of.name);
                 return Err(group.wrong("name", &found, "another group has this name"));
@@ -135,7 +167,7 @@ impl Point {
             }
         }
         parameters::agree_on_mtu(&mut hosts, &changes);
-        let flows = flows::read(root, folder, &hosts)?;
+        let flows = flows::read(root, around, (&hosts, network.as_ref()))?;
         // Where there are flows nobody has to call.
         let calls = root.get("server").is_some() || root.get("clients").is_some();
         let server = match calls || flows.is_empty() {
@@ -170,6 +202,9 @@ impl Point {
             seed: run.count("seed"),
             warm_ns: run.count("warm_up"),
             measured_ns: run.count("duration"),
+            paced_ns: run.number("paced").map(|ns| ns.round() as u64),
+            settled: run.number("settle"),
+            windows: run.count("windows") as usize,
             repeats: run.count("repeats") as usize,
         };
         let print = check::one(root, "print")?;
@@ -194,9 +229,12 @@ impl Point {
         Ok(Self {
             columns: texts.iter().map(column).collect::<Result<_, _>>()?,
             every_ns,
-            switch: parameters::switch(&topology, folder, &changes)?,
+            switch: parameters::switch(&topology, around, &changes)?,
             switches,
-            cables: cables(root, &topology, switches)?,
+            cables: match network {
+                Some(network) => network.cables,
+                None => cables(root, &topology, switches)?,
+            },
             server,
             faults: fault::read(root, &hosts)?,
             hosts,
@@ -205,6 +243,42 @@ impl Point {
             run,
         })
     }
+}
+
+/// The network of another simulator's file, if one is named. It has all hosts and cables.
+fn network(
+    root: &Table,
+    topology: &Values<'_>,
+    around: &Around,
+) -> Result<Option<Network>, Mistake> {
+    let Some(file) = topology.text("ns3") else {
+        return Ok(None);
+    };
+    let of_file = "it is for a network without a file: `topology.ns3` has it";
+    if let Some(key) = ["switches", "links", "link_rate"]
+        .iter()
+        .find(|key| topology.has(key))
+    {
+        return Err(topology.wrong(key, "there", of_file));
+    }
+    if let Some(table) = check::all(root, "topology.cables")?.first() {
+        return Err(table.wrong("switches", "there", of_file));
+    }
+    let groups = check::all(root, "topology.hosts")?;
+    if let [_, second, ..] = &groups[..] {
+        let must = "with `topology.ns3` one table says what all hosts are";
+        return Err(second.wrong("name", "of a second group", must));
+    }
+    for group in &groups {
+        if let Some(key) = ["count", "switch"].iter().find(|key| group.has(key)) {
+            return Err(group.wrong(key, "there", of_file));
+        }
+    }
+    let wrong = |why: String| topology.wrong("ns3", &format!("{file:?}"), why);
+    let text = std::fs::read_to_string(around.folder.join(&file));
+    let text = text.map_err(|error| wrong(error.to_string()))?;
+    let network = network::parse(&text, HOSTS_MOST).map_err(|error| wrong(error.to_string()))?;
+    Ok(Some(network))
 }
 
 /// Those of the tables for them, or else those of a row.
@@ -250,8 +324,8 @@ fn cables(root: &Table, topology: &Values<'_>, switches: usize) -> Result<Vec<Ca
 impl Hosts {
     fn read(
         group: &Values<'_>,
-        folder: &Path,
-        switches: usize,
+        around: &Around,
+        (switches, network): (usize, Option<&Network>),
         changes: &[Change],
     ) -> Result<Self, Mistake> {
         let switch = group.count("switch") as usize;
@@ -263,12 +337,16 @@ impl Hosts {
         if name.contains('.') {
             return Err(group.wrong("name", &format!("{name:?}"), "a name has no dot"));
         }
+        let switches = match network {
+            Some(network) => network.hosts.iter().map(|(_, switch)| *switch).collect(),
+            None => vec![switch; group.count("count") as usize],
+        };
         Ok(Self {
             name,
-            count: group.count("count") as usize,
-            nic: parameters::nic(group, folder, changes)?,
-            cpu: parameters::cpu(group, changes)?,
-            switch,
+            count: switches.len(),
+            nic: parameters::nic(group, around, changes)?,
+            cpu: parameters::cpu(group, around, changes)?,
+            switches,
         })
     }
 }
@@ -308,13 +386,25 @@ impl Clients {
                 .map_or(threads.min(256), |lanes| lanes as usize),
             dispatcher: group.flag("dispatcher"),
             outstanding: group.count("outstanding") as usize,
+            together: group.flag("together"),
             request_bytes: group.count("request") as usize,
+            large: None,
             response_bytes: group.count("response") as usize,
             think: Duration::from_nanos(group.count("think")),
             arrivals: None,
             deadline: Duration::from_nanos(group.count("deadline")),
             loss_timeout: Duration::from_nanos(group.count("loss_timeout")),
         };
+        if let Some(bytes) = group.number("large") {
+            clients.large = Some((group.count("large_every") as usize, bytes as usize));
+        } else if group.has("large_every") {
+            let found = group.count("large_every").to_string();
+            return Err(group.wrong(
+                "large_every",
+                &found,
+                "it is for long requests: give `large`",
+            ));
+        }
         if let Some(rate) = group.number("rate") {
             if group.has("think") {
                 let found = format!("{:?}", clients.think);

@@ -6,11 +6,13 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::column::Column;
+use super::expect::Judged;
 use super::flows::FlowTime;
 use super::model::Point;
 use super::point::Shown;
 use super::Experiment;
 use crate::csv::quote;
+use crate::figure::Findings;
 
 /// What came out. The same file and seeds give the same, on any number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,9 +26,15 @@ pub struct Outcome {
     pub points: Vec<OutcomePoint>,
     /// Of all events of all runs, in hexadecimal.
     pub digest: String,
+    /// What was expected, and whether it holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expected: Vec<Judged>,
     /// The chart, as SVG.
     #[serde(skip)]
     pub chart: Option<String>,
+    /// Its lines.
+    #[serde(skip)]
+    pub(super) lines: Option<Findings>,
 }
 
 /// A point.
@@ -172,12 +180,18 @@ impl Outcome {
                 .collect(),
             points,
             digest: format!("{digest:016x}"),
+            expected: Vec::new(),
             chart: None,
+            lines: None,
         };
-        outcome.chart = experiment.plot.as_ref().map(|plot| {
-            let findings = plot.findings(&outcome, &experiment.axes, &kept);
-            crate::report::chart(&findings)
-        });
+        let axes = &experiment.axes;
+        let plot = experiment.plot.as_ref();
+        outcome.lines = plot.map(|plot| plot.findings(&outcome, axes, &kept));
+        outcome.chart = outcome.lines.as_ref().map(crate::report::chart);
+        let expected = experiment.expected.iter();
+        outcome.expected = expected
+            .map(|one| one.judge(&outcome, &kept, axes))
+            .collect();
         outcome
     }
 

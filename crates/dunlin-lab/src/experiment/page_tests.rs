@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::expect::Which;
 use super::keys::SECTIONS;
 use super::mistake::{Place, Sources};
 use super::reference::{columns, keys};
 use super::sweep;
 use super::tree::{self, Table};
-use super::{Experiment, LoadError, Settings};
+use super::{Around, Experiment, LoadError, Settings};
 
 const PAGE: &str = include_str!("../../../../docs/experiments.md");
 
@@ -88,7 +89,11 @@ fn tiny(text: &str) -> Experiment {
         text: text.to_owned(),
         sets: Vec::new(),
     };
-    let experiment = Experiment::of(root, "tiny", &folder());
+    let around = Around {
+        folder: folder(),
+        ..Around::default()
+    };
+    let experiment = Experiment::of(root, "tiny", &around, Which::None);
     experiment.unwrap_or_else(|mistake| panic!("{}", sources.wrong(mistake)))
 }
 
@@ -99,7 +104,7 @@ fn shorten(root: &mut Table) {
     };
     set("run.warm_up", "20us");
     set("run.duration", "60us");
-    let axes = sweep::axes(root).expect("a sweep");
+    let axes = sweep::axes(root, &[]).expect("a sweep");
     let mut table = Table::default();
     for axis in axes {
         let ends = [axis.values.first(), axis.values.last()];

@@ -6,9 +6,12 @@ use dunlin_sim::{HostParameters, NicParameters, ParameterError, SwitchParameters
 
 use super::check::Values;
 use super::keys::PARAMETERS;
-use super::mistake::{instead, Mistake, Place};
+use super::mistake::{instead, Mistake, Place, Sources, WrongFile};
 use super::model::Hosts;
-use super::tree::{Table, Value};
+use super::path;
+use super::tree::{scalar, Table, Value};
+use super::Around;
+use crate::figure::Setting;
 
 /// A parameter that differs from its file.
 #[derive(Clone, Debug)]
@@ -17,6 +20,16 @@ pub(super) struct Change {
     of: &'static str,
     name: String,
     value: f64,
+}
+
+impl Change {
+    pub(super) fn new(of: &'static str, name: &str, value: f64) -> Self {
+        Self {
+            of,
+            name: name.to_owned(),
+            value,
+        }
+    }
 }
 
 /// The tables that change parameters.
@@ -41,11 +54,7 @@ pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
             }
             match entry.node.value {
                 Value::Number(_, value) if value >= 0.0 && value.is_finite() => {
-                    changes.push(Change {
-                        of,
-                        name: name.clone(),
-                        value,
-                    });
+                    changes.push(Change::new(of, name, value));
                 }
                 ref other => {
                     let found = other.shown();
@@ -56,6 +65,41 @@ pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
         }
     }
     Ok(changes)
+}
+
+/// What `nic.NAME=VALUE`, `cpu.NAME=VALUE` or `switch.NAME=VALUE` sets, for all NICs, processors or switches.
+///
+/// # Errors
+/// When it is nothing of these.
+pub fn parameter(set: &str) -> Result<Setting, WrongFile> {
+    let sources = Sources {
+        name: String::new(),
+        text: String::new(),
+        sets: vec![set.to_owned()],
+    };
+    let read = || -> Result<Setting, Mistake> {
+        let at = Place::Set(0);
+        let (key, value) = set
+            .split_once('=')
+            .ok_or_else(|| Mistake::new(at, "it must be KEY=VALUE"))?;
+        let key = key.trim();
+        let of = key.split('.').next().unwrap_or_default();
+        if !PARAMETERS.contains(&of) {
+            let words = format!("`{key}` is no parameter{}", instead(of, &PARAMETERS));
+            return Err(Mistake::new(at, words));
+        }
+        let mut root = Table::default();
+        path::set(&mut root, key, &scalar(value.trim(), at), at)?;
+        let changes = changes(&root)?;
+        let change = changes.into_iter().next();
+        let change = change.ok_or_else(|| Mistake::new(at, format!("`{key}` is no parameter")))?;
+        Ok(Setting {
+            of: change.of.to_owned(),
+            name: change.name,
+            value: change.value,
+        })
+    };
+    read().map_err(|mistake| sources.wrong(mistake))
 }
 
 /// Parameters of a kind.
@@ -163,18 +207,44 @@ fn named<P>(all: &[Named<P>], values: &Values<'_>, key: &str) -> P {
 
 pub(super) fn nic(
     group: &Values<'_>,
-    folder: &Path,
+    around: &Around,
     changes: &[Change],
 ) -> Result<NicParameters, Mistake> {
     let by_name = || named(&NICS, group, "nic");
-    let loaded = load(group, "nic_file", folder, NicParameters::load);
+    let loaded = load(group, "nic_file", &around.folder, NicParameters::load);
     let mut nic = loaded.unwrap_or_else(|| Ok(by_name()))?;
+    if let Some(other) = &around.nic {
+        nic = other.clone();
+    }
+    let name = nic.name.clone();
+    vary(&around.parameters, &name, |name, value| {
+        nic.set(name, value)
+    });
     apply(changes, "nic", |name, value| nic.set(name, value));
     Ok(nic)
 }
 
-pub(super) fn cpu(group: &Values<'_>, changes: &[Change]) -> Result<HostParameters, Mistake> {
+/// Sets those that are meant for the NIC, processor or switch of this name.
+fn vary(
+    settings: &[Setting],
+    of: &str,
+    mut set: impl FnMut(&str, f64) -> Result<(), ParameterError>,
+) {
+    for setting in settings.iter().filter(|setting| setting.of == of) {
+        set(&setting.name, setting.value).expect("a parameter");
+    }
+}
+
+pub(super) fn cpu(
+    group: &Values<'_>,
+    around: &Around,
+    changes: &[Change],
+) -> Result<HostParameters, Mistake> {
     let mut cpu = named(&CPUS, group, "cpu");
+    let name = cpu.name.clone();
+    vary(&around.parameters, &name, |name, value| {
+        cpu.set(name, value)
+    });
     apply(changes, "cpu", |name, value| cpu.set(name, value));
     if let Some(cores) = group.number("cores") {
         cpu.cores = cores;
@@ -190,12 +260,21 @@ pub(super) fn cpu(group: &Values<'_>, changes: &[Change]) -> Result<HostParamete
 
 pub(super) fn switch(
     topology: &Values<'_>,
-    folder: &Path,
+    around: &Around,
     changes: &[Change],
 ) -> Result<SwitchParameters, Mistake> {
     let by_name = || named(&SWITCHES, topology, "switch");
-    let loaded = load(topology, "switch_file", folder, SwitchParameters::load);
+    let loaded = load(
+        topology,
+        "switch_file",
+        &around.folder,
+        SwitchParameters::load,
+    );
     let mut switch = loaded.unwrap_or_else(|| Ok(by_name()))?;
+    let name = switch.name.clone();
+    vary(&around.parameters, &name, |name, value| {
+        switch.set(name, value)
+    });
     apply(changes, "switch", |name, value| switch.set(name, value));
     Ok(switch)
 }
@@ -217,7 +296,27 @@ pub(super) fn agree_on_mtu(hosts: &mut [Hosts], changes: &[Change]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
+    use super::{parameter, CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
+
+    #[test]
+    fn a_parameter_of_all_is_set_by_its_name() {
+        let set = parameter("nic.tx_wqe_ns = 20").expect("a parameter");
+        assert_eq!((set.of.as_str(), set.name.as_str()), ("nic", "tx_wqe_ns"));
+        assert_eq!(set.value, 20.0);
+        for (set, why) in [
+            ("nic.tx_wqe=20", "did you mean `tx_wqe_ns`?"),
+            ("nic.tx_wqe_ns=fast", "must be a number"),
+            (
+                "clients.threads=2",
+                "is no parameter (there are: nic, cpu, switch)",
+            ),
+            ("nic.tx_wqe_ns", "KEY=VALUE"),
+            ("nic=3", "--set nic=3"),
+        ] {
+            let said = parameter(set).expect_err(set).to_string();
+            assert!(said.contains(why), "{set}: {said}");
+        }
+    }
 
     /// The names of the lists are those of the files, and none is missing.
     #[test]

@@ -1,7 +1,10 @@
 //! The chart of an experiment: what is across, what is up, and which lines there are.
 
-use super::check;
+use super::cases::{Case, CASE};
+use super::check::{self, Values};
 use super::column::Column;
+use super::expect::Which;
+use super::expression::{self, Expression};
 use super::mistake::{instead, Mistake};
 use super::model::Point;
 use super::outcome::{Outcome, Piece, Statistic};
@@ -15,6 +18,14 @@ pub(super) struct Plot {
     x: Across,
     y: Column,
     log_x: bool,
+    x_label: Option<String>,
+    y_label: Option<String>,
+    /// What lines are called, with keys in braces.
+    line: Option<String>,
+    /// What the values of each axis are called.
+    labels: Vec<Vec<String>>,
+    /// Lines beside those of the column, with their names.
+    lines: Vec<(String, Expression)>,
 }
 
 #[derive(Clone, Debug)]
@@ -33,6 +44,16 @@ pub(super) fn without(root: &mut Table, fixed: &[&str]) {
     };
     if across.is_some_and(|across| fixed.contains(&across.as_str())) {
         root.entries.retain(|entry| entry.key != "plot");
+        return;
+    }
+    let mut entries = root.entries.iter_mut();
+    let plot = entries.find(|entry| entry.key == "plot");
+    let plot = plot.map(|entry| &mut entry.node.value);
+    if let (Some(Value::Table(table)), false) = (plot, fixed.is_empty()) {
+        // They say how many keys there are.
+        table
+            .entries
+            .retain(|entry| !["line", "lines"].contains(&entry.key.as_str()));
     }
 }
 
@@ -40,8 +61,9 @@ impl Plot {
     /// The chart of a file: none without a table for it.
     pub(super) fn read(
         root: &Table,
-        axes: &[Axis],
+        (cases, axes): (&[Case], &[Axis]),
         point: &Point,
+        which: Which,
     ) -> Result<Option<Self>, Mistake> {
         let values = check::one(root, "plot")?;
         if root.get("plot").is_none() {
@@ -97,9 +119,14 @@ impl Plot {
             },
         };
         Ok(Some(Self {
+            lines: lines(root, which, &x, (axes, &columns))?,
             x,
             y: y.clone(),
             log_x: values.flag("log_x"),
+            x_label: values.text("x_label"),
+            y_label: values.text("y_label"),
+            line: line(&values, axes)?,
+            labels: axes.iter().map(|axis| labels(axis, cases)).collect(),
         }))
     }
 
@@ -116,23 +143,16 @@ impl Plot {
             Across::Column(column) => (column.heading(), axes.len().checked_sub(1)),
             Across::Time => ("time since the clients began, us".to_owned(), None),
         };
-        let mut findings = Findings::new(&label, &self.y.heading(), self.log_x);
+        let label = self.x_label.as_ref().unwrap_or(&label);
+        let heading = self.y.heading();
+        let up = self.y_label.as_ref().unwrap_or(&heading);
+        let mut findings = Findings::new(label, up, self.log_x);
         let value = |columns: &[Statistic], name: &str| {
             let found = columns.iter().find(|column| column.name == name);
             found.map_or(f64::NAN, |column| column.mean)
         };
         for (point, places) in outcome.points.iter().zip(places) {
-            let others = axes
-                .iter()
-                .enumerate()
-                .filter(|(place, _)| Some(*place) != across);
-            let names: Vec<String> = others
-                .map(|(place, axis)| axis.values[places[place]].value.label())
-                .collect();
-            let name = match names.is_empty() {
-                true => self.y.name.clone(),
-                false => names.join(", "),
-            };
+            let name = self.name_of(axes, places, across);
             let y = value(&point.columns, &self.y.name);
             let points: Vec<(f64, f64)> = match &self.x {
                 Across::Key(place) => {
@@ -163,6 +183,86 @@ impl Plot {
                 None => findings.line(&name, points.collect()),
             }
         }
+        if let Across::Key(place) = self.x {
+            let numbers = axes[place].numbers().unwrap_or_default();
+            for (name, value) in &self.lines {
+                let along = value.of(outcome, places, axes).along(place);
+                let points = along.into_iter().map(|(at, value)| (numbers[at], value));
+                findings.line(name, points.filter(|(_, y)| y.is_finite()).collect());
+            }
+        }
         findings
     }
+
+    /// The line that a point is on.
+    fn name_of(&self, axes: &[Axis], places: &[usize], across: Option<usize>) -> String {
+        let label = |axis: usize| self.labels[axis][places[axis]].as_str();
+        if let Some(line) = &self.line {
+            let keys = axes.iter().enumerate();
+            return keys.fold(line.clone(), |line, (axis, Axis { key, .. })| {
+                line.replace(&format!("{{{key}}}"), label(axis))
+            });
+        }
+        let others = (0..axes.len()).filter(|axis| Some(*axis) != across);
+        let names: Vec<&str> = others.map(label).collect();
+        match names.is_empty() {
+            true => self.y.name.clone(),
+            false => names.join(", "),
+        }
+    }
+}
+
+/// What the values of an axis are called.
+fn labels(axis: &Axis, cases: &[Case]) -> Vec<String> {
+    match axis.key == CASE {
+        true => cases.iter().map(|case| case.label.clone()).collect(),
+        false => axis.values.iter().map(|node| node.value.label()).collect(),
+    }
+}
+
+/// What lines are to be called; the keys in braces are swept.
+fn line(values: &Values<'_>, axes: &[Axis]) -> Result<Option<String>, Mistake> {
+    let Some(line) = values.text("line") else {
+        return Ok(None);
+    };
+    let keys: Vec<&str> = axes.iter().map(|axis| axis.key.as_str()).collect();
+    for piece in line.split('{').skip(1) {
+        let key = piece.split('}').next().unwrap_or_default();
+        if !keys.contains(&key) {
+            let must = format!("`{key}` is not swept{}", instead(key, &keys));
+            return Err(values.wrong("line", &format!("{line:?}"), must));
+        }
+    }
+    Ok(Some(line))
+}
+
+/// Lines beside those of the column.
+fn lines(
+    root: &Table,
+    which: Which,
+    x: &Across,
+    (axes, columns): (&[Axis], &[&str]),
+) -> Result<Vec<(String, Expression)>, Mistake> {
+    let mut lines = Vec::new();
+    for values in check::all(root, "plot.lines")? {
+        let text = values.text("value").unwrap_or_default();
+        let wrong = |why: String| values.wrong("value", &format!("{text:?}"), why);
+        let Across::Key(across) = x else {
+            return Err(wrong("`plot.x` must be a key of the sweep".to_owned()));
+        };
+        let value = match expression::parse(&text, axes, columns) {
+            Ok(value) => value,
+            Err(_) if which == Which::Possible => continue,
+            Err(why) => return Err(wrong(why)),
+        };
+        let over = value.over(axes.len());
+        if (0..axes.len()).any(|axis| over[axis] != (axis == *across)) {
+            let key = &axes[*across].key;
+            return Err(wrong(format!(
+                "it must have a value for each of `{key}`, and of that alone"
+            )));
+        }
+        lines.push((values.text("name").unwrap_or_default(), value));
+    }
+    Ok(lines)
 }

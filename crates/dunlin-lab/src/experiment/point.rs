@@ -11,13 +11,16 @@ use super::load::{Load, RunError};
 use super::model::Point;
 use super::window::{Counted, FlowTally, Switches, Tally, Window};
 
+/// Columns of pieces of a duration, each with its end in nanoseconds since time zero.
+type Pieces = Vec<(u64, Vec<f64>)>;
+
 /// What a run of a point showed.
 #[derive(Debug)]
 pub(super) struct Shown {
     /// Of each column, over the whole duration.
     pub(super) values: Vec<f64>,
     /// The same for each piece of the duration, with its end in nanoseconds since the clients began.
-    pub(super) pieces: Vec<(u64, Vec<f64>)>,
+    pub(super) pieces: Pieces,
     /// What became of each flow.
     pub(super) flows: Vec<FlowTime>,
     /// Of all events.
@@ -41,6 +44,10 @@ pub(super) fn run(
     let load = load.transpose()?;
     let flows = Running::new(&cluster, &point.flows)?;
     let mut timeline = Timeline::new(&cluster, &point.faults);
+    match point.run.paced_ns {
+        Some(paced_ns) if paced_ns > 0 => cluster.run_for(paced_ns),
+        _ => {}
+    }
     let mut run = Run {
         point,
         cluster: &cluster,
@@ -56,44 +63,19 @@ pub(super) fn run(
     }
     flows.begin(&cluster);
     run.until(point.run.warm_ns, &mut timeline);
-    let before = run.look();
-    let end = point.run.warm_ns + point.run.measured_ns;
-    let mut whole = vec![Tally::default(); point.clients.len()];
-    let mut whole_flows = vec![FlowTally::default(); point.flows.len()];
-    let (mut pieces, mut last) = (Vec::new(), before.clone());
-    let every = point.every_ns.unwrap_or(point.run.measured_ns);
-    while last.now_ns < end {
-        run.until((last.now_ns + every).min(end), &mut timeline);
-        let now = run.look();
-        let tallies = run.tallies(&last, &now);
-        let flows = run.flows.take(now.now_ns);
-        let queues = run.queues.piece(cluster.now_ns());
-        for (whole, piece) in whole_flows.iter_mut().zip(&flows) {
-            whole.times_ns.extend(&piece.times_ns);
-            whole.bytes += piece.bytes;
-            whole.unfinished = piece.unfinished;
+    let (mut window, mut pieces) = run.measure(&mut timeline);
+    if let Some(share) = point.run.settled {
+        for _ in 1..point.run.windows {
+            let (next, more) = run.measure(&mut timeline);
+            let change = next.rate() / window.rate() - 1.0;
+            window = next;
+            pieces.extend(more);
+            if change.abs() < share {
+                break;
+            }
         }
-        for (whole, piece) in whole.iter_mut().zip(&tallies) {
-            whole.calls += piece.calls;
-            whole.failed += piece.failed;
-            whole.bytes += piece.bytes;
-            whole.latencies_ns.extend(&piece.latencies_ns);
-        }
-        if point.every_ns.is_some() {
-            let window = run.window(&last, &now, (tallies, flows, queues));
-            pieces.push((now.now_ns, values(point, &window)));
-        }
-        last = now;
-    }
-    for tally in &mut whole {
-        tally.latencies_ns.sort_unstable();
-    }
-    for tally in &mut whole_flows {
-        tally.times_ns.sort_unstable();
     }
     cluster.observe(None);
-    let deepest = run.queues.whole(cluster.now_ns());
-    let window = run.window(&before, &last, (whole, whole_flows, deepest));
     let shown = Shown {
         values: values(point, &window),
         pieces,
@@ -130,8 +112,8 @@ fn build(point: &Point, seed: u64, cores: usize) -> (Cluster, Vec<SwitchId>) {
         }
     }
     for group in &point.hosts {
-        for _ in 0..group.count {
-            builder.host(group.cpu.clone(), group.nic.clone(), switches[group.switch]);
+        for &switch in &group.switches {
+            builder.host(group.cpu.clone(), group.nic.clone(), switches[switch]);
         }
     }
     (builder.build(), switches)
@@ -142,8 +124,10 @@ fn build(point: &Point, seed: u64, cores: usize) -> (Cluster, Vec<SwitchId>) {
 struct Look {
     /// Since the clients began.
     now_ns: u64,
-    /// Calls answered and failed, by group.
-    calls: Vec<(u64, u64)>,
+    /// Calls answered and failed, and bytes of those answered, by group.
+    calls: Vec<(u64, u64, u64)>,
+    /// Messages and requests written, by group.
+    sent: Vec<(u64, u64)>,
     counters: Vec<Counters>,
     switches: Switches,
 }
@@ -193,8 +177,46 @@ impl Run<'_> {
             self.seen().iter().for_each(|seen| drop(seen.take()));
             let now_ns = self.now_ns();
             drop(self.flows.take(now_ns));
-            self.queues.start(self.cluster.now_ns());
         }
+    }
+
+    /// Lets the duration pass; what it showed, and its pieces with their ends.
+    fn measure(&mut self, timeline: &mut Timeline<'_>) -> (Window, Pieces) {
+        let point = self.point;
+        self.queues.start(self.cluster.now_ns());
+        let before = self.look();
+        let end = before.now_ns + point.run.measured_ns;
+        let mut whole = vec![Tally::default(); point.clients.len()];
+        let mut whole_flows = vec![FlowTally::default(); point.flows.len()];
+        let (mut pieces, mut last) = (Vec::new(), before.clone());
+        let every = point.every_ns.unwrap_or(point.run.measured_ns);
+        while last.now_ns < end {
+            self.until((last.now_ns + every).min(end), timeline);
+            let now = self.look();
+            let tallies = self.tallies(&last, &now);
+            let flows = self.flows.take(now.now_ns);
+            let queues = self.queues.piece(self.cluster.now_ns());
+            for (whole, piece) in whole_flows.iter_mut().zip(&flows) {
+                whole.add(piece);
+            }
+            for (whole, piece) in whole.iter_mut().zip(&tallies) {
+                whole.add(piece);
+            }
+            if point.every_ns.is_some() {
+                let window = self.window(&last, &now, (tallies, flows, queues));
+                pieces.push((now.now_ns, values(point, &window)));
+            }
+            last = now;
+        }
+        for tally in &mut whole {
+            tally.latencies_ns.sort_unstable();
+        }
+        for tally in &mut whole_flows {
+            tally.times_ns.sort_unstable();
+        }
+        let deepest = self.queues.whole(self.cluster.now_ns());
+        let window = self.window(&before, &last, (whole, whole_flows, deepest));
+        (window, pieces)
     }
 
     fn look(&self) -> Look {
@@ -214,8 +236,9 @@ impl Run<'_> {
         Look {
             now_ns: self.now_ns(),
             calls: seen
-                .map(|seen| (load(&seen.calls), load(&seen.failed)))
+                .map(|seen| (load(&seen.calls), load(&seen.failed), load(&seen.bytes)))
                 .collect(),
+            sent: self.load.map_or(Vec::new(), Load::sent),
             counters: hosts
                 .iter()
                 .map(|&host| self.cluster.counters(host))
@@ -234,7 +257,10 @@ impl Run<'_> {
             Tally {
                 calls: now.0 - then.0,
                 failed: now.1 - then.1,
-                bytes: (now.0 - then.0) * (group.request_bytes + group.response_bytes) as u64,
+                bytes: now.2 - then.2,
+                messages: after.sent[number].0 - before.sent[number].0,
+                requests: after.sent[number].1 - before.sent[number].1,
+                processes: (group.hosts.len() * group.processes) as u64,
                 latencies_ns,
             }
         });

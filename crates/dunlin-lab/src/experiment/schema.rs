@@ -12,6 +12,8 @@ pub(super) enum Kind {
     Quantity(Dimension, f64, f64),
     /// Any number from this one.
     Number(f64),
+    /// Any number.
+    Any,
     Flag,
     Text,
     /// One of these words.
@@ -40,6 +42,7 @@ impl Kind {
                 format!("{}{range}", dimension.words())
             }
             Self::Number(least) => format!("a number from {least}"),
+            Self::Any => "a number".to_owned(),
             Self::Flag => "`true` or `false`".to_owned(),
             Self::Text => "a text".to_owned(),
             Self::Word(words) => format!("one of {}", words().join(", ")),

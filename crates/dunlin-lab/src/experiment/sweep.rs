@@ -1,5 +1,6 @@
-//! The points of an experiment: one for each value, or pair of values, of the keys that are swept.
+//! The points of an experiment: one for each value, or pair of values, of the keys that are swept, in each case.
 
+use super::cases::{self, Case, CASE};
 use super::mistake::{Mistake, Place};
 use super::path;
 use super::tree::{Node, Table, Value};
@@ -24,7 +25,7 @@ impl Axis {
     }
 }
 
-fn number(value: &Value) -> Option<f64> {
+pub(super) fn number(value: &Value) -> Option<f64> {
     use super::unit::{BANDWIDTH, BYTES, RATE, SHARE, TIME};
     match value {
         Value::Number(_, number) => Some(*number),
@@ -35,8 +36,20 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The keys that are swept, in the order of the file.
-pub(super) fn axes(root: &Table) -> Result<Vec<Axis>, Mistake> {
+/// What is swept: cases first, then keys in the order of the file.
+pub(super) fn axes(root: &Table, cases: &[Case]) -> Result<Vec<Axis>, Mistake> {
+    let axes: Vec<Axis> = cases::axis(cases).into_iter().chain(keys(root)?).collect();
+    let points: usize = axes.iter().map(|axis| axis.values.len()).product();
+    match axes.last() {
+        Some(last) if points > POINTS_MOST => {
+            let words = format!("`sweep` has {points} points: it must be {POINTS_MOST} at most");
+            Err(Mistake::new(last.place, words))
+        }
+        _ => Ok(axes),
+    }
+}
+
+fn keys(root: &Table) -> Result<Vec<Axis>, Mistake> {
     let Some(node) = root.get("sweep") else {
         return Ok(Vec::new());
     };
@@ -56,21 +69,19 @@ pub(super) fn axes(root: &Table) -> Result<Vec<Axis>, Mistake> {
         );
         return Err(Mistake::new(more.place, words));
     }
-    let points: usize = axes.iter().map(|axis| axis.values.len()).product();
-    if points > POINTS_MOST {
-        let words = format!("`sweep` has {points} points: it must be {POINTS_MOST} at most");
-        return Err(Mistake::new(node.place, words));
-    }
     Ok(axes)
 }
 
-/// Gives a key other values, or takes one more.
+/// Gives a key other values in its place, or takes one more.
 pub(super) fn set(root: &mut Table, key: &str, values: Node) -> Result<(), Mistake> {
-    remove(root, key);
     let place = values.place;
     let sweep = root.table("sweep", place);
     match sweep.map(|node| &mut node.value) {
-        Some(Value::Table(table)) => table.set(key, values),
+        Some(Value::Table(table)) => {
+            if !replace_in(table, key, &values) {
+                table.set(key, values);
+            }
+        }
         _ => {
             return Err(Mistake::new(
                 place,
@@ -91,7 +102,25 @@ pub(super) fn remove(root: &mut Table, key: &str) -> bool {
     }
 }
 
-fn remove_from(table: &mut Table, key: &str) -> bool {
+/// Gives a key other values, however it is written; says whether it was there.
+fn replace_in(table: &mut Table, key: &str, values: &Node) -> bool {
+    table.entries.iter_mut().any(|entry| {
+        let rest = key
+            .strip_prefix(&entry.key)
+            .and_then(|rest| rest.strip_prefix('.'));
+        match (&mut entry.node.value, rest) {
+            (Value::Table(inner), Some(rest)) => replace_in(inner, rest, values),
+            (Value::Table(_), None) => false,
+            _ if entry.key == key => {
+                entry.node = values.clone();
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+pub(super) fn remove_from(table: &mut Table, key: &str) -> bool {
     let before = table.entries.len();
     let is_list = |node: &Node| !matches!(node.value, Value::Table(_));
     table
@@ -150,9 +179,17 @@ pub(super) fn places(axes: &[Axis]) -> Vec<Vec<usize>> {
 }
 
 /// The tree of a point.
-pub(super) fn at(root: &Table, axes: &[Axis], places: &[usize]) -> Result<Table, Mistake> {
+pub(super) fn at(
+    root: &Table,
+    (cases, axes): (&[Case], &[Axis]),
+    places: &[usize],
+) -> Result<Table, Mistake> {
     let mut root = root.clone();
     for (axis, &place) in axes.iter().zip(places) {
+        if axis.key == CASE {
+            cases[place].apply(&mut root)?;
+            continue;
+        }
         let value = &axis.values[place];
         // What is wrong with the path is said of the key, what is wrong with a value of the value.
         path::set(&mut root, &axis.key, value, axis.place)?;

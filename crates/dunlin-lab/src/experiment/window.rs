@@ -13,6 +13,11 @@ pub(super) struct Tally {
     pub(super) failed: u64,
     /// Bytes of requests and responses of those that were answered.
     pub(super) bytes: u64,
+    /// Messages that they wrote, and requests in these.
+    pub(super) messages: u64,
+    pub(super) requests: u64,
+    /// Processes of the group.
+    pub(super) processes: u64,
     /// In nanoseconds, sorted.
     pub(super) latencies_ns: Vec<u32>,
 }
@@ -26,6 +31,28 @@ pub(super) struct FlowTally {
     pub(super) unfinished: u64,
     /// Bytes of those that ended.
     pub(super) bytes: u64,
+}
+
+impl Tally {
+    /// Adds what the group did in a window that follows.
+    pub(super) fn add(&mut self, next: &Self) {
+        self.calls += next.calls;
+        self.failed += next.failed;
+        self.bytes += next.bytes;
+        self.messages += next.messages;
+        self.requests += next.requests;
+        self.processes = next.processes;
+        self.latencies_ns.extend(&next.latencies_ns);
+    }
+}
+
+impl FlowTally {
+    /// Adds what the group did in a window that follows.
+    pub(super) fn add(&mut self, next: &Self) {
+        self.times_ns.extend(&next.times_ns);
+        self.bytes += next.bytes;
+        self.unfinished = next.unfinished;
+    }
 }
 
 /// What a window showed.
@@ -83,6 +110,19 @@ impl Window {
 
     pub(super) fn calls(&self) -> f64 {
         self.total(|tally| tally.calls)
+    }
+
+    /// Millions of calls a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.calls() * 1e3 / self.nanoseconds as f64
+    }
+
+    /// Requests of a message; presets without messages of several have one in each.
+    pub(super) fn coalescing(&self) -> f64 {
+        match self.total(|tally| tally.messages) {
+            0.0 => 1.0,
+            messages => self.total(|tally| tally.requests) / messages,
+        }
     }
 
     pub(super) fn per_call(&self, count: f64) -> f64 {

@@ -44,8 +44,8 @@ const WRONG: &[(&str, &str, &str)] = &[
         "[topology]",
         "[topologie]",
         "my.toml:2:2: unknown `topologie`; did you mean `topology`? (there are: title, \
-         topology, server, clients, flows, faults, run, print, plot, nic, cpu, switch, \
-         sweep)",
+         says, topology, server, clients, flows, faults, run, print, plot, cases, expect, nic, \
+         cpu, switch, sweep, quick)",
     ),
     (
         "pollers = 4",
@@ -140,7 +140,7 @@ const WRONG: &[(&str, &str, &str)] = &[
         "columns = [\"rates\"]",
         "my.toml:24:11: `print.columns` is \"rates\": no such column; did you mean \
          `rate`? (there are: rate, calls, failed, bandwidth, mean, p50, p90, p99, p999, \
-         max, flows, unfinished, fct_mean, fct_p50, fct_p95, fct_p99, fct_max, goodput, \
+         max, coalescing, processes, flows, unfinished, fct_mean, fct_p50, fct_p95, fct_p99, fct_max, goodput, \
          server_busy, server_out, server_packets, context_misses, pcie_reads, \
          allocating_writes, active, retransmissions, timeouts, receiver_drops, \
          fault_drops, nic_pauses, notifications, switch_drops, switch_marks, \
@@ -161,8 +161,8 @@ const WRONG: &[(&str, &str, &str)] = &[
         "\"clients.threads\" = [1, 2]",
         "\"clients.thread\" = [1, 2]",
         "my.toml:22:1: no key `clients.thread`; did you mean `threads`? (there are: \
-         name, hosts, processes, threads, preset, lanes, dispatcher, outstanding, \
-         request, response, think, rate, arrivals, deadline, loss_timeout)",
+         name, hosts, processes, threads, preset, lanes, dispatcher, outstanding, together, \
+         request, response, large, large_every, think, rate, arrivals, deadline, loss_timeout)",
     ),
     (
         "\"clients.threads\" = [1, 2]",
@@ -350,8 +350,8 @@ fn wrong_settings_are_told_as_they_were_given() {
         (
             "clients.treads=2",
             "--set clients.treads=2: no key `clients.treads`; did you mean `threads`? (there are: \
-             name, hosts, processes, threads, preset, lanes, dispatcher, outstanding, request, \
-             response, think, rate, arrivals, deadline, loss_timeout)",
+             name, hosts, processes, threads, preset, lanes, dispatcher, outstanding, together, request, \
+             response, large, large_every, think, rate, arrivals, deadline, loss_timeout)",
         ),
         (
             "server.pollers=many",

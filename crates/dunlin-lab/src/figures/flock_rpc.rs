@@ -1,13 +1,9 @@
 //! What FLOCK's figures of RPC have in common (§8.1): 24 nodes, one of them the server, which polls on all its cores.
 
-use dunlin::Preset;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 use crate::figure::Effort;
-use crate::load::{RpcBench, RpcPlan, RpcResult};
 
-/// Client machines.
-pub(super) const MACHINES: usize = 23;
 /// By when both schedulers have run once: each runs every 10 ms.
 pub(super) const SCHEDULED_NS: u64 = 10_500_000;
 
@@ -49,28 +45,6 @@ pub(super) fn cluster(machines: usize, effort: Effort) -> Cluster {
 const SETTLED: f64 = 0.02;
 const WINDOWS_MOST: usize = 8;
 
-/// Runs a plan: the schedulers see all threads at a low rate first, if there are any; then windows, until it has
-/// settled.
-pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
-    let scheduled = [Preset::Flock, Preset::FlockNoCoalescing, Preset::Auto];
-    let scheduled = scheduled.contains(&plan.preset);
-    let paced = if scheduled { SCHEDULED_NS } else { 0 };
-    let preset = plan.preset;
-    let bench = RpcBench::new(cluster(MACHINES, effort), plan);
-    if effort.quick {
-        // All threads are awake when the window begins: paced ones sleep for a quarter of a millisecond.
-        return bench.measure(paced, 300_000, 100_000);
-    }
-    // With `auto` a server says in steps whether its NIC is at its limit, as it sees it.
-    let warm = if preset == Preset::Auto {
-        SEEN_NS
-    } else {
-        300_000
-    };
-    let first = bench.measure(paced, warm, 500_000);
-    settled(first, || bench.measure(0, 0, 500_000), |of| of.mops)
-}
-
 /// The last of windows that follow the first one until the rate has settled.
 pub(super) fn settled<R>(first: R, next: impl Fn() -> R, rate: impl Fn(&R) -> f64) -> R {
     let mut last = first;
@@ -91,11 +65,4 @@ pub(super) fn saturates_at(curve: impl Iterator<Item = (usize, f64)> + Clone) ->
     let best = curve.clone().map(|(_, rate)| rate).fold(0.0, f64::max);
     let first = curve.clone().find(|&(_, rate)| rate >= 0.9 * best);
     first.map_or(0.0, |(place, _)| place as f64)
-}
-
-/// As [`point`], with all threads at their full rate for an interval of the schedulers before, and one window of
-/// several round trips: where large requests fill the port a call takes half a millisecond, and threads that were
-/// assigned anew find together over some more.
-pub(super) fn settled_point(plan: RpcPlan, effort: Effort) -> RpcResult {
-    RpcBench::new(cluster(MACHINES, effort), plan).measure(0, SCHEDULED_NS, 4_000_000)
 }

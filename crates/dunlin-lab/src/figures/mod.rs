@@ -1,15 +1,11 @@
-//! The figures, one file each.
+//! The figures, one file each: a program, or an experiment as users write them (`files`).
 
 mod auto;
 mod fasst;
-mod flock_10;
-mod flock_11;
-mod flock_12;
+mod files;
 mod flock_16;
 mod flock_2a;
 mod flock_2b;
-mod flock_6;
-mod flock_9;
 mod flock_rpc;
 mod flock_tx;
 // Its sources are frozen as they were when they first ran.
@@ -19,10 +15,23 @@ mod raw_limits;
 mod rb2;
 mod scalerpc;
 
+use std::sync::LazyLock;
+
 use crate::figure::Figure;
 
+pub use files::{file, file_names, FigureFile};
+
 /// All figures.
-pub const ALL: &[Figure] = &[
+pub static ALL: LazyLock<Vec<Figure>> = LazyLock::new(|| {
+    let files = files::FIGURES.iter().copied();
+    let before = BEFORE_FILES.iter().copied();
+    before
+        .chain(files)
+        .chain(BEHIND_FILES.iter().copied())
+        .collect()
+});
+
+const BEFORE_FILES: &[Figure] = &[
     fasst::CONNECTX_3,
     fasst::CONNECT_IB,
     fasst::CORES,
@@ -37,11 +46,9 @@ pub const ALL: &[Figure] = &[
     raw_limits::FIGURE,
     flock_2a::FIGURE,
     flock_2b::FIGURE,
-    flock_6::FIGURE,
-    flock_9::FIGURE,
-    flock_10::FIGURE,
-    flock_11::FIGURE,
-    flock_12::FIGURE,
+];
+
+const BEHIND_FILES: &[Figure] = &[
     flock_tx::TATP,
     flock_tx::SMALL_BANK,
     flock_16::FIGURE,

@@ -33,8 +33,10 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
         p.within,
         p.miss,
         p.not_run,
-        parameters.hash,
-        if parameters.changed.is_empty() {
+        escape(&parameters.hash),
+        if !parameters.replaced.is_empty() {
+            "<b class=\"miss\">not the papers'</b>: no claim was judged".to_owned()
+        } else if parameters.changed.is_empty() {
             format!("frozen {}", parameters.frozen)
         } else {
             format!("<b class=\"miss\">not frozen</b>: {}", escape(&parameters.changed.join("; ")))
@@ -49,7 +51,7 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
             chart(findings),
             escape(figure.says)
         );
-        let names: Vec<&str> = findings.answers.iter().map(|a| a.id).collect();
+        let names: Vec<&str> = findings.answers.iter().map(|a| a.id.as_str()).collect();
         let here = card.rows.iter().filter(|row| {
             names
                 .iter()

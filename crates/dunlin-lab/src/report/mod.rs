@@ -41,10 +41,8 @@ pub fn scorecard(card: &Scorecard) -> String {
         "{:38} {:9} {:>26} {:>10} {:>17}  verdict\n",
         "claim", "class", "paper", "ours", "tolerance"
     );
-    let judged = card
-        .rows
-        .iter()
-        .filter(|row| row.verdict != Verdict::NotRun);
+    let found = |row: &&Row| row.verdict != Verdict::NotRun || row.ours.is_some();
+    let judged = card.rows.iter().filter(found);
     for row in judged {
         let bounds = bounds(row.tolerance);
         let ours = row.ours.map_or(String::new(), |ours| format!("{ours:.2}"));
@@ -74,11 +72,7 @@ pub fn scorecard(card: &Scorecard) -> String {
             );
         }
     }
-    let missing: Vec<&Row> = card
-        .rows
-        .iter()
-        .filter(|row| row.verdict == Verdict::NotRun)
-        .collect();
+    let missing: Vec<&Row> = card.rows.iter().filter(|row| row.ours.is_none()).collect();
     for run in missing.chunk_by(|one, other| one.why == other.why) {
         let ids: Vec<&str> = run.iter().map(|row| row.id.as_str()).collect();
         let ids = match ids.as_slice() {
@@ -116,6 +110,14 @@ pub fn scorecard(card: &Scorecard) -> String {
         text.push_str("the protocols' code is not what it was at the freeze: no verdict of this run is a first one\n");
     }
     let parameters = &card.parameters;
+    if !parameters.replaced.is_empty() {
+        let what = parameters.replaced.join(", ");
+        let _ = writeln!(
+            text,
+            "with {what}, which is not the papers': no claim was judged"
+        );
+        return text;
+    }
     let _ = if parameters.changed.is_empty() {
         writeln!(
             text,

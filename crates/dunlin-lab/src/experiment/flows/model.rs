@@ -1,11 +1,11 @@
 //! The flows that the tables of a file ask for, checked.
 
-use std::path::Path;
-
 use super::super::check::{self, Values};
 use super::super::mistake::Mistake;
 use super::super::model::{numbers, Hosts};
+use super::super::network::Network;
 use super::super::tree::Table;
+use super::super::Around;
 use super::keys::LONGEST;
 use super::list::{self, Form, Listed};
 
@@ -41,11 +41,11 @@ const START_MOST_NS: f64 = 1e12;
 const OF_FILE: [&str; 4] = ["form", "hosts", "first", "zero"];
 const OF_TABLE: [&str; 5] = ["senders", "receivers", "size", "start", "count"];
 
-/// Reads the tables of flows. `folder`: where lists are looked for.
+/// Reads the tables of flows. In lists the nodes of a network of the same simulator are its hosts.
 pub(in super::super) fn read(
     root: &Table,
-    folder: &Path,
-    hosts: &[Hosts],
+    around: &Around,
+    (hosts, network): (&[Hosts], Option<&Network>),
 ) -> Result<Vec<Flows>, Mistake> {
     let mut all = Vec::<Flows>::new();
     for (number, group) in check::all(root, "flows")?.iter().enumerate() {
@@ -54,7 +54,7 @@ pub(in super::super) fn read(
             return Err(group.wrong("name", &format!("{name:?}"), "another group has this name"));
         }
         let flows = match group.text("file") {
-            Some(file) => listed(group, &file, folder, hosts)?,
+            Some(file) => listed(group, &file, around, (hosts, network))?,
             None => each_to_each(group, hosts)?,
         };
         all.push(Flows {
@@ -122,12 +122,12 @@ fn each_to_each(group: &Values<'_>, hosts: &[Hosts]) -> Result<Vec<Flow>, Mistak
 fn listed(
     group: &Values<'_>,
     file: &str,
-    folder: &Path,
-    hosts: &[Hosts],
+    around: &Around,
+    (hosts, network): (&[Hosts], Option<&Network>),
 ) -> Result<Vec<Flow>, Mistake> {
     refuse(group, &OF_TABLE, "a flow of a `file` has its own")?;
     let found = format!("{file:?}");
-    let text = std::fs::read_to_string(folder.join(file));
+    let text = std::fs::read_to_string(around.folder.join(file));
     let text = text.map_err(|error| group.wrong("file", &found, error))?;
     let form = Form::named(&group.text("form").unwrap_or_default());
     let flows = list::parse(&text, form).map_err(|error| group.wrong("file", &found, error))?;
@@ -140,7 +140,14 @@ fn listed(
     let zero_ns = group.number("zero").unwrap_or_default();
     let flow = |listed: &Listed| {
         let line = listed.line;
+        let by_network = network.filter(|_| !group.has("hosts") && !group.has("first"));
         let host = |node: u64| {
+            if let Some(network) = by_network {
+                let found = network.hosts.iter().position(|(number, _)| *number == node);
+                return found.ok_or_else(|| {
+                    format!("line {line}: node {node} is no host of the topology's file")
+                });
+            }
             let place = node.checked_sub(first).map(|place| place as usize);
             let host = place.and_then(|place| meant.get(place).copied());
             host.ok_or_else(|| {
