@@ -178,7 +178,7 @@ mod tests {
             super::hunt_with(super::Load::Calls, seed)
         };
         let bugs = [
-            (Bug::LostWakeUp, 140),
+            (Bug::LostWakeUp, 1310),
             (Bug::AnsweredTwice, 0),
             (Bug::BufferReused, 0),
         ];
