@@ -16,6 +16,9 @@ use super::{failed, show, Args};
 use crate::commands::Failure;
 use crate::output;
 
+/// The service that is asked what the others are.
+const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+
 /// Lists, describes or calls.
 pub(super) fn run(args: &Args, client: Client) -> Result<(), Failure> {
     let longest = client.max_message_bytes().map_err(Failure::new)?;
@@ -36,7 +39,9 @@ pub(super) fn run(args: &Args, client: Client) -> Result<(), Failure> {
             Some(symbol) => vec![symbol],
             None => {
                 let mut services = methods.services();
-                services.retain(|service| descriptors.has_service(service));
+                // It is described where its name is given.
+                let wanted = |name: &str| name != REFLECTION && descriptors.has_service(name);
+                services.retain(|service| wanted(service));
                 services
             }
         };
