@@ -99,6 +99,8 @@ pub(super) struct ThreadGroup<H, D: Device> {
 struct Working {
     workers: Vec<Running>,
     jobs: Option<WorkerQueue>,
+    /// The server ends: whoever comes now starts nothing, which nobody would end.
+    over: bool,
 }
 
 /// Those that run.
@@ -175,6 +177,11 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         let mut threads = thread::lock(&self.working);
         if let Some(started) = self.started.get() {
             return Ok(started);
+        }
+        if threads.over {
+            return Err(ServeError::Device(VerbsError::Peer(
+                "the server is ending".into(),
+            )));
         }
         let new = |index| new_poller(index, self.polling.wake(index));
         let new_pollers = (0..self.plan.pollers)
@@ -256,7 +263,8 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
     }
 
     fn stop(&self) {
-        let threads = thread::lock(&self.working);
+        let mut threads = thread::lock(&self.working);
+        threads.over = true;
         for poller in self.pollers() {
             poller.mailbox().end();
         }
@@ -272,11 +280,11 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
     }
 
     fn end_workers(&self, deadline: Instant) {
-        let threads = {
+        let (workers, _jobs) = {
             let mut held = thread::lock(&self.working);
-            std::mem::take(&mut *held)
+            (std::mem::take(&mut held.workers), held.jobs.take())
         };
-        for thread in threads.workers {
+        for thread in workers {
             if !wait_for(thread, deadline) {
                 tracing::error!("a worker is stuck in a handler: it is left behind");
             }
