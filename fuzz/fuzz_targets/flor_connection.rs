@@ -1,6 +1,6 @@
 //! Flor's connection against a peer that says anything: SENDs, WRITEs and acknowledgements of any bytes, in any order,
-//! while messages are submitted and queue pairs fail. Each receive buffer comes back once, nothing is placed outside its
-//! message, and a message is finished once.
+//! while messages are submitted and queue pairs fail. Each receive buffer comes back once, nothing is placed outside
+//! its message, and a message is finished once.
 #![no_main]
 
 use std::collections::{HashSet, VecDeque};

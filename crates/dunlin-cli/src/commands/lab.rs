@@ -15,7 +15,8 @@ use crate::output;
 /// The papers' figures on the simulated cluster, and their claims
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  dunlin lab run my.toml --set clients.threads=8\n  \
+    after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  \
+    dunlin lab run my.toml --set clients.threads=8\n  \
     dunlin lab show flock-9 > mine.toml\n  dunlin lab run flock-9 --nic my-nic.toml\n  \
     dunlin lab score --json | jq .summary\n  \
     dunlin lab hunt --seeds 1000\n  dunlin lab fit cx3 'context_sets!' context_miss_ns"
