@@ -2,18 +2,46 @@
 //! (`atomics::contention_sums_up`, `events::arrival_wakes`) that drive the cluster by several threads: one with a
 //! simulated thread, as each Flor device has, is driven by one.
 
+use std::sync::{Mutex, PoisonError};
+
 use dunlin_flor::connection::Deployment;
 use dunlin_flor::device::{FlorConfig, FlorDevice};
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SimDevice, SwitchParameters};
+use dunlin_sim::{
+    Cluster, Fault, FaultRule, HostParameters, NicParameters, RuleGuard, SimDevice,
+    SwitchParameters,
+};
 use dunlin_verbs::conformance::{self, Harness, Mode};
 
-struct Sim(Deployment);
+/// Two hosts in a network that loses so great a share of its packets.
+struct Sim {
+    deployment: Deployment,
+    seed: u64,
+    lost: f64,
+    rules: Mutex<Vec<RuleGuard>>,
+}
+
+impl Sim {
+    fn new(deployment: Deployment, seed: u64, lost: f64) -> Self {
+        Self {
+            deployment,
+            seed,
+            lost,
+            rules: Mutex::default(),
+        }
+    }
+}
 
 impl Harness for Sim {
     type Device = FlorDevice<SimDevice>;
 
     fn name(&self) -> String {
-        format!("{:?} on sim", self.0)
+        let Self {
+            deployment,
+            seed,
+            lost,
+            ..
+        } = self;
+        format!("{deployment:?} on sim, {lost} lost by seed {seed}")
     }
 
     fn open(&self) -> Result<Self::Device, String> {
@@ -23,11 +51,17 @@ impl Harness for Sim {
     fn open_two(&self) -> Result<(Self::Device, Self::Device), String> {
         let host = HostParameters::xeon_e5_v4();
         let nic = NicParameters::connectx_5();
-        let cluster = Cluster::star(1, 2, &host, &nic, &SwitchParameters::sx6036());
+        let cluster = Cluster::star(self.seed, 2, &host, &nic, &SwitchParameters::sx6036());
         let hosts = cluster.hosts();
+        if self.lost > 0.0 {
+            let rule = cluster.fault(FaultRule::new(Fault::Drop, self.lost));
+            let rules = self.rules.lock();
+            rules.unwrap_or_else(PoisonError::into_inner).push(rule);
+        }
         let flor = |at: usize| {
             let below = cluster.device(hosts[at]);
-            FlorDevice::new(below, FlorConfig::new(self.0)).map_err(|error| error.to_string())
+            FlorDevice::new(below, FlorConfig::new(self.deployment))
+                .map_err(|error| error.to_string())
         };
         Ok((flor(0)?, flor(1)?))
     }
@@ -43,7 +77,8 @@ macro_rules! behaviours {
                     for deployment in [Deployment::CrossPod, Deployment::HybridReliable] {
                         let name = concat!(stringify!($module), "::", stringify!($name));
                         let behaviour = conformance::$module::$name;
-                        conformance::run(&Sim(deployment), Mode::InProcess, "", name, behaviour);
+                        let sim = Sim::new(deployment, 1, 0.0);
+                        conformance::run(&sim, Mode::InProcess, "", name, behaviour);
                     }
                 }
             )*
@@ -51,9 +86,37 @@ macro_rules! behaviours {
     };
 }
 
+/// What is cut into pieces and repeated piece by piece is put together again, and its answers, which are messages of
+/// their own, come in any order.
+macro_rules! behaviours_with_loss {
+    ($($module:ident { $($name:ident),* })*) => {
+        mod lossy {
+            use super::*;
+            $($(
+                #[test]
+                fn $name() {
+                    for seed in 1..=8 {
+                        let name = concat!(stringify!($module), "::", stringify!($name));
+                        let sim = Sim::new(Deployment::CrossPod, seed, 0.1);
+                        let behaviour = conformance::$module::$name;
+                        conformance::run(&sim, Mode::InProcess, "", name, behaviour);
+                    }
+                }
+            )*)*
+        }
+    };
+}
+
+behaviours_with_loss! {
+    send { large_message }
+    one_sided { large_messages, many_reads_at_once, many_long_reads_at_once }
+    ordering { sends_arrive_in_order, read_after_write, placement_in_order }
+    atomics { fetch_and_add }
+}
+
 behaviours! {
     send { message_arrives, immediate_arrives, gather_and_scatter, zero_length, large_message, list_with_one_doorbell, both_directions, connections_are_separate }
-    one_sided { write_lands, write_with_immediate, read_fetches, gather_and_scatter, zero_length, large_messages, list_with_one_doorbell, single_grants_suffice, many_reads_at_once }
+    one_sided { write_lands, write_with_immediate, read_fetches, gather_and_scatter, zero_length, large_messages, list_with_one_doorbell, single_grants_suffice, many_reads_at_once, many_long_reads_at_once }
     lengths { sends, sends_of_the_peer, writes, reads }
     ordering { sends_arrive_in_order, write_then_send, mixed_immediates_in_order, write_then_write, placement_in_order, read_after_write, fence_waits_for_read }
     atomics { fetch_and_add, compare_and_swap, misaligned_is_refused }

@@ -26,6 +26,7 @@ macro_rules! conformance_behaviours {
                 list_with_one_doorbell,
                 single_grants_suffice,
                 many_reads_at_once,
+                many_long_reads_at_once,
             }
             lengths {
                 sends,

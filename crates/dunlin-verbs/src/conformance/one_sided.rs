@@ -243,19 +243,29 @@ pub fn single_grants_suffice<D: Device>(stage: &mut Stage<D>) -> Outcome {
 /// As many READs as the send queue holds are all answered, in order, whatever number the device keeps on the way at
 /// once.
 pub fn many_reads_at_once<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    many_reads(stage, 100)
+}
+
+/// The same with READs of many packets.
+pub fn many_long_reads_at_once<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    many_reads(stage, 48 << 10)
+}
+
+fn many_reads<D: Device>(stage: &mut Stage<D>, bytes: usize) -> Outcome {
     stage.needs(RC, Verbs::READ)?;
     let mut link = stage.link(RC);
-    let (theirs, ours) = (stage.peer.blank(32 * 100), stage.blank(32 * 100));
-    stage.peer.write(theirs, 0, &pattern(8, 32 * 100));
+    let all = 32 * bytes;
+    let (theirs, ours) = (stage.peer.blank(all), stage.blank(all));
+    stage.peer.write(theirs, 0, &pattern(8, all));
     for id in 0..32 {
-        let at = id as usize * 100;
+        let at = id as usize * bytes;
         let remote = theirs.at(at);
-        let place = [piece(&ours, at, 100)];
+        let place = [piece(&ours, at, bytes)];
         link.local.post(id, Operation::Read { remote }, &place);
     }
     for id in 0..32 {
-        assert_eq!(stage.done(&mut link, id).bytes, 100);
+        assert_eq!(stage.done(&mut link, id).bytes, bytes);
     }
-    assert_eq!(bytes_of(&ours, 0, 32 * 100), pattern(8, 32 * 100));
+    assert_eq!(bytes_of(&ours, 0, all), pattern(8, all));
     Ok(())
 }

@@ -154,11 +154,13 @@ impl<R: Region> Requester<R> {
         sequence: u32,
         payload: Option<&[u8]>,
     ) -> Result<(), Violation> {
+        let Some(payload) = payload else {
+            // Its message may have come first, and that of a later request that said so: then it is complete.
+            let is_sent = (sequence.wrapping_sub(self.sent_end()) as i32) < 0;
+            return is_sent.then_some(()).ok_or(Violation);
+        };
         let index = self.index(sequence).ok_or(Violation)?;
         let posted = &mut self.queue[index];
-        let Some(payload) = payload else {
-            return Ok(());
-        };
         let fits = payload.len() == posted.bytes.len();
         if posted.answered || !posted.wants_answer() || !fits {
             return Err(Violation);
@@ -194,22 +196,22 @@ impl<R: Region> Requester<R> {
 
     /// Completes what is done, in order.
     pub(super) fn complete<D: Device<Region = R>>(&mut self, shared: &Shared<D>) {
-        while self.first != self.done {
-            let Some(posted) = self.queue.front() else {
-                return;
-            };
-            if posted.wants_answer() && !posted.answered {
-                return;
-            }
-            let Some(posted) = self.queue.pop_front() else {
-                return;
-            };
-            self.first = self.first.wrapping_add(1);
-            self.sent -= 1;
+        while let Some(posted) = self.take_done() {
             if posted.signaled {
                 report(shared, &posted, CompletionStatus::Success);
             }
         }
+    }
+
+    /// The first request, if it is done.
+    fn take_done(&mut self) -> Option<Posted<R>> {
+        let answered = |posted: &Posted<R>| posted.answered || !posted.wants_answer();
+        if self.first == self.done || !self.queue.front().is_some_and(answered) {
+            return None;
+        }
+        self.first = self.first.wrapping_add(1);
+        self.sent -= 1;
+        self.queue.pop_front()
     }
 
     /// Ends all, the first as it is said.
@@ -369,5 +371,53 @@ impl<D: Device> Engine<D> {
             self.staging.give_back(source);
         }
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dunlin_shm::ShmRegion;
+    use dunlin_verbs::{RemoteAddress, RemoteKey};
+
+    fn reading(count: u32, bytes: usize) -> Requester<ShmRegion> {
+        let mut requester = Requester::new();
+        for entry in 0..count {
+            requester.post(Posted {
+                id: entry.into(),
+                operation: Operation::Read {
+                    remote: RemoteAddress {
+                        address: 0,
+                        key: RemoteKey(0),
+                    },
+                },
+                signaled: true,
+                solicited: false,
+                fenced: false,
+                bytes: Bytes::Inline(vec![0; bytes].into()),
+                entry,
+                answered: false,
+            });
+            requester.sent += 1;
+            requester.reads += 1;
+        }
+        requester
+    }
+
+    /// A network that loses frames brings them again when all that they speak of may be over.
+    #[test]
+    fn the_frame_of_a_long_answer_may_come_after_its_request_is_complete() {
+        let mut requester = reading(2, 8);
+        // Payloads first, as messages of their own bring them; then the frame of the second answer.
+        requester.answered(0, Some(&[1; 8])).unwrap();
+        requester.answered(1, Some(&[1; 8])).unwrap();
+        requester.advance(1).unwrap();
+        requester.answered(1, None).unwrap();
+        assert_eq!(requester.take_done().map(|posted| posted.id), Some(0));
+        assert!(requester.take_done().is_none());
+        assert_eq!(requester.answered(0, None), Ok(()));
+        // But none of a request that was not sent.
+        assert_eq!(requester.answered(2, None), Err(Violation));
+        assert_eq!(requester.answered(0, Some(&[1; 8])), Err(Violation));
     }
 }
