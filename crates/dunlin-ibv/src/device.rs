@@ -168,6 +168,7 @@ impl IbvDevice {
         core.attributes.max_inline_bytes = tried.inline_bytes;
         core.clock = tried.clock;
         core.attributes.timestamps = core.clock.is_some();
+        core.attributes.packets_by_software = soft_roce;
         core.posts_by_calls = tried.posts_by_calls;
         for transport in tried.absent {
             let transports = &mut core.attributes.transports;

@@ -76,6 +76,7 @@ pub(crate) fn attributes(
         writes_are_messages: true,
         messages_per_second: known_rate(device.vendor_id, device.vendor_part),
         lossless: !port.ethernet,
+        packets_by_software: false,
         max_queue_pairs: size(device.max_qp),
         max_send_requests: requests,
         max_receive_requests: requests,

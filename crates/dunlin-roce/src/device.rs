@@ -186,6 +186,7 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
         writes_are_messages: true,
         messages_per_second: None,
         lossless: false,
+        packets_by_software: true,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

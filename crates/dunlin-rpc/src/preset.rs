@@ -326,6 +326,7 @@ mod tests {
         assert_eq!(on(Preset::Auto, &nic, 2, 0), Preset::Fasst);
         let lossy = DeviceAttributes {
             lossless: false,
+            packets_by_software: false,
             ..nic
         };
         assert_eq!(on(Preset::Auto, &lossy, 2, 0), Preset::Auto);

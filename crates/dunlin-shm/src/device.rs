@@ -177,6 +177,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
         writes_are_messages: config.writes_are_messages,
         messages_per_second: None,
         lossless: true,
+        packets_by_software: false,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

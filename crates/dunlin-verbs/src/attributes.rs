@@ -93,6 +93,9 @@ pub struct DeviceAttributes {
     /// a datagram then is lost with a host, a cable or a receiver without room only. Not known of Ethernet, so not so
     /// there.
     pub lossless: bool,
+    /// Whether software makes its packets, so that each waits for kernels and threads at both ends: round trips are
+    /// longer than the network's then, and vary with the scheduler.
+    pub packets_by_software: bool,
     /// Queue pairs at once.
     pub max_queue_pairs: usize,
     /// Work requests a send queue holds at most.

@@ -4,102 +4,85 @@
 //! are no limits of any.
 //!
 //! `exchange [LABEL]` prints rows of a table; `DUNLIN_FLOR_EXCHANGE_MS` (1500) is how long each is measured.
+//! `exchange switch` fails the queue pair in use a hundred times, and says how long it takes until the next message has
+//! come by a backup (§6).
 //! `crates/dunlin-roce/tests/netns/run flor` runs it on a network that loses packets.
 
+mod link;
 mod tcp;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dunlin_flor::congestion::FixedWindow;
 use dunlin_flor::connection::Deployment;
-use dunlin_flor::logical::{LinkConfig, LinkEvent, LogicalConnection, Source};
-use dunlin_roce::{RoceConfig, RoceDevice};
+use link::{Exchange, DEPTH};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Under way at once, as in the paper's benchmark (§7.2).
-const DEPTH: usize = 8;
-/// As in the paper, whose loss is no congestion either (§7.3).
-const WINDOW_BYTES: u64 = 256 << 10;
-
-fn end(deployment: Deployment) -> Result<LogicalConnection<RoceDevice>, Failure> {
-    let mut roce = RoceConfig::from_environment()?;
-    let loopback = std::net::Ipv4Addr::LOCALHOST.into();
-    roce.local_address.get_or_insert(loopback);
-    let mut config = LinkConfig::new(deployment);
-    // Enough that nothing waits for memory which rests after a repetition.
-    config.max_landing_bytes = 1 << 30;
-    let mut modules = deployment.modules(&config.network)?;
-    if deployment == Deployment::CrossPod {
-        modules.congestion = Box::new(FixedWindow::new(WINDOW_BYTES));
-    }
-    let device = RoceDevice::open(roce)?;
-    Ok(LogicalConnection::with_modules(device, config, modules)?)
-}
-
 /// Bytes a second, repetitions, and work requests for each message.
 fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u64, f64), Failure> {
-    let mut sender = end(deployment)?;
-    let mut receiver = end(deployment)?;
-    let addresses = (sender.address(), receiver.address());
-    sender.connect(&addresses.1, 0)?;
-    receiver.connect(&addresses.0, 0)?;
-    let region = sender.allocate(bytes as usize)?;
-    let mut open = 0;
-    let mut received = 0_u64;
-    let begun = Instant::now();
+    let mut exchange = Exchange::new(deployment, bytes)?;
     // A tenth goes before: memory is made and round trips are measured.
-    let mut counted_from = None;
-    loop {
-        let elapsed = begun.elapsed();
-        let now_ns = elapsed.as_nanos() as u64;
-        if counted_from.is_none() && elapsed > time / 10 {
-            counted_from = Some((elapsed, received));
+    exchange.run(time / 10)?;
+    let (from, before) = (exchange.elapsed(), exchange.received);
+    exchange.run(time - time / 10)?;
+    let seconds = (exchange.elapsed() - from).as_secs_f64();
+    let counters = exchange.counters();
+    let messages = (exchange.received / u64::from(bytes)).max(1);
+    let posted = counters.posted as f64 / messages as f64;
+    let rate = (exchange.received - before) as f64 / seconds;
+    Ok((rate, counters.repeated, posted))
+}
+
+/// Switches to a backup that are measured.
+const SWITCHES: usize = 100;
+/// Between two of them, in which what failed is connected again.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// From the error of the queue pair in use to the next message that comes, in order of length.
+fn switches(deployment: Deployment, bytes: u32) -> Result<Vec<Duration>, Failure> {
+    let mut exchange = Exchange::new(deployment, bytes)?;
+    let mut found = Vec::new();
+    for count in 0..SWITCHES {
+        exchange.run(BETWEEN)?;
+        exchange.fail_primary();
+        let failed = exchange.elapsed();
+        while exchange.counters().switches as usize <= count {
+            exchange.step()?;
         }
-        if elapsed > time {
-            break;
+        let before = exchange.received;
+        while exchange.received == before {
+            exchange.step()?;
         }
-        while open < DEPTH {
-            let source = Source {
-                region: region.clone(),
-                offset: 0,
-                bytes,
-            };
-            sender.submit(now_ns, source)?;
-            open += 1;
-        }
-        while let Some(event) = sender.poll(now_ns)? {
-            match event {
-                LinkEvent::Finished(_, outcome) => {
-                    outcome?;
-                    open -= 1;
-                }
-                LinkEvent::Lost => return Err("the connection is lost".into()),
-                _ => {}
-            }
-        }
-        while let Some(event) = receiver.poll(now_ns)? {
-            match event {
-                LinkEvent::Message(message) => received += message.len() as u64,
-                LinkEvent::Landed { landing, .. } => {
-                    received += landing.len() as u64;
-                    receiver.release(landing);
-                }
-                _ => {}
-            }
+        found.push(exchange.elapsed() - failed);
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn print_switches() -> Result<(), Failure> {
+    println!("| over | bytes | median, us | 90th | longest |");
+    println!("|---|---|---|---|---|");
+    for deployment in [Deployment::HybridReliable, Deployment::CrossPod] {
+        for bytes in [4 << 10, 32 << 10, 64 << 10] {
+            let found = switches(deployment, bytes)?;
+            let at = |percent: usize| found[(found.len() - 1) * percent / 100].as_micros();
+            let over = deployment.transport();
+            println!(
+                "| {over} | {bytes} | {} | {} | {} |",
+                at(50),
+                at(90),
+                at(100)
+            );
         }
     }
-    let (from, before) = counted_from.unwrap_or_default();
-    let seconds = (begun.elapsed() - from).as_secs_f64();
-    let counters = sender.connection().counters();
-    let messages = (received / u64::from(bytes)).max(1);
-    let posted = counters.posted as f64 / messages as f64;
-    let rate = (received - before) as f64 / seconds;
-    Ok((rate, counters.repeated, posted))
+    Ok(())
 }
 
 fn main() -> Result<(), Failure> {
     let label = std::env::args().nth(1).unwrap_or_else(|| "-".to_owned());
+    if label == "switch" {
+        return print_switches();
+    }
     let time_ms = match std::env::var("DUNLIN_FLOR_EXCHANGE_MS") {
         Ok(time_ms) => time_ms.parse()?,
         Err(_) => 1500,

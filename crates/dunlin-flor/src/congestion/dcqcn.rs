@@ -174,7 +174,7 @@ mod tests {
         let mut dcqcn = Dcqcn::new(DcqcnParameters::DEFAULT);
         dcqcn.acknowledged(10, MARKED);
         dcqcn.acknowledged(20, MARKED);
-        dcqcn.lost(30, Loss::Overtaken);
+        dcqcn.lost(30, Loss::Overtaken(1));
         assert_eq!(dcqcn.bits_per_second(), 50 * GIGABIT);
         dcqcn.acknowledged(50_010, MARKED);
         assert_eq!(dcqcn.bits_per_second(), 25 * GIGABIT);
@@ -211,7 +211,7 @@ mod tests {
         dcqcn.sent(10_000, 12_500);
         assert_eq!(dcqcn.not_before_ns(), 11_000);
         for at in 0..100 {
-            dcqcn.lost(20_000 + at * 50_000, Loss::Overtaken);
+            dcqcn.lost(20_000 + at * 50_000, Loss::Overtaken(1));
         }
         assert_eq!(dcqcn.bits_per_second(), 10_000_000);
     }

@@ -20,8 +20,8 @@ pub struct Signals {
 /// How it was found out that something is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// What was sent after it was acknowledged.
-    Overtaken,
+    /// What was sent after these work requests was acknowledged; how many they are.
+    Overtaken(u32),
     /// Nothing was heard for so long; the number counts the times in a row.
     Timeout(u32),
 }

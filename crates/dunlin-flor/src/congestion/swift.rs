@@ -31,6 +31,10 @@ pub struct SwiftParameters {
     pub max_units: f64,
     /// Timeouts in a row after which the least window is left.
     pub reset_timeouts: u32,
+    /// Lost work requests for each unit that arrives, above which a loss halves the window: zero for the paper's rule,
+    /// by which each does. With units of about a packet it is the share of packets that a network may lose without
+    /// being full.
+    pub tolerated_loss: f64,
 }
 
 impl SwiftParameters {
@@ -47,6 +51,7 @@ impl SwiftParameters {
         max_decrease: 0.5,
         max_units: 1024.0,
         reset_timeouts: 5,
+        tolerated_loss: 0.0,
     };
 }
 
@@ -59,6 +64,35 @@ pub struct Swift {
     /// The last round trip: how long a decrease lasts.
     rtt_ns: u64,
     decreased_ns: Option<u64>,
+    losses: Losses,
+}
+
+/// How much of what was sent lately is lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    /// Units that arrived.
+    arrived: f64,
+    /// Work requests that were lost.
+    lost: f64,
+}
+
+impl Losses {
+    /// Units after which older ones count half.
+    const MEMORY: f64 = 1024.0;
+
+    fn arrived(&mut self, units: f64) {
+        self.arrived += units;
+        if self.arrived > Self::MEMORY {
+            self.arrived /= 2.0;
+            self.lost /= 2.0;
+        }
+    }
+
+    /// Whether the network loses more than that share, by three standard deviations of what so few would show.
+    fn exceeds(&self, share: f64) -> bool {
+        let expected = share * (self.arrived + self.lost);
+        self.lost > expected + 3.0 * expected.sqrt()
+    }
 }
 
 impl Swift {
@@ -68,6 +102,7 @@ impl Swift {
             window_units: parameters.max_units.max(1.0),
             rtt_ns: parameters.base_target_ns,
             decreased_ns: None,
+            losses: Losses::default(),
             parameters,
         }
     }
@@ -107,6 +142,8 @@ impl CongestionControl for Swift {
     fn sent(&mut self, _: u64, _: u64) {}
 
     fn acknowledged(&mut self, now_ns: u64, signals: Signals) {
+        let units = signals.bytes as f64 / f64::from(self.parameters.unit_bytes.max(1));
+        self.losses.arrived(units);
         let Some(rtt_ns) = signals.rtt_ns else {
             return;
         };
@@ -114,7 +151,6 @@ impl CongestionControl for Swift {
         let delay = rtt_ns as f64;
         let target = self.target_ns();
         if delay < target {
-            let units = signals.bytes as f64 / f64::from(self.parameters.unit_bytes.max(1));
             let grown = self.parameters.additive_units * units / self.window_units;
             self.set(self.window_units + grown);
         } else if delay > 0.0 {
@@ -124,6 +160,12 @@ impl CongestionControl for Swift {
     }
 
     fn lost(&mut self, now_ns: u64, loss: Loss) {
+        if let Loss::Overtaken(requests) = loss {
+            self.losses.lost += f64::from(requests);
+            if !self.losses.exceeds(self.parameters.tolerated_loss) {
+                return;
+            }
+        }
         match loss {
             Loss::Timeout(times) if times >= self.parameters.reset_timeouts => self.set(1.0),
             _ => self.decrease(now_ns, 0.0),
@@ -203,13 +245,33 @@ mod tests {
     fn a_loss_halves_once_each_round_trip_and_long_silence_leaves_one_unit() {
         let mut swift = Swift::new(SwiftParameters::DEFAULT);
         swift.set(64.0);
-        swift.lost(1_000_000, Loss::Overtaken);
-        swift.lost(1_000_001, Loss::Overtaken);
+        swift.lost(1_000_000, Loss::Overtaken(1));
+        swift.lost(1_000_001, Loss::Overtaken(3));
         assert_eq!(swift.window_bytes(), 32 * 4096);
         swift.lost(1_100_000, Loss::Timeout(1));
         assert_eq!(swift.window_bytes(), 16 * 4096);
         swift.lost(1_100_000, Loss::Timeout(5));
         assert_eq!(swift.window_bytes(), 4096);
+    }
+
+    #[test]
+    fn a_network_that_loses_a_little_by_nature_keeps_its_window() {
+        let mut swift = Swift::new(SwiftParameters {
+            tolerated_loss: 0.02,
+            ..SwiftParameters::DEFAULT
+        });
+        swift.set(1024.0);
+        let mut lose = |every: u64| {
+            for unit in 1..=10_000_u64 {
+                swift.acknowledged(unit * 1_000, acknowledged(4096, 20_000));
+                if unit % every == 0 {
+                    swift.lost(unit * 1_000, Loss::Overtaken(1));
+                }
+            }
+            swift.window_bytes() / 4096
+        };
+        assert_eq!(lose(100), 1024, "one in a hundred");
+        assert!(lose(25) < 100, "one in twenty-five");
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
 
 use crate::chunking::ParameterError;
 use crate::congestion::FixedWindow;
-use crate::connection::{Deployment, Modules};
+use crate::connection::{Deployment, Modules, Network};
 use crate::logical::LinkConfig;
 use crate::number::WriteLayout;
 
@@ -42,11 +42,15 @@ impl FlorConfig {
         let written = Verbs::SEND | Verbs::WRITE_WITH_IMMEDIATE;
         let has_unreliable = attributes.transports.uc.contains(written)
             && attributes.transports.ud.contains(Verbs::SEND);
-        Self::new(match (attributes.lossless, has_unreliable) {
+        let mut config = Self::new(match (attributes.lossless, has_unreliable) {
             (true, _) => Deployment::IntraPodLossless,
             (false, true) => Deployment::CrossPod,
             (false, false) => Deployment::HybridReliable,
-        })
+        });
+        if attributes.packets_by_software {
+            config.link.network = Network::SOFTWARE;
+        }
+        config
     }
 
     /// The service of the queue pairs below.

@@ -127,6 +127,7 @@ impl ModelDevice {
             writes_are_messages: true,
             messages_per_second: None,
             lossless: true,
+            packets_by_software: false,
             max_queue_pairs: 16,
             max_send_requests: 4096,
             max_receive_requests: 4096,

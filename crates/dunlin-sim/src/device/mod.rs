@@ -106,6 +106,7 @@ fn attributes(nic: &NicParameters, lossless: bool, host: u16) -> DeviceAttribute
         writes_are_messages: true,
         messages_per_second: Some(nic.messages_per_second()),
         lossless,
+        packets_by_software: false,
         max_queue_pairs: QUEUE_PAIRS_MAX,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

@@ -17,7 +17,9 @@ impl Outbound {
             .filter(|global| self.is_out(*global))
             .collect();
         if !lost.is_empty() {
-            cx.modules.congestion.lost(now_ns, Loss::Overtaken);
+            let requests = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+            let loss = Loss::Overtaken(requests);
+            cx.modules.congestion.lost(now_ns, loss);
             cx.modules.chunking.lost();
         }
         for global in lost {
