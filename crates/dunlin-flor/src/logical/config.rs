@@ -5,6 +5,7 @@ use dunlin_verbs::{CompletionQueueError, Device, PostError, VerbsError};
 use super::memory::Landing;
 use crate::chunking::ParameterError;
 use crate::connection::{Config, ConfigError, Deployment, Failure, MessageId, Network};
+use crate::reliability::Hardware;
 
 /// How a logical connection is made.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct LinkConfig {
     /// Receive buffers of each queue pair, of [`Config::max_fragment_bytes`] and a header each. The peer has to have it
     /// as [`Config::peer_receives`].
     pub receives: usize,
+    /// How often RC's NIC repeats what is not answered before a queue pair is given up.
+    pub retries: u8,
     /// Bytes of memory for written messages at most; more is refused.
     pub max_landing_bytes: usize,
 }
@@ -37,6 +40,7 @@ impl LinkConfig {
                 ..Config::DEFAULT
             },
             receives,
+            retries: Hardware::RETRIES,
             max_landing_bytes: 64 << 20,
         }
     }

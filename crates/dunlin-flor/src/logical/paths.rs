@@ -9,7 +9,6 @@ use dunlin_verbs::{
 use super::memory::{Fronts, Source};
 use super::LinkConfig;
 use crate::connection::{Piece, Verb, WorkRequest};
-use crate::reliability::Hardware;
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
 /// Bytes of a receive buffer: what the connection says for itself always fits.
@@ -34,6 +33,7 @@ pub(super) struct PathEnd<D: Device> {
     queue_pair: D::QueuePair,
     buffers: D::Region,
     receive_bytes: usize,
+    retries: u8,
     /// Slots that are not posted and that nobody reads.
     free: Vec<usize>,
     /// RECEIVEs that the device has.
@@ -57,6 +57,7 @@ impl<D: Device> PathEnd<D> {
             queue_pair: queue_pair(device, domain, config, ends)?,
             buffers: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
             receive_bytes,
+            retries: config.retries,
             free: (0..config.receives).collect(),
             posted: 0,
             fenced: false,
@@ -90,7 +91,7 @@ impl<D: Device> PathEnd<D> {
     ) -> Result<(), VerbsError> {
         let attributes = ConnectAttributes {
             timeout_ns: timeout_ns.max(RC_TIMEOUT_NS),
-            retry_count: Hardware::RETRIES,
+            retry_count: self.retries,
             ..ConnectAttributes::default()
         };
         self.queue_pair

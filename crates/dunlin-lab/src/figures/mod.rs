@@ -75,4 +75,6 @@ const BEHIND_FILES: &[Figure] = &[
     flor::LOSS,
     flor::ACKS,
     flor::SWITCHING,
+    flor::INCAST,
+    flor::PODS,
 ];

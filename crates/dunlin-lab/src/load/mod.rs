@@ -22,7 +22,7 @@ pub use application::{Application, ApplicationBench, ApplicationResult};
 pub use connect::{connect, pair_config, Cable, End};
 pub use crowd::{Crowd, CrowdResult};
 pub use datagrams::{datagram_rpc, Answers, Datagrams};
-pub use flor::{time_to_switch, Flor, FlorResult};
+pub use flor::{mesh, time_to_switch, Flor, FlorBench, FlorResult};
 pub use index::{Cost, Index, IndexLoad};
 pub use measure::{rate, Rate, Window};
 pub use metadata::{Mdtest, Metadata, Operation, Tree};

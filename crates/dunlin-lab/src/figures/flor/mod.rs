@@ -6,14 +6,19 @@
 
 mod acks;
 mod calibration;
+mod cluster_a;
+mod incast;
 mod loss;
+mod pods;
 mod switching;
 mod thread;
 mod xrdma;
 
 pub(super) use acks::FIGURE as ACKS;
 pub(super) use calibration::FIGURE as CALIBRATION;
+pub(super) use incast::FIGURE as INCAST;
 pub(super) use loss::FIGURE as LOSS;
+pub(super) use pods::FIGURE as PODS;
 pub(super) use switching::FIGURE as SWITCHING;
 pub(super) use thread::FIGURE as THREAD;
 pub(super) use xrdma::FIGURE as XRDMA;

@@ -1,0 +1,250 @@
+//! Flor Fig. 10, §6: many hosts ask one.
+//!
+//! Declared before the first run: the lossy queue has neither pauses nor DCQCN, as §7.6 says; the server polls by all
+//! of its 24 cores, since the paper does not tell; a connection over UC has no backups, which would take memory and do
+//! nothing; clients begin one after the other during the first 20 ms, and 40 ms are over when the window begins. With RC
+//! a NIC repeats after 17 ms without an answer, and the window is long beside that.
+
+use dunlin_flor::connection::Deployment;
+use dunlin_sim::{Cluster, ClusterBuilder, HostId, SwitchId};
+
+use super::{cluster_a, MTU_BYTES};
+use crate::figure::{Effort, Figure, Findings};
+use crate::load::{Flor, FlorResult, Window};
+use crate::parallel;
+
+/// The figure.
+pub(in crate::figures) const FIGURE: Figure = Figure {
+    name: "flor-incast",
+    title: "Flor Fig. 10: N hosts of 64 queue pairs ask one at 50 Gb/s, 32 KB, depth 8, neither PFC nor DCQCN",
+    says: "the line's rate with any N; packets out of sequence above 50 hosts with chunks of 4 KB, none with 1 KB",
+    run,
+};
+
+const BYTES: u32 = 32 << 10;
+/// Threads of a client, and connections of each.
+const EACH: usize = 8;
+/// The least chunks, with the numbers of hosts that ask.
+const LEAST: [(u32, &[usize]); 2] = [
+    (4, &[1, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
+    (1, &[1, 10, 30, 50, 70, 90]),
+];
+/// By RC.
+const RETRIES: [u8; 2] = [1, 2];
+const MOST: usize = 90;
+/// Packets out of sequence begin where more than one in so many is.
+const BEGINS: f64 = 1e-4;
+const STARTING_NS: u64 = 20_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Point {
+    /// Over UC, with so many KB as the least chunk and so many hosts.
+    Unreliable(u32, usize),
+    /// Over RC, with so many retries and hosts.
+    Reliable(u8, usize),
+}
+
+/// What one point showed.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    result: FlorResult,
+    /// Share of the server's packets that came before a missing one.
+    out_of_sequence: f64,
+    /// Of these, how many.
+    gaps: u64,
+    /// Most bytes in the switch so far, in MB.
+    buffer_mb: f64,
+    connections: usize,
+}
+
+fn cluster(clients: usize, effort: Effort) -> (Cluster, SwitchId) {
+    let mut builder = ClusterBuilder::new(effort.seed);
+    let switch = builder.switch(cluster_a::switch(false, effort));
+    for _ in 0..=clients {
+        let nic = cluster_a::nic(false, effort);
+        builder.host(cluster_a::host(effort), nic, switch);
+    }
+    (builder.build(), switch)
+}
+
+impl Point {
+    fn clients(self) -> usize {
+        match self {
+            Self::Unreliable(_, clients) | Self::Reliable(_, clients) => clients,
+        }
+    }
+
+    fn plan(self, effort: Effort) -> Flor {
+        let (deployment, unit, paths, retries) = match self {
+            Self::Unreliable(unit, _) => (Deployment::IntraPodUnreliable, unit, 1, RETRIES[1]),
+            Self::Reliable(retries, _) => (Deployment::IntraPodReliable, 4, 3, retries),
+        };
+        Flor {
+            threads: EACH,
+            connections: EACH,
+            server_threads: cluster_a::host(effort).cores as usize,
+            unit_bytes: unit << 10,
+            receives: 16,
+            paths,
+            retries,
+            starting_ns: STARTING_NS / share(effort),
+            ..cluster_a::plan(deployment, BYTES)
+        }
+    }
+
+    fn window(self, effort: Effort) -> Window {
+        let measured_ns = match self {
+            Self::Unreliable(..) => 20_000_000,
+            Self::Reliable(..) => 100_000_000,
+        };
+        Window {
+            warm_ns: 2 * STARTING_NS / share(effort),
+            measured_ns: measured_ns / share(effort),
+        }
+    }
+
+    fn run(self, effort: Effort) -> Found {
+        let (cluster, switch) = cluster(self.clients(), effort);
+        let hosts = cluster.hosts();
+        let server = hosts[0];
+        let pairs: Vec<(HostId, HostId)> = hosts[1..].iter().map(|&host| (host, server)).collect();
+        let bench = self.plan(effort).start(&cluster, &pairs);
+        let window = self.window(effort);
+        cluster.run_for(window.warm_ns);
+        let before = cluster.counters(server);
+        let result = bench.measure(Window {
+            warm_ns: 0,
+            ..window
+        });
+        let after = cluster.counters(server);
+        let gaps = after.out_of_sequence - before.out_of_sequence;
+        let packets = after.packets_received - before.packets_received;
+        let buffer = cluster.switch_counters(switch).buffer_bytes_max;
+        let connections = bench.connections();
+        bench.stop();
+        Found {
+            result,
+            out_of_sequence: gaps as f64 / packets.max(1) as f64,
+            gaps,
+            buffer_mb: buffer as f64 / 1e6,
+            connections,
+        }
+    }
+}
+
+fn share(effort: Effort) -> u64 {
+    if effort.quick {
+        10
+    } else {
+        1
+    }
+}
+
+fn points(quick: bool) -> Vec<Point> {
+    if quick {
+        return vec![Point::Unreliable(2, 3), Point::Reliable(1, 2)];
+    }
+    let unreliable = LEAST.iter().flat_map(|&(unit, clients)| {
+        let clients = clients.iter();
+        clients.map(move |&clients| Point::Unreliable(unit, clients))
+    });
+    let reliable = RETRIES.map(|retries| Point::Reliable(retries, MOST));
+    unreliable.chain(reliable).collect()
+}
+
+fn run(effort: Effort) -> Findings {
+    let points = points(effort.quick);
+    let found = parallel::map(effort.threads, &points, |point| point.run(effort));
+    let headers = 1.0 + cluster_a::nic(false, effort).header_bytes / MTU_BYTES;
+    // Of the line, as the paper's 50 Gb/s must be meant.
+    let rate = |found: &Found| found.result.gbit_s * headers;
+    let mut findings = Findings::new("hosts that ask", "Gb/s; packets of 1,000; MB", false);
+    let mut units: Vec<u32> = Vec::new();
+    for point in &points {
+        match point {
+            Point::Unreliable(unit, _) if !units.contains(unit) => units.push(*unit),
+            _ => {}
+        }
+    }
+    for unit in units {
+        let line = |value: &dyn Fn(&Found) -> f64| -> Vec<(f64, f64)> {
+            let both = points.iter().zip(&found);
+            let of_unit = both.filter_map(|(point, found)| match *point {
+                Point::Unreliable(own, clients) if own == unit => {
+                    Some((clients as f64, value(found)))
+                }
+                _ => None,
+            });
+            of_unit.collect()
+        };
+        findings.line(&format!("{unit} KB, Gb/s of the line"), line(&rate));
+        findings.line(
+            &format!("{unit} KB, out of sequence, of 1,000"),
+            line(&|found| found.out_of_sequence * 1e3),
+        );
+        findings.line(
+            &format!("{unit} KB, most in the switch, MB"),
+            line(&|found| found.buffer_mb),
+        );
+    }
+    let switches = |retries: u8| -> f64 {
+        let both = points.iter().zip(&found);
+        let own =
+            both.filter(|(point, _)| matches!(**point, Point::Reliable(own, _) if own == retries));
+        own.map(|(_, found)| found.result.switches as f64).sum()
+    };
+    let line = |retries: u8| (f64::from(retries), switches(retries));
+    findings.line(
+        "changes to a backup over RC, by retries",
+        RETRIES.iter().map(|&retries| line(retries)).collect(),
+    );
+    if effort.quick {
+        return findings;
+    }
+    let of = |unit, clients| {
+        let wanted = Point::Unreliable(unit, clients);
+        let place = points.iter().position(|&point| point == wanted);
+        &found[place.expect("a point")]
+    };
+    let unreliable = points.iter().zip(&found);
+    let unreliable = unreliable.filter(|(point, _)| matches!(point, Point::Unreliable(..)));
+    let least = unreliable
+        .map(|(_, found)| rate(found))
+        .fold(f64::INFINITY, f64::min);
+    let why = "Gb/s of the line, headers included, the least of all numbers of hosts and both least chunks";
+    findings.answer(
+        "FR-036",
+        "consistently 50 Gbps",
+        least,
+        (47.0, f64::INFINITY),
+        why,
+    );
+    let numbers = LEAST[0].1.iter();
+    let begins = numbers
+        .copied()
+        .find(|&clients| of(4, clients).out_of_sequence > BEGINS);
+    let why = "least number of hosts with more than one packet in 10,000 out of sequence, chunks of 4 KB at least; 1,000: none up to 90";
+    let ours = begins.map_or(1_000.0, |clients| clients as f64);
+    findings.answer("FR-037", "larger than 50", ours, (35.0, 65.0), why);
+    let why = "packets out of sequence in 20 ms with 90 hosts, chunks of 1 KB at least";
+    findings.answer(
+        "FR-038",
+        "avoided",
+        of(1, MOST).gaps as f64,
+        (0.0, 0.0),
+        why,
+    );
+    let why = "connections that ask at once with 90 hosts";
+    let degree = of(4, MOST).connections as f64;
+    findings.answer("FR-039", "~6000", degree, (5_760.0, 5_760.0), why);
+    let why = "changes to a backup in 100 ms with one retry less those with two, 90 hosts over RC";
+    let more = switches(RETRIES[0]) - switches(RETRIES[1]);
+    findings.answer(
+        "FR-015",
+        "too many with one retry",
+        more,
+        (1.0, f64::INFINITY),
+        why,
+    );
+    findings
+}
