@@ -23,6 +23,10 @@ pub struct LinkConfig {
     pub retries: u8,
     /// Bytes of memory for written messages at most; more is refused.
     pub max_landing_bytes: usize,
+    /// Acknowledgements go over the queue pair of the data and its completion queues: the paper's counterexample (Fig.
+    /// 16), there to be measured. They take RECEIVEs of the peer beyond [`Config::peer_receives`]; those that find none
+    /// are lost. Both ends need the same.
+    pub shares_acks: bool,
 }
 
 impl LinkConfig {
@@ -42,6 +46,7 @@ impl LinkConfig {
             receives,
             retries: Hardware::RETRIES,
             max_landing_bytes: 64 << 20,
+            shares_acks: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use dunlin_verbs::{
 };
 
 use super::memory::{Fronts, Source};
-use super::LinkConfig;
+use super::{shared_acks, LinkConfig};
 use crate::connection::{Piece, Verb, WorkRequest};
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
@@ -167,6 +167,21 @@ impl<D: Device> PathEnd<D> {
         Ok(())
     }
 
+    /// Posts an acknowledgement that shares the queue pair.
+    pub(super) fn post_ack(
+        &mut self,
+        id: u64,
+        segment: Segment<'_, D::Region>,
+    ) -> Result<(), PostError> {
+        let segments = [segment];
+        self.queue_pair.post_send(&[SendRequest::new(
+            id,
+            Operation::Send { immediate: None },
+            Payload::Segments(&segments),
+            SendFlags::SIGNALED,
+        )])
+    }
+
     /// Posts a work request whose bytes are in `front`'s slot and the source.
     pub(super) fn post(
         &mut self,
@@ -231,7 +246,10 @@ fn queue_pair<D: Device>(
             transport: config.deployment.transport(),
             send_completions: sends,
             receive_completions: receives,
-            send_requests: config.connection.send_queue,
+            send_requests: match config.shares_acks {
+                true => config.connection.send_queue + shared_acks::SLOTS,
+                false => config.connection.send_queue,
+            },
             receive_queue: ReceiveQueue::Own(config.receives),
             // A header and the piece behind it.
             segments: 2,

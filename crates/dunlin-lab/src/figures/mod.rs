@@ -77,4 +77,8 @@ const BEHIND_FILES: &[Figure] = &[
     flor::SWITCHING,
     flor::INCAST,
     flor::PODS,
+    flor::SHARED_ACKS,
+    flor::SHUFFLE,
+    flor::STORAGE,
+    flor::RULES,
 ];

@@ -16,6 +16,7 @@ mod rpc;
 mod sharing;
 mod swarm;
 mod transactions;
+mod unreliable;
 
 pub use all_to_all::{all_to_all, AllToAll, AllToAllResult};
 pub use application::{Application, ApplicationBench, ApplicationResult};
@@ -34,3 +35,4 @@ pub use rpc::{RpcBench, RpcPlan, RpcResult};
 pub use sharing::shared_reads;
 pub use swarm::{fan, one_requester, swarm, swarm_on, Direction, Fan, Swarm};
 pub use transactions::{Transactions, TransactionsBench, TransactionsResult, Work};
+pub use unreliable::{drops_late_write, loses_whole_verb};

@@ -193,10 +193,14 @@ fn run(effort: Effort) -> Findings {
             both.filter(|(point, _)| matches!(**point, Point::Reliable(own, _) if own == retries));
         own.map(|(_, found)| found.result.switches as f64).sum()
     };
-    let line = |retries: u8| (f64::from(retries), switches(retries));
+    let tried = RETRIES.iter().filter(|&&retries| {
+        let own = |point: &Point| matches!(*point, Point::Reliable(own, _) if own == retries);
+        points.iter().any(own)
+    });
+    let line = |&retries: &u8| (f64::from(retries), switches(retries));
     findings.line(
         "changes to a backup over RC, by retries",
-        RETRIES.iter().map(|&retries| line(retries)).collect(),
+        tried.map(line).collect(),
     );
     if effort.quick {
         return findings;

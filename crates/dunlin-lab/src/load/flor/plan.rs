@@ -48,6 +48,8 @@ pub struct Flor {
     pub fragment_bytes: u32,
     /// Receive buffers of a queue pair.
     pub receives: usize,
+    /// Acknowledgements share the queue pair of the data, which has as many receive buffers again for them.
+    pub shares_acks: bool,
     /// Queue pairs of a connection, the backups included.
     pub paths: usize,
     /// How often RC's NIC repeats before the queue pair is given up.
@@ -83,6 +85,7 @@ impl Flor {
             unit_bytes: 4 << 10,
             fragment_bytes: 32 << 10,
             receives: 64,
+            shares_acks: false,
             paths: 1 + Hardware::BACKUPS,
             retries: Hardware::RETRIES,
             line_gbit_s: 100,
@@ -108,7 +111,11 @@ impl Flor {
             ..config.network
         };
         config.max_landing_bytes = LANDING_BYTES;
-        config.receives = self.receives;
+        config.shares_acks = self.shares_acks;
+        config.receives = match self.shares_acks {
+            true => 2 * self.receives,
+            false => self.receives,
+        };
         config.retries = self.retries;
         config.connection.send_queue = self.receives;
         config.connection.peer_receives = self.receives;
