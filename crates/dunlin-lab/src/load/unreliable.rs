@@ -190,3 +190,33 @@ impl Ends {
         found.iter().all(|&byte| byte == value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
+
+    /// By another NIC than that of the figure.
+    fn cluster() -> Cluster {
+        let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());
+        Cluster::star(1, 2, &host, &nic, &SwitchParameters::sx1012())
+    }
+
+    #[test]
+    fn a_verb_that_loses_a_packet_is_dropped_whole() {
+        let bytes = 3 * NicParameters::connectx_3().mtu_bytes as usize;
+        // Its first packet, and one behind it.
+        for after_ns in [0, 2_000] {
+            let after = Duration::from_nanos(after_ns);
+            assert_eq!(loses_whole_verb(&cluster(), bytes, after), Some(true));
+        }
+        let after = Duration::from_millis(1);
+        assert_eq!(loses_whole_verb(&cluster(), bytes, after), None);
+    }
+
+    #[test]
+    fn a_late_write_is_dropped() {
+        assert!(drops_late_write(&cluster(), 100));
+        assert!(drops_late_write(&cluster(), 10_000));
+    }
+}

@@ -69,6 +69,18 @@ mod tests {
     }
 
     #[test]
+    fn acknowledgements_can_share_the_queue_pair() {
+        let plan = Flor {
+            answer_bytes: 100_000,
+            shares_acks: true,
+            ..Flor::new(Deployment::IntraPodUnreliable, 100_000)
+        };
+        let found = plan.run(&cluster(2), WINDOW);
+        assert_eq!(found.failed, 0, "{found:?}");
+        assert!(found.mops > 0.0 && found.rtt_us > 0.0, "{found:?}");
+    }
+
+    #[test]
     fn a_backup_takes_over() {
         let plan = Flor::new(Deployment::HybridReliable, 10_000);
         assert!(time_to_switch(&plan, &cluster(2)) > 0.0);
