@@ -53,8 +53,8 @@ pub fn loses_whole_verb(cluster: &Cluster, bytes: usize, after: Duration) -> Opt
     Some(nothing && sent == 2 && next && ready)
 }
 
-/// Whether a WRITE with immediate data that comes later than a SEND that was posted behind it, on the same queue pair of
-/// UC, is dropped: no completion, no RECEIVE taken, no byte written.
+/// Whether a WRITE with immediate data that comes later than a SEND that was posted behind it, on the same queue pair
+/// of UC, is dropped: no completion, no RECEIVE taken, no byte written.
 ///
 /// # Panics
 /// When a device refuses.

@@ -1,9 +1,10 @@
 //! Flor's cluster A (Table 2): ConnectX-4 Lx at 50 Gb/s.
 //!
 //! Declared before the first run, since the paper names no switch: shared buffers have 32 MB, which is what HPCC's
-//! authors take "from real device configurations" of the same network (Alibaba; SIGCOMM '19 §5.1, recalled), and a queue
-//! that is not paused may take eight times what is free (`dynamic_th` 3 of SONiC's profile `egress_lossy_profile`).
-//! Everything else is the file's Z9264F, with marks at 100 to 400 KB for each 25 Gb/s, as it says.
+//! authors take "from real device configurations" of the same network (Alibaba; SIGCOMM '19 §5.1, recalled), and a
+//! queue that is not paused may take eight times what is free (`dynamic_th` 3 of SONiC's profile
+//! `egress_lossy_profile`). Everything else is the file's Z9264F, with marks at 100 to 400 KB for each 25 Gb/s, as it
+//! says.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};

@@ -243,7 +243,8 @@ fn run(effort: Effort) -> Findings {
     let begins = numbers
         .copied()
         .find(|&clients| of(Point::Unreliable(4, clients)).out_of_sequence > BEGINS);
-    let why = "least number of hosts with more than one packet in 10,000 out of sequence, chunks of 4 KB at least; 1,000: none up to 90";
+    let why =
+        "hosts from which on over one packet in 10,000 is out of sequence, least chunks of 4 KB; 1,000: none up to 90";
     let ours = begins.map_or(1_000.0, |clients| clients as f64);
     findings.answer("FR-037", "larger than 50", ours, (35.0, 65.0), why);
     let why = "packets out of sequence in 40 ms with 90 hosts, chunks of 1 KB at least";

@@ -1,12 +1,13 @@
 //! Flor Fig. 8: full meshes within a pod and between two.
 //!
-//! Declared before the first run. A pod is one switch, a quarter of the testbed's hosts: 25 of 100 in the first and 4 of
-//! 16 in the second, all as those of cluster A; within a pod those of the first are measured. Pods are joined by a spine,
-//! to which each has a link of half the rate of its hosts (the paper does not tell). XRDMA is what `go_back_n` has, the
-//! same messages by RC without chunks, with seven retries and DCQCN; switches of pods pause, the spine does not. Flor is
-//! over UC, within a pod on the lossless queue with DCQCN, between pods on the lossy one without (§7.4). Requests land in
-//! memory that a thread's connections share. Throughput of a pod is that of its clients' answered requests, in each of
-//! ten windows of 10 ms, in which each connection ends about one request; the paper's are of seconds.
+//! Declared before the first run. A pod is one switch, a quarter of the testbed's hosts: 25 of 100 in the first and 4
+//! of 16 in the second, all as those of cluster A; within a pod those of the first are measured. Pods are joined by a
+//! spine, to which each has a link of half the rate of its hosts (the paper does not tell). XRDMA is what `go_back_n`
+//! has, the same messages by RC without chunks, with seven retries and DCQCN; switches of pods pause, the spine does
+//! not. Flor is over UC, within a pod on the lossless queue with DCQCN, between pods on the lossy one without (§7.4).
+//! Requests land in memory that a thread's connections share. Throughput of a pod is that of its clients' answered
+//! requests, in each of ten windows of 10 ms, in which each connection ends about one request; the paper's are of
+//! seconds.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, ClusterBuilder};
@@ -205,7 +206,7 @@ fn run(effort: Effort) -> Findings {
         let spread = |windows: &Vec<f64>| (most(windows) - least(windows)) / mean(windows);
         pods.iter().map(spread).fold(0.0, f64::max)
     };
-    let why = "how far Flor's windows are apart over the same of XRDMA's, as parts of the mean, in the pod where it is most";
+    let why = "range of Flor's windows over the same of XRDMA's, as parts of the mean, in the pod where it is most";
     let ours = shakes(&flor_between.0) / shakes(&xrdma_between.0);
     findings.answer("FR-029 (Flor)", "stable", ours, (0.0, 0.5), why);
     findings

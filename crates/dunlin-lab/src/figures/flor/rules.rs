@@ -79,7 +79,7 @@ fn run(effort: Effort) -> Findings {
         return findings;
     }
     let least = |of: fn(&(f64, f64)) -> f64| found.iter().map(of).fold(1.0, f64::min);
-    let why = "share of the verbs with one lost packet, any of theirs, that UC drops whole and goes on behind, the least of four sizes";
+    let why = "share of the verbs with one lost packet that UC drops whole and goes on behind, the least of four sizes";
     findings.answer(
         "FR-054",
         "drop whole verb, continue",

@@ -2,8 +2,8 @@
 //!
 //! As Fig. 5, with ConnectX-4 Lx, 8 threads, 64 queue pairs, but with requests of 1 MB (A.2.2). Declared before the
 //! first run: answers are as long as requests, as they are in Fig. 5 (§5), so that acknowledgements have data beside
-//! them; everything is as it is by default, the congestion control too; the paper's accuracy is how long the round trips
-//! of the tail are measured. NICs of the model know no priorities.
+//! them; everything is as it is by default, the congestion control too; the paper's accuracy is how long the round
+//! trips of the tail are measured. NICs of the model know no priorities.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::NicParameters;
