@@ -105,8 +105,12 @@ impl<D: Device> End<D> {
 
 /// Runs messages both ways, and kills the primary so many times on the way.
 fn run<D: Device>(devices: [D; 2], deployment: Deployment, messages: usize, kills: usize) {
+    run_with(devices, LinkConfig::new(deployment), messages, kills);
+}
+
+fn run_with<D: Device>(devices: [D; 2], config: LinkConfig, messages: usize, kills: usize) {
     let [first, second] = devices;
-    let config = LinkConfig::new(deployment);
+    let deployment = config.deployment;
     let mut ends = [
         End::new(first, config.clone(), 0, messages),
         End::new(second, config, 1, messages),
@@ -177,6 +181,18 @@ fn over_shm_by_rc() {
 fn over_shm_while_queue_pairs_die() {
     run(shm(), Deployment::CrossPod, 240, 6);
     run(shm(), Deployment::HybridReliable, 240, 6);
+}
+
+/// They take RECEIVEs beside those that work requests have: half of them.
+#[test]
+fn over_shm_with_acknowledgements_among_the_data() {
+    for kills in [0, 6] {
+        let mut config = LinkConfig::new(Deployment::CrossPod);
+        config.shares_acks = true;
+        config.connection.peer_receives = config.receives / 2;
+        config.connection.send_queue = config.receives / 2;
+        run_with(shm(), config, 240, kills);
+    }
 }
 
 #[test]

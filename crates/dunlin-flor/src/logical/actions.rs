@@ -3,6 +3,7 @@
 use dunlin_verbs::{Device, Work};
 
 use super::{paths, LinkError, LinkEvent, LogicalConnection};
+use crate::ack::Ack;
 use crate::connection::{Action, Delivery, Incoming, Verb, WorkRequest};
 use crate::wire::SEND_HEADER_BYTES;
 
@@ -15,6 +16,7 @@ impl<D: Device> LogicalConnection<D> {
                     if let Some(acks) = &mut self.acks {
                         acks.send(&ack)?;
                     }
+                    self.share(&ack);
                 }
                 Action::AcknowledgeTo(address) => {
                     if let Some(acks) = &mut self.acks {
@@ -66,6 +68,20 @@ impl<D: Device> LogicalConnection<D> {
             }
         }
         Ok(())
+    }
+
+    /// Sends an acknowledgement among the data, where they share a queue pair. One that is not taken is lost.
+    fn share(&mut self, ack: &Ack) {
+        let Some(shared) = &mut self.shared_acks else {
+            return;
+        };
+        let Some((id, segment)) = shared.take(ack) else {
+            return;
+        };
+        let path = self.connection.primary();
+        if self.paths[path].post_ack(id, segment).is_err() {
+            shared.give_back(id);
+        }
     }
 
     pub(super) fn post(&mut self, work: &WorkRequest) -> Result<(), LinkError> {

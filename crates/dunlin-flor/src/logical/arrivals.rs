@@ -2,7 +2,9 @@
 
 use dunlin_verbs::{Completion, CompletionOpcode, CompletionQueue, Device, Work};
 
+use super::shared_acks::SharedAcks;
 use super::{paths, LinkError, LogicalConnection};
+use crate::ack::MAX_ACK_BYTES;
 use crate::connection::Received;
 use crate::number::GlobalNumber;
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
@@ -44,6 +46,13 @@ impl<D: Device> LogicalConnection<D> {
         for index in 0..count {
             let completion = self.polled[index];
             let at_ns = self.time(now_ns, &completion);
+            let shared = &mut self.shared_acks;
+            if shared
+                .as_mut()
+                .is_some_and(|acks| acks.give_back(completion.id))
+            {
+                continue;
+            }
             let at_ns = completion.is_success().then_some(at_ns);
             self.completed(now_ns, completion.id, at_ns);
         }
@@ -96,6 +105,9 @@ impl<D: Device> LogicalConnection<D> {
                 self.paths[path].read(slot, 0, &mut front[..length]);
                 // What is none of ours is counted; its buffer comes back as an action.
                 let front = &front[..length];
+                if self.shared_ack(now_ns, &received, front, completion.bytes)? {
+                    continue;
+                }
                 let told = self
                     .connection
                     .received_send(now_ns, received, front, completion.bytes);
@@ -103,5 +115,29 @@ impl<D: Device> LogicalConnection<D> {
             }
         }
         Ok(())
+    }
+
+    /// Takes what was received for an acknowledgement, if it is one that came among the data.
+    fn shared_ack(
+        &mut self,
+        now_ns: u64,
+        received: &Received,
+        front: &[u8],
+        bytes: usize,
+    ) -> Result<bool, LinkError> {
+        if self.shared_acks.is_none() || SharedAcks::<D::Region>::is_one(front).is_none() {
+            return Ok(false);
+        }
+        let (path, slot) = paths::receive_of(received.receive);
+        let mut whole = [0; 1 + MAX_ACK_BYTES];
+        let length = bytes.min(whole.len());
+        self.paths[path].read(slot, 0, &mut whole[..length]);
+        self.recycle(received.receive)?;
+        if let Some(ack) = SharedAcks::<D::Region>::is_one(&whole[..length]) {
+            let at_ns = received.arrived_ns;
+            // What is none is counted.
+            self.connection.received_ack(now_ns, ack, at_ns).ok();
+        }
+        Ok(true)
     }
 }

@@ -5,6 +5,7 @@ use dunlin_verbs::{CompletionQueueError, Device, PostError, VerbsError};
 use super::memory::Landing;
 use crate::chunking::ParameterError;
 use crate::connection::{Config, ConfigError, Deployment, Failure, MessageId, Network};
+use crate::reliability::Hardware;
 
 /// How a logical connection is made.
 #[derive(Clone, Debug)]
@@ -18,8 +19,14 @@ pub struct LinkConfig {
     /// Receive buffers of each queue pair, of [`Config::max_fragment_bytes`] and a header each. The peer has to have it
     /// as [`Config::peer_receives`].
     pub receives: usize,
+    /// How often RC's NIC repeats what is not answered before a queue pair is given up.
+    pub retries: u8,
     /// Bytes of memory for written messages at most; more is refused.
     pub max_landing_bytes: usize,
+    /// Acknowledgements go over the queue pair of the data and its completion queues: the paper's counterexample (Fig.
+    /// 16), there to be measured. They take RECEIVEs of the peer beyond [`Config::peer_receives`]; those that find none
+    /// are lost. Both ends need the same.
+    pub shares_acks: bool,
 }
 
 impl LinkConfig {
@@ -37,7 +44,9 @@ impl LinkConfig {
                 ..Config::DEFAULT
             },
             receives,
+            retries: Hardware::RETRIES,
             max_landing_bytes: 64 << 20,
+            shares_acks: false,
         }
     }
 }

@@ -11,6 +11,7 @@ mod arrivals;
 mod config;
 mod memory;
 mod paths;
+mod shared_acks;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,6 +28,7 @@ use crate::round_trip::{ClockSource, ClockSync};
 use acks::AckEnd;
 use memory::{Fronts, Landings};
 use paths::PathEnd;
+use shared_acks::SharedAcks;
 
 /// Completions that are taken at once.
 const BATCH: usize = 32;
@@ -43,6 +45,8 @@ pub struct LogicalConnection<D: Device> {
     paths: Vec<PathEnd<D>>,
     /// Where the device acknowledges there is none.
     acks: Option<AckEnd<D>>,
+    /// In their place, where [`LinkConfig::shares_acks`] says so.
+    shared_acks: Option<SharedAcks<D::Region>>,
     fronts: Fronts<D::Region>,
     /// Of work requests that have not completed, by their global numbers: the slot of what goes in front, if something
     /// does. Of messages that are not finished: where they are.
@@ -106,7 +110,14 @@ impl<D: Device> LogicalConnection<D> {
         let connection = Connection::new(config.connection, modules)?;
         let count = config.connection.paths;
         let entries = count * config.connection.send_queue;
-        let sends = device.create_completion_queue(entries.max(1), channel)?;
+        let transport = config.deployment.transport();
+        let shares = config.shares_acks && transport == Transport::UnreliableConnection;
+        let shared = if shares {
+            count * shared_acks::SLOTS
+        } else {
+            0
+        };
+        let sends = device.create_completion_queue((entries + shared).max(1), channel)?;
         let buffers = count * config.receives;
         let receives = device.create_completion_queue(buffers.max(1), channel)?;
         let mut paths = Vec::with_capacity(count);
@@ -117,9 +128,14 @@ impl<D: Device> LogicalConnection<D> {
             paths.push(end);
         }
         Ok(Self {
-            acks: match config.deployment.transport() {
+            acks: match transport {
                 Transport::ReliableConnection => None,
+                _ if shares => None,
                 _ => Some(AckEnd::new(&device, &domain, channel)?),
+            },
+            shared_acks: match shares {
+                true => Some(SharedAcks::new(&device, &domain)?),
+                false => None,
             },
             fronts: Fronts::new(&device, &domain, entries)?,
             landings: Landings::new(config.max_landing_bytes),

@@ -7,9 +7,8 @@ use dunlin_verbs::{
 };
 
 use super::memory::{Fronts, Source};
-use super::LinkConfig;
+use super::{shared_acks, LinkConfig};
 use crate::connection::{Piece, Verb, WorkRequest};
-use crate::reliability::Hardware;
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
 /// Bytes of a receive buffer: what the connection says for itself always fits.
@@ -34,6 +33,7 @@ pub(super) struct PathEnd<D: Device> {
     queue_pair: D::QueuePair,
     buffers: D::Region,
     receive_bytes: usize,
+    retries: u8,
     /// Slots that are not posted and that nobody reads.
     free: Vec<usize>,
     /// RECEIVEs that the device has.
@@ -57,6 +57,7 @@ impl<D: Device> PathEnd<D> {
             queue_pair: queue_pair(device, domain, config, ends)?,
             buffers: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
             receive_bytes,
+            retries: config.retries,
             free: (0..config.receives).collect(),
             posted: 0,
             fenced: false,
@@ -90,7 +91,7 @@ impl<D: Device> PathEnd<D> {
     ) -> Result<(), VerbsError> {
         let attributes = ConnectAttributes {
             timeout_ns: timeout_ns.max(RC_TIMEOUT_NS),
-            retry_count: Hardware::RETRIES,
+            retry_count: self.retries,
             ..ConnectAttributes::default()
         };
         self.queue_pair
@@ -166,6 +167,21 @@ impl<D: Device> PathEnd<D> {
         Ok(())
     }
 
+    /// Posts an acknowledgement that shares the queue pair.
+    pub(super) fn post_ack(
+        &mut self,
+        id: u64,
+        segment: Segment<'_, D::Region>,
+    ) -> Result<(), PostError> {
+        let segments = [segment];
+        self.queue_pair.post_send(&[SendRequest::new(
+            id,
+            Operation::Send { immediate: None },
+            Payload::Segments(&segments),
+            SendFlags::SIGNALED,
+        )])
+    }
+
     /// Posts a work request whose bytes are in `front`'s slot and the source.
     pub(super) fn post(
         &mut self,
@@ -230,7 +246,10 @@ fn queue_pair<D: Device>(
             transport: config.deployment.transport(),
             send_completions: sends,
             receive_completions: receives,
-            send_requests: config.connection.send_queue,
+            send_requests: match config.shares_acks {
+                true => config.connection.send_queue + shared_acks::SLOTS,
+                false => config.connection.send_queue,
+            },
             receive_queue: ReceiveQueue::Own(config.receives),
             // A header and the piece behind it.
             segments: 2,

@@ -75,4 +75,10 @@ const BEHIND_FILES: &[Figure] = &[
     flor::LOSS,
     flor::ACKS,
     flor::SWITCHING,
+    flor::INCAST,
+    flor::PODS,
+    flor::SHARED_ACKS,
+    flor::SHUFFLE,
+    flor::STORAGE,
+    flor::RULES,
 ];

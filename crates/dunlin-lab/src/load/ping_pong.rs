@@ -21,14 +21,14 @@ const ROUNDS: u64 = 200;
 const INLINE_BYTES: usize = 64;
 
 /// One end of a connection, with its memory.
-struct Side {
-    pair: SimQueuePair,
-    completions: SimCompletionQueue,
-    region: SimRegion,
+pub(super) struct Side {
+    pub(super) pair: SimQueuePair,
+    pub(super) completions: SimCompletionQueue,
+    pub(super) region: SimRegion,
 }
 
 /// The connected ends of a cable between both hosts of a cluster, each with a region of `bytes`.
-fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 2] {
+pub(super) fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 2] {
     let hosts = cluster.hosts();
     let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
     let domains = devices

@@ -6,14 +6,27 @@
 
 mod acks;
 mod calibration;
+mod cluster_a;
+mod incast;
 mod loss;
+mod pods;
+mod rules;
+mod shared_acks;
+mod shuffle;
+mod storage;
 mod switching;
 mod thread;
 mod xrdma;
 
 pub(super) use acks::FIGURE as ACKS;
 pub(super) use calibration::FIGURE as CALIBRATION;
+pub(super) use incast::FIGURE as INCAST;
 pub(super) use loss::FIGURE as LOSS;
+pub(super) use pods::FIGURE as PODS;
+pub(super) use rules::FIGURE as RULES;
+pub(super) use shared_acks::FIGURE as SHARED_ACKS;
+pub(super) use shuffle::FIGURE as SHUFFLE;
+pub(super) use storage::FIGURE as STORAGE;
 pub(super) use switching::FIGURE as SWITCHING;
 pub(super) use thread::FIGURE as THREAD;
 pub(super) use xrdma::FIGURE as XRDMA;

@@ -1,0 +1,71 @@
+//! Flor Fig. 16: round trips measured by acknowledgements that share the queue pair of the data.
+//!
+//! As Fig. 5, with ConnectX-4 Lx, 8 threads, 64 queue pairs, but with requests of 1 MB (A.2.2). Declared before the
+//! first run: answers are as long as requests, as they are in Fig. 5 (§5), so that acknowledgements have data beside
+//! them; everything is as it is by default, the congestion control too; the paper's accuracy is how long the round
+//! trips of the tail are measured. NICs of the model know no priorities.
+
+use dunlin_flor::connection::Deployment;
+use dunlin_sim::NicParameters;
+
+use super::{flor, two, window};
+use crate::figure::{Effort, Figure, Findings};
+use crate::load::{Flor, FlorResult};
+use crate::parallel;
+
+/// The figure.
+pub(in crate::figures) const FIGURE: Figure = Figure {
+    name: "flor-shared-acks",
+    title:
+        "Flor Fig. 16: acknowledgements on a queue pair of their own and on that of the data, 1 MB",
+    says: "a tenth of the round trips' tail with a queue pair of their own",
+    run,
+};
+
+fn run(effort: Effort) -> Findings {
+    let (nic, bytes, threads) = match effort.quick {
+        true => (NicParameters::connectx_5(), 256 << 10, 2),
+        false => (NicParameters::connectx_4_lx(), 1 << 20, 8),
+    };
+    let points = [false, true];
+    let found = parallel::map(effort.threads, &points, |&shares_acks| {
+        let plan = Flor {
+            answer_bytes: bytes,
+            threads,
+            connections: threads,
+            shares_acks,
+            ..flor(Deployment::IntraPodUnreliable, bytes)
+        };
+        plan.run(&two(nic.clone(), effort), window(20, effort))
+    });
+    let mut findings = Findings::new("share of round trips", "us", false);
+    let names = ["queue pair of their own", "shared queue pair"];
+    for (name, result) in names.iter().zip(&found) {
+        let FlorResult {
+            rtt_us,
+            rtt_tail_us,
+            ..
+        } = *result;
+        findings.line(name, vec![(0.99, rtt_us), (0.999, rtt_tail_us)]);
+        findings.line(&format!("{name}, Gb/s"), vec![(0.99, result.gbit_s)]);
+    }
+    if effort.quick {
+        return findings;
+    }
+    let [own, shared] = &found[..] else {
+        return findings;
+    };
+    for (id, which, of) in [
+        ("FR-010 (99th)", "99th", (shared.rtt_us, own.rtt_us)),
+        (
+            "FR-010 (99.9th)",
+            "99.9th",
+            (shared.rtt_tail_us, own.rtt_tail_us),
+        ),
+    ] {
+        let why =
+            format!("{which} percentile of round trips, shared queue pair over one of their own");
+        findings.answer(id, "10x", of.0 / of.1, (5.0, 20.0), &why);
+    }
+    findings
+}
