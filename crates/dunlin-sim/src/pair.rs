@@ -149,6 +149,8 @@ pub(crate) struct Pair {
     /// When the last answered READ or atomic is in memory: a fenced request starts after that.
     pub(crate) fenced_until: Ps,
     pub(crate) in_ring: bool,
+    /// Of what it sends, datagrams apart.
+    pub(crate) priority: u8,
     /// Not before this time: receiver not ready, or the rate of congestion control.
     pub(crate) paused_until: Ps,
     /// A fault: its requests neither leave nor fail.
@@ -233,6 +235,7 @@ impl Pair {
             fetching: 0,
             fenced_until: 0,
             in_ring: false,
+            priority: 0,
             paused_until: 0,
             stalled: false,
             retries_left: 0,

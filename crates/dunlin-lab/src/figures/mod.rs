@@ -81,4 +81,5 @@ const BEHIND_FILES: &[Figure] = &[
     flor::SHUFFLE,
     flor::STORAGE,
     flor::RULES,
+    flor::CLOCK,
 ];
