@@ -139,12 +139,15 @@ fn load<T>(
 type Named<P> = (&'static str, fn() -> P);
 
 /// NICs.
-const NICS: [Named<NicParameters>; 5] = [
+const NICS: [Named<NicParameters>; 8] = [
     ("connectx-3", NicParameters::connectx_3),
     ("connect-ib", NicParameters::connect_ib),
     ("connectx-4-lx", NicParameters::connectx_4_lx),
     ("connectx-5", NicParameters::connectx_5),
     ("connectx-6-dx", NicParameters::connectx_6_dx),
+    ("bluefield-2", NicParameters::bluefield_2),
+    ("e810", NicParameters::e810),
+    ("p2100g", NicParameters::p2100g),
 ];
 /// Hosts.
 const CPUS: [Named<HostParameters>; 3] = [

@@ -19,6 +19,7 @@ mod receive;
 mod respond;
 mod timer;
 mod transmit;
+mod window;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,7 @@ use crate::random::Random;
 
 use clock::Clock;
 pub(crate) use congestion::RateControl;
+pub(crate) use window::Window;
 
 /// Whose turn it is in the ring of senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

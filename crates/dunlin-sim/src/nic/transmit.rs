@@ -31,6 +31,9 @@ impl World {
             QueuePairState::SendQueueDrained if started => {}
             _ => return false,
         }
+        if !self.is_within_window(qp) {
+            return false;
+        }
         if started {
             return true;
         }

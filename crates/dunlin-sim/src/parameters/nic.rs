@@ -110,9 +110,10 @@ super::file::parameters! {
         ack_request_packets,
         /// 1 when a WRITE is placed in ascending addresses, 0 when in any order.
         in_order_placement,
-        /// 1 when marked packets make senders slow down (DCQCN).
+        /// What marked packets make senders do: nothing (0), slow down by DCQCN (1), shrink a window by DCQCN (2) or by
+        /// DCTCP (3).
         congestion_control,
-        /// DCQCN: gain of alpha.
+        /// Gain of DCQCN's and DCTCP's alpha.
         alpha_gain,
         /// DCQCN: additive increase, in gigabits a second.
         additive_gbit_s,
@@ -133,6 +134,16 @@ super::file::parameters! {
         clock_offset_ns = 0.0,
         /// What asking the NIC for its time takes of a core; with 0 it cannot be asked.
         clock_query_ns = 0.0,
+        /// By window: packets of a queue pair that may be out at most.
+        window_packets = 0.0,
+        /// By window: packets that DCQCN adds in a round, and DCTCP in a window that was not marked.
+        additive_packets = 0.0,
+        /// By window: packets that DCQCN adds in a round of hyper increase.
+        hyper_packets = 0.0,
+        /// By window: bytes after which DCQCN raises, too, as after its period; with 0 by the period alone.
+        increase_bytes = 0.0,
+        /// By window: least time between two cuts of DCQCN.
+        reduce_interval_ns = 0.0,
         /// Priorities that go before all others, the highest first: a bit each.
         strict_priorities = 0.0,
         /// Weight of priority 0 among those that are not strict.
@@ -163,6 +174,12 @@ super::file::parameters! {
         connectx_5 => "connectx-5.toml",
         /// Mellanox ConnectX-6 Dx, 100 Gb/s a port.
         connectx_6_dx => "connectx-6-dx.toml",
+        /// Mellanox BlueField-2, 100 Gb/s a port (Flor).
+        bluefield_2 => "bluefield-2.toml",
+        /// Intel E810-C, 100 Gb/s a port (Flor).
+        e810 => "e810.toml",
+        /// Broadcom NetXtreme P2100G, 100 Gb/s a port (Flor).
+        p2100g => "p2100g.toml",
     }
 }
 

@@ -1,5 +1,8 @@
 //! Two hosts with an RC connection between them.
 
+// Each test file uses some of it.
+#![allow(dead_code)]
+
 use dunlin_sim::{Cluster, HostId, SimCompletionQueue, SimQueuePair, SimRegion};
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, QueuePair, QueuePairConfig, ReceiveQueue, Transport,
