@@ -83,8 +83,9 @@ impl<T> Queues<T> {
     }
 }
 
-/// Whose turn it is: strict priorities first, the highest of them before the others; what they leave is shared by weight
-/// (start-time fair queueing: who has had the least for its weight is next, and who comes back has saved nothing up).
+/// Whose turn it is: strict priorities first, the highest of them before the others; what they leave is shared by
+/// weight (start-time fair queueing: who has had the least for its weight is next, and who comes back has saved nothing
+/// up).
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     strict: u8,

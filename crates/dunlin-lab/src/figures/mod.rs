@@ -82,4 +82,5 @@ const BEHIND_FILES: &[Figure] = &[
     flor::STORAGE,
     flor::RULES,
     flor::CLOCK,
+    flor::VENDORS,
 ];

@@ -73,7 +73,7 @@ impl World {
         }
         if Window::is_used(p) {
             let pair = &mut self.pairs[qp as usize];
-            let next_psn = pair.next_psn;
+            let next_psn = pair.sending_psn();
             let window = pair
                 .window
                 .get_or_insert_with(|| Box::new(Window::new(p, now, next_psn)));
@@ -169,7 +169,7 @@ impl World {
     pub(super) fn widen(&mut self, qp: u32) {
         let now = self.now;
         let pair = &mut self.pairs[qp as usize];
-        let (oldest, next) = (pair.oldest_psn(), pair.next_psn);
+        let (oldest, next) = (pair.oldest_psn(), pair.sending_psn());
         let Some(window) = &mut pair.window else {
             return;
         };

@@ -154,3 +154,19 @@ fn talk(mut link: Link, device: &SimDevice, run_ns: u64, counted: &Counted) {
         .corrected
         .fetch_add(counts.corrected, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With clocks that drift nine times as fast, and for less time, than the figure's.
+    #[test]
+    fn clocks_are_asked_and_corrected() {
+        let findings = run(Effort::new(true, 1));
+        let points = &findings.series[0].points;
+        assert!(points.iter().all(|&(_, share)| (0.0..0.1).contains(&share)));
+        assert!(points.last().is_some_and(|&(_, share)| share > 0.0));
+        let query = &findings.answers[0];
+        assert!((query.id.as_str(), query.within) == ("FR-048", true));
+    }
+}

@@ -17,6 +17,7 @@ mod shuffle;
 mod storage;
 mod switching;
 mod thread;
+mod vendors;
 mod xrdma;
 
 pub(super) use acks::FIGURE as ACKS;
@@ -31,6 +32,7 @@ pub(super) use shuffle::FIGURE as SHUFFLE;
 pub(super) use storage::FIGURE as STORAGE;
 pub(super) use switching::FIGURE as SWITCHING;
 pub(super) use thread::FIGURE as THREAD;
+pub(super) use vendors::FIGURE as VENDORS;
 pub(super) use xrdma::FIGURE as XRDMA;
 
 use dunlin_flor::connection::{Deployment, Network};
