@@ -2,8 +2,8 @@
 //!
 //! Data go over a primary queue pair and its backups, UC or RC, which share one completion queue for sends and one for
 //! receives. Acknowledgements of UC have a UD queue pair and a completion queue of their own, polled first (Flor §4.1).
-//! They have a traffic class of their own, too, of which networks and NICs make a priority where they are set up so. One
-//! owner polls; nothing here waits, reads a clock or starts a thread.
+//! They have a traffic class of their own, too, of which networks and NICs make a priority where they are set up so.
+//! One owner polls; nothing here waits, reads a clock or starts a thread.
 
 mod acks;
 mod actions;

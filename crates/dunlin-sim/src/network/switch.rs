@@ -1,5 +1,5 @@
-//! A switch: output queues of each priority, control packets before data, a shared buffer, random early marking of what leaves, pauses by ingress
-//! port.
+//! A switch: output queues of each priority, control packets before data, a shared buffer, random early marking of what
+//! leaves, pauses by ingress port.
 
 use super::topology::Uplink;
 use crate::counters::SwitchCounters;
