@@ -6,9 +6,9 @@
 
 mod acks;
 mod calibration;
+mod clock;
 mod cluster_a;
 mod incast;
-mod clock;
 mod loss;
 mod pods;
 mod rules;
@@ -22,8 +22,8 @@ mod xrdma;
 
 pub(super) use acks::FIGURE as ACKS;
 pub(super) use calibration::FIGURE as CALIBRATION;
-pub(super) use incast::FIGURE as INCAST;
 pub(super) use clock::FIGURE as CLOCK;
+pub(super) use incast::FIGURE as INCAST;
 pub(super) use loss::FIGURE as LOSS;
 pub(super) use pods::FIGURE as PODS;
 pub(super) use rules::FIGURE as RULES;
