@@ -1,5 +1,6 @@
 //! Round trips that a connection measures on an empty network, in virtual time: they are the network's, however late
-//! the two threads look at their completions, and so the window stays wide (Flor §4.1).
+//! the two threads look at their completions and whatever the NICs' clocks show, and so the window stays wide (Flor
+//! §4.1, A.2.1).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use dunlin_flor::connection::Deployment;
 use dunlin_flor::logical::{LinkConfig, LinkEvent, LogicalConnection, Source};
-use dunlin_flor::round_trip::{ByAcknowledgement, RoundTrip, WorkTimes};
+use dunlin_flor::round_trip::{ByAcknowledgement, ClockCounts, RoundTrip, WorkTimes, ASK_NS};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SimDevice, SwitchParameters};
 use dunlin_verbs::{thread, Device, Work};
 
@@ -55,6 +56,8 @@ struct Shared {
     answered: AtomicU64,
     /// Bytes of the client's window at its end.
     window: AtomicU64,
+    /// What the client asked of its NIC's clock.
+    clock: Mutex<ClockCounts>,
 }
 
 fn rest(link: &Link) {
@@ -94,6 +97,7 @@ fn ask(mut link: Link, shared: &Shared) {
     }
     let window = link.connection().modules().congestion.window_bytes();
     shared.window.store(window, Ordering::Relaxed);
+    *shared.clock.lock().unwrap() = link.clock_counts();
     shared.running.fetch_sub(1, Ordering::Relaxed);
 }
 
@@ -123,11 +127,11 @@ fn answer(mut link: Link, shared: &Shared) {
     shared.running.fetch_sub(1, Ordering::Relaxed);
 }
 
-#[test]
-fn an_empty_network_keeps_the_window_wide() {
+/// Two NICs for so long.
+fn keeps_the_window_wide(nic: NicParameters, run_ns: u64) -> ClockCounts {
     let nic = NicParameters {
         mtu_bytes: 1024.0,
-        ..NicParameters::connectx_6_dx()
+        ..nic
     };
     let host = HostParameters::xeon_gold_5118();
     let cluster = Cluster::star(1, 2, &host, &nic, &SwitchParameters::z9264f());
@@ -146,7 +150,7 @@ fn an_empty_network_keeps_the_window_wide() {
     let (of_client, of_server) = (Arc::clone(&shared), Arc::clone(&shared));
     cluster.spawn_thread(hosts[0], 0, move || ask(client, &of_client));
     cluster.spawn_thread(hosts[1], 0, move || answer(server, &of_server));
-    cluster.run_for(RUN_NS);
+    cluster.run_for(run_ns);
     shared.stop.store(true, Ordering::Relaxed);
     while shared.running.load(Ordering::Relaxed) > 0 {
         cluster.run_for(1_000_000);
@@ -163,4 +167,36 @@ fn an_empty_network_keeps_the_window_wide() {
         widest,
         "the window shrank"
     );
+    let counts = *shared.clock.lock().unwrap();
+    counts
+}
+
+#[test]
+fn an_empty_network_keeps_the_window_wide() {
+    let counts = keeps_the_window_wide(NicParameters::connectx_6_dx(), RUN_NS);
+    assert_eq!(counts, ClockCounts::default());
+}
+
+/// Clocks that begin anywhere and drift: known by completions alone, and by asking for the time every 100 us, with
+/// which a clock may drift faster.
+#[test]
+fn clocks_that_drift_do_not_change_that() {
+    let nic = NicParameters {
+        clock_offset_ns: 3e9,
+        clock_drift_ppm: 1_000.0,
+        ..NicParameters::connectx_6_dx()
+    };
+    let counts = keeps_the_window_wide(nic.clone(), RUN_NS);
+    assert_eq!(counts, ClockCounts::default());
+    let asked = NicParameters {
+        clock_query_ns: 1_000.0,
+        clock_drift_ppm: 4_000.0,
+        ..nic
+    };
+    let run_ns = 6 * RUN_NS;
+    let counts = keeps_the_window_wide(asked, run_ns);
+    let most = run_ns / ASK_NS + 10;
+    assert!((most / 2..=most).contains(&counts.asked), "{counts:?}");
+    // The client's gains 97 ns in 100 us with this seed, and 10 us are let go.
+    assert!((1..=4).contains(&counts.corrected), "{counts:?}");
 }

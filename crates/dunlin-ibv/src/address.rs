@@ -13,8 +13,12 @@ use crate::sys::types::{self, AhAttributes, Gid, GlobalRoute};
 /// Routers that a packet may pass; what IP stacks send.
 const HOP_LIMIT: u8 = 64;
 
-/// The way to the device of `remote`.
-pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttributes, VerbsError> {
+/// The way to the device of `remote`, with a traffic class, or the one that is set if it is 0.
+pub(crate) fn route(
+    core: &Core,
+    remote: &EndpointAddress,
+    traffic_class: u8,
+) -> Result<AhAttributes, VerbsError> {
     let port = usable(core)?;
     if remote.gid == [0; 16] && remote.lid == 0 {
         return Err(VerbsError::Address("neither a GID nor a LID".to_owned()));
@@ -50,7 +54,10 @@ pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttribute
             flow_label: 0,
             source_index: port.gid.index,
             hop_limit: HOP_LIMIT,
-            traffic_class: core.config.traffic_class,
+            traffic_class: match traffic_class {
+                0 => core.config.traffic_class,
+                class => class,
+            },
         },
         lid: remote.lid,
         service_level: core.config.service_level,
@@ -103,9 +110,13 @@ impl Drop for Inner {
 }
 
 impl IbvAddressHandle {
-    pub(crate) fn new(domain: &Arc<Domain>, remote: &EndpointAddress) -> Result<Self, VerbsError> {
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        remote: &EndpointAddress,
+        traffic_class: u8,
+    ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
-        let mut attributes = route(core, remote)?;
+        let mut attributes = route(core, remote, traffic_class)?;
         // SAFETY: the domain is alive and the attributes are valid for the call.
         let raw = unsafe { (core.api.create_ah)(domain.raw.0, &mut attributes) };
         if raw.is_null() {

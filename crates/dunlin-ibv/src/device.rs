@@ -455,8 +455,17 @@ impl Device for IbvDevice {
         domain: &IbvProtectionDomain,
         address: &EndpointAddress,
     ) -> Result<IbvAddressHandle, VerbsError> {
+        self.create_address_handle_of_class(domain, address, 0)
+    }
+
+    fn create_address_handle_of_class(
+        &self,
+        domain: &IbvProtectionDomain,
+        address: &EndpointAddress,
+        traffic_class: u8,
+    ) -> Result<IbvAddressHandle, VerbsError> {
         self.check_domain(domain)?;
-        IbvAddressHandle::new(&domain.domain, address)
+        IbvAddressHandle::new(&domain.domain, address, traffic_class)
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {

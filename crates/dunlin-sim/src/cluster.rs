@@ -360,6 +360,23 @@ impl Cluster {
         self.inner().world(host.0).hosts[host.number()].slowness = factor.max(0.001);
     }
 
+    /// The host's NIC does not reach its memory for so long, as after a machine check (MCE): packets come in and are
+    /// kept as long as it has room, nothing is taken in, sent or completed. Where the network pauses, that spreads.
+    pub fn stall_dma(&self, host: HostId, nanoseconds: u64) {
+        let mut world = self.inner().world(host.0);
+        let until = world.now.saturating_add(nanoseconds.saturating_mul(NS));
+        let nic = &mut world.hosts[host.number()].nic;
+        nic.dma_from = until.max(nic.dma_from);
+        nic.up_free = until.max(nic.up_free);
+    }
+
+    /// From now on the host's NIC has this share of its bandwidth to memory, in both directions: processors take the
+    /// rest. With 1 all of it again.
+    pub fn limit_dma(&self, host: HostId, share: f64) {
+        let mut world = self.inner().world(host.0);
+        world.hosts[host.number()].nic.dma_slowness = 1.0 / share.clamp(0.001, 1.0);
+    }
+
     /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their
     /// doorbells and timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
     pub fn stall_requests(&self, host: HostId) {

@@ -47,8 +47,12 @@ pub(crate) enum Event {
     Timer { qp: u32, stamp: u32 },
     /// The end of a receiver-not-ready pause.
     Resume { qp: u32, stamp: u32 },
-    /// A flow-control frame reaches a transmitter: stop or go on.
-    Pause { target: PauseTarget, stop: bool },
+    /// A flow-control frame reaches a transmitter: stop a priority or let it go on.
+    Pause {
+        target: PauseTarget,
+        priority: u8,
+        stop: bool,
+    },
     /// A thread takes its next step.
     Thread { thread: u32, stamp: u32 },
     /// The end of a time slice of a core.

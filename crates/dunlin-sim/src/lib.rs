@@ -42,6 +42,7 @@ mod packet;
 mod pair;
 mod parameters;
 mod placed;
+mod priority;
 mod random;
 mod slab;
 mod stack;

@@ -209,6 +209,8 @@ pub struct SeenPacket<'a> {
     pub solicited: bool,
     /// A switch has marked it.
     pub congested: bool,
+    /// Its priority, by the traffic class of who sent it.
+    pub priority: u8,
     /// Immediate data.
     pub immediate: Option<u32>,
     /// Remote address: of a WRITE its first byte, of a READ or atomic the first that this packet asks for.
@@ -331,6 +333,7 @@ impl World {
             acknowledge: packet.acknowledge,
             solicited: packet.solicited,
             congested: packet.congested,
+            priority: packet.priority,
             immediate: packet.immediate,
             address: packet.address.wrapping_add(u64::from(skipped)),
             key: packet.key,

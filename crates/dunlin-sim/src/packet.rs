@@ -83,6 +83,7 @@ pub(crate) struct Packet {
     pub(crate) acknowledge: bool,
     pub(crate) solicited: bool,
     pub(crate) congested: bool,
+    pub(crate) priority: u8,
     pub(crate) immediate: Option<u32>,
     /// Remote address of the message, and its key.
     pub(crate) address: u64,

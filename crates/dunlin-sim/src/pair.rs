@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use dunlin_verbs::{Access, ConnectAttributes, QueuePairState, Transport};
 
 use crate::event::Ps;
+use crate::nic::Window;
 use crate::work::{Element, Receive};
 
 /// The other end of a connection.
@@ -149,6 +150,8 @@ pub(crate) struct Pair {
     /// When the last answered READ or atomic is in memory: a fenced request starts after that.
     pub(crate) fenced_until: Ps,
     pub(crate) in_ring: bool,
+    /// Of what it sends, datagrams apart.
+    pub(crate) priority: u8,
     /// Not before this time: receiver not ready, or the rate of congestion control.
     pub(crate) paused_until: Ps,
     /// A fault: its requests neither leave nor fail.
@@ -183,6 +186,8 @@ pub(crate) struct Pair {
     pub(crate) careful: bool,
     /// When congestion was last notified.
     pub(crate) notified_at: Option<Ps>,
+    /// Where the NIC controls congestion by a window, and has heard of some.
+    pub(crate) window: Option<Box<Window>>,
 }
 
 /// What a queue pair was made for.
@@ -233,6 +238,7 @@ impl Pair {
             fetching: 0,
             fenced_until: 0,
             in_ring: false,
+            priority: 0,
             paused_until: 0,
             stalled: false,
             retries_left: 0,
@@ -256,6 +262,7 @@ impl Pair {
             asked: 0,
             careful: false,
             notified_at: None,
+            window: None,
         }
     }
 
@@ -295,6 +302,29 @@ impl Pair {
     #[inline]
     pub(crate) fn element_mut(&mut self, index: u64) -> Option<&mut Element> {
         self.sends.get_mut(index.checked_sub(self.base)? as usize)
+    }
+
+    /// The sequence number of the oldest packet that is not acknowledged, or else of the next one.
+    pub(crate) fn oldest_psn(&self) -> u64 {
+        match self.sends.front() {
+            Some(element) if element.packets > 0 => element.first_psn + u64::from(element.answered),
+            _ => self.next_psn,
+        }
+    }
+
+    /// Packets that were sent and not acknowledged.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.sending_psn().saturating_sub(self.oldest_psn())
+    }
+
+    /// The sequence number of the packet that is sent next.
+    pub(crate) fn sending_psn(&self) -> u64 {
+        match self.element(self.cursor) {
+            Some(element) if element.packets > 0 => {
+                element.first_psn + u64::from(self.cursor_packet)
+            }
+            _ => self.next_psn,
+        }
     }
 
     /// Whether something was sent that is not acknowledged.

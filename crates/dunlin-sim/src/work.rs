@@ -120,6 +120,7 @@ impl Inline {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) host: u16,
+    pub(crate) priority: u8,
     pub(crate) number: u32,
     pub(crate) key: u32,
 }

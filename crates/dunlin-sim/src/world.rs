@@ -176,7 +176,7 @@ impl World {
             host.first_core = cores;
             cores += host.cores;
             let uplink = network.paths.uplinks[number];
-            let watched = network.paths.lossless && !is_here(switch_node(uplink.switch));
+            let watched = network.paths.lossless != 0 && !is_here(switch_node(uplink.switch));
             host.nic.headroom = Headroom::new(watched.then(|| host.nic.pause_level()));
         }
         for (_, switch) in network.switches.iter_mut() {
@@ -237,7 +237,11 @@ impl World {
             Event::Complete { entry } => self.completion_event(entry),
             Event::Timer { qp, stamp } => self.timer_event(qp, stamp),
             Event::Resume { qp, stamp } => self.resume_event(qp, stamp),
-            Event::Pause { target, stop } => self.pause_event(target, stop),
+            Event::Pause {
+                target,
+                priority,
+                stop,
+            } => self.pause_event(target, priority, stop),
             Event::Rate { host, flow, stamp } => self.rate_event(host, flow, stamp),
             Event::Slice { core, stamp } => self.slice_event(core, stamp),
             Event::Thread { thread, stamp } => {

@@ -171,6 +171,8 @@ fn loads(cluster: &Cluster, seed: u64, done: &Arc<AtomicU64>) -> Vec<Load> {
             let addresses = ends.each_ref().map(|pair| pair.address());
             let patient = ConnectAttributes {
                 timeout_ns: 100_000,
+                // Some of another priority, which is paused apart.
+                traffic_class: if (one + other) % 3 == 0 { 1 << 5 } else { 0 },
                 ..ConnectAttributes::default()
             };
             for (pair, address) in ends.iter_mut().zip([addresses[1], addresses[0]]) {
@@ -308,7 +310,7 @@ fn where_switches_and_nics_pause() {
     for shown in same_in_parts(Topology::Tight, 5) {
         let sent = |counters: &Counters| counters.pauses_sent;
         assert!(shown.switches[0].pauses > 2, "{shown:?}");
-        assert!(shown.hosts.iter().map(sent).sum::<u64>() > 2, "{shown:?}");
+        assert!(shown.hosts.iter().map(sent).sum::<u64>() > 0, "{shown:?}");
     }
 }
 

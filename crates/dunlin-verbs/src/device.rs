@@ -187,6 +187,21 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         address: &EndpointAddress,
     ) -> Result<Self::AddressHandle, VerbsError>;
 
+    /// The same with a traffic class for what is sent by the handle; see
+    /// [`ConnectAttributes::traffic_class`](crate::ConnectAttributes::traffic_class).
+    ///
+    /// # Errors
+    /// As [`Device::create_address_handle`].
+    fn create_address_handle_of_class(
+        &self,
+        domain: &Self::ProtectionDomain,
+        address: &EndpointAddress,
+        traffic_class: u8,
+    ) -> Result<Self::AddressHandle, VerbsError> {
+        let _ = traffic_class;
+        self.create_address_handle(domain, address)
+    }
+
     /// Whether the device has heard that the queue pair at this handle's address is no more: its process died, or its
     /// owner gave it up. It will not come back. A device that has no such news, as real NICs have none of datagrams,
     /// says `false`: then only time tells. One load; whoever waits for completions of a datagram queue pair is woken by
@@ -218,6 +233,12 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
         let _ = peer;
         own
+    }
+
+    /// What the clock shows that completions are stamped with, in nanoseconds (`ibv_query_rt_values_ex`). Asking may
+    /// take a microsecond of the caller. `None`: the device has no such clock, or cannot be asked.
+    fn query_clock_ns(&self) -> Option<u64> {
+        None
     }
 
     /// The next event that no work request reports, if there is one.

@@ -116,7 +116,7 @@ impl EndpointAddress {
     }
 }
 
-/// How a connected queue pair deals with a peer that is slow or silent.
+/// How a connected queue pair deals with a peer that is slow or silent, and how the network is to treat its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttributes {
     /// Time without an answer before a retry, in nanoseconds; devices round as theirs allow.
@@ -127,6 +127,10 @@ pub struct ConnectAttributes {
     pub receiver_not_ready_timer_ns: u64,
     /// Offers before [`crate::CompletionStatus::ReceiverNotReadyRetryExceeded`]; 7 never gives up.
     pub receiver_not_ready_retries: u8,
+    /// Traffic class of the packets (`grh.traffic_class`), of which networks make priorities: on RoCE its upper six
+    /// bits are the code point of differentiated services. With 0 the device's own is taken. Devices without a way to
+    /// say it leave it out.
+    pub traffic_class: u8,
 }
 
 impl Default for ConnectAttributes {
@@ -137,6 +141,7 @@ impl Default for ConnectAttributes {
             retry_count: 7,
             receiver_not_ready_timer_ns: 10_000,
             receiver_not_ready_retries: 7,
+            traffic_class: 0,
         }
     }
 }

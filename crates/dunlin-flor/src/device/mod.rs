@@ -328,6 +328,16 @@ impl<D: Device> Device for FlorDevice<D> {
         device.create_address_handle(&domain.inner, address)
     }
 
+    fn create_address_handle_of_class(
+        &self,
+        domain: &FlorProtectionDomain<D>,
+        address: &EndpointAddress,
+        traffic_class: u8,
+    ) -> Result<D::AddressHandle, VerbsError> {
+        let device = &self.core().device;
+        device.create_address_handle_of_class(&domain.inner, address, traffic_class)
+    }
+
     fn is_gone(handle: &D::AddressHandle) -> bool {
         D::is_gone(handle)
     }

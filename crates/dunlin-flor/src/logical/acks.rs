@@ -28,6 +28,7 @@ pub(super) struct AckEnd<D: Device> {
     /// Slots to receive in, then slots to send from.
     buffers: D::Region,
     free: Vec<usize>,
+    traffic_class: u8,
     peer: Option<Peer<D::AddressHandle>>,
 }
 
@@ -36,6 +37,7 @@ impl<D: Device> AckEnd<D> {
         device: &D,
         domain: &D::ProtectionDomain,
         channel: Option<&D::CompletionChannel>,
+        traffic_class: u8,
     ) -> Result<Self, VerbsError> {
         let completions = device.create_completion_queue(2 * SLOTS, channel)?;
         let mut queue_pair = device.create_queue_pair(
@@ -57,6 +59,7 @@ impl<D: Device> AckEnd<D> {
             completions,
             buffers: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
             free: (SLOTS..2 * SLOTS).collect(),
+            traffic_class,
             peer: None,
         };
         for slot in 0..SLOTS {
@@ -87,8 +90,9 @@ impl<D: Device> AckEnd<D> {
         domain: &D::ProtectionDomain,
         peer: &EndpointAddress,
     ) -> Result<(), VerbsError> {
+        let class = self.traffic_class;
         self.peer = Some(Peer {
-            handle: device.create_address_handle(domain, peer)?,
+            handle: device.create_address_handle_of_class(domain, peer, class)?,
             address: *peer,
         });
         Ok(())

@@ -10,11 +10,13 @@ use crate::number::GlobalNumber;
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
 impl<D: Device> LogicalConnection<D> {
-    /// When something has happened, by the clock of `now_ns`. Devices cannot be asked for their time, so a completion
-    /// that carries a timestamp is also a reading of the NIC's clock, late by as long as it lay in the queue.
+    /// When something has happened, by the clock of `now_ns`. Where the device cannot be asked for its time, a
+    /// completion that carries a timestamp is also a reading of the NIC's clock, late by as long as it lay in the queue.
     pub(super) fn time(&mut self, now_ns: u64, completion: &Completion) -> u64 {
         if let Some(hardware_ns) = completion.timestamp_ns {
-            self.clock.read(now_ns, hardware_ns);
+            let device = &self.device;
+            self.clock
+                .see(now_ns, hardware_ns, || device.query_clock_ns());
         }
         self.clock.arrival(completion.timestamp_ns, now_ns).0
     }

@@ -27,6 +27,10 @@ pub struct LinkConfig {
     /// 16), there to be measured. They take RECEIVEs of the peer beyond [`Config::peer_receives`]; those that find none
     /// are lost. Both ends need the same.
     pub shares_acks: bool,
+    /// Traffic class of the queue pairs for data; see [`ConnectAttributes`](dunlin_verbs::ConnectAttributes).
+    pub traffic_class: u8,
+    /// That of the queue pair for acknowledgements, which should have a higher priority (§4.1).
+    pub ack_traffic_class: u8,
 }
 
 impl LinkConfig {
@@ -47,6 +51,8 @@ impl LinkConfig {
             retries: Hardware::RETRIES,
             max_landing_bytes: 64 << 20,
             shares_acks: false,
+            traffic_class: 0,
+            ack_traffic_class: 0,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Data go over a primary queue pair and its backups, UC or RC, which share one completion queue for sends and one for
 //! receives. Acknowledgements of UC have a UD queue pair and a completion queue of their own, polled first (Flor §4.1).
-//! One owner polls; nothing here waits, reads a clock or starts a thread. The traits of verbs know no service levels,
-//! so the priority of the acknowledgements is the order of polling alone.
+//! They have a traffic class of their own, too, of which networks and NICs make a priority where they are set up so.
+//! One owner polls; nothing here waits, reads a clock or starts a thread.
 
 mod acks;
 mod actions;
@@ -24,7 +24,7 @@ pub use memory::{Landing, Source};
 
 use crate::connection::{Connection, MessageId, Modules, SubmitError};
 use crate::ledger::Ledger;
-use crate::round_trip::{ClockSource, ClockSync};
+use crate::round_trip::{ClockCounts, ClockSource, ClockSync};
 use acks::AckEnd;
 use memory::{Fronts, Landings};
 use paths::PathEnd;
@@ -131,7 +131,10 @@ impl<D: Device> LogicalConnection<D> {
             acks: match transport {
                 Transport::ReliableConnection => None,
                 _ if shares => None,
-                _ => Some(AckEnd::new(&device, &domain, channel)?),
+                _ => {
+                    let class = config.ack_traffic_class;
+                    Some(AckEnd::new(&device, &domain, channel, class)?)
+                }
             },
             shared_acks: match shares {
                 true => Some(SharedAcks::new(&device, &domain)?),
@@ -326,6 +329,11 @@ impl<D: Device> LogicalConnection<D> {
         } else {
             ClockSource::Software
         }
+    }
+
+    /// How often the NIC was asked for its time, and how often its clock was corrected.
+    pub fn clock_counts(&self) -> ClockCounts {
+        self.clock.counts()
     }
 
     /// Moves a queue pair to Error, as a failure of the device would.

@@ -40,6 +40,7 @@ pub(super) struct PathEnd<D: Device> {
     posted: usize,
     fenced: bool,
     renewing: bool,
+    traffic_class: u8,
 }
 
 impl<D: Device> PathEnd<D> {
@@ -62,6 +63,7 @@ impl<D: Device> PathEnd<D> {
             posted: 0,
             fenced: false,
             renewing: false,
+            traffic_class: config.traffic_class,
         };
         end.init()?;
         Ok(end)
@@ -92,6 +94,7 @@ impl<D: Device> PathEnd<D> {
         let attributes = ConnectAttributes {
             timeout_ns: timeout_ns.max(RC_TIMEOUT_NS),
             retry_count: self.retries,
+            traffic_class: self.traffic_class,
             ..ConnectAttributes::default()
         };
         self.queue_pair

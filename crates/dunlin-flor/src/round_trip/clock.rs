@@ -1,10 +1,12 @@
 //! The NIC's clock and the processor's (Flor A.2.1): timestamps come by the one, timers run by the other.
 //!
-//! The paper asks the NIC for its time every 100 µs and corrects what is more than 10 µs wrong. Devices cannot be asked
-//! here. What there is are completions: each is a reading of the NIC's clock that comes late, by as long as it lay in
-//! its queue, and a thread that has been busy or asleep reads tens of microseconds late. Taken as they come, such
-//! readings make a late look seem to be a long round trip. So the reading counts that was the least late, less what
-//! the clocks can have drifted apart since.
+//! The paper asks the NIC for its time every 100 µs and corrects what is more than 10 µs wrong; where a device can be
+//! asked that is done, too ([`AskedClock`]). Most cannot. What there is then are completions: each is a reading of the
+//! NIC's clock that comes late, by as long as it lay in its queue, and a thread that has been busy or asleep reads tens
+//! of microseconds late. Taken as they come, such readings make a late look seem to be a long round trip. So the
+//! reading counts that was the least late, less what the clocks can have drifted apart since.
+
+use super::asked::{AskedClock, ClockCounts};
 
 /// The best reading is trusted a nanosecond less after so many: several times as much as two clocks drift apart, so
 /// that the next timely reading takes its place.
@@ -41,12 +43,32 @@ pub struct ClockSync {
     timely_ns: u64,
     /// Late ones since.
     late: u32,
+    /// What a device said that can be asked: then nothing else counts.
+    asked: AskedClock,
 }
 
 impl ClockSync {
     /// One that knows nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A completion was seen at `now_ns` that had happened at `hardware_ns` by the NIC's clock, which `ask` asks if it
+    /// can be asked and if that is due.
+    pub fn see(&mut self, now_ns: u64, hardware_ns: u64, ask: impl FnOnce() -> Option<u64>) {
+        if self.asked.is_due(now_ns) {
+            if let Some(shown_ns) = ask() {
+                self.asked.answered(now_ns, shown_ns);
+            }
+        }
+        if self.asked.offset_ns().is_none() {
+            self.read(now_ns, hardware_ns);
+        }
+    }
+
+    /// How often the device was asked and what came of it; nothing where it cannot be.
+    pub fn counts(&self) -> ClockCounts {
+        self.asked.counts()
     }
 
     /// A completion that was seen at `now_ns` had happened at `hardware_ns` by the NIC's clock.
@@ -85,9 +107,11 @@ impl ClockSync {
     /// A timestamp of the NIC by the processor's clock, and whose it is: without one, or without an offset, it is
     /// `polled_ns`, when the completion was seen. Never later than that.
     pub fn arrival(&self, timestamp_ns: Option<u64>, polled_ns: u64) -> (u64, ClockSource) {
-        match (timestamp_ns, self.best) {
-            (Some(timestamp), Some(best)) => {
-                let here = timestamp.wrapping_sub(best.offset_ns);
+        let known = self.asked.offset_ns();
+        let known = known.or_else(|| self.best.map(|best| best.offset_ns));
+        match (timestamp_ns, known) {
+            (Some(timestamp), Some(offset_ns)) => {
+                let here = timestamp.wrapping_sub(offset_ns);
                 (here.min(polled_ns), ClockSource::Hardware)
             }
             _ => (polled_ns, ClockSource::Software),
@@ -148,6 +172,24 @@ mod tests {
         }
         at += 200_000;
         assert_eq!(look(&mut sync, at, 2_000, 400_000_000), at + 1_000);
+    }
+
+    #[test]
+    fn what_the_device_says_counts_more_than_completions() {
+        let mut sync = ClockSync::new();
+        sync.see(1_000_000, 700_000, || None);
+        assert_eq!(sync.arrival(Some(700_000), 1_000_000).0, 1_000_000);
+        assert_eq!(sync.counts(), ClockCounts::default());
+        // Asked, it is 250 us behind, so the completion had waited for 50 us.
+        sync.see(1_000_000, 700_000, || Some(750_000));
+        assert_eq!(sync.arrival(Some(700_000), 1_000_000).0, 950_000);
+        sync.see(1_050_000, 790_000, || unreachable!("not yet"));
+        sync.see(1_100_000, 790_000, || Some(855_000));
+        assert_eq!(sync.arrival(Some(700_000), 1_000_000).0, 950_000);
+        assert_eq!(sync.counts().asked, 1);
+        sync.see(1_200_000, 790_000, || Some(960_001));
+        assert_eq!(sync.counts().corrected, 1);
+        assert_eq!(sync.arrival(Some(900_000), 1_200_000).0, 1_139_999);
     }
 
     proptest! {

@@ -1,7 +1,9 @@
 //! Round trips (Flor §4.1): the signal that everything else is steered by.
 
+mod asked;
 mod clock;
 
+pub use asked::{AskedClock, ClockCounts, ASK_NS, ERROR_NS};
 pub use clock::{ClockSource, ClockSync, LATE_NS, LATE_READINGS, TIMELY_NS};
 
 /// What is known of a work request that was acknowledged. All but `ack_delay_ns` by one clock, the sender's.

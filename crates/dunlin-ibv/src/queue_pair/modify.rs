@@ -115,7 +115,7 @@ pub(super) fn to_ready_to_receive(
             "a connection needs its peer's".to_owned(),
         ));
     };
-    attributes.address = route(core, remote)?;
+    attributes.address = route(core, remote, connect.traffic_class)?;
     let mtu = core.link.port().mtu_bytes.min(remote.mtu_bytes as usize);
     attributes.path_mtu = mtu_code(mtu);
     attributes.destination = remote.queue_pair;

@@ -28,6 +28,8 @@ enum What {
     Slow(Vec<usize>, f64),
     Crash(Vec<usize>),
     Partition(Vec<usize>),
+    NoDma(Vec<usize>),
+    SlowDma(Vec<usize>, f64),
 }
 
 /// Keys that only some kinds have.
@@ -46,6 +48,7 @@ fn fault(values: &Values<'_>, hosts: &[Hosts]) -> Result<Fault, Mistake> {
         "delay" => &["least", "most"],
         "duplicate" => &["after"],
         "slow" => &["hosts", "factor"],
+        "slow-dma" => &["hosts", "share"],
         _ => &["hosts"],
     };
     let of_packets = matches!(kind.as_str(), "loss" | "delay" | "duplicate");
@@ -86,6 +89,8 @@ fn fault(values: &Values<'_>, hosts: &[Hosts]) -> Result<Fault, Mistake> {
             match kind.as_str() {
                 "slow" => What::Slow(hosts, values.number("factor").unwrap_or(1.0)),
                 "crash" => What::Crash(hosts),
+                "no-dma" => What::NoDma(hosts),
+                "slow-dma" => What::SlowDma(hosts, values.number("share").unwrap_or(1.0)),
                 _ => What::Partition(hosts),
             }
         }
@@ -99,6 +104,10 @@ fn fault(values: &Values<'_>, hosts: &[Hosts]) -> Result<Fault, Mistake> {
     }
     if to_ns.is_some() && kind == "crash" {
         return Err(values.wrong("to", "there", "a host that has crashed stays so"));
+    }
+    if to_ns.is_none() && kind == "no-dma" {
+        let words = "a fault of the kind \"no-dma\" needs `to`".to_owned();
+        return Err(Mistake::new(values.place("kind"), words));
     }
     Ok(Fault {
         from_ns,
@@ -163,9 +172,8 @@ impl<'a> Timeline<'a> {
         let (cluster, hosts) = (self.cluster, &self.hosts);
         self.active.retain(|(fault, _)| {
             let over = fault.to_ns.is_some_and(|to| to <= now_ns);
-            if let (true, What::Slow(slow, _)) = (over, &fault.what) {
-                slow.iter()
-                    .for_each(|&host| cluster.slow_down(hosts[host], 1.0));
+            if over {
+                restore(cluster, hosts, fault);
             }
             !over
         });
@@ -206,6 +214,18 @@ impl<'a> Timeline<'a> {
                     .for_each(|slow| self.cluster.slow_down(host(slow), *factor));
                 None
             }
+            What::SlowDma(slow, share) => {
+                slow.iter()
+                    .for_each(|slow| self.cluster.limit_dma(host(slow), *share));
+                None
+            }
+            What::NoDma(stalled) => {
+                let lasts_ns = fault.to_ns.unwrap_or(fault.from_ns) - fault.from_ns;
+                stalled
+                    .iter()
+                    .for_each(|stalled| self.cluster.stall_dma(host(stalled), lasts_ns));
+                None
+            }
             What::Crash(dead) => {
                 dead.iter().for_each(|dead| self.cluster.crash(host(dead)));
                 self.crashed.extend(dead);
@@ -218,10 +238,19 @@ impl<'a> Timeline<'a> {
     pub(super) fn end(&mut self) {
         self.waiting.clear();
         for (fault, _) in std::mem::take(&mut self.active) {
-            if let What::Slow(slow, _) = &fault.what {
-                slow.iter()
-                    .for_each(|&host| self.cluster.slow_down(self.hosts[host], 1.0));
-            }
+            restore(self.cluster, &self.hosts, fault);
         }
+    }
+}
+
+/// Makes hosts as they were that a fault has made slow.
+fn restore(cluster: &Cluster, hosts: &[HostId], fault: &Fault) {
+    let each = |slow: &[usize], change: &dyn Fn(HostId)| {
+        slow.iter().for_each(|&host| change(hosts[host]));
+    };
+    match &fault.what {
+        What::Slow(slow, _) => each(slow, &|host| cluster.slow_down(host, 1.0)),
+        What::SlowDma(slow, _) => each(slow, &|host| cluster.limit_dma(host, 1.0)),
+        _ => {}
     }
 }

@@ -22,7 +22,16 @@ pub(super) const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'s
 }
 
 /// Faults.
-pub(super) const FAULTS: [&str; 6] = ["loss", "delay", "duplicate", "slow", "crash", "partition"];
+pub(super) const FAULTS: [&str; 8] = [
+    "loss",
+    "delay",
+    "duplicate",
+    "slow",
+    "crash",
+    "partition",
+    "no-dma",
+    "slow-dma",
+];
 
 fn presets() -> Vec<&'static str> {
     Preset::ALL.iter().map(|preset| preset.name()).collect()
@@ -362,13 +371,14 @@ pub(super) const SECTIONS: &[Section] = &[
                 "to",
                 TIME_ABOVE,
                 Need::Or("the end of the run"),
-                "When it ends. A crash does not.",
+                "When it ends. A crash does not, `no-dma` must.",
             ),
             key(
                 "share",
                 Kind::Quantity(SHARE, 0.0, 1.0),
                 Need::Default("100%"),
-                "`loss`, `delay`, `duplicate`: which share of the packets.",
+                "`loss`, `delay`, `duplicate`: which share of the packets. `slow-dma`: which \
+                 share of its bandwidth to memory the NIC has.",
             ),
             key(
                 "sender",
@@ -412,8 +422,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 "hosts",
                 Kind::Texts,
                 Need::Or("an error for those kinds"),
-                "`slow`, `crash`, `partition`: which hosts; a partition cuts them off \
-                 from all others.",
+                "`slow`, `crash`, `partition`, `no-dma`, `slow-dma`: which hosts; a partition \
+                 cuts them off from all others, with `no-dma` their NICs do not reach memory.",
             ),
             key(
                 "factor",

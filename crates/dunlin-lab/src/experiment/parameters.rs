@@ -47,9 +47,8 @@ pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
         let known = names(of);
         for entry in &table.entries {
             let name = &entry.key;
-            let names: Vec<&str> = known.iter().map(String::as_str).collect();
-            if !names.contains(&name.as_str()) {
-                let words = format!("unknown `{of}.{name}`{}", instead(name, &names));
+            if !known.contains(&name.as_str()) {
+                let words = format!("unknown `{of}.{name}`{}", instead(name, &known));
                 return Err(Mistake::new(entry.place, words));
             }
             match entry.node.value {
@@ -103,13 +102,12 @@ pub fn parameter(set: &str) -> Result<Setting, WrongFile> {
 }
 
 /// Parameters of a kind.
-fn names(of: &str) -> Vec<String> {
-    let origins = match of {
-        "nic" => NicParameters::connectx_5().origins,
-        "cpu" => HostParameters::epyc_7452().origins,
-        _ => SwitchParameters::sx1012().origins,
-    };
-    origins.into_iter().map(|origin| origin.name).collect()
+fn names(of: &str) -> Vec<&'static str> {
+    match of {
+        "nic" => NicParameters::names().collect(),
+        "cpu" => HostParameters::names().collect(),
+        _ => SwitchParameters::names().collect(),
+    }
 }
 
 fn apply(
@@ -141,12 +139,15 @@ fn load<T>(
 type Named<P> = (&'static str, fn() -> P);
 
 /// NICs.
-const NICS: [Named<NicParameters>; 5] = [
+const NICS: [Named<NicParameters>; 8] = [
     ("connectx-3", NicParameters::connectx_3),
     ("connect-ib", NicParameters::connect_ib),
     ("connectx-4-lx", NicParameters::connectx_4_lx),
     ("connectx-5", NicParameters::connectx_5),
     ("connectx-6-dx", NicParameters::connectx_6_dx),
+    ("bluefield-2", NicParameters::bluefield_2),
+    ("e810", NicParameters::e810),
+    ("p2100g", NicParameters::p2100g),
 ];
 /// Hosts.
 const CPUS: [Named<HostParameters>; 3] = [

@@ -128,7 +128,12 @@ const WRONG: &[(&str, &str, &str)] = &[
         "kind = \"loss\"",
         "kind = \"lost\"",
         "my.toml:17:8: `faults.kind` is \"lost\": it must be one of loss, delay, \
-         duplicate, slow, crash, partition; did you mean `loss`?",
+         duplicate, slow, crash, partition, no-dma, slow-dma; did you mean `loss`?",
+    ),
+    (
+        "kind = \"loss\"\nshare = \"1%\"",
+        "kind = \"no-dma\"\nhosts = \"server\"",
+        "my.toml:17:8: a fault of the kind \"no-dma\" needs `to`",
     ),
     (
         "kind = \"loss\"\nshare = \"1%\"",

@@ -81,4 +81,6 @@ const BEHIND_FILES: &[Figure] = &[
     flor::SHUFFLE,
     flor::STORAGE,
     flor::RULES,
+    flor::CLOCK,
+    flor::VENDORS,
 ];

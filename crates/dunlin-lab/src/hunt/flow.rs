@@ -105,6 +105,7 @@ impl Flow {
                 retry_count: dice.between(0, 7) as u8,
                 receiver_not_ready_timer_ns: dice.between(1_000, 50_000),
                 receiver_not_ready_retries: 7,
+                ..ConnectAttributes::default()
             },
             pair: AtomicU32::new(0),
         }

@@ -22,6 +22,8 @@ use crate::event::NS;
 use crate::inner::Inner;
 use crate::memory::REGIONS_MAX;
 use crate::parameters::NicParameters;
+use crate::priority;
+use crate::stack;
 use crate::world::QUEUE_PAIRS_MAX;
 
 pub use channel::SimCompletionChannel;
@@ -58,6 +60,7 @@ pub struct SimProtectionDomain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimAddressHandle {
     host: u16,
+    priority: u8,
 }
 
 impl SimDevice {
@@ -66,7 +69,7 @@ impl SimDevice {
             let world = inner.world(host);
             Arc::new(attributes(
                 &world.hosts[usize::from(host)].nic.parameters,
-                world.network.paths.lossless,
+                world.network.paths.lossless & priority::bit(0) != 0,
                 host,
             ))
         };
@@ -312,9 +315,19 @@ impl Device for SimDevice {
         domain: &SimProtectionDomain,
         address: &EndpointAddress,
     ) -> Result<SimAddressHandle, VerbsError> {
+        self.create_address_handle_of_class(domain, address, 0)
+    }
+
+    fn create_address_handle_of_class(
+        &self,
+        domain: &SimProtectionDomain,
+        address: &EndpointAddress,
+        traffic_class: u8,
+    ) -> Result<SimAddressHandle, VerbsError> {
         self.check_domain(domain)?;
         Ok(SimAddressHandle {
             host: host_of(&self.inner, address, self.host)?,
+            priority: priority::of_class(traffic_class),
         })
     }
 
@@ -322,6 +335,29 @@ impl Device for SimDevice {
         self.inner.world(self.host).hosts[usize::from(self.host)]
             .events
             .pop_front()
+    }
+
+    /// What the NIC's clock shows when the question is there, halfway through what asking takes.
+    fn query_clock_ns(&self) -> Option<u64> {
+        let (price, clock) = {
+            let world = self.inner.world(self.host);
+            let nic = &world.hosts[usize::from(self.host)].nic;
+            (nic.parameters.clock_query_ns, nic.clock)
+        };
+        if price == 0.0 {
+            return None;
+        }
+        let way = (price * NS as f64 / 2.0) as u64;
+        let inside = self.inner.caller_on(self.host).is_some();
+        if inside {
+            context::charge(way);
+        }
+        let shown = clock.ns(self.inner.time(&self.inner.world(self.host)));
+        if inside {
+            context::charge(way);
+            stack::settle();
+        }
+        Some(shown)
     }
 
     /// On the core with the fewest threads, the last of them, when none is named: there the load's own are the least

@@ -197,6 +197,7 @@ fn element(
     }
     let target = request.destination.map(|destination| Target {
         host: destination.handle.host,
+        priority: destination.handle.priority,
         number: destination.queue_pair,
         key: destination.queue_key,
     });

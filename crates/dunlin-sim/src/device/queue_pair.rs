@@ -9,6 +9,7 @@ use dunlin_verbs::{
 
 use crate::inner::Inner;
 use crate::pair::{Limits, Pair, PeerOf};
+use crate::priority;
 use crate::stack;
 use crate::world::{World, QUEUE_PAIRS_MAX};
 
@@ -225,6 +226,7 @@ impl QueuePair for SimQueuePair {
         self.go(QueuePairState::ReadyToReceive, |pair| {
             pair.peer = peer;
             pair.attributes = attributes;
+            pair.priority = priority::of_class(attributes.traffic_class);
             pair.retries_left = attributes.retry_count;
             pair.not_ready_left = attributes.receiver_not_ready_retries;
         })?;

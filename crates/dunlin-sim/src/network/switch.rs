@@ -1,13 +1,12 @@
-//! A switch: output queues of two priorities, a shared buffer, random early marking of what leaves, pauses by ingress
-//! port.
-
-use std::collections::VecDeque;
+//! A switch: output queues of each priority, control packets before data, a shared buffer, random early marking of what
+//! leaves, pauses by ingress port.
 
 use super::topology::Uplink;
 use crate::counters::SwitchCounters;
 use crate::event::{switch_node as node, Event, PauseTarget, Ps};
 use crate::headroom::Headroom;
 use crate::parameters::SwitchParameters;
+use crate::priority::{self, Queues, Turns, PRIORITIES};
 use crate::random::Random;
 use crate::world::World;
 
@@ -26,31 +25,53 @@ pub(crate) struct Port {
     /// Picoseconds of a byte.
     byte: f64,
     free_at: Ps,
-    /// Control packets, and data.
-    queues: [VecDeque<u32>; 2],
+    control: Queues<u32>,
+    data: Queues<u32>,
+    turns: Turns,
+    /// Of each priority, and of all.
+    bytes: [u64; PRIORITIES],
     pub(crate) queued_bytes: u64,
-    paused: bool,
+    /// Priorities, a bit each.
+    paused: u8,
     wakes: bool,
-    /// Bytes in the buffer that came in by this port.
-    ingress_bytes: u64,
-    pause_sent: bool,
+    /// Bytes in the buffer that came in by this port, of each priority.
+    ingress_bytes: [u64; PRIORITIES],
+    pause_sent: u8,
     headroom: Headroom,
 }
 
 impl Port {
-    pub(crate) fn new(link: Link, gbit_s: f64) -> Self {
+    pub(crate) fn new(link: Link, gbit_s: f64, turns: Turns) -> Self {
         Self {
             link,
             byte: 8_000.0 / gbit_s,
             free_at: 0,
-            queues: Default::default(),
+            control: Queues::default(),
+            data: Queues::default(),
+            turns,
+            bytes: [0; PRIORITIES],
             queued_bytes: 0,
-            paused: false,
+            paused: 0,
             wakes: false,
-            ingress_bytes: 0,
-            pause_sent: false,
+            ingress_bytes: [0; PRIORITIES],
+            pause_sent: 0,
             headroom: Headroom::new(None),
         }
+    }
+
+    /// Priorities that have something and may send it, a bit each.
+    fn ready(&self) -> u8 {
+        (self.control.waiting() | self.data.waiting()) & !self.paused
+    }
+
+    /// Takes the packet that is next: control before data, and these by their turns.
+    fn take(&mut self) -> Option<u32> {
+        let control = self.control.waiting() & !self.paused;
+        if control != 0 {
+            return self.control.pop(7 - control.leading_zeros() as u8);
+        }
+        let priority = self.turns.next(self.data.waiting() & !self.paused)?;
+        self.data.pop(priority)
     }
 }
 
@@ -69,7 +90,8 @@ pub(crate) struct Switch {
 impl Switch {
     /// Adds a port and gives its number.
     pub(crate) fn add_port(&mut self, link: Link, gbit_s: f64) -> u16 {
-        self.ports.push(Port::new(link, gbit_s));
+        let turns = self.parameters.turns();
+        self.ports.push(Port::new(link, gbit_s, turns));
         (self.ports.len() - 1) as u16
     }
 
@@ -127,18 +149,20 @@ impl World {
             return self.leave_switch(number, ingress, packet);
         };
         let (bytes, control) = (u64::from(entry.wire_bytes), entry.is_control());
+        let priority = entry.priority;
+        let (place, bit) = (usize::from(priority), priority::bit(priority));
         let now = self.now;
         let switch = &mut self.network.switches[usize::from(number)];
         let port = &switch.ports[usize::from(egress)];
-        let waiting = port.queued_bytes;
-        if port.free_at <= now && waiting == 0 && !port.paused {
+        if port.free_at <= now && port.queued_bytes == 0 && port.paused & bit == 0 {
             switch.ports[usize::from(ingress)]
                 .headroom
                 .remove(entry.wire_bytes, &mut self.tight);
             return self.forward(number, egress, packet);
         }
         let p = &switch.parameters;
-        let (size, lossless) = (p.buffer_bytes as u64, p.lossless != 0.0);
+        let waiting = port.bytes[place];
+        let (size, lossless) = (p.buffer_bytes as u64, p.lossless_priorities() & bit != 0);
         let free = size.saturating_sub(switch.buffer_bytes);
         let share = (free as f64 * p.buffer_alpha) as u64;
         if bytes > free || !lossless && waiting + bytes > share {
@@ -151,22 +175,27 @@ impl World {
             switch.counters.buffer_bytes_max.max(switch.buffer_bytes);
         let port = &mut switch.ports[usize::from(egress)];
         port.queued_bytes += bytes;
-        port.queues[usize::from(!control)].push_back(packet);
-        if !port.paused {
+        port.bytes[place] += bytes;
+        let queues = match control {
+            true => &mut port.control,
+            false => &mut port.data,
+        };
+        queues.push(priority, packet);
+        if port.paused & bit == 0 {
             self.wake_port(number, egress);
         }
         self.observe_port(number, egress);
         let switch = &mut self.network.switches[usize::from(number)];
         let source = &mut switch.ports[usize::from(ingress)];
-        source.ingress_bytes += bytes;
+        source.ingress_bytes[place] += bytes;
         if lossless
-            && !source.pause_sent
-            && source.ingress_bytes as f64 > switch.parameters.pause_bytes
+            && source.pause_sent & bit == 0
+            && source.ingress_bytes[place] as f64 > switch.parameters.pause_bytes
         {
-            source.pause_sent = true;
+            source.pause_sent |= bit;
             source.headroom.pause(true, &mut self.tight);
             switch.counters.pauses += 1;
-            self.pause_link(number, ingress, true);
+            self.pause_link(number, ingress, priority, true);
         }
     }
 
@@ -192,35 +221,39 @@ impl World {
         let switch = &mut self.network.switches[usize::from(number)];
         let port = &mut switch.ports[usize::from(egress)];
         port.wakes = false;
-        if port.paused {
-            return;
-        }
-        let [control, data] = &mut port.queues;
-        let Some(packet) = control.pop_front().or_else(|| data.pop_front()) else {
+        let Some(packet) = port.take() else {
             return;
         };
         let entry = &mut self.packets[packet];
-        let (bytes, ingress) = (u64::from(entry.wire_bytes), entry.ingress);
+        let (bytes, ingress, priority) =
+            (u64::from(entry.wire_bytes), entry.ingress, entry.priority);
+        let (place, bit) = (usize::from(priority), priority::bit(priority));
+        if !entry.is_control() {
+            port.turns.serve(priority, bytes);
+        }
         port.queued_bytes -= bytes;
-        let behind = port.queued_bytes;
-        if !entry.is_control() && switch.marks(behind) {
+        port.bytes[place] -= bytes;
+        let behind = port.bytes[place];
+        let marked = switch.parameters.ecn_priorities as u8 & bit != 0;
+        if !entry.is_control() && marked && switch.marks(behind) {
             switch.counters.marks += 1;
             entry.congested = true;
         }
         switch.buffer_bytes -= bytes;
         let resume = switch.parameters.resume_bytes;
         let source = &mut switch.ports[usize::from(ingress)];
-        source.ingress_bytes -= bytes;
+        source.ingress_bytes[place] -= bytes;
         source.headroom.remove(bytes as u32, &mut self.tight);
-        if source.pause_sent && (source.ingress_bytes as f64) < resume {
-            source.pause_sent = false;
-            source.headroom.pause(false, &mut self.tight);
-            self.pause_link(number, ingress, false);
+        if source.pause_sent & bit != 0 && (source.ingress_bytes[place] as f64) < resume {
+            source.pause_sent &= !bit;
+            let pausing = source.pause_sent != 0;
+            source.headroom.pause(pausing, &mut self.tight);
+            self.pause_link(number, ingress, priority, false);
         }
         self.forward(number, egress, packet);
         self.observe_port(number, egress);
         let port = &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
-        if port.queued_bytes > 0 {
+        if port.ready() != 0 {
             self.wake_port(number, egress);
         }
     }
@@ -265,31 +298,46 @@ impl World {
         }
     }
 
-    /// Tells whoever sends into a port to stop or to go on.
-    fn pause_link(&mut self, number: u16, port: u16, stop: bool) {
+    /// Tells whoever sends into a port to stop a priority or to let it go on.
+    fn pause_link(&mut self, number: u16, port: u16, priority: u8, stop: bool) {
         let switch = &self.network.switches[usize::from(number)];
         let at = self.now + switch.parameters.propagation;
         let (target, to) = match switch.ports[usize::from(port)].link {
             Link::Host(host) => (PauseTarget::Nic(host), host),
             Link::Switch(other, port) => (PauseTarget::Port(other, port), node(other)),
         };
-        self.send(node(number), at, to, Event::Pause { target, stop });
+        let event = Event::Pause {
+            target,
+            priority,
+            stop,
+        };
+        self.send(node(number), at, to, event);
     }
 
-    /// A NIC tells its switch to stop or to go on.
-    pub(crate) fn pause_upstream(&mut self, host: u16, stop: bool) {
+    /// A NIC tells its switch to stop a priority or to let it go on.
+    pub(crate) fn pause_upstream(&mut self, host: u16, priority: u8, stop: bool) {
         let uplink = self.network.paths.uplinks[usize::from(host)];
         let (switch, at) = (uplink.switch, self.now + uplink.propagation);
         let target = PauseTarget::Port(switch, uplink.port);
-        self.send(host, at, node(switch), Event::Pause { target, stop });
+        let event = Event::Pause {
+            target,
+            priority,
+            stop,
+        };
+        self.send(host, at, node(switch), event);
     }
 
     /// A pause, or its end, has arrived.
-    pub(crate) fn pause_event(&mut self, target: PauseTarget, stop: bool) {
+    pub(crate) fn pause_event(&mut self, target: PauseTarget, priority: u8, stop: bool) {
+        let bit = priority::bit(priority);
+        let change = |paused: &mut u8| match stop {
+            true => *paused |= bit,
+            false => *paused &= !bit,
+        };
         match target {
             PauseTarget::Nic(host) => {
                 let nic = &mut self.hosts[usize::from(host)].nic;
-                nic.paused = stop;
+                change(&mut nic.paused);
                 nic.counters.pauses_received += u64::from(stop);
                 let engine = nic.sender();
                 if !stop {
@@ -299,8 +347,8 @@ impl World {
             PauseTarget::Port(number, egress) => {
                 let port =
                     &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
-                port.paused = stop;
-                if !stop && port.queued_bytes > 0 {
+                change(&mut port.paused);
+                if !stop && port.ready() != 0 {
                     self.wake_port(number, egress);
                 }
             }

@@ -24,8 +24,8 @@ pub(crate) struct Paths {
     pub(crate) uplinks: Vec<Uplink>,
     /// For each switch and host the ports on shortest paths.
     routes: Vec<Vec<Vec<u16>>>,
-    /// Switches pause their senders before they drop.
-    pub(crate) lossless: bool,
+    /// Priorities of which switches pause their senders before they drop, a bit each.
+    pub(crate) lossless: u8,
 }
 
 impl Paths {
@@ -44,7 +44,7 @@ impl Paths {
             routes,
             lossless: switches
                 .first()
-                .is_some_and(|switch| switch.parameters.lossless != 0.0),
+                .map_or(0, |switch| switch.parameters.lossless_priorities()),
         };
         for host in 0..uplinks.len() {
             paths.route_to(host, switches);

@@ -79,6 +79,9 @@ impl World {
                 if known > front.answered {
                     front.answered = known;
                     self.progressed(qp);
+                    if self.window_of(qp).is_some() {
+                        self.wake_sender(qp);
+                    }
                 }
                 break;
             }
@@ -123,6 +126,7 @@ impl World {
         pair.not_ready_left = pair.attributes.receiver_not_ready_retries;
         pair.went_back = None;
         pair.careful = false;
+        self.widen(qp);
     }
 
     /// An answer is missing: asks again from there, once until there is progress.

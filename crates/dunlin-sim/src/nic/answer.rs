@@ -16,11 +16,13 @@ impl World {
         let peer = pair.peer?;
         let (from, from_number, from_stamp) = (pair.host, pair.number, pair.stamp);
         let unreliable = pair.transport == Transport::UnreliableConnection;
+        let priority = pair.priority;
         let index = self.packets.take();
         let packet = &mut self.packets[index];
         packet.clear();
         packet.kind = kind;
         packet.psn = psn;
+        packet.priority = priority;
         packet.from = from;
         packet.from_number = from_number;
         packet.unreliable = unreliable;
@@ -120,9 +122,9 @@ impl World {
         if std::mem::replace(&mut pair.answering, true) {
             return;
         }
-        let host = pair.host;
+        let (host, priority) = (pair.host, pair.priority);
         let nic = &mut self.hosts[usize::from(host)].nic;
-        nic.ring.push_back(Source::Answers(qp));
+        nic.ring.push(priority, Source::Answers(qp));
         let engine = nic.sender();
         self.kick(host, engine);
     }

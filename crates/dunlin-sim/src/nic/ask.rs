@@ -33,10 +33,15 @@ impl World {
         } else {
             most
         };
+        let window = self.window_of(qp);
+        // By window: what is heard of lets more out, so the last packet of a full window asks, and some before it.
+        let most = window.map_or(most, |packets| most.min((packets / 4).max(1)));
+        let pair = &mut self.pairs[qp as usize];
+        let fills = window.is_some_and(|packets| pair.in_flight() + 1 >= packets);
         pair.unasked += 1;
         let packet = &mut self.packets[packet];
         packet.acknowledge =
-            fetches || packet.last && (signaled || pair.careful) || pair.unasked >= most;
+            fetches || packet.last && (signaled || pair.careful) || pair.unasked >= most || fills;
         if packet.acknowledge {
             pair.unasked = 0;
             pair.asked = if fetches { end } else { packet.psn + 1 };

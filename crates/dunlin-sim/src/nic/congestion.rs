@@ -1,5 +1,9 @@
-//! Congestion control of the NIC: DCQCN (Zhu et al., SIGCOMM'15) with the vendor's constants.
+//! Congestion control of the NIC: DCQCN (Zhu et al., SIGCOMM'15) with the vendor's constants. That by a window stands
+//! in `window.rs`.
 
+use dunlin_verbs::Transport;
+
+use super::window::Window;
 use crate::event::{Event, Ps};
 use crate::world::World;
 
@@ -67,6 +71,14 @@ impl World {
         if p.congestion_control == 0.0 {
             return;
         }
+        if Window::is_used(p) {
+            let pair = &mut self.pairs[qp as usize];
+            let next_psn = pair.sending_psn();
+            let window = pair
+                .window
+                .get_or_insert_with(|| Box::new(Window::new(p, now, next_psn)));
+            return window.notified(p, now);
+        }
         let (gain, period, increase, line) = (
             p.alpha_gain,
             p.alpha_period,
@@ -125,9 +137,55 @@ impl World {
         }
     }
 
+    /// Packets of a queue pair that may be out, where its NIC controls congestion by a window: only RC hears of what it
+    /// sent.
+    #[inline]
+    pub(super) fn window_of(&self, qp: u32) -> Option<u64> {
+        let pair = &self.pairs[qp as usize];
+        let parameters = &self.hosts[usize::from(pair.host)].nic.parameters;
+        if !Window::is_used(parameters) || pair.transport != Transport::ReliableConnection {
+            return None;
+        }
+        let most = || Window::most(parameters) as u64;
+        Some(
+            pair.window
+                .as_ref()
+                .map_or_else(most, |window| window.packets()),
+        )
+    }
+
+    /// Whether the window lets another packet out. It does when nothing that is out has asked for an acknowledgement: a
+    /// window that has shrunk must not wait for what will not come.
+    #[inline]
+    pub(super) fn is_within_window(&self, qp: u32) -> bool {
+        let Some(packets) = self.window_of(qp) else {
+            return true;
+        };
+        let pair = &self.pairs[qp as usize];
+        pair.in_flight() < packets || pair.asked <= pair.oldest_psn()
+    }
+
+    /// Something was acknowledged.
+    pub(super) fn widen(&mut self, qp: u32) {
+        let now = self.now;
+        let pair = &mut self.pairs[qp as usize];
+        let (oldest, next) = (pair.oldest_psn(), pair.sending_psn());
+        let Some(window) = &mut pair.window else {
+            return;
+        };
+        let parameters = &self.hosts[usize::from(pair.host)].nic.parameters;
+        window.heard(parameters, now, oldest, next);
+        if window.is_wide(parameters) {
+            pair.window = None;
+        }
+    }
+
     /// After a packet of a slowed flow the queue pair waits for its turn.
     pub(super) fn pace(&mut self, qp: u32, packet: u32) {
         let host = usize::from(self.pairs[qp as usize].host);
+        if let Some(window) = &mut self.pairs[qp as usize].window {
+            window.sent(u64::from(self.packets[packet].wire_bytes));
+        }
         if self.hosts[host].nic.rates.is_empty() {
             return;
         }

@@ -1,6 +1,6 @@
 //! Engines: which piece of work is next.
 
-use dunlin_verbs::SendFlags;
+use dunlin_verbs::{SendFlags, Transport};
 
 use crate::event::{Event, Ps};
 use crate::observe::Activity;
@@ -43,12 +43,16 @@ impl World {
             let sends = nic.sender() == engine;
             // When it cannot send or receive for lack of room further on: until when.
             let mut not_before = Ps::MAX;
-            let mut may_receive = engine == RECEIVER && !nic.arrived.is_empty();
+            let mut may_receive = engine == RECEIVER && nic.arrived.waiting() != 0;
             if may_receive && nic.up_free > now + UP_BACKLOG {
                 not_before = nic.up_free - UP_BACKLOG;
                 may_receive = false;
             }
-            let mut may_send = sends && !nic.ring.is_empty() && !nic.paused;
+            let mut may_send = sends && nic.ring.waiting() & !nic.paused != 0;
+            if may_send && nic.dma_from > now {
+                not_before = not_before.min(nic.dma_from);
+                may_send = false;
+            }
             let backlog = nic.wire_backlog();
             if may_send && nic.wire_free > now + backlog {
                 not_before = not_before.min(nic.wire_free - backlog);
@@ -77,8 +81,8 @@ impl World {
             let Some(time) = time else { continue };
             let state = &mut nic.engines[usize::from(engine)];
             state.free_at = now + time;
-            let more =
-                engine == RECEIVER && !nic.arrived.is_empty() || sends && !nic.ring.is_empty();
+            let more = engine == RECEIVER && nic.arrived.waiting() != 0
+                || sends && nic.ring.waiting() != 0;
             if more && time > 0 {
                 let state = &mut nic.engines[usize::from(engine)];
                 if state.wakes_at > state.free_at {
@@ -96,13 +100,16 @@ impl World {
 
     fn receive_next(&mut self, host: u16) -> Ps {
         let nic = &mut self.hosts[usize::from(host)].nic;
-        let packet = nic.arrived.pop_front().expect("checked by the caller");
+        let waiting = nic.arrived.waiting();
+        let priority = nic.receives.next(waiting).expect("checked by the caller");
+        let packet = nic.arrived.pop(priority).expect("it waits");
         let bytes = self.packets[packet].wire_bytes;
-        nic.arrived_bytes -= u64::from(bytes);
+        nic.receives.serve(priority, u64::from(bytes));
+        nic.arrived_bytes[usize::from(priority)] -= u64::from(bytes);
         nic.headroom.remove(bytes, &mut self.tight);
         let kind = self.packets[packet].kind;
         let time = self.receive(host, packet);
-        self.maybe_unpause(host);
+        self.maybe_unpause(host, priority);
         let time = (time as f64 * self.hosts[usize::from(host)].slowness) as Ps;
         self.observe_engine(host, RECEIVER, Activity::Receive(kind), time);
         time
@@ -111,10 +118,13 @@ impl World {
     /// Lets the next source send one packet; none when it had nothing after all.
     fn send_next(&mut self, host: u16) -> Option<Ps> {
         let nic = &mut self.hosts[usize::from(host)].nic;
-        let source = *nic.ring.front()?;
-        if nic.burst_left == 0 {
-            nic.burst_left = (nic.parameters.tx_burst as u32).max(1);
+        let priority = nic.sends.next(nic.ring.waiting() & !nic.paused)?;
+        let source = *nic.ring.front(priority)?;
+        let burst_left = &mut nic.burst_left[usize::from(priority)];
+        if *burst_left == 0 {
+            *burst_left = (nic.parameters.tx_burst as u32).max(1);
         }
+        let before = nic.counters.wire_bytes;
         let time = match source {
             Source::Requests(qp) => self.transmit(host, qp),
             Source::Answers(qp) => self.transmit_answer(host, qp),
@@ -124,11 +134,20 @@ impl World {
                 Source::Requests(qp) => self.may_transmit(qp),
                 Source::Answers(qp) => self.has_stream(qp),
             };
+        let moves = more && self.priority_of(source) != priority;
         let nic = &mut self.hosts[usize::from(host)].nic;
-        nic.burst_left -= 1;
-        if !more {
-            nic.ring.pop_front();
-            nic.burst_left = 0;
+        nic.sends.serve(priority, nic.counters.wire_bytes - before);
+        let burst_left = &mut nic.burst_left[usize::from(priority)];
+        *burst_left -= 1;
+        if moves {
+            *burst_left = 0;
+            nic.ring.pop(priority);
+            let priority = self.priority_of(source);
+            let nic = &mut self.hosts[usize::from(host)].nic;
+            nic.ring.push(priority, source);
+        } else if !more {
+            *burst_left = 0;
+            nic.ring.pop(priority);
             match source {
                 Source::Requests(qp) => {
                     self.pairs[qp as usize].in_ring = false;
@@ -136,8 +155,8 @@ impl World {
                 }
                 Source::Answers(qp) => self.pairs[qp as usize].answering = false,
             }
-        } else if nic.burst_left == 0 {
-            nic.ring.rotate_left(1);
+        } else if *burst_left == 0 {
+            nic.ring.rotate(priority);
         }
         let activity = match source {
             Source::Requests(_) => Activity::Request,
@@ -146,6 +165,19 @@ impl World {
         let engine = self.hosts[usize::from(host)].nic.sender();
         self.observe_engine(host, engine, activity, time.unwrap_or(0));
         time
+    }
+
+    /// The priority of what a source sends next: datagrams have that of their address handles.
+    fn priority_of(&self, source: Source) -> u8 {
+        let (Source::Requests(qp) | Source::Answers(qp)) = source;
+        let pair = &self.pairs[qp as usize];
+        match (pair.transport, source) {
+            (Transport::UnreliableDatagram, Source::Requests(_)) => pair
+                .element(pair.cursor)
+                .and_then(|element| element.target)
+                .map_or(pair.priority, |target| target.priority),
+            _ => pair.priority,
+        }
     }
 
     /// When the next request only waits for bytes on their way into memory: looks again when they are there.
@@ -173,8 +205,9 @@ impl World {
         let pair = &mut self.pairs[qp as usize];
         pair.in_ring = true;
         let host = pair.host;
+        let priority = self.priority_of(Source::Requests(qp));
         let nic = &mut self.hosts[usize::from(host)].nic;
-        nic.ring.push_back(Source::Requests(qp));
+        nic.ring.push(priority, Source::Requests(qp));
         let engine = nic.sender();
         self.kick(host, engine);
     }

@@ -111,7 +111,9 @@ impl World {
         if self.pairs[entry.qp as usize].stamp != entry.stamp {
             return;
         }
-        entry.completion.timestamp_ns = Some(self.now / 1000);
+        let host = self.pairs[entry.qp as usize].host;
+        let clock = self.hosts[usize::from(host)].nic.clock;
+        entry.completion.timestamp_ns = Some(clock.ns(self.now));
         let queue = &mut self.cqs[cq];
         if !queue.alive || queue.overrun {
             return;

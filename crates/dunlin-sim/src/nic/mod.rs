@@ -8,6 +8,7 @@
 mod acknowledge;
 mod answer;
 mod ask;
+mod clock;
 mod congestion;
 mod emit;
 mod engine;
@@ -18,17 +19,21 @@ mod receive;
 mod respond;
 mod timer;
 mod transmit;
+mod window;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::cache::Cache;
 use crate::counters::Counters;
 use crate::event::Ps;
 use crate::headroom::Headroom;
 use crate::parameters::NicParameters;
+use crate::priority::{Queues, Turns, PRIORITIES};
 use crate::random::Random;
 
+use clock::Clock;
 pub(crate) use congestion::RateControl;
+pub(crate) use window::Window;
 
 /// Whose turn it is in the ring of senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,21 +70,30 @@ pub(crate) struct Nic {
     pub(crate) elements: Cache,
     pub(crate) translations: Cache,
     pub(crate) engines: [Engine; 2],
-    pub(crate) arrived: VecDeque<u32>,
-    pub(crate) arrived_bytes: u64,
-    pub(crate) ring: VecDeque<Source>,
-    pub(crate) burst_left: u32,
+    pub(crate) arrived: Queues<u32>,
+    pub(crate) arrived_bytes: [u64; PRIORITIES],
+    pub(crate) ring: Queues<Source>,
+    pub(crate) burst_left: [u32; PRIORITIES],
+    /// Whose turn it is to be taken in, and to be sent.
+    pub(crate) receives: Turns,
+    pub(crate) sends: Turns,
     pub(crate) wire_free: Ps,
     pub(crate) up_free: Ps,
     pub(crate) down_free: Ps,
+    /// A fault: it reaches host memory again then.
+    pub(crate) dma_from: Ps,
+    /// A fault: how many times as long bytes take over PCIe.
+    pub(crate) dma_slowness: f64,
     pub(crate) fetch_free: Ps,
     pub(crate) atomic_free: Ps,
-    pub(crate) paused: bool,
-    pub(crate) pause_sent: bool,
+    /// Priorities that are paused, and that it has paused, a bit each.
+    pub(crate) paused: u8,
+    pub(crate) pause_sent: u8,
     pub(crate) headroom: Headroom,
     /// Rates that congestion control keeps down, by destination or queue pair.
     pub(crate) rates: BTreeMap<u32, RateControl>,
     pub(crate) counters: Counters,
+    pub(crate) clock: Clock,
     /// Picoseconds of a byte on the wire and on PCIe.
     pub(crate) wire_byte: f64,
     pub(crate) pcie_byte: f64,
@@ -122,20 +136,25 @@ impl Nic {
                 Victim::Random,
             ),
             engines: [idle; 2],
-            arrived: VecDeque::new(),
-            arrived_bytes: 0,
-            ring: VecDeque::new(),
-            burst_left: 0,
+            arrived: Queues::default(),
+            arrived_bytes: [0; PRIORITIES],
+            ring: Queues::default(),
+            burst_left: [0; PRIORITIES],
+            receives: p.turns(),
+            sends: p.turns(),
             wire_free: 0,
             up_free: 0,
             down_free: 0,
+            dma_from: 0,
+            dma_slowness: 1.0,
             fetch_free: 0,
             atomic_free: 0,
-            paused: false,
-            pause_sent: false,
+            paused: 0,
+            pause_sent: 0,
             headroom: Headroom::new(None),
             rates: BTreeMap::new(),
             counters: Counters::default(),
+            clock: Clock::draw(p, seed, host),
             wire_byte: 8_000.0 / p.link_gbit_s,
             pcie_byte: 1_000.0 / p.pcie_gbyte_s,
             random: Random::of(seed, "nic", host),
@@ -143,7 +162,7 @@ impl Nic {
         }
     }
 
-    /// Bytes in its buffer above which it pauses its switch, where it may.
+    /// Bytes of a priority in its buffer above which it pauses its switch, where it may.
     pub(crate) fn pause_level(&self) -> u64 {
         self.parameters.rx_buffer_bytes as u64 / 2
     }
@@ -160,6 +179,12 @@ impl Nic {
         } else {
             SENDER
         }
+    }
+
+    /// How long bytes take over PCIe.
+    #[inline]
+    pub(crate) fn pcie_time(&self, bytes: u64) -> Ps {
+        (bytes as f64 * self.pcie_byte * self.dma_slowness) as Ps
     }
 
     /// PCIe packets for a payload.

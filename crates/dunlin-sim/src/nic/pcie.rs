@@ -21,7 +21,7 @@ impl World {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
         let start = nic.up_free.max(now);
-        nic.up_free = start + (bytes as f64 * nic.pcie_byte) as Ps;
+        nic.up_free = start + nic.pcie_time(bytes);
         nic.counters.pcie_up_bytes += bytes;
         let free = nic.up_free;
         self.observe_busy(host, Part::PcieUp, Activity::Bytes(bytes), (start, free));
@@ -33,7 +33,7 @@ impl World {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
         let start = nic.down_free.max(now);
-        nic.down_free = start + (bytes as f64 * nic.pcie_byte) as Ps;
+        nic.down_free = start + nic.pcie_time(bytes);
         nic.counters.pcie_down_bytes += bytes;
         let free = nic.down_free;
         self.observe_busy(host, Part::PcieDown, Activity::Bytes(bytes), (start, free));

@@ -8,6 +8,7 @@ use crate::event::{Event, Ps};
 use crate::memory::LINE;
 use crate::packet::{Kind, Place};
 use crate::pair::Fetch;
+use crate::priority;
 use crate::work::Receive;
 use crate::world::World;
 
@@ -19,36 +20,43 @@ impl World {
         self.observe_arrival(packet, host);
         let entry = &self.packets[packet];
         let bytes = u64::from(entry.wire_bytes);
-        let lossless = self.network.paths.lossless;
+        let (priority, bit) = (entry.priority, priority::bit(entry.priority));
+        let lossless = self.network.paths.lossless & bit != 0;
         let target = &mut self.hosts[usize::from(host)];
         let nic = &mut target.nic;
         let room = nic.parameters.rx_buffer_bytes as u64;
-        if target.crashed || nic.arrived_bytes + bytes > room && !lossless {
+        let waiting = &mut nic.arrived_bytes[usize::from(priority)];
+        if target.crashed || *waiting + bytes > room && !lossless {
             nic.counters.buffer_drops += u64::from(!target.crashed);
             nic.headroom.remove(bytes as u32, &mut self.tight);
             self.packets.give_back(packet);
             return;
         }
-        nic.arrived.push_back(packet);
-        nic.arrived_bytes += bytes;
+        nic.arrived.push(priority, packet);
+        *waiting += bytes;
+        let waiting = *waiting;
         nic.counters.packets_received += 1;
-        if lossless && !nic.pause_sent && nic.arrived_bytes > nic.pause_level() {
-            nic.pause_sent = true;
+        if lossless && nic.pause_sent & bit == 0 && waiting > nic.pause_level() {
+            nic.pause_sent |= bit;
             nic.headroom.pause(true, &mut self.tight);
             nic.counters.pauses_sent += 1;
-            self.pause_upstream(host, true);
+            self.pause_upstream(host, priority, true);
         }
         self.observe_nic(host);
         self.kick(host, RECEIVER);
     }
 
     /// Lets the switch go on when the buffer has room again.
-    pub(super) fn maybe_unpause(&mut self, host: u16) {
+    pub(super) fn maybe_unpause(&mut self, host: u16, priority: u8) {
         let nic = &mut self.hosts[usize::from(host)].nic;
-        if nic.pause_sent && nic.arrived_bytes < nic.parameters.rx_buffer_bytes as u64 / 4 {
-            nic.pause_sent = false;
-            nic.headroom.pause(false, &mut self.tight);
-            self.pause_upstream(host, false);
+        let (bit, low) = (
+            priority::bit(priority),
+            nic.parameters.rx_buffer_bytes as u64 / 4,
+        );
+        if nic.pause_sent & bit != 0 && nic.arrived_bytes[usize::from(priority)] < low {
+            nic.pause_sent &= !bit;
+            nic.headroom.pause(nic.pause_sent != 0, &mut self.tight);
+            self.pause_upstream(host, priority, false);
         }
     }
 

@@ -31,6 +31,9 @@ impl World {
             QueuePairState::SendQueueDrained if started => {}
             _ => return false,
         }
+        if !self.is_within_window(qp) {
+            return false;
+        }
         if started {
             return true;
         }
@@ -199,11 +202,13 @@ impl World {
         match (&element.target, &pair.peer) {
             (Some(target), _) => {
                 packet.kind = Kind::Datagram;
+                packet.priority = target.priority;
                 packet.to = target.host;
                 packet.to_number = target.number;
                 packet.key = target.key;
             }
             (None, Some(peer)) => {
+                packet.priority = pair.priority;
                 packet.to = peer.host;
                 packet.to_number = peer.number;
                 packet.to_stamp = peer.stamp;

@@ -123,6 +123,18 @@ impl File {
         Ok(value)
     }
 
+    /// A value that a file need not have.
+    pub(super) fn take_or(
+        &mut self,
+        name: &'static str,
+        default: f64,
+    ) -> Result<f64, ParameterError> {
+        match self.values.contains_key(name) {
+            true => self.take(name),
+            false => Ok(default),
+        }
+    }
+
     pub(super) fn finish(self) -> Result<Vec<Origin>, ParameterError> {
         match self.values.into_keys().next() {
             None => Ok(self.origins),
@@ -134,12 +146,14 @@ impl File {
     }
 }
 
-/// Makes a structure of parameters and its reader: `times` are in nanoseconds in the file and in picoseconds here.
+/// Makes a structure of parameters and its reader: `times` are in nanoseconds in the file and in picoseconds here;
+/// `defaults` are numbers that a file need not have.
 macro_rules! parameters {
     (
         $(#[$meta:meta])* $name:ident
         times { $( $(#[$time_doc:meta])* $time:ident, )* }
         numbers { $( $(#[$number_doc:meta])* $number:ident, )* }
+        defaults { $( $(#[$default_doc:meta])* $default:ident = $default_value:literal, )* }
         files { $( $(#[$file_doc:meta])* $file:ident => $path:literal, )* }
     ) => {
         $(#[$meta])*
@@ -149,6 +163,7 @@ macro_rules! parameters {
             pub name: String,
             $( $(#[$time_doc])* pub $time: u64, )*
             $( $(#[$number_doc])* pub $number: f64, )*
+            $( $(#[$default_doc])* pub $default: f64, )*
             /// The source of each value.
             pub origins: Vec<super::Origin>,
         }
@@ -168,6 +183,7 @@ macro_rules! parameters {
                 Ok(Self {
                     $( $time: (file.take(concat!(stringify!($time), "_ns"))? * 1000.0).round() as u64, )*
                     $( $number: file.take(stringify!($number))?, )*
+                    $( $default: file.take_or(stringify!($default), $default_value)?, )*
                     name: file.name.clone(),
                     origins: file.finish()?,
                 })
@@ -195,11 +211,22 @@ macro_rules! parameters {
                 }
             )*
 
+            /// The names of all values.
+            pub fn names() -> impl Iterator<Item = &'static str> {
+                [
+                    $( concat!(stringify!($time), "_ns"), )*
+                    $( stringify!($number), )*
+                    $( stringify!($default), )*
+                ]
+                .into_iter()
+            }
+
             /// A value by its name in the file; times in nanoseconds.
             pub fn get(&self, name: &str) -> Option<f64> {
                 match name {
                     $( concat!(stringify!($time), "_ns") => Some(self.$time as f64 / 1000.0), )*
                     $( stringify!($number) => Some(self.$number), )*
+                    $( stringify!($default) => Some(self.$default), )*
                     _ => None,
                 }
             }
@@ -212,6 +239,7 @@ macro_rules! parameters {
                 match name {
                     $( concat!(stringify!($time), "_ns") => self.$time = (value * 1000.0).round() as u64, )*
                     $( stringify!($number) => self.$number = value, )*
+                    $( stringify!($default) => self.$default = value, )*
                     _ => return Err(super::ParameterError::Unknown {
                         file: self.name.clone(),
                         name: name.to_owned(),

@@ -68,6 +68,8 @@ super::file::parameters! {
         /// Bytes of a page of registered memory: what one translation covers.
         page_bytes,
     }
+    defaults {
+    }
     files {
         /// Two Xeon E5-2650 v4 (ScaleRPC; stands for FaSST's hosts too).
         xeon_e5_v4 => "xeon-e5-v4.toml",

@@ -1,5 +1,7 @@
 //! What a NIC costs and holds.
 
+use crate::priority::Turns;
+
 super::file::parameters! {
     /// A NIC with its PCIe attachment and its port.
     NicParameters
@@ -108,9 +110,10 @@ super::file::parameters! {
         ack_request_packets,
         /// 1 when a WRITE is placed in ascending addresses, 0 when in any order.
         in_order_placement,
-        /// 1 when marked packets make senders slow down (DCQCN).
+        /// What marked packets make senders do: nothing (0), slow down by DCQCN (1), shrink a window by DCQCN (2) or by
+        /// DCTCP (3).
         congestion_control,
-        /// DCQCN: gain of alpha.
+        /// Gain of DCQCN's and DCTCP's alpha.
         alpha_gain,
         /// DCQCN: additive increase, in gigabits a second.
         additive_gbit_s,
@@ -124,6 +127,42 @@ super::file::parameters! {
         /// DCQCN: 1 when one rate serves all queue pairs to a destination, 0 when each has its own.
         rate_per_destination,
     }
+    defaults {
+        /// How fast or slow the NIC's clock may be, in parts per million; each NIC's is drawn, either way.
+        clock_drift_ppm = 0.0,
+        /// How far ahead it may be at time zero; each NIC's is drawn.
+        clock_offset_ns = 0.0,
+        /// What asking the NIC for its time takes of a core; with 0 it cannot be asked.
+        clock_query_ns = 0.0,
+        /// By window: packets of a queue pair that may be out at most.
+        window_packets = 0.0,
+        /// By window: packets that DCQCN adds in a round, and DCTCP in a window that was not marked.
+        additive_packets = 0.0,
+        /// By window: packets that DCQCN adds in a round of hyper increase.
+        hyper_packets = 0.0,
+        /// By window: bytes after which DCQCN raises, too, as after its period; with 0 by the period alone.
+        increase_bytes = 0.0,
+        /// By window: least time between two cuts of DCQCN.
+        reduce_interval_ns = 0.0,
+        /// Priorities that go before all others, the highest first: a bit each.
+        strict_priorities = 0.0,
+        /// Weight of priority 0 among those that are not strict.
+        weight_0 = 1.0,
+        /// Weight of priority 1.
+        weight_1 = 1.0,
+        /// Weight of priority 2.
+        weight_2 = 1.0,
+        /// Weight of priority 3.
+        weight_3 = 1.0,
+        /// Weight of priority 4.
+        weight_4 = 1.0,
+        /// Weight of priority 5.
+        weight_5 = 1.0,
+        /// Weight of priority 6.
+        weight_6 = 1.0,
+        /// Weight of priority 7.
+        weight_7 = 1.0,
+    }
     files {
         /// Mellanox ConnectX-3, 56 Gb/s InfiniBand, PCIe 3.0 x8 (FaSST, ScaleRPC).
         connectx_3 => "connectx-3.toml",
@@ -135,6 +174,12 @@ super::file::parameters! {
         connectx_5 => "connectx-5.toml",
         /// Mellanox ConnectX-6 Dx, 100 Gb/s a port.
         connectx_6_dx => "connectx-6-dx.toml",
+        /// Mellanox BlueField-2, 100 Gb/s a port (Flor).
+        bluefield_2 => "bluefield-2.toml",
+        /// Intel E810-C, 100 Gb/s a port (Flor).
+        e810 => "e810.toml",
+        /// Broadcom NetXtreme P2100G, 100 Gb/s a port (Flor).
+        p2100g => "p2100g.toml",
     }
 }
 
@@ -164,6 +209,21 @@ impl NicParameters {
         let bits = 8.0 * (self.header_bytes + SMALL_BYTES);
         let pair_ns = (engine as f64 / 1e3).max(bits / self.link_gbit_s);
         (2e9 / pair_ns) as u64
+    }
+
+    /// In which order its priorities are served.
+    pub(crate) fn turns(&self) -> Turns {
+        let weights = [
+            self.weight_0,
+            self.weight_1,
+            self.weight_2,
+            self.weight_3,
+            self.weight_4,
+            self.weight_5,
+            self.weight_6,
+            self.weight_7,
+        ];
+        Turns::new(self.strict_priorities, weights)
     }
 }
 

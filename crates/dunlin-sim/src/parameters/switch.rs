@@ -1,5 +1,7 @@
 //! What a switch costs and holds.
 
+use crate::priority::Turns;
+
 super::file::parameters! {
     /// A switch and the cables to it.
     SwitchParameters
@@ -27,6 +29,30 @@ super::file::parameters! {
         /// That probability.
         ecn_probability,
     }
+    defaults {
+        /// Priorities that a lossless switch pauses, a bit each; of others it drops what has no room.
+        pfc_priorities = 255.0,
+        /// Priorities whose packets it marks, a bit each.
+        ecn_priorities = 255.0,
+        /// Priorities that go before all others, the highest first: a bit each.
+        strict_priorities = 0.0,
+        /// Weight of priority 0 among those that are not strict.
+        weight_0 = 1.0,
+        /// Weight of priority 1.
+        weight_1 = 1.0,
+        /// Weight of priority 2.
+        weight_2 = 1.0,
+        /// Weight of priority 3.
+        weight_3 = 1.0,
+        /// Weight of priority 4.
+        weight_4 = 1.0,
+        /// Weight of priority 5.
+        weight_5 = 1.0,
+        /// Weight of priority 6.
+        weight_6 = 1.0,
+        /// Weight of priority 7.
+        weight_7 = 1.0,
+    }
     files {
         /// Mellanox SX6036, 56 Gb/s InfiniBand (FaSST).
         sx6036 => "sx6036.toml",
@@ -36,5 +62,30 @@ super::file::parameters! {
         sb7890 => "sb7890.toml",
         /// Dell Z9264F-ON, 100 Gb/s Ethernet (FLOCK).
         z9264f => "z9264f.toml",
+    }
+}
+
+impl SwitchParameters {
+    /// Priorities of which nothing is dropped, a bit each.
+    pub(crate) fn lossless_priorities(&self) -> u8 {
+        match self.lossless != 0.0 {
+            true => self.pfc_priorities as u8,
+            false => 0,
+        }
+    }
+
+    /// In which order its priorities are served.
+    pub(crate) fn turns(&self) -> Turns {
+        let weights = [
+            self.weight_0,
+            self.weight_1,
+            self.weight_2,
+            self.weight_3,
+            self.weight_4,
+            self.weight_5,
+            self.weight_6,
+            self.weight_7,
+        ];
+        Turns::new(self.strict_priorities, weights)
     }
 }

@@ -1,6 +1,9 @@
 //! Two hosts with an RC connection between them.
 
-use dunlin_sim::{Cluster, SimCompletionQueue, SimQueuePair, SimRegion};
+// Each test file uses some of it.
+#![allow(dead_code)]
+
+use dunlin_sim::{Cluster, HostId, SimCompletionQueue, SimQueuePair, SimRegion};
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, QueuePair, QueuePairConfig, ReceiveQueue, Transport,
 };
@@ -11,7 +14,25 @@ pub(crate) type Ends = ([SimRegion; 2], [SimCompletionQueue; 2], [SimQueuePair; 
 /// An RC connection between both hosts of a cluster, whose timers are short.
 pub(crate) fn connected(cluster: &Cluster) -> Ends {
     let hosts = cluster.hosts();
-    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
+    connected_between(cluster, [hosts[0], hosts[1]], of_class(0))
+}
+
+/// Short timers, and packets of a traffic class.
+pub(crate) fn of_class(traffic_class: u8) -> ConnectAttributes {
+    ConnectAttributes {
+        timeout_ns: 50_000,
+        traffic_class,
+        ..ConnectAttributes::default()
+    }
+}
+
+/// An RC connection between two hosts of several.
+pub(crate) fn connected_between(
+    cluster: &Cluster,
+    hosts: [HostId; 2],
+    attributes: ConnectAttributes,
+) -> Ends {
+    let devices = hosts.map(|host| cluster.device(host));
     let domains = devices
         .each_ref()
         .map(|device| device.create_protection_domain().expect("a domain"));
@@ -40,13 +61,9 @@ pub(crate) fn connected(cluster: &Cluster) -> Ends {
         pair
     });
     let addresses = pairs.each_ref().map(|pair| pair.address());
-    let patient = ConnectAttributes {
-        timeout_ns: 50_000,
-        ..ConnectAttributes::default()
-    };
     for i in 0..2 {
         pairs[i]
-            .to_ready_to_receive(Some(&addresses[1 - i]), patient)
+            .to_ready_to_receive(Some(&addresses[1 - i]), attributes)
             .expect("RTR");
         pairs[i].to_ready_to_send().expect("RTS");
     }

@@ -144,6 +144,7 @@ impl<D: Device> Agent<D> {
             retry_count: u8::try_from(command.number(2))?,
             receiver_not_ready_timer_ns: command.number(3),
             receiver_not_ready_retries: u8::try_from(command.number(4))?,
+            ..ConnectAttributes::default()
         };
         let address = if command.bytes.is_empty() {
             None

@@ -6,6 +6,7 @@
 
 mod acks;
 mod calibration;
+mod clock;
 mod cluster_a;
 mod incast;
 mod loss;
@@ -16,10 +17,12 @@ mod shuffle;
 mod storage;
 mod switching;
 mod thread;
+mod vendors;
 mod xrdma;
 
 pub(super) use acks::FIGURE as ACKS;
 pub(super) use calibration::FIGURE as CALIBRATION;
+pub(super) use clock::FIGURE as CLOCK;
 pub(super) use incast::FIGURE as INCAST;
 pub(super) use loss::FIGURE as LOSS;
 pub(super) use pods::FIGURE as PODS;
@@ -29,6 +32,7 @@ pub(super) use shuffle::FIGURE as SHUFFLE;
 pub(super) use storage::FIGURE as STORAGE;
 pub(super) use switching::FIGURE as SWITCHING;
 pub(super) use thread::FIGURE as THREAD;
+pub(super) use vendors::FIGURE as VENDORS;
 pub(super) use xrdma::FIGURE as XRDMA;
 
 use dunlin_flor::connection::{Deployment, Network};
