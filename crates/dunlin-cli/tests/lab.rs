@@ -56,6 +56,15 @@ fn a_figure_that_does_not_exist_is_named() {
 }
 
 #[test]
+fn a_run_says_what_it_judges_and_leaves_the_other_claims_out() {
+    let output = lab(&["run", "rb2-nf", "--quick"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("RB-"), "{said}");
+    assert!(!said.contains("not-run"), "{said}");
+    assert!(said.contains("frozen"), "{said}");
+}
+
+#[test]
 fn the_scorecard_has_every_claim_and_says_with_which_parameters() {
     let card = score(&["rb2-nf"]);
     let rows = card["rows"].as_array().expect("rows");

@@ -290,7 +290,7 @@ impl Command {
                     output::note(out.join("report.html").display());
                 }
                 output::print(report::text(&results))?;
-                output::print(report::scorecard(&card))?;
+                output::print(report::verdicts(&card))?;
                 frozen(effort)?;
                 interrupt::check()
             }

@@ -37,6 +37,19 @@ pub fn text(results: &Results) -> String {
 
 /// The scorecard for a terminal: what was judged, then why the rest was not.
 pub fn scorecard(card: &Scorecard) -> String {
+    let mut text = judged(card);
+    text.push_str(&left_out(card));
+    text.push_str(&counts(card));
+    text.push_str(&provenance(card));
+    text
+}
+
+/// What a run of some figures says of claims, for a terminal. All the others were not run: that is no news.
+pub fn verdicts(card: &Scorecard) -> String {
+    judged(card) + "\n" + &provenance(card)
+}
+
+fn judged(card: &Scorecard) -> String {
     let mut text = format!(
         "{:38} {:9} {:>26} {:>10} {:>17}  verdict\n",
         "claim", "class", "paper", "ours", "tolerance"
@@ -72,6 +85,12 @@ pub fn scorecard(card: &Scorecard) -> String {
             );
         }
     }
+    text
+}
+
+/// Why rows have no verdict.
+fn left_out(card: &Scorecard) -> String {
+    let mut text = String::new();
     let missing: Vec<&Row> = card.rows.iter().filter(|row| row.ours.is_none()).collect();
     for run in missing.chunk_by(|one, other| one.why == other.why) {
         let ids: Vec<&str> = run.iter().map(|row| row.id.as_str()).collect();
@@ -81,11 +100,16 @@ pub fn scorecard(card: &Scorecard) -> String {
         };
         let _ = writeln!(text, "{ids:38} not-run: {}", run[0].why);
     }
+    text
+}
+
+fn counts(card: &Scorecard) -> String {
     let Summary {
         within,
         miss,
         not_run,
     } = card.summary;
+    let mut text = String::new();
     let predictions = card.predictions;
     let _ = writeln!(text, "\n{within} within, {miss} miss, {not_run} not run");
     let first = card.first_run;
@@ -99,6 +123,12 @@ pub fn scorecard(card: &Scorecard) -> String {
         "the same today, explanations included: {} within, {} miss, {} not run",
         predictions.within, predictions.miss, predictions.not_run
     );
+    text
+}
+
+/// With what it was run.
+fn provenance(card: &Scorecard) -> String {
+    let mut text = String::new();
     if !card.parameters.admitted.is_empty() {
         let _ = writeln!(
             text,
