@@ -5,10 +5,6 @@ mod support;
 use dunlin_sim::{
     Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchId, SwitchParameters,
 };
-use dunlin_verbs::{
-    Completion, CompletionQueue, Operation, Payload, QueuePair, Region, Segment, SendFlags,
-    SendRequest,
-};
 
 const MESSAGE: usize = 64 << 10;
 /// Less than the last timer that would give the queue pair up.
@@ -29,32 +25,6 @@ fn cluster(lossless: bool) -> (Cluster, SwitchId) {
     (builder.build(), switch)
 }
 
-fn post(ends: &mut support::Ends, count: u64) {
-    let (regions, _, [pair, _]) = ends;
-    for id in 0..count {
-        let segments = [Segment {
-            region: &regions[0],
-            offset: 0,
-            length: MESSAGE,
-        }];
-        let operation = Operation::Write {
-            remote: regions[1].remote(),
-            immediate: None,
-        };
-        let payload = Payload::Segments(&segments);
-        let request = SendRequest::new(id, operation, payload, SendFlags::SIGNALED);
-        pair.post_send(&[request]).expect("room");
-    }
-}
-
-/// Completions of a sender so far, all of which have to be good.
-fn done(ends: &mut support::Ends) -> usize {
-    let mut some = [Completion::EMPTY; 64];
-    let count = ends.1[0].poll(&mut some).expect("no overrun");
-    assert!(some[..count].iter().all(Completion::is_success));
-    count
-}
-
 #[test]
 fn a_receiver_that_cannot_write_pauses_its_senders() {
     let (cluster, switch) = cluster(true);
@@ -63,7 +33,8 @@ fn a_receiver_that_cannot_write_pauses_its_senders() {
         support::connected_between(&cluster, [hosts[from], hosts[2]], support::of_class(0))
     });
     cluster.stall_dma(hosts[2], STALL_NS);
-    ends.iter_mut().for_each(|ends| post(ends, 32));
+    ends.iter_mut()
+        .for_each(|ends| support::write(ends, MESSAGE, 32));
     cluster.run_for(STALL_NS - 10_000);
     assert!(cluster.counters(hosts[2]).pauses_sent > 0);
     // The storm: the switch passes it on to both senders.
@@ -71,11 +42,11 @@ fn a_receiver_that_cannot_write_pauses_its_senders() {
     for host in &hosts[..2] {
         assert!(cluster.counters(*host).pauses_received > 0);
     }
-    assert_eq!(ends.iter_mut().map(done).sum::<usize>(), 0);
+    assert_eq!(ends.iter_mut().map(support::done).sum::<usize>(), 0);
     cluster.run_for(LATER_NS);
     assert_eq!(cluster.counters(hosts[2]).buffer_drops, 0);
     assert_eq!(cluster.switch_counters(switch).drops, 0);
-    assert!(ends.iter_mut().all(|ends| done(ends) == 32));
+    assert!(ends.iter_mut().all(|ends| support::done(ends) == 32));
 }
 
 #[test]
@@ -84,14 +55,14 @@ fn where_nothing_pauses_it_drops_what_it_has_no_room_for() {
     let hosts = cluster.hosts();
     let mut ends = support::connected_between(&cluster, [hosts[0], hosts[2]], support::of_class(0));
     cluster.stall_dma(hosts[2], STALL_NS);
-    post(&mut ends, 32);
+    support::write(&mut ends, MESSAGE, 32);
     cluster.run_for(STALL_NS - 10_000);
     let receiver = cluster.counters(hosts[2]);
     assert!(receiver.buffer_drops > 0);
     assert_eq!(receiver.pauses_sent, 0);
     assert_eq!(cluster.switch_counters(switch).pauses, 0);
     cluster.run_for(LATER_NS);
-    assert_eq!(done(&mut ends), 32);
+    assert_eq!(support::done(&mut ends), 32);
 }
 
 #[test]
@@ -101,11 +72,11 @@ fn a_sender_that_cannot_read_sends_nothing() {
     let mut ends = support::connected(&cluster);
     let before = cluster.counters(hosts[0]).packets_sent;
     cluster.stall_dma(hosts[0], STALL_NS);
-    post(&mut ends, 2);
+    support::write(&mut ends, MESSAGE, 2);
     cluster.run_for(STALL_NS - 10_000);
     assert_eq!(cluster.counters(hosts[0]).packets_sent, before);
     cluster.run_for(LATER_NS);
-    assert_eq!(done(&mut ends), 2);
+    assert_eq!(support::done(&mut ends), 2);
 }
 
 /// What 32 messages take with this share of the memory's bandwidth at the receiver.
@@ -114,11 +85,11 @@ fn took(share: f64) -> u64 {
     let hosts = cluster.hosts();
     let mut ends = support::connected_between(&cluster, [hosts[0], hosts[2]], support::of_class(0));
     cluster.limit_dma(hosts[2], share);
-    post(&mut ends, 32);
+    support::write(&mut ends, MESSAGE, 32);
     let mut completed = 0;
     while completed < 32 {
         cluster.run_for(1_000);
-        completed += done(&mut ends);
+        completed += support::done(&mut ends);
     }
     assert_eq!(cluster.counters(hosts[2]).pauses_sent > 0, share < 1.0);
     cluster.now_ns()

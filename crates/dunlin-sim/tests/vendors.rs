@@ -6,10 +6,7 @@ mod support;
 use dunlin_sim::{
     Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchId, SwitchParameters,
 };
-use dunlin_verbs::{
-    Completion, CompletionQueue, ConnectAttributes, Operation, Payload, QueuePair, Region, Segment,
-    SendFlags, SendRequest,
-};
+use dunlin_verbs::ConnectAttributes;
 
 const MESSAGE: usize = 64 << 10;
 
@@ -29,38 +26,13 @@ fn cluster(nic: &NicParameters, rates: &[f64]) -> (Cluster, SwitchId) {
     (builder.build(), switch)
 }
 
-fn post(ends: &mut support::Ends, count: u64) {
-    let (regions, _, [pair, _]) = ends;
-    for id in 0..count {
-        let segments = [Segment {
-            region: &regions[0],
-            offset: 0,
-            length: MESSAGE,
-        }];
-        let operation = Operation::Write {
-            remote: regions[1].remote(),
-            immediate: None,
-        };
-        let payload = Payload::Segments(&segments);
-        let request = SendRequest::new(id, operation, payload, SendFlags::SIGNALED);
-        pair.post_send(&[request]).expect("room");
-    }
-}
-
-fn done(ends: &mut support::Ends) -> u64 {
-    let mut some = [Completion::EMPTY; 64];
-    let count = ends.1[0].poll(&mut some).expect("no overrun");
-    assert!(some[..count].iter().all(Completion::is_success));
-    count as u64
-}
-
 /// Until so many have completed, in nanoseconds.
 fn time_of(cluster: &Cluster, ends: &mut support::Ends, count: u64) -> u64 {
     let begun = cluster.now_ns();
     let mut completed = 0;
     while completed < count {
         cluster.run_for(500);
-        completed += done(ends);
+        completed += support::done(ends) as u64;
         assert!(cluster.now_ns() < begun + 1_000_000_000, "it stands still");
     }
     cluster.now_ns() - begun
@@ -79,16 +51,18 @@ fn slowed_by_another(nic: &NicParameters) -> f64 {
     };
     let mut congested = [0, 1, 2].map(to_last);
     let mut quiet = to_last(0);
-    post(&mut quiet, 1);
+    support::write(&mut quiet, MESSAGE, 1);
     let before = time_of(&cluster, &mut quiet, 1);
-    congested.iter_mut().for_each(|ends| post(ends, 2));
+    congested
+        .iter_mut()
+        .for_each(|ends| support::write(ends, MESSAGE, 2));
     for ends in &mut congested {
         time_of(&cluster, ends, 2);
     }
 
     assert!(cluster.counters(hosts[0]).congestion_notifications > 0);
     cluster.run_for(100_000);
-    post(&mut quiet, 1);
+    support::write(&mut quiet, MESSAGE, 1);
     time_of(&cluster, &mut quiet, 1) as f64 / before as f64
 }
 
@@ -114,7 +88,8 @@ fn incast(nic: &NicParameters, queue_pairs: usize) -> (u64, u64) {
             support::connected_between(&cluster, [hosts[pair % 3], hosts[3]], attributes)
         })
         .collect();
-    ends.iter_mut().for_each(|ends| post(ends, 16));
+    ends.iter_mut()
+        .for_each(|ends| support::write(ends, MESSAGE, 16));
     for ends in &mut ends {
         time_of(&cluster, ends, 16);
     }

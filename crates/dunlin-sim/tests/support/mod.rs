@@ -5,7 +5,8 @@
 
 use dunlin_sim::{Cluster, HostId, SimCompletionQueue, SimQueuePair, SimRegion};
 use dunlin_verbs::{
-    Access, ConnectAttributes, Device, QueuePair, QueuePairConfig, ReceiveQueue, Transport,
+    Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
+    QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
 };
 
 /// Regions, completion queues and queue pairs of both hosts of a cluster.
@@ -68,4 +69,31 @@ pub(crate) fn connected_between(
         pairs[i].to_ready_to_send().expect("RTS");
     }
     (regions, queues, pairs)
+}
+
+/// Posts so many WRITEs of so many bytes to the first host's end.
+pub(crate) fn write(ends: &mut Ends, bytes: usize, count: u64) {
+    let (regions, _, [pair, _]) = ends;
+    for id in 0..count {
+        let segments = [Segment {
+            region: &regions[0],
+            offset: 0,
+            length: bytes,
+        }];
+        let operation = Operation::Write {
+            remote: regions[1].remote(),
+            immediate: None,
+        };
+        let payload = Payload::Segments(&segments);
+        let request = SendRequest::new(id, operation, payload, SendFlags::SIGNALED);
+        pair.post_send(&[request]).expect("room");
+    }
+}
+
+/// Completions of the first host's end that have come since the last look, all of which have to be good.
+pub(crate) fn done(ends: &mut Ends) -> usize {
+    let mut some = [Completion::EMPTY; 64];
+    let count = ends.1[0].poll(&mut some).expect("no overrun");
+    assert!(some[..count].iter().all(Completion::is_success));
+    count
 }
