@@ -306,7 +306,7 @@ fn several_seeds_give_an_interval() {
     );
     assert_eq!(row["first"]["verdict"], "within");
     assert!(row["near"].is_boolean());
-    assert_eq!(card["first_run"]["within"].as_u64(), Some(47));
+    assert_eq!(card["first_run"]["within"].as_u64(), Some(53));
 }
 
 /// What perftest printed becomes a parameter file that an experiment takes; what it is not is said.
