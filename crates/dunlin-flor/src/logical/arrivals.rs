@@ -11,7 +11,7 @@ use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
 impl<D: Device> LogicalConnection<D> {
     /// When something has happened, by the clock of `now_ns`. Where the device cannot be asked for its time, a
-    /// completion that carries a timestamp is also a reading of the NIC's clock, late by as long as it lay in the queue.
+    /// completion that carries a timestamp is also a reading of the NIC's clock, late by its time in the queue.
     pub(super) fn time(&mut self, now_ns: u64, completion: &Completion) -> u64 {
         if let Some(hardware_ns) = completion.timestamp_ns {
             let device = &self.device;

@@ -1,7 +1,8 @@
 //! Parameters: one file for each NIC, host and switch type, each value with its source and how far it can be trusted.
 //!
 //! The files are in `params/` and compiled in; a user may load others. A file that lacks a value, or has one too many,
-//! is refused; the few that may be left out say what holds then. Times stand in files as nanoseconds (`..._ns`) and in the structures as picoseconds.
+//! is refused; the few that may be left out say what holds then. Times stand in files as nanoseconds (`..._ns`) and in
+//! the structures as picoseconds.
 
 mod file;
 mod host;

@@ -1,8 +1,8 @@
 //! Flor A.2.1: how often a NIC's clock has to be corrected that is asked every 100 us, and what asking takes.
 //!
 //! Declared: NICs' clocks are within 100 parts per million, as Ethernet allows a port's (IEEE 802.3), drawn for each by
-//! the seed; the processor's has no error. Each connection sends a message of 64 bytes every 50 us, so that a clock that
-//! is due is asked. What asking takes is set by FR-048, so that row shows that the charge arrives and no more.
+//! the seed; the processor's has no error. Each connection sends a message of 64 bytes every 50 us, so that a clock
+//! that is due is asked. What asking takes is set by FR-048, so that row shows that the charge arrives and no more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
