@@ -48,3 +48,34 @@ pub fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R
         .map(|result| result.expect("every item was worked on"))
         .collect()
 }
+
+/// Points of an experiment and what each showed.
+#[derive(Debug)]
+pub struct Sweep<P, R> {
+    points: Vec<P>,
+    found: Vec<R>,
+}
+
+impl<P: Sync + PartialEq, R: Send> Sweep<P, R> {
+    /// Works on all points.
+    pub fn new(threads: usize, points: Vec<P>, work: impl Fn(&P) -> R + Sync) -> Self {
+        Self {
+            found: map(threads, &points, work),
+            points,
+        }
+    }
+
+    /// What this point showed.
+    ///
+    /// # Panics
+    /// When it is none of them.
+    pub fn of(&self, point: &P) -> &R {
+        let place = self.points.iter().position(|other| other == point);
+        &self.found[place.expect("a point")]
+    }
+
+    /// All points in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&P, &R)> {
+        self.points.iter().zip(&self.found)
+    }
+}

@@ -110,15 +110,12 @@ fn point((preset, threads, outstanding): Point, effort: Effort) -> ApplicationRe
 /// All points.
 struct Sweep {
     threads: &'static [usize],
-    points: Vec<Point>,
-    found: Vec<ApplicationResult>,
+    points: parallel::Sweep<Point, ApplicationResult>,
 }
 
 impl Sweep {
     fn of(&self, preset: Preset, threads: usize, outstanding: usize) -> &ApplicationResult {
-        let point = (preset, threads, outstanding);
-        let place = self.points.iter().position(|&other| other == point);
-        &self.found[place.expect("a point")]
+        self.points.of(&(preset, threads, outstanding))
     }
 
     /// FLOCK over eRPC.
@@ -167,11 +164,9 @@ fn run(effort: Effort) -> Findings {
             points.extend(SYSTEMS.map(|preset| (preset, threads, outstanding)));
         }
     }
-    let found = parallel::map(effort.threads, &points, |&one| point(one, effort));
     let sweep = Sweep {
         threads,
-        points,
-        found,
+        points: parallel::Sweep::new(effort.threads, points, |&one| point(one, effort)),
     };
     let mut findings = sweep.findings();
     if !effort.quick {

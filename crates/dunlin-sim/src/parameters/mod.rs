@@ -8,6 +8,7 @@ mod file;
 mod host;
 mod nic;
 mod switch;
+mod turns;
 
 pub use file::{Confidence, Origin, ParameterError};
 pub use host::HostParameters;

@@ -1,7 +1,5 @@
 //! What a NIC costs and holds.
 
-use crate::priority::Turns;
-
 super::file::parameters! {
     /// A NIC with its PCIe attachment and its port.
     NicParameters
@@ -210,22 +208,9 @@ impl NicParameters {
         let pair_ns = (engine as f64 / 1e3).max(bits / self.link_gbit_s);
         (2e9 / pair_ns) as u64
     }
-
-    /// In which order its priorities are served.
-    pub(crate) fn turns(&self) -> Turns {
-        let weights = [
-            self.weight_0,
-            self.weight_1,
-            self.weight_2,
-            self.weight_3,
-            self.weight_4,
-            self.weight_5,
-            self.weight_6,
-            self.weight_7,
-        ];
-        Turns::new(self.strict_priorities, weights)
-    }
 }
+
+super::turns::of_weights!(NicParameters);
 
 #[cfg(test)]
 mod rate_tests {

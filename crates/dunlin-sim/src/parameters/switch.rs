@@ -1,7 +1,5 @@
 //! What a switch costs and holds.
 
-use crate::priority::Turns;
-
 super::file::parameters! {
     /// A switch and the cables to it.
     SwitchParameters
@@ -73,19 +71,6 @@ impl SwitchParameters {
             false => 0,
         }
     }
-
-    /// In which order its priorities are served.
-    pub(crate) fn turns(&self) -> Turns {
-        let weights = [
-            self.weight_0,
-            self.weight_1,
-            self.weight_2,
-            self.weight_3,
-            self.weight_4,
-            self.weight_5,
-            self.weight_6,
-            self.weight_7,
-        ];
-        Turns::new(self.strict_priorities, weights)
-    }
 }
+
+super::turns::of_weights!(SwitchParameters);

@@ -9,10 +9,10 @@
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, SwitchId};
 
-use super::cluster_a;
+use super::{cluster_a, share};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{Flor, FlorResult, Window};
-use crate::parallel;
+use crate::parallel::Sweep;
 
 /// The figure.
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -36,6 +36,8 @@ const MOST: usize = 90;
 /// Packets out of sequence begin where more than one in so many is.
 const BEGINS: f64 = 1e-4;
 const STARTING_NS: u64 = 20_000_000;
+/// Times of a quick run are so much shorter.
+const QUICK: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
@@ -90,7 +92,7 @@ impl Point {
             receives: 16,
             paths,
             retries,
-            starting_ns: STARTING_NS / share(effort),
+            starting_ns: STARTING_NS / share(QUICK, effort),
             ..cluster_a::plan(deployment, BYTES)
         }
     }
@@ -102,8 +104,8 @@ impl Point {
             Self::Reliable(..) => (0, 150_000_000),
         };
         Window {
-            warm_ns: warm_ns / share(effort),
-            measured_ns: measured_ns / share(effort),
+            warm_ns: warm_ns / share(QUICK, effort),
+            measured_ns: measured_ns / share(QUICK, effort),
         }
     }
 
@@ -145,14 +147,6 @@ impl Point {
     }
 }
 
-fn share(effort: Effort) -> u64 {
-    if effort.quick {
-        10
-    } else {
-        1
-    }
-}
-
 fn points(quick: bool) -> Vec<Point> {
     if quick {
         return vec![Point::Unreliable(2, 3), Point::Reliable(1, 2)];
@@ -167,10 +161,10 @@ fn points(quick: bool) -> Vec<Point> {
 
 fn run(effort: Effort) -> Findings {
     let points = points(effort.quick);
-    let found = parallel::map(effort.threads, &points, |point| point.run(effort));
+    let sweep = Sweep::new(effort.threads, points, |point| point.run(effort));
     let mut findings = Findings::new("hosts that ask", "Gb/s; packets of 1,000; MB", false);
     let mut units: Vec<u32> = Vec::new();
-    for point in &points {
+    for (point, _) in sweep.iter() {
         match point {
             Point::Unreliable(unit, _) if !units.contains(unit) => units.push(*unit),
             _ => {}
@@ -178,8 +172,7 @@ fn run(effort: Effort) -> Findings {
     }
     for unit in units {
         let line = |value: &dyn Fn(&Found) -> f64| -> Vec<(f64, f64)> {
-            let both = points.iter().zip(&found);
-            let of_unit = both.filter_map(|(point, found)| match *point {
+            let of_unit = sweep.iter().filter_map(|(point, found)| match *point {
                 Point::Unreliable(own, clients) if own == unit => {
                     Some((clients as f64, value(found)))
                 }
@@ -212,8 +205,7 @@ fn run(effort: Effort) -> Findings {
         ),
     ];
     for (name, value) in counts {
-        let both = points.iter().zip(&found);
-        let of_reliable = both.filter_map(|(point, found)| match *point {
+        let of_reliable = sweep.iter().filter_map(|(point, found)| match *point {
             Point::Reliable(retries, _) => Some((f64::from(retries), value(&found.result) as f64)),
             Point::Unreliable(..) => None,
         });
@@ -222,12 +214,10 @@ fn run(effort: Effort) -> Findings {
     if effort.quick {
         return findings;
     }
-    let of = |wanted: Point| {
-        let place = points.iter().position(|&point| point == wanted);
-        &found[place.expect("a point")]
-    };
-    let unreliable = points.iter().zip(&found);
-    let unreliable = unreliable.filter(|(point, _)| matches!(point, Point::Unreliable(..)));
+    let of = |wanted: Point| sweep.of(&wanted);
+    let unreliable = sweep
+        .iter()
+        .filter(|(point, _)| matches!(point, Point::Unreliable(..)));
     let least = unreliable
         .map(|(_, found)| found.line_gbit_s)
         .fold(f64::INFINITY, f64::min);

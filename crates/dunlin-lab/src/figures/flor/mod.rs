@@ -35,11 +35,12 @@ pub(super) use thread::FIGURE as THREAD;
 pub(super) use vendors::FIGURE as VENDORS;
 pub(super) use xrdma::FIGURE as XRDMA;
 
+use dunlin::Preset;
 use dunlin_flor::connection::{Deployment, Network};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 use crate::figure::Effort;
-use crate::load::{Flor, FlorResult, Window};
+use crate::load::{Flor, FlorResult, RpcBench, RpcPlan, Window};
 
 /// What Flor's software takes for a chunk that it sends, beyond verbs and copies: by FR-021, a calibrating row, and
 /// nothing else.
@@ -69,14 +70,46 @@ fn go_back_n(bytes: u32) -> Flor {
     flor(Deployment::IntraPodLossless, bytes)
 }
 
+/// Millions of calls a second by the preset `xrdma`, between two hosts with as many threads each, with requests of so
+/// many bytes; every one is answered as it should be.
+fn xrdma_mops(
+    cluster: Cluster,
+    (threads, depth): (usize, usize),
+    bytes: u32,
+    window: Window,
+) -> f64 {
+    let plan = RpcPlan {
+        bytes: bytes as usize,
+        pollers: threads,
+        ..RpcPlan::flock(Preset::Xrdma, threads, depth)
+    };
+    let bench = RpcBench::new(cluster, plan);
+    let result = bench.measure(0, window.warm_ns, window.measured_ns);
+    assert_eq!(
+        bench.stop(),
+        (0, 0),
+        "calls that failed or were answered otherwise"
+    );
+    result.mops
+}
+
 /// One bandwidth-delay product.
 fn product_bytes() -> u64 {
     Network::DEFAULT.product_bytes()
 }
 
+/// By how much the times of a run are shorter: so many times in a quick one.
+fn share(of_quick: u64, effort: Effort) -> u64 {
+    if effort.quick {
+        of_quick
+    } else {
+        1
+    }
+}
+
 /// How long is measured, in milliseconds, after half of that.
 fn window(milliseconds: u64, effort: Effort) -> Window {
-    let share = if effort.quick { 10 } else { 1 };
+    let share = share(10, effort);
     Window {
         warm_ns: milliseconds * 500_000 / share,
         measured_ns: milliseconds * 1_000_000 / share,

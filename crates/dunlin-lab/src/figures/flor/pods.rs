@@ -13,6 +13,7 @@ use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, ClusterBuilder};
 
 use super::cluster_a::{self, LINE_GBIT_S};
+use super::share;
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{mesh, Flor, Window};
 use crate::parallel;
@@ -31,6 +32,8 @@ const THREADS: usize = 4;
 const PODS: [usize; 2] = [25, 4];
 /// The same of a quick run.
 const QUICK: [usize; 2] = [3, 2];
+/// Times of a quick run are so much shorter.
+const SHORTER: u64 = 20;
 /// Part of the hosts' rate that a pod's link to the spine has.
 const UPLINK: f64 = 0.5;
 /// Windows, and the length of each.
@@ -70,18 +73,9 @@ impl System {
             paths: 1,
             retries: 7,
             one_landing: true,
-            starting_ns: STARTING_NS / share(effort),
+            starting_ns: STARTING_NS / share(SHORTER, effort),
             ..cluster_a::plan(deployment, bytes)
         }
-    }
-}
-
-/// Of the lengths of windows.
-fn share(effort: Effort) -> u64 {
-    if effort.quick {
-        20
-    } else {
-        1
     }
 }
 
@@ -113,11 +107,11 @@ fn throughput(system: System, pods: &[usize], effort: Effort) -> (Vec<Vec<f64>>,
     let cluster = cluster(system, pods, effort);
     let plan = system.plan(pods.len() > 1, effort);
     let bench = plan.start(&cluster, &mesh(&cluster.hosts()));
-    cluster.run_for(WARM_NS / share(effort));
+    cluster.run_for(WARM_NS / share(SHORTER, effort));
     let mut windows = vec![Vec::new(); pods.len()];
     let window = Window {
         warm_ns: 0,
-        measured_ns: WINDOW_NS / share(effort),
+        measured_ns: WINDOW_NS / share(SHORTER, effort),
     };
     for _ in 0..WINDOWS {
         let before = bench.answered();
@@ -166,7 +160,7 @@ fn run(effort: Effort) -> Findings {
             };
             let name = format!("{}, {place} ({failed} failed)", system.name());
             let points = windows.iter().enumerate();
-            let ms = WINDOW_NS as f64 / share(effort) as f64 / 1e6;
+            let ms = WINDOW_NS as f64 / share(SHORTER, effort) as f64 / 1e6;
             let points = points.map(|(window, &rate)| ((window + 1) as f64 * ms, rate));
             findings.line(&name, points.collect());
         }

@@ -79,22 +79,24 @@ fn run(effort: Effort) -> Findings {
         return findings;
     }
     let least = |of: fn(&(f64, f64)) -> f64| found.iter().map(of).fold(1.0, f64::min);
-    let why = "share of the verbs with one lost packet that UC drops whole and goes on behind, the least of four sizes";
-    findings.answer(
-        "FR-054",
-        "drop whole verb, continue",
-        least(|found| found.0),
-        (1.0, 1.0),
-        why,
-    );
-    let why = "share of the WRITEs that come behind a SEND of the same queue pair that UC drops, four sizes";
-    findings.answer(
-        "FR-055",
-        "dropped by RNIC",
-        least(|found| found.1),
-        (1.0, 1.0),
-        why,
-    );
+    let (lost, late) = (least(|found| found.0), least(|found| found.1));
+    for (id, paper, share, which) in [
+        (
+            "FR-054",
+            "drop whole verb, continue",
+            lost,
+            "verbs with one lost packet that UC drops whole and goes on behind",
+        ),
+        (
+            "FR-055",
+            "dropped by RNIC",
+            late,
+            "WRITEs that come behind a SEND of the same queue pair that UC drops",
+        ),
+    ] {
+        let why = format!("share of the {which}, the least of four sizes");
+        findings.answer(id, paper, share, (1.0, 1.0), &why);
+    }
     let why =
         "requests a second of 64 connections over RC with two backups each over those without";
     findings.answer("FR-051", "none", rates[1] / rates[0], (0.99, 1.01), why);

@@ -8,7 +8,7 @@
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-use super::{flor, MTU_BYTES};
+use super::{flor, share, MTU_BYTES};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{mesh, Flor, Window};
 use crate::parallel;
@@ -42,7 +42,7 @@ fn cluster(hosts: usize, effort: Effort) -> Cluster {
 /// Gigabits a second of a host.
 fn rate(deployment: Deployment, hosts: usize, kilobytes: u32, effort: Effort) -> f64 {
     let cluster = cluster(hosts, effort);
-    let share = if effort.quick { 20 } else { 1 };
+    let share = share(20, effort);
     let plan = Flor {
         threads: THREADS,
         receives: 32,

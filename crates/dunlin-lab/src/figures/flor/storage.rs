@@ -6,14 +6,13 @@
 //! load has short answers, so that it is compared by writes. One thread with one request out for latencies; 8 threads
 //! with 8 for the rate. *HW R/C*, *HW R* and *SW* are Table 1's deployments within a pod: lossless, RC, UC.
 
-use dunlin::Preset;
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, NicParameters};
 
-use super::{flor, two, window};
+use super::{flor, two, window, xrdma_mops};
 use crate::figure::{Effort, Figure, Findings};
-use crate::load::{Flor, RpcBench, RpcPlan};
-use crate::parallel;
+use crate::load::Flor;
+use crate::parallel::Sweep;
 
 /// The figure.
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -76,19 +75,7 @@ fn rate((system, kind, (threads, depth)): Point, effort: Effort) -> f64 {
     let deployment = match system {
         System::Flor(deployment) => deployment,
         System::Xrdma => {
-            let plan = RpcPlan {
-                bytes: block as usize,
-                pollers: threads,
-                ..RpcPlan::flock(Preset::Xrdma, threads, depth)
-            };
-            let bench = RpcBench::new(cluster, plan);
-            let result = bench.measure(0, window.warm_ns, window.measured_ns);
-            assert_eq!(
-                bench.stop(),
-                (0, 0),
-                "calls that failed or were answered otherwise"
-            );
-            return result.mops;
+            return xrdma_mops(cluster, (threads, depth), block, window);
         }
     };
     let (bytes, answer_bytes) = match kind {
@@ -105,12 +92,8 @@ fn rate((system, kind, (threads, depth)): Point, effort: Effort) -> f64 {
 }
 
 fn run(effort: Effort) -> Findings {
-    let points = points();
-    let found = parallel::map(effort.threads, &points, |&point| rate(point, effort));
-    let of = |point: Point| -> f64 {
-        let place = points.iter().position(|&other| other == point);
-        found[place.expect("a point")]
-    };
+    let sweep = Sweep::new(effort.threads, points(), |&point| rate(point, effort));
+    let of = |point: Point| *sweep.of(&point);
     // Mean, in microseconds, since one is out all the time.
     let latency = |system, kind| 1.0 / of((system, kind, ONE));
     let mut findings = Findings::new("1: write, 2: read", "us; M/s", false);

@@ -5,14 +5,12 @@
 //! of the client and one of the server, requests up to 1 MB as in the paper (§7.2: from 4 KB); 200 Gb/s is a ConnectX-6
 //! Dx whose link has twice the rate, and nothing else; Table 3's sizes are not told, so that the best of all counts.
 
-use dunlin::Preset;
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, NicParameters};
 
-use super::{flor, two, window};
+use super::{flor, two, window, xrdma_mops};
 use crate::figure::{Effort, Figure, Findings};
-use crate::load::{RpcBench, RpcPlan};
-use crate::parallel;
+use crate::parallel::Sweep;
 
 /// The figure.
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -62,19 +60,8 @@ fn point((system, link, kilobytes): Point, effort: Effort) -> f64 {
         System::Unreliable => Deployment::IntraPodUnreliable,
         System::Reliable => Deployment::IntraPodReliable,
         System::Xrdma => {
-            let plan = RpcPlan {
-                bytes: bytes as usize,
-                pollers: 1,
-                ..RpcPlan::flock(Preset::Xrdma, 1, 8)
-            };
-            let bench = RpcBench::new(cluster, plan);
-            let result = bench.measure(0, window.warm_ns, window.measured_ns);
-            assert_eq!(
-                bench.stop(),
-                (0, 0),
-                "calls that failed or were answered otherwise"
-            );
-            return result.mops * f64::from(bytes) * 8.0 / 1e3;
+            let mops = xrdma_mops(cluster, (1, 8), bytes, window);
+            return mops * f64::from(bytes) * 8.0 / 1e3;
         }
     };
     flor(deployment, bytes).run(&cluster, window).gbit_s
@@ -89,11 +76,8 @@ fn run(effort: Effort) -> Findings {
             points.extend(sizes.iter().map(|&size| (system, link, size)));
         }
     }
-    let found = parallel::map(effort.threads, &points, |&one| point(one, effort));
-    let of = |point: Point| -> f64 {
-        let place = points.iter().position(|&other| other == point);
-        found[place.expect("a point")]
-    };
+    let sweep = Sweep::new(effort.threads, points, |&one| point(one, effort));
+    let of = |point: Point| *sweep.of(&point);
     let mut findings = Findings::new("KB of a request", "Gb/s", true);
     for &link in links {
         for system in SYSTEMS {

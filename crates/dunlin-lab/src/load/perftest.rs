@@ -9,30 +9,29 @@ use dunlin_verbs::{
     RemoteAddress, Segment, SendFlags, SendRequest, Transport,
 };
 
-use crate::load::{connect, Cable, End, Window};
+use super::{connect, Cable, End, Window};
 
 /// Completions that a step takes at most.
 const BATCH: usize = 16;
 
 /// What each sender does for each receiver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Perftest {
-    pub(super) queue_pairs: usize,
+pub struct Perftest {
+    /// Queue pairs of each flow.
+    pub queue_pairs: usize,
     /// Bytes of a WRITE.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// WRITEs that a queue pair keeps out.
-    pub(super) depth: usize,
+    pub depth: usize,
 }
 
 impl Perftest {
     /// Runs these flows, each from a host to a host by their places in the cluster, each by a thread of its own; gives
     /// the gigabits a second of payload of each.
-    pub(super) fn run(
-        &self,
-        cluster: &Cluster,
-        flows: &[(usize, usize)],
-        window: Window,
-    ) -> Vec<f64> {
+    ///
+    /// # Panics
+    /// When a device refuses.
+    pub fn run(&self, cluster: &Cluster, flows: &[(usize, usize)], window: Window) -> Vec<f64> {
         let hosts = cluster.hosts();
         let mut cores = vec![0; hosts.len()];
         let done: Vec<Arc<AtomicU64>> = flows.iter().map(|_| Arc::default()).collect();

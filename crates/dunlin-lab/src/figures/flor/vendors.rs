@@ -10,15 +10,12 @@
 //! ([`older`]) and the marks of the mesh by FR-003, the window of a P2100G (its parameter file) by FR-004. FR-005 and
 //! FR-006 set nothing.
 
-mod perftest;
-
 use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
 
-use super::MTU_BYTES;
+use super::{share, MTU_BYTES};
 use crate::figure::{Effort, Figure, Findings};
-use crate::load::Window;
-use crate::parallel;
-use perftest::Perftest;
+use crate::load::{Perftest, Window};
+use crate::parallel::Sweep;
 
 /// The figure.
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -90,7 +87,7 @@ fn plan(queue_pairs: usize) -> Perftest {
 
 /// Rates come to rest over many periods of DCQCN's increase (300 us).
 fn window(effort: Effort) -> Window {
-    let share = if effort.quick { 8 } else { 1 };
+    let share = share(8, effort);
     Window {
         warm_ns: 20_000_000 / share,
         measured_ns: 20_000_000 / share,
@@ -161,11 +158,8 @@ fn run(effort: Effort) -> Findings {
     if !effort.quick {
         points.extend([Point::ToMellanox(most), Point::Mesh]);
     }
-    let found = parallel::map(effort.threads, &points, |&point| measure(point, effort));
-    let of = |wanted: Point| -> [f64; 2] {
-        let place = points.iter().position(|&point| point == wanted);
-        found[place.expect("a point")]
-    };
+    let sweep = Sweep::new(effort.threads, points, |&point| measure(point, effort));
+    let of = |wanted: Point| *sweep.of(&wanted);
     let mut findings = Findings::new("queue pairs", "Gb/s", true);
     for (sender, name) in ["BlueField-2 to E810", "P2100G to E810"].iter().enumerate() {
         let point = |&count: &usize| (count as f64, of(Point::ToIntel(count))[sender]);
