@@ -83,4 +83,5 @@ const BEHIND_FILES: &[Figure] = &[
     flor::RULES,
     flor::CLOCK,
     flor::VENDORS,
+    flor::MIXED,
 ];

@@ -27,10 +27,15 @@ pub(super) fn switch(lossless: bool, effort: Effort) -> SwitchParameters {
     switch.ecn_min_bytes *= LINE_GBIT_S / 100.0;
     switch.ecn_max_bytes *= LINE_GBIT_S / 100.0;
     if !lossless {
-        switch.lossless = 0.0;
-        switch.buffer_alpha = LOSSY_ALPHA;
+        drops(&mut switch);
     }
     effort.switch(switch)
+}
+
+/// A switch that drops what has no room in place of pausing.
+pub(super) fn drops(switch: &mut SwitchParameters) {
+    switch.lossless = 0.0;
+    switch.buffer_alpha = LOSSY_ALPHA;
 }
 
 /// A NIC under DCQCN or not; in a quick run, which is no experiment of the paper's, a ConnectX-5 as fast.

@@ -29,11 +29,11 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 /// Queue pairs of a sender to a receiver.
 const QUEUE_PAIRS: [usize; 3] = [1, 64, 512];
 /// NICs of each generation in the mesh.
-const OF_EACH: usize = 8;
+pub(super) const OF_EACH: usize = 8;
 /// Two ports of 25 Gb/s.
-const MESH_GBIT_S: f64 = 50.0;
+pub(super) const MESH_GBIT_S: f64 = 50.0;
 /// What ports of the three vendors have.
-const VENDORS_GBIT_S: f64 = 100.0;
+pub(super) const VENDORS_GBIT_S: f64 = 100.0;
 /// DCQCN's marks for ports of 40 Gb/s: bytes at which they begin and are sure, and their probability just before (Zhu
 /// et al., SIGCOMM'15).
 const MARKS_AT_40_GBIT_S: (f64, f64, f64) = (5_000.0, 200_000.0, 0.01);
@@ -42,7 +42,7 @@ const RESUME_BELOW_BYTES: f64 = 3_000.0;
 /// A ConnectX-4, whose DCQCN is not that of a ConnectX-5 (§2.2): it forgets what its rate was with every cut, as the
 /// algorithm was published (`clamp_target`), and rises every 680 us, which FR-003 says and nothing else. With 300 us it
 /// made 46.0 Gb/s beside 46.1 of a ConnectX-5, with 600 us 34.5 beside 46.2, with 900 us 23.3.
-fn older() -> NicParameters {
+pub(super) fn older() -> NicParameters {
     NicParameters {
         clamp_target: 1.0,
         increase_period: 680_000_000,
@@ -50,8 +50,16 @@ fn older() -> NicParameters {
     }
 }
 
+/// A ConnectX-5 at the rate of the mesh.
+pub(super) fn newer() -> NicParameters {
+    NicParameters {
+        link_gbit_s: MESH_GBIT_S,
+        ..NicParameters::connectx_5()
+    }
+}
+
 /// The switch, for ports of this rate.
-fn switch(gbit_s: f64, effort: Effort) -> SwitchParameters {
+pub(super) fn switch(gbit_s: f64, effort: Effort) -> SwitchParameters {
     let mut switch = effort.switch(SwitchParameters::z9264f());
     if gbit_s < VENDORS_GBIT_S {
         let (least, most, probability) = MARKS_AT_40_GBIT_S;
@@ -65,9 +73,9 @@ fn switch(gbit_s: f64, effort: Effort) -> SwitchParameters {
 }
 
 /// A cluster of these NICs on one switch.
-fn cluster(nics: &[NicParameters], gbit_s: f64, effort: Effort) -> Cluster {
+pub(super) fn cluster(nics: &[NicParameters], switch: SwitchParameters, effort: Effort) -> Cluster {
     let mut builder = ClusterBuilder::new(effort.seed);
-    let switch = builder.switch(switch(gbit_s, effort));
+    let switch = builder.switch(switch);
     for nic in nics {
         let mut nic = effort.nic(nic.clone());
         nic.mtu_bytes = MTU_BYTES;
@@ -96,19 +104,15 @@ fn window(effort: Effort) -> Window {
 
 /// What the NICs of each generation send in a full mesh, each of them.
 fn mesh(older: NicParameters, of_each: usize, effort: Effort) -> [f64; 2] {
-    let newer = NicParameters {
-        link_gbit_s: MESH_GBIT_S,
-        ..NicParameters::connectx_5()
-    };
     let mut nics = vec![older; of_each];
-    nics.resize(2 * of_each, newer);
+    nics.resize(2 * of_each, newer());
     let hosts = 0..nics.len();
     let flows: Vec<(usize, usize)> = hosts
         .clone()
         .flat_map(|from| hosts.clone().map(move |to| (from, to)))
         .filter(|(from, to)| from != to)
         .collect();
-    let cluster = cluster(&nics, MESH_GBIT_S, effort);
+    let cluster = cluster(&nics, switch(MESH_GBIT_S, effort), effort);
     let rates = plan(1).run(&cluster, &flows, window(effort));
     let mut sums = [0.0; 2];
     for (&(from, _), rate) in flows.iter().zip(rates) {
@@ -123,7 +127,11 @@ fn to_one(
     queue_pairs: usize,
     effort: Effort,
 ) -> [f64; 2] {
-    let cluster = cluster(&[one, other, receiver], VENDORS_GBIT_S, effort);
+    let cluster = cluster(
+        &[one, other, receiver],
+        switch(VENDORS_GBIT_S, effort),
+        effort,
+    );
     let rates = plan(queue_pairs).run(&cluster, &[(0, 2), (1, 2)], window(effort));
     [rates[0], rates[1]]
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_flor::connection::Counters;
@@ -35,24 +36,20 @@ pub(super) struct Asking {
     /// When those were asked that are out.
     out: VecDeque<u64>,
     counted: Counters,
+    /// Requests that were answered, of all with the same ends.
+    answered: Arc<AtomicU64>,
 }
 
-pub(super) fn ask(
-    plan: &Flor,
-    after_ns: u64,
-    links: Vec<Link>,
-    shared: &Shared,
-    answered: &AtomicU64,
-) {
+pub(super) fn ask(plan: &Flor, after_ns: u64, links: Vec<(Link, Arc<AtomicU64>)>, shared: &Shared) {
     if after_ns > 0 {
         thread::sleep(Duration::from_nanos(after_ns));
     }
-    let asking = |link| Asking::new(plan, link);
+    let asking = |(link, answered)| Asking::new(plan, link, answered);
     let mut all: Vec<Asking> = links.into_iter().map(asking).collect();
     while !shared.stopping.load(Ordering::Relaxed) {
         let mut found = false;
         for asking in &mut all {
-            found |= asking.step(plan, shared, answered);
+            found |= asking.step(plan, shared);
         }
         if !found {
             rest(all.iter().map(|asking| &asking.link));
@@ -62,7 +59,7 @@ pub(super) fn ask(
 }
 
 impl Asking {
-    pub(super) fn new(plan: &Flor, link: Link) -> Self {
+    pub(super) fn new(plan: &Flor, link: Link, answered: Arc<AtomicU64>) -> Self {
         Self {
             request: Source {
                 region: link.allocate(plan.bytes as usize).expect("memory"),
@@ -72,10 +69,11 @@ impl Asking {
             link,
             out: VecDeque::new(),
             counted: Counters::default(),
+            answered,
         }
     }
 
-    pub(super) fn step(&mut self, plan: &Flor, shared: &Shared, answered: &AtomicU64) -> bool {
+    pub(super) fn step(&mut self, plan: &Flor, shared: &Shared) -> bool {
         while self.out.len() < plan.depth {
             let (now, request) = (now_ns(), self.request.clone());
             let taken = match plan.one_landing {
@@ -92,10 +90,10 @@ impl Asking {
         while let Ok(Some(event)) = self.link.poll(now_ns()) {
             found = true;
             match event {
-                LinkEvent::Message(_) => self.answered(shared, answered),
+                LinkEvent::Message(_) => self.count(shared),
                 LinkEvent::Landed { landing, .. } => {
                     self.link.release(landing);
-                    self.answered(shared, answered);
+                    self.count(shared);
                 }
                 LinkEvent::Finished(_, Err(_)) | LinkEvent::Lost => {
                     shared.failed.fetch_add(1, Ordering::Relaxed);
@@ -119,13 +117,13 @@ impl Asking {
     }
 
     /// Which request it was does not matter: only the sum of the times is kept.
-    fn answered(&mut self, shared: &Shared, answered: &AtomicU64) {
+    fn count(&mut self, shared: &Shared) {
         if let Some(asked_ns) = self.out.pop_front() {
             let waited_ns = now_ns() - asked_ns;
             shared.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
         }
         shared.calls.fetch_add(1, Ordering::Relaxed);
-        answered.fetch_add(1, Ordering::Relaxed);
+        self.answered.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -87,12 +87,15 @@ pub fn mesh(hosts: &[HostId]) -> Vec<(HostId, HostId)> {
 }
 
 /// The connections of a host's threads, and the domain that they are in.
-struct Side {
+struct Side<L> {
     domain: Domain,
-    threads: Vec<Vec<Link>>,
+    threads: Vec<Vec<L>>,
 }
 
-impl Side {
+/// A client's end of a connection, and what counts the answers.
+type Counted = (Link, Arc<AtomicU64>);
+
+impl<L> Side<L> {
     fn new(cluster: &Cluster, host: HostId, threads: usize) -> Self {
         let device = cluster.device(host);
         let mut all = Vec::new();
@@ -104,6 +107,14 @@ impl Side {
     }
 }
 
+/// Hosts with their domains and the connections of one thread after the other.
+fn threads_of<L>(
+    sides: BTreeMap<HostId, Side<L>>,
+) -> Vec<(HostId, Domain, std::vec::IntoIter<Vec<L>>)> {
+    let threads = |(host, side): (HostId, Side<L>)| (host, side.domain, side.threads.into_iter());
+    sides.into_iter().map(threads).collect()
+}
+
 /// Clients and servers at work on a cluster.
 #[derive(Debug)]
 pub struct FlorBench {
@@ -112,7 +123,8 @@ pub struct FlorBench {
     clients: Vec<HostId>,
     connections: usize,
     shared: Arc<Shared>,
-    answered: Vec<Arc<AtomicU64>>,
+    /// For each pair of who asks and who is asked.
+    answered: Vec<(HostId, Arc<AtomicU64>)>,
     /// Until it is dropped.
     weather: Vec<RuleGuard>,
 }
@@ -125,15 +137,18 @@ impl Flor {
     /// When a device refuses.
     pub fn start(&self, cluster: &Cluster, pairs: &[(HostId, HostId)]) -> FlorBench {
         let shared = Arc::new(Shared::default());
-        let mut clients: BTreeMap<HostId, Side> = BTreeMap::new();
-        let mut servers: BTreeMap<HostId, Side> = BTreeMap::new();
+        let mut clients: BTreeMap<HostId, Side<Counted>> = BTreeMap::new();
+        let mut servers: BTreeMap<HostId, Side<Link>> = BTreeMap::new();
         let mut connections = 0;
+        let mut counters = Vec::new();
         for (pair, &(from, to)) in pairs.iter().enumerate() {
             let client = clients.entry(from);
             let client = client.or_insert_with(|| Side::new(cluster, from, self.threads));
             let server = servers.entry(to);
             let server = server.or_insert_with(|| Side::new(cluster, to, self.of_servers()));
             let ends = (cluster.device(from), cluster.device(to));
+            let answered = Arc::new(AtomicU64::new(0));
+            counters.push((from, Arc::clone(&answered)));
             for thread in 0..self.threads {
                 for _ in 0..self.connections {
                     let (one, other) = self.pair(
@@ -141,7 +156,7 @@ impl Flor {
                         (&ends.1, &server.domain),
                         &shared,
                     );
-                    client.threads[thread].push(one);
+                    client.threads[thread].push((one, Arc::clone(&answered)));
                     let answering = (pair * self.threads + thread) % self.of_servers();
                     server.threads[answering].push(other);
                     connections += 1;
@@ -154,7 +169,7 @@ impl Flor {
             clients: clients.keys().copied().collect(),
             connections,
             shared,
-            answered: Vec::new(),
+            answered: counters,
             weather: Vec::new(),
         };
         bench.begin(clients, servers);
@@ -184,28 +199,25 @@ impl Flor {
 impl FlorBench {
     /// Threads that ask are on the first cores of their hosts, those that answer on the next where both are on one
     /// host.
-    fn begin(&mut self, clients: BTreeMap<HostId, Side>, servers: BTreeMap<HostId, Side>) {
+    fn begin(
+        &mut self,
+        clients: BTreeMap<HostId, Side<Counted>>,
+        servers: BTreeMap<HostId, Side<Link>>,
+    ) {
         let plan = self.plan;
         let asking = (clients.len() * plan.threads) as u64;
         let mut begun = 0;
-        let counter = || Arc::new(AtomicU64::new(0));
-        self.answered.resize_with(clients.len(), counter);
-        let threads = |sides: BTreeMap<HostId, Side>| -> Vec<_> {
-            let threads =
-                |(host, side): (HostId, Side)| (host, side.domain, side.threads.into_iter());
-            sides.into_iter().map(threads).collect()
-        };
-        let (mut clients, mut servers) = (threads(clients), threads(servers));
+        let (mut clients, mut servers) = (threads_of(clients), threads_of(servers));
         for number in 0..plan.threads.max(plan.of_servers()) {
-            for ((host, _, threads), answered) in clients.iter_mut().zip(&self.answered) {
+            for (host, _, threads) in &mut clients {
                 let Some(links) = threads.next() else {
                     continue;
                 };
-                let (shared, answered) = (Arc::clone(&self.shared), Arc::clone(answered));
+                let shared = Arc::clone(&self.shared);
                 let after_ns = plan.starting_ns * begun / asking;
                 begun += 1;
                 self.spawn(*host, number, move || {
-                    ask(&plan, after_ns, links, &shared, &answered);
+                    ask(&plan, after_ns, links, &shared);
                 });
             }
             for (host, domain, threads) in &mut servers {
@@ -238,8 +250,18 @@ impl FlorBench {
 
     /// Requests of each client that were answered so far, in the order of the hosts.
     pub fn answered(&self) -> Vec<u64> {
+        let of = |client: &HostId| {
+            let pairs = self.answered.iter().filter(|(from, _)| from == client);
+            pairs.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+        };
+        self.clients.iter().map(of).collect()
+    }
+
+    /// The same of each pair of who asks and who is asked, in their order.
+    pub fn answered_in_pairs(&self) -> Vec<u64> {
         let all = self.answered.iter();
-        all.map(|one| one.load(Ordering::Relaxed)).collect()
+        all.map(|(_, count)| count.load(Ordering::Relaxed))
+            .collect()
     }
 
     fn counted(&self) -> [u64; 5] {

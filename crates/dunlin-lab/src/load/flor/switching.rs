@@ -54,12 +54,11 @@ pub fn time_to_switch(plan: &Flor, cluster: &Cluster) -> f64 {
 const BEFORE_FAILURE: u64 = 200;
 
 fn fail_over(plan: &Flor, link: Link, shared: &Shared, told: &AtomicU64) {
-    let mut asking = Asking::new(plan, link);
-    let answered = AtomicU64::new(0);
+    let mut asking = Asking::new(plan, link, Arc::default());
     let mut failed_at = None;
     let mut switched_at = None;
     while !shared.stopping.load(Ordering::Relaxed) {
-        let found = asking.step(plan, shared, &answered);
+        let found = asking.step(plan, shared);
         let calls = shared.calls.load(Ordering::Relaxed);
         let switches = asking.link.connection().counters().switches;
         match (failed_at, switched_at) {
