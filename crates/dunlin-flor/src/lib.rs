@@ -17,6 +17,7 @@ pub mod chunking;
 pub mod congestion;
 pub mod connection;
 pub mod device;
+pub mod effort;
 mod ledger;
 pub mod logical;
 pub mod number;

@@ -124,6 +124,10 @@ pub struct ChannelConfig {
     /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network.
     /// On by default.
     pub congestion_control: bool,
+    /// Traffic class of the packets of connections (not of datagrams), of which networks make priorities; zero, the
+    /// default, is the device's own. What a client has here holds for what the server sends it, too, unless the server
+    /// has a class of its own. Over Flor acknowledgements have the next priority above it.
+    pub traffic_class: u8,
 }
 
 impl Default for ChannelConfig {
@@ -140,6 +144,7 @@ impl Default for ChannelConfig {
             datagram_batches: DatagramBatches::default(),
             session_credits: None,
             congestion_control: true,
+            traffic_class: 0,
         }
     }
 }

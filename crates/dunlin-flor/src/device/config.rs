@@ -5,6 +5,7 @@ use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
 use crate::chunking::ParameterError;
 use crate::congestion::FixedWindow;
 use crate::connection::{Deployment, Modules, Network};
+use crate::effort::CHUNK_NS;
 use crate::logical::LinkConfig;
 use crate::number::WriteLayout;
 
@@ -18,7 +19,8 @@ const OFFSET_BITS: u32 = 14;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FlorConfig {
-    /// The logical connection of each queue pair.
+    /// The logical connection of each queue pair. A traffic class that a queue pair is connected with takes the place
+    /// of its own.
     pub link: LinkConfig,
     /// A fixed window of so many bytes in place of the deployment's congestion control.
     pub window_bytes: Option<u64>,
@@ -28,6 +30,7 @@ impl FlorConfig {
     /// One of Table 1's deployments.
     pub fn new(deployment: Deployment) -> Self {
         let mut link = LinkConfig::new(deployment);
+        link.chunk_ns = CHUNK_NS;
         link.connection.max_fragment_bytes = FRAGMENT_BYTES;
         link.connection.layout = WriteLayout::new(OFFSET_BITS).unwrap_or(WriteLayout::PAPER);
         Self {

@@ -28,7 +28,8 @@ pub(super) struct AckEnd<D: Device> {
     /// Slots to receive in, then slots to send from.
     buffers: D::Region,
     free: Vec<usize>,
-    traffic_class: u8,
+    /// Of what is connected from now on.
+    pub(super) traffic_class: u8,
     peer: Option<Peer<D::AddressHandle>>,
 }
 

@@ -11,7 +11,10 @@ impl<D: Device> LogicalConnection<D> {
     pub(super) fn act(&mut self, now_ns: u64) -> Result<(), LinkError> {
         while let Some(action) = self.connection.poll(now_ns) {
             match action {
-                Action::Post(work) => self.post(&work)?,
+                Action::Post(work) => {
+                    D::charge(Work::Compute(self.config.chunk_ns));
+                    self.post(&work)?;
+                }
                 Action::Acknowledge(ack) => {
                     if let Some(acks) = &mut self.acks {
                         acks.send(&ack)?;

@@ -31,6 +31,10 @@ pub struct LinkConfig {
     pub traffic_class: u8,
     /// That of the queue pair for acknowledgements, which should have a higher priority (§4.1).
     pub ack_traffic_class: u8,
+    /// Nanoseconds that a simulated core is charged for each chunk before it is posted: zero, unless a
+    /// [`FlorConfig`](crate::device::FlorConfig) has made it [`CHUNK_NS`](crate::effort::CHUNK_NS). Nothing on a real
+    /// device.
+    pub chunk_ns: u64,
 }
 
 impl LinkConfig {
@@ -53,6 +57,7 @@ impl LinkConfig {
             shares_acks: false,
             traffic_class: 0,
             ack_traffic_class: 0,
+            chunk_ns: 0,
         }
     }
 }

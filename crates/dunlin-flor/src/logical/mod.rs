@@ -178,6 +178,19 @@ impl<D: Device> LogicalConnection<D> {
         Ok(self.device.allocate_region(&self.domain, bytes, access)?)
     }
 
+    /// Gives the data this traffic class, and acknowledgements the next priority (§4.1) where there is one: the upper
+    /// three bits are the priority. What is connected already keeps its own.
+    pub fn set_traffic_class(&mut self, traffic_class: u8) {
+        const PRIORITY: u8 = 1 << 5;
+        for path in &mut self.paths {
+            path.traffic_class = traffic_class;
+        }
+        let acks = traffic_class.checked_add(PRIORITY).unwrap_or(traffic_class);
+        if let Some(end) = &mut self.acks {
+            end.traffic_class = acks;
+        }
+    }
+
     /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an
     /// answer before it repeats: there is no backup before the peer has answered.
     ///

@@ -40,7 +40,8 @@ pub(super) struct PathEnd<D: Device> {
     posted: usize,
     fenced: bool,
     renewing: bool,
-    traffic_class: u8,
+    /// Of what is connected from now on.
+    pub(super) traffic_class: u8,
 }
 
 impl<D: Device> PathEnd<D> {

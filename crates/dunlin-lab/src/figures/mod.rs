@@ -84,4 +84,5 @@ const BEHIND_FILES: &[Figure] = &[
     flor::CLOCK,
     flor::VENDORS,
     flor::MIXED,
+    flor::UPGRADE,
 ];

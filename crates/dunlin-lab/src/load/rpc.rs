@@ -52,6 +52,8 @@ pub struct RpcPlan {
     pub pollers: usize,
     /// Each process has a thread that takes all answers.
     pub dispatched: bool,
+    /// Traffic class of both directions.
+    pub traffic_class: u8,
 }
 
 impl RpcPlan {
@@ -79,6 +81,7 @@ impl RpcPlan {
                     | Preset::Spinlock2
                     | Preset::Spinlock4
             ),
+            traffic_class: 0,
         }
     }
 }
@@ -130,6 +133,8 @@ pub struct RpcBench {
 pub struct RpcResult {
     /// Millions of calls a second.
     pub mops: f64,
+    /// Mean latency of a call in microseconds.
+    pub mean_us: f64,
     /// Median latency of a call in microseconds.
     pub median_us: f64,
     /// Its 99th percentile.
@@ -172,7 +177,10 @@ impl RpcBench {
                 .preset(plan.preset)
                 .lanes(plan.lanes.clamp(1, 256))
                 .dispatched(plan.dispatched)
-                .channel(channel())
+                .channel(ChannelConfig {
+                    traffic_class: plan.traffic_class,
+                    ..channel()
+                })
                 .connect_on(cluster.device(host), &acceptor)
                 .expect("a client")
         };
@@ -235,6 +243,11 @@ impl RpcBench {
         }
         self.shared.paced.store(false, Ordering::Relaxed);
         self.cluster.run_for(warm_ns);
+        self.window(measured_ns)
+    }
+
+    /// Measures what threads do now, at the pace that they have.
+    pub fn window(&self, measured_ns: u64) -> RpcResult {
         let host = self.cluster.hosts()[0];
         let before = (self.sent(), self.cluster.counters(host));
         self.shared.calls.store(0, Ordering::Relaxed);
@@ -254,6 +267,9 @@ impl RpcBench {
         let cores = self.cluster.device(host).cores() as f64;
         RpcResult {
             mops: calls * 1e3 / measured_ns as f64,
+            mean_us: latencies.iter().map(|&ns| f64::from(ns)).sum::<f64>()
+                / latencies.len().max(1) as f64
+                / 1e3,
             median_us: at(0.5),
             p99_us: at(0.99),
             degree: match messages {

@@ -46,6 +46,9 @@ use upcoming::Upcoming;
 /// What two sides tell each other: numbers by name.
 pub(crate) type Parameters = BTreeMap<String, u64>;
 
+/// Which traffic class a client wants for both directions ([`ChannelConfig::traffic_class`]).
+pub(crate) const CLASS_PARAMETER: &str = "traffic-class";
+
 /// Memory of the peer that is mapped here.
 pub(crate) type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
 

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use super::recipe::Recipe;
 use super::{thread_lane, Client};
 use crate::error::ConnectError;
 use crate::Preset;
@@ -19,16 +20,32 @@ impl Client {
     /// # Errors
     /// When no connection can be made with it: then nothing has changed.
     pub fn change_preset(&self, preset: Preset) -> Result<(), ConnectError> {
+        self.change(|former| (preset, former.channel.traffic_class))
+    }
+
+    /// Changes the traffic class of a client that is in use
+    /// ([`ChannelConfig::traffic_class`](crate::ChannelConfig::traffic_class)), as
+    /// [`change_preset`](Self::change_preset) does the preset: from a priority where nothing is dropped to one where
+    /// something may be, and back.
+    ///
+    /// # Errors
+    /// As [`change_preset`](Self::change_preset).
+    pub fn change_traffic_class(&self, traffic_class: u8) -> Result<(), ConnectError> {
+        self.change(|former| (former.preset(), traffic_class))
+    }
+
+    fn change(&self, wanted: impl FnOnce(&Recipe) -> (Preset, u8)) -> Result<(), ConnectError> {
         self.core.check()?;
         let _alone = dunlin_verbs::thread::lock(&self.core.changing);
         if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
         let former = self.core.recipe();
-        if former.preset() == preset {
+        let (preset, traffic_class) = wanted(&former);
+        if (former.preset(), former.channel.traffic_class) == (preset, traffic_class) {
             return Ok(());
         }
-        let next = former.changed(preset)?;
+        let next = former.changed(preset, traffic_class)?;
         let futures = usize::from(dunlin_verbs::thread::lock(&self.core.asynchronous).is_some());
         let wanted = thread_lane::count(&self.core) + former.pipelines() + futures;
         let info = next.open_ahead(wanted)?;

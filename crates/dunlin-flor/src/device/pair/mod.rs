@@ -133,6 +133,9 @@ impl<D: Device> Engine<D> {
         attributes: ConnectAttributes,
     ) -> Result<(), VerbsError> {
         if let Some(link) = &mut self.link {
+            if attributes.traffic_class != 0 {
+                link.set_traffic_class(attributes.traffic_class);
+            }
             link.connect(peer, attributes.timeout_ns).map_err(refused)?;
             self.connected = true;
             self.attributes = attributes;

@@ -18,6 +18,7 @@ mod shuffle;
 mod storage;
 mod switching;
 mod thread;
+mod upgrade;
 mod vendors;
 mod xrdma;
 
@@ -34,19 +35,18 @@ pub(super) use shuffle::FIGURE as SHUFFLE;
 pub(super) use storage::FIGURE as STORAGE;
 pub(super) use switching::FIGURE as SWITCHING;
 pub(super) use thread::FIGURE as THREAD;
+pub(super) use upgrade::FIGURE as UPGRADE;
 pub(super) use vendors::FIGURE as VENDORS;
 pub(super) use xrdma::FIGURE as XRDMA;
 
 use dunlin::Preset;
 use dunlin_flor::connection::{Deployment, Network};
+use dunlin_flor::effort::CHUNK_NS;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 use crate::figure::Effort;
 use crate::load::{Flor, FlorResult, RpcBench, RpcPlan, Window};
 
-/// What Flor's software takes for a chunk that it sends, beyond verbs and copies: by FR-021, a calibrating row, and
-/// nothing else.
-const CHUNK_NS: u64 = 1_160;
 /// Of RoCEv2 packets (§7.2).
 const MTU_BYTES: f64 = 1024.0;
 

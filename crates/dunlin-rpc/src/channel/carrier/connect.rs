@@ -13,7 +13,7 @@ use super::one_sided::OneSidedWork;
 use super::receives::Receives;
 use super::{Carrier, PROBE_INTERVAL, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
 use crate::channel::buffers::{BufferPool, Purpose};
-use crate::channel::Parameters;
+use crate::channel::{Parameters, CLASS_PARAMETER};
 use crate::config::ChannelConfig;
 
 /// A carrier whose peer is not known yet.
@@ -60,6 +60,8 @@ pub(in crate::channel) struct Peer {
     pub(in crate::channel) inlet: RemoteAddress,
     /// Longest payload that it takes.
     pub(in crate::channel) longest: usize,
+    /// Traffic class that it would have; zero: none.
+    pub(in crate::channel) traffic_class: u8,
 }
 
 impl<D: Device> UnconnectedCarrier<D> {
@@ -186,6 +188,10 @@ impl<D: Device> UnconnectedCarrier<D> {
             // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our
             // sends.
             receiver_not_ready_retries: 0,
+            traffic_class: match self.config.traffic_class {
+                0 => peer.traffic_class,
+                own => own,
+            },
             ..Default::default()
         };
         queue_pair.to_ready_to_receive(Some(address), timeouts)?;
@@ -268,6 +274,13 @@ pub(in crate::channel) fn number(
         .ok()
         .filter(|&value| value <= most)
         .ok_or_else(|| VerbsError::Peer(format!("its {name} is {value}, more than {most}")))
+}
+
+/// The traffic class that a client asks for; zero where it says none.
+pub(in crate::channel) fn traffic_class(parameters: &Parameters) -> Result<u8, VerbsError> {
+    let class = parameters.get(CLASS_PARAMETER).copied().unwrap_or(0);
+    u8::try_from(class)
+        .map_err(|_| VerbsError::Peer(format!("its {CLASS_PARAMETER} is {class}, more than 255")))
 }
 
 /// A place in the peer's memory, from the parameters of these names.

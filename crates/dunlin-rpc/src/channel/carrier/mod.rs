@@ -22,7 +22,9 @@ mod receives;
 mod requests;
 mod sleep;
 
-pub(in crate::channel) use connect::{number, place, Arrivals, Inlet, Peer, UnconnectedCarrier};
+pub(in crate::channel) use connect::{
+    number, place, traffic_class, Arrivals, Inlet, Peer, UnconnectedCarrier,
+};
 use long::Fetch;
 use one_sided::OneSidedWork;
 use receives::Receives;

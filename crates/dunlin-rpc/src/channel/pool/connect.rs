@@ -199,6 +199,7 @@ impl<D: Device> UnconnectedPool<D> {
         let theirs = Peer {
             inlet: said.inlet,
             longest: said.longest,
+            traffic_class: carrier::traffic_class(parameters)?,
         };
         let inlet = Inlet {
             region: self.inlet,
@@ -392,6 +393,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         let peer_said = Peer {
             inlet: said.inlet,
             longest: said.longest,
+            traffic_class: carrier::traffic_class(parameters)?,
         };
         let inlet = Inlet {
             region: self.inlet,

@@ -134,6 +134,7 @@ impl<D: Device> UnconnectedRing<D> {
         let theirs = Peer {
             inlet: carrier::place(parameters, "a ring", at)?,
             longest,
+            traffic_class: carrier::traffic_class(parameters)?,
         };
         let canaries = number(parameter::CANARIES, usize::MAX)? as u64;
         let Self {

@@ -112,6 +112,7 @@ impl<D: Device> UnconnectedSent<D> {
         let theirs = Peer {
             inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
             longest,
+            traffic_class: carrier::traffic_class(parameters)?,
         };
         let Self { carrier, inlet } = self;
         let inlet = Inlet {

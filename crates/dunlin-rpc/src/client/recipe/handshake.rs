@@ -10,7 +10,7 @@ use dunlin_verbs::{thread, EndpointAddress, VerbsError};
 use super::{Recipe, Way};
 use crate::call::callbacks::CLIENT_PARAMETER;
 use crate::call::timeout::DEFAULT_PARAMETER;
-use crate::channel::Parameters;
+use crate::channel::{Parameters, CLASS_PARAMETER};
 use crate::client::ConnectionInfo;
 use crate::devices;
 use crate::error::ConnectError;
@@ -99,6 +99,10 @@ impl Recipe {
         }
         let micros = u64::try_from(self.deadline.as_micros()).unwrap_or(u64::MAX);
         parameters.insert(DEFAULT_PARAMETER.to_string(), micros);
+        if self.channel.traffic_class != 0 {
+            let class = u64::from(self.channel.traffic_class);
+            parameters.insert(CLASS_PARAMETER.to_string(), class);
+        }
         if self.origin.number != 0 {
             parameters.insert(CLIENT_PARAMETER.to_string(), self.origin.number);
         }

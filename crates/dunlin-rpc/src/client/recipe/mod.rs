@@ -150,20 +150,21 @@ impl std::fmt::Debug for Shared {
 
 impl Recipe {
     pub(super) fn new(origin: Arc<Origin>) -> Result<Self, ConnectError> {
-        let preset = origin.builder.preset;
-        Self::with_preset(origin, preset)
+        let (preset, class) = (origin.builder.preset, origin.builder.channel.traffic_class);
+        Self::with(origin, preset, class)
     }
 
-    /// As this one, with another preset; nothing is connected yet.
-    pub(super) fn changed(&self, preset: Preset) -> Result<Self, ConnectError> {
-        Self::with_preset(Arc::clone(&self.origin), preset)
+    /// As this one, with another preset or traffic class; nothing is connected yet.
+    pub(super) fn changed(&self, preset: Preset, traffic_class: u8) -> Result<Self, ConnectError> {
+        Self::with(Arc::clone(&self.origin), preset, traffic_class)
     }
 
-    fn with_preset(origin: Arc<Origin>, preset: Preset) -> Result<Self, ConnectError> {
-        let builder = ClientBuilder {
+    fn with(origin: Arc<Origin>, preset: Preset, traffic_class: u8) -> Result<Self, ConnectError> {
+        let mut builder = ClientBuilder {
             preset,
             ..origin.builder.clone()
         };
+        builder.channel.traffic_class = traffic_class;
         let (way, fabrics) = match &origin.target {
             Target::Port(address) => builder.reach(address)?,
             Target::Given(opener, given) => {
