@@ -50,6 +50,8 @@ pub struct RpcPlan {
     pub handler_ns: u64,
     /// Cores that the server polls on.
     pub pollers: usize,
+    /// Pollers of the server are pinned to its first cores, one each.
+    pub pinned: bool,
     /// Each process has a thread that takes all answers.
     pub dispatched: bool,
     /// Traffic class of both directions.
@@ -72,6 +74,7 @@ impl RpcPlan {
             most_active: 256,
             handler_ns: 10,
             pollers: 32,
+            pinned: true,
             dispatched: matches!(
                 preset,
                 Preset::Flock
@@ -159,13 +162,16 @@ impl RpcBench {
     pub fn new(cluster: Cluster, plan: RpcPlan) -> Self {
         let hosts = cluster.hosts();
         let device = cluster.device(hosts[0]);
-        let server = echo(plan.handler_ns)
+        let mut server = echo(plan.handler_ns);
+        if plan.pinned {
+            server = server.pin_pollers(0);
+        }
+        let server = server
             .channel(ChannelConfig {
                 answer_each_message: true,
                 ..channel()
             })
             .pollers(plan.pollers.min(device.cores()))
-            .pin_pollers(0)
             .max_active_queue_pairs(plan.most_active)
             .serve_on(device)
             .expect("a server");

@@ -5,6 +5,7 @@
 //! threads is a file beside this folder.
 
 mod calls;
+mod classes;
 mod conformance;
 mod deadlines;
 mod full_send_queue;

@@ -1,8 +1,8 @@
 //! Flor Fig. 12, §7.7: clients change from XRDMA to Flor while they call, and from the lossless priority to another.
 //!
 //! Declared before the first run, since the paper says neither what is called nor how much: hosts and NICs are those of
-//! cluster C (Table 2); eight client hosts of sixteen threads call one server, which polls by all of its cores, with
-//! requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and waits for the answer, so the server's
+//! cluster C (Table 2); eight client hosts of sixteen threads call one server, by ten
+//! threads for XRDMA and ten for Flor on its 24 cores, with requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and waits for the answer, so the server's
 //! port is two thirds full, as a service has a load that the network does not set. Presets are those that users have,
 //! `xrdma` and `flor`, changed by `Client::change_preset` and `Client::change_traffic_class`: all clients at one
 //! instant, for connections are made in no virtual time. Flor's price of a chunk is charged before a chunk is posted,
@@ -31,6 +31,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 
 const CLIENTS: usize = 8;
 const THREADS: usize = 16;
+const POLLERS: usize = 10;
 const BYTES: usize = 16 << 10;
 /// Traffic classes of the priority that is paused and marked, and of one that is not.
 const LOSSLESS: u8 = 3 << 5;
@@ -68,6 +69,8 @@ fn phases(effort: Effort) -> ([Vec<RpcResult>; 3], u64) {
     };
     let plan = RpcPlan {
         bytes,
+        pollers: POLLERS,
+        pinned: false,
         traffic_class: LOSSLESS,
         ..RpcPlan::flock(Preset::Xrdma, threads, 1)
     };

@@ -296,3 +296,19 @@ pub(in crate::channel) fn place(
         key: RemoteKey(key as u32),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traffic_class_has_eight_bits() {
+        let said = |class| Parameters::from([(CLASS_PARAMETER.to_string(), class)]);
+        assert_eq!(traffic_class(&Parameters::new()).unwrap(), 0);
+        assert_eq!(traffic_class(&said(255)).unwrap(), 255);
+        for class in [256, u64::MAX] {
+            let error = traffic_class(&said(class)).unwrap_err();
+            assert!(error.to_string().contains("more than 255"), "{error}");
+        }
+    }
+}
