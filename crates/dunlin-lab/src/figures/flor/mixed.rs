@@ -6,8 +6,8 @@
 //! - in the mesh of two generations requests are those of §7.4, 512 KB with answers of 128 B, eight out, by four
 //!   threads to each other host; XRDMA is what `go_back_n` has, the same messages by RC without chunks, with seven
 //!   retries. PFC and DCQCN are on for both (§7.5). Flor is judged over UC, and shown over RC;
-//! - between vendors all three ask both others at once, by 512 connections each (eight threads), requests of 64 KB, four
-//!   out as in `flor-vendors`. Flor is over RC there: the paper's first two configurations have the NICs' own
+//! - between vendors all three ask both others at once, by 512 connections each (eight threads), requests of 64 KB,
+//!   four out as in `flor-vendors`. Flor is over RC there: the paper's first two configurations have the NICs' own
 //!   congestion control, which those of Intel and Broadcom have for RC alone in the model; without PFC their switch
 //!   drops what it has no room for (`dynamic_th` 3, as in `flor-incast`);
 //! - a fixed window is a bandwidth-delay product for each connection;
@@ -27,8 +27,8 @@ use crate::parallel::Sweep;
 pub(in crate::figures) const FIGURE: Figure = Figure {
     name: "flor-mixed",
     title: "Flor §7.5, Fig. 9: NICs of two generations and of three vendors under Flor",
-    says: "by XRDMA 33.2 and 41.3 Gb/s of ConnectX-4 and 5, by Flor 37.1 and 36.6; between vendors Flor is fair but for \
-           Intel and Mellanox to Broadcom, 19 and 56 Gb/s, which a fixed window makes less uneven",
+    says: "by XRDMA 33.2 and 41.3 Gb/s of ConnectX-4 and 5, by Flor 37.1 and 36.6; between vendors Flor is fair but \
+           for Intel and Mellanox to Broadcom, 19 and 56 Gb/s, which a fixed window makes less uneven",
     run,
 };
 

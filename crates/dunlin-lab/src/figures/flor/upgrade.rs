@@ -1,17 +1,17 @@
 //! Flor Fig. 12, §7.7: clients change from XRDMA to Flor while they call, and from the lossless priority to another.
 //!
 //! Declared before the first run, since the paper says neither what is called nor how much: hosts and NICs are those of
-//! cluster C (Table 2); eight client hosts of sixteen threads call one server, by ten
-//! threads for XRDMA and ten for Flor on its 24 cores, with requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and waits for the answer, so the server's
-//! port is two thirds full, as a service has a load that the network does not set. Presets are those that users have,
-//! `xrdma` and `flor`, changed by `Client::change_preset` and `Client::change_traffic_class`: all clients at one
-//! instant, for connections are made in no virtual time. Flor's price of a chunk is charged before a chunk is posted,
-//! though it is that of its acknowledgement, too.
+//! cluster C (Table 2); eight client hosts of sixteen threads call one server, which polls by ten threads for XRDMA and
+//! ten for Flor on its 24 cores, with requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and waits
+//! for the answer, so the server's port is two thirds full, as a service has a load that the network does not set. Presets are
+//! those that users have, `xrdma` and `flor`, changed by `Client::change_preset` and `Client::change_traffic_class`:
+//! all clients at one instant, for connections are made in no virtual time. Flor's price of a chunk is charged before a
+//! chunk is posted, though it is that of its acknowledgement, too.
 //!
 //! One priority has pauses and marks, all others neither; XRDMA and Flor begin on it, the last change leaves it. NICs
 //! run DCQCN, of which nothing is left where nothing is marked. The device says that the network loses packets, since
-//! that priority is not the one of traffic that says nothing; so Flor is over UC under its own control (Table 1). Phases
-//! have windows of 5 ms; the paper's are minutes.
+//! that priority is not the one of traffic that says nothing; so Flor is over UC under its own control (Table 1).
+//! Phases have windows of 5 ms; the paper's are minutes.
 
 use dunlin::Preset;
 use dunlin_sim::{Cluster, NicParameters, SwitchParameters};
@@ -123,7 +123,7 @@ fn run(effort: Effort) -> Findings {
     let rate = mean(before, |window| window.mops);
     let away = |window: &RpcResult| (window.mops / rate - 1.0).abs();
     let jitter = flor.iter().map(away).fold(0.0, f64::max);
-    let why = "calls a second of the window behind the change that is furthest from the mean before it, as a part of it";
+    let why = "calls a second behind the change: the window furthest from the mean before it, as a part of that";
     findings.answer("FR-042", "<2%", jitter, (0.0, 0.05), why);
     let latency = mean(before, |window| window.mean_us);
     let rise = flor[0].mean_us / latency - 1.0;
