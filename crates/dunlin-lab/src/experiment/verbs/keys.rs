@@ -60,8 +60,8 @@ pub(in super::super) const SECTION: Section = Section {
             "queue_pairs",
             Kind::Count(1, 65536),
             Need::Or("one for each thread"),
-            "Queue pairs of all requesters together. They are dealt out to requesters, then to the threads of each, and to \
-             targets.",
+            "Queue pairs of all requesters together. They are dealt out to requesters, then to the threads of each, \
+             and to targets.",
         ),
         key(
             "outstanding",
@@ -103,7 +103,7 @@ pub(in super::super) const SECTION: Section = Section {
         key(
             "place",
             Kind::Quantity(BYTES, 1.0, PLACES_MOST),
-            Need::Default("64B"),
+            Need::Or("`size`, rounded up to 64 B"),
             "Distance of two places.",
         ),
         key(
@@ -134,8 +134,8 @@ pub(in super::super) const SECTION: Section = Section {
             "answers",
             Kind::Flag,
             Need::Default("false"),
-            "SENDs over `ud`: each is answered by one of the same size, and `outstanding` are those without an answer. A \
-             thread has one queue pair, and each datagram costs what the RPC's do.",
+            "SENDs over `ud`: each is answered by one of the same size, and `outstanding` are those without an answer. \
+             A thread has one queue pair, and each datagram costs what the RPC's do.",
         ),
         key(
             "handler",

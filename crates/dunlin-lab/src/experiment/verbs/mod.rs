@@ -4,6 +4,10 @@
 mod keys;
 mod model;
 mod running;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod wrong_tests;
 
 pub(super) use keys::SECTION;
 pub(super) use model::{read, Verbs};

@@ -33,6 +33,8 @@ const RECEIVES_MOST: usize = 1 << 20;
 const ZONES_MOST: u64 = 16 << 30;
 /// RECEIVEs of a queue pair of datagrams, if nothing is said: a lost one does not come again.
 const DATAGRAMS: u64 = 512;
+/// A cache line, in which no two places are if nothing is said.
+const LINE: u64 = 64;
 /// The longest datagram of the load that answers.
 const ANSWERED_MOST: usize = 4096;
 
@@ -53,6 +55,10 @@ pub(in super::super) fn read(root: &Table, hosts: &[Hosts]) -> Result<Vec<Verbs>
         }
         let load = match group.flag("answers") {
             true => answered(group, &posting)?,
+            false if group.has("handler") => {
+                let must = "it is for SENDs that are answered: let `answers` be true";
+                return Err(group.wrong("handler", "there", must));
+            }
             false => Load::Posting(posting),
         };
         all.push(Verbs { name, load });
@@ -121,10 +127,16 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
     Ok(posting)
 }
 
+/// Distance of two places.
+fn distance(group: &Values<'_>) -> u64 {
+    let place = group.number("place").map(|bytes| bytes as u64);
+    place.unwrap_or_else(|| group.count("size").next_multiple_of(LINE))
+}
+
 fn zone(group: &Values<'_>) -> Result<Option<u64>, Mistake> {
     match (group.flag("own_places"), group.number("zone")) {
         (true, Some(zone)) => Ok(Some(zone as u64)),
-        (true, None) => Ok(Some(group.count("places") * group.count("place"))),
+        (true, None) => Ok(Some(group.count("places") * distance(group))),
         (false, None) => Ok(None),
         (false, Some(zone)) => {
             let must = "it is for places of each queue pair: let `own_places` be true";
@@ -186,7 +198,7 @@ fn plan(
     let most = requesters.iter().map(|&host| nic_of(host, hosts));
     let most = most.map(|nic| nic.max_inline_bytes as usize).min();
     if let Some(most) = most.filter(|&most| inline && bytes > most) {
-        let must = format!("with {bytes} B: the NIC takes {most} B inline at most");
+        let must = format!("the NIC takes {most} B inline at most, and `size` is {bytes} B");
         return Err(group.wrong("inline", "true", must));
     }
     Ok(Plan {
@@ -200,7 +212,7 @@ fn plan(
             Some("in-turn") => Choice::InTurn,
             _ => Choice::Random,
         },
-        places: (group.count("place"), group.count("places")),
+        places: (distance(group), group.count("places")),
         seed: 0,
     })
 }
