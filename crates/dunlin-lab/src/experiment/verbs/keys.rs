@@ -103,7 +103,7 @@ pub(in super::super) const SECTION: Section = Section {
         key(
             "place",
             Kind::Quantity(BYTES, 1.0, PLACES_MOST),
-            Need::Or("`size`, rounded up to 64 B"),
+            Need::Or("`size`, and 40 B with `ud`, rounded up to 64 B"),
             "Distance of two places.",
         ),
         key(

@@ -1,6 +1,6 @@
 //! The verbs that the tables of a file ask for, checked.
 
-use dunlin_verbs::Transport;
+use dunlin_verbs::{Transport, GRH_BYTES};
 
 use super::super::check::{self, Values};
 use super::super::mistake::Mistake;
@@ -130,7 +130,12 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
 /// Distance of two places.
 fn distance(group: &Values<'_>) -> u64 {
     let place = group.number("place").map(|bytes| bytes as u64);
-    place.unwrap_or_else(|| group.count("size").next_multiple_of(LINE))
+    // A RECEIVE of a datagram has room for the head, too.
+    let head = match group.text("transport").as_deref() {
+        Some("ud") => GRH_BYTES as u64,
+        _ => 0,
+    };
+    place.unwrap_or_else(|| (group.count("size") + head).next_multiple_of(LINE))
 }
 
 fn zone(group: &Values<'_>) -> Result<Option<u64>, Mistake> {
