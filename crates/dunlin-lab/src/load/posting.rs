@@ -187,6 +187,11 @@ impl Posting {
                 let thread = cluster.spawn(host, thread, requester);
                 cluster.name_thread(thread, "verbs".to_owned());
             }
+            // Of a host on both sides those that take stand behind those that post: both always have work.
+            let behind = match self.requesters.contains(&number) {
+                true => self.threads,
+                false => 0,
+            };
             let mut warm = false;
             for (thread, seat) in takes.into_iter().enumerate() {
                 if seat.has.is_empty() {
@@ -196,7 +201,7 @@ impl Posting {
                 if !std::mem::replace(&mut warm, true) {
                     machine.region.warm(0, machine.region.memory().len());
                 }
-                self.take(cluster, (host, thread), seat, &machine.region);
+                self.take(cluster, (host, behind + thread), seat, &machine.region);
             }
         }
     }

@@ -85,6 +85,15 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
     let threads = threads.min(queue_pairs.div_ceil(requesters.len()));
     let receivers = group.number("receivers");
     let receivers = receivers.map_or(threads, |count| count as usize);
+    if let Some(host) = targets.iter().find(|host| requesters.contains(host)) {
+        let (cores, wanted) = (cores_of(*host, hosts), threads + receivers);
+        if wanted > cores {
+            let must = format!(
+                "a host on both sides has {wanted} threads with those that post, and {cores} cores"
+            );
+            return Err(group.wrong("receivers", &receivers.to_string(), must));
+        }
+    }
     for (key, count, on) in [
         ("threads", threads, &requesters),
         ("receivers", receivers, &targets),
