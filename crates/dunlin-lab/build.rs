@@ -9,7 +9,7 @@ mod source;
 
 /// What a freeze covers beside parameter files: the simulator, the prices of instructions, figures and loads, and what
 /// runs the figures that are files.
-const FROZEN: [&str; 21] = [
+const FROZEN: [&str; 24] = [
     "dunlin-sim/src",
     "dunlin-flor/src/effort.rs",
     "dunlin-rpc/src/effort.rs",
@@ -27,6 +27,9 @@ const FROZEN: [&str; 21] = [
     "dunlin-lab/src/experiment/parameters.rs",
     "dunlin-lab/src/experiment/point.rs",
     "dunlin-lab/src/experiment/sweep.rs",
+    "dunlin-lab/src/experiment/verbs/keys.rs",
+    "dunlin-lab/src/experiment/verbs/model.rs",
+    "dunlin-lab/src/experiment/verbs/running.rs",
     "dunlin-lab/src/experiment/window.rs",
     "dunlin-lab/src/figures",
     "dunlin-lab/src/load",

@@ -7,7 +7,7 @@ use dunlin_verbs::Transport;
 
 use super::perftest::{Measured, Test};
 use super::{fit, root_mean_square, Compared, Knob};
-use crate::load::{fan, one_read, ping_pong, rate, Choice, Direction, Fan, Plan, Window};
+use crate::load::{fan, one_read, ping_pong, rate, Choice, Direction, Fan, Plan, Verb, Window};
 use crate::parallel;
 
 /// What perftest can tell of a NIC, with whether it is a whole number. The fit goes through them in this order.
@@ -79,7 +79,7 @@ impl Testbed {
         let inline = !read && line.bytes <= line.inline_bytes;
         let window = line.depth * line.queue_pairs;
         let plan = Plan {
-            read,
+            verb: if read { Verb::Read } else { Verb::Write },
             inline,
             signal_every: line.signal_every.min(window.div_ceil(2)),
             choice: Choice::InTurn,

@@ -10,6 +10,10 @@ pub(super) enum Of {
     Clients,
     /// All flows, or one group of them.
     Flows,
+    /// All verbs, or one group of them.
+    Verbs,
+    /// All hosts, or one group of them.
+    Hosts,
     /// The server's host.
     Server,
     Cluster,
@@ -20,6 +24,8 @@ pub(super) enum Of {
 pub(super) struct Groups<'a> {
     pub(super) clients: Vec<&'a str>,
     pub(super) flows: Vec<&'a str>,
+    pub(super) verbs: Vec<&'a str>,
+    pub(super) hosts: Vec<&'a str>,
 }
 
 impl Groups<'_> {
@@ -31,6 +37,9 @@ impl Groups<'_> {
         }
         if !self.flows.is_empty() {
             names.extend(["fct_p50", "fct_p99", "unfinished"]);
+        }
+        if !self.verbs.is_empty() {
+            names.extend(["verbs", "verbs_p50", "verbs_p99"]);
         }
         names.into_iter().map(str::to_owned).collect()
     }
@@ -69,6 +78,30 @@ const fn of_flows(
 ) -> Definition {
     Definition {
         of: Of::Flows,
+        ..of_clients(name, unit, meaning, value)
+    }
+}
+
+const fn of_verbs(
+    name: &'static str,
+    unit: &'static str,
+    meaning: &'static str,
+    value: fn(&Window) -> f64,
+) -> Definition {
+    Definition {
+        of: Of::Verbs,
+        ..of_clients(name, unit, meaning, value)
+    }
+}
+
+const fn of_hosts(
+    name: &'static str,
+    unit: &'static str,
+    meaning: &'static str,
+    value: fn(&Window) -> f64,
+) -> Definition {
+    Definition {
+        of: Of::Hosts,
         ..of_clients(name, unit, meaning, value)
     }
 }
@@ -157,6 +190,66 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_flows("fct_max", "us", "Longest of them.", |w| w.flow_time_us(1.0)),
     of_flows("goodput", "Gb/s", "Bytes of the flows that ended.", |w| {
         w.of_flows(|tally| tally.bytes) * 8.0 / w.nanoseconds as f64
+    }),
+    of_verbs(
+        "verbs",
+        "M/s",
+        "Millions of verbs done a second: completed, or answered where they have `answers`.",
+        |w| w.mops(w.verbs_done()),
+    ),
+    of_verbs(
+        "verbs_p50",
+        "us",
+        "Median time from posting to the completion that is seen, of signaled verbs, or to the answer.",
+        |w| w.verb_time_us(0.5),
+    ),
+    of_verbs("verbs_p99", "us", "99th percentile.", |w| {
+        w.verb_time_us(0.99)
+    }),
+    of_hosts(
+        "nic_started",
+        "M/s",
+        "Requests that NICs began to carry out.",
+        |w| w.mops(w.of_hosts(|c| c.requests_started)),
+    ),
+    of_hosts(
+        "nic_answered",
+        "M/s",
+        "READs and atomics that NICs answered.",
+        |w| w.mops(w.of_hosts(|c| c.requests_answered)),
+    ),
+    of_hosts(
+        "nic_received",
+        "M/s",
+        "Messages that NICs received: WRITEs, and SENDs that found a RECEIVE.",
+        |w| w.mops(w.of_hosts(|c| c.messages_received)),
+    ),
+    of_hosts(
+        "nic_fetched",
+        "M/s",
+        "Cache lines that NICs read from memory (PCIeRdCur).",
+        |w| w.mops(w.of_hosts(|c| c.pcie_read_lines)),
+    ),
+    of_hosts(
+        "nic_context_misses",
+        "of 1",
+        "Share of the lookups of queue pairs' contexts that NICs did not have in their caches.",
+        |w| {
+            let misses = w.mops(w.of_hosts(|c| c.context_misses));
+            misses / w.mops(w.of_hosts(|c| c.context_misses + c.context_hits))
+        },
+    ),
+    of_hosts(
+        "llc_misses",
+        "of 1",
+        "Share of the lines written by NICs that the processor's cache did not have.",
+        |w| {
+            let misses = w.mops(w.of_hosts(|c| c.allocating_writes));
+            misses / (misses + w.mops(w.of_hosts(|c| c.updating_writes)))
+        },
+    ),
+    of_hosts("busy_cores", "", "Cores that worked, in the mean.", |w| {
+        w.mops(w.of_hosts(|c| c.busy_ps)) / 1e6
     }),
     of_server(
         "server_busy",
@@ -293,6 +386,8 @@ impl Column {
             None => (self.definition.value)(window),
             Some(group) => (self.definition.value)(&match self.definition.of {
                 Of::Flows => window.of_flow_group(group),
+                Of::Verbs => window.of_verb_group(group),
+                Of::Hosts => window.of_host_group(group),
                 _ => window.of_group(group),
             }),
         }
@@ -324,6 +419,8 @@ pub(super) fn find(text: &str, groups: &Groups<'_>) -> Result<Column, String> {
     };
     let (names, whose) = match definition.of {
         Of::Flows => (&groups.flows, "flows"),
+        Of::Verbs => (&groups.verbs, "verbs"),
+        Of::Hosts => (&groups.hosts, "hosts"),
         _ => (&groups.clients, "clients"),
     };
     if names.is_empty() && definition.of != Of::Cluster {
@@ -376,6 +473,7 @@ mod tests {
         let groups = Groups {
             clients: vec!["one", "two"],
             flows: vec!["few", "many"],
+            ..Groups::default()
         };
         let value = |name: &str| find(name, &groups).unwrap().value(&window);
         assert_eq!(value("rate"), 5.0);
@@ -400,12 +498,12 @@ mod tests {
     #[test]
     fn columns_of_what_is_not_there_are_refused() {
         let flows = Groups {
-            clients: Vec::new(),
             flows: vec!["0"],
+            ..Groups::default()
         };
         let clients = Groups {
             clients: vec!["0"],
-            flows: Vec::new(),
+            ..Groups::default()
         };
         for (name, groups) in [
             ("rate", &flows),

@@ -37,14 +37,17 @@ pub(super) enum Function {
     Furthest,
     /// Where a curve reaches a share of its most.
     Reaches,
+    /// Whether a curve never falls by more than this from one value to the next.
+    Rises,
 }
 
-const FUNCTIONS: [(&str, Function); 5] = [
+const FUNCTIONS: [(&str, Function); 6] = [
     ("max", Function::Max),
     ("min", Function::Min),
     ("mean", Function::Mean),
     ("furthest", Function::Furthest),
     ("reaches", Function::Reaches),
+    ("rises", Function::Rises),
 ];
 
 /// A table: values with their places on the axes, `None` where it is not swept over one.
@@ -153,12 +156,15 @@ impl<'a> Parser<'a> {
         let right = match function {
             Function::Max | Function::Min => true,
             Function::Mean | Function::Furthest => inner.len() == 1,
-            Function::Reaches => self.is_curve(&inner),
+            Function::Reaches | Function::Rises => self.is_curve(&inner),
         };
         match right {
             true => Ok(Expression::Call(*function, inner)),
             false if *function == Function::Reaches => Err(format!(
                 "`{name}` takes a curve over numbers and a share, as `reaches(rate[erpc, *], 0.9)`"
+            )),
+            false if *function == Function::Rises => Err(format!(
+                "`{name}` takes a curve over numbers and how far it may fall, as `rises(rate[erpc, *], 0.1)`"
             )),
             false => Err(format!("`{name}` takes one expression")),
         }
@@ -268,6 +274,10 @@ impl Expression {
                 let share = of(&inner[1]).number();
                 of(&inner[0]).reaches(share, axes)
             }
+            Self::Call(Function::Rises, inner) => {
+                let fall = of(&inner[1]).number();
+                of(&inner[0]).rises(fall)
+            }
             Self::Call(function, inner) => match inner.as_slice() {
                 [one] => of(one).reduced(*function),
                 several => {
@@ -293,7 +303,7 @@ impl Expression {
             Self::Both(_, inner, other) if matches!(**other, Self::Number(_)) => {
                 inner.found_at(outcome, places, axes)
             }
-            Self::Call(Function::Mean | Function::Reaches, _) => None,
+            Self::Call(Function::Mean | Function::Reaches | Function::Rises, _) => None,
             Self::Call(function, inner) => match inner.as_slice() {
                 [one] => {
                     let grid = one.of(outcome, places, axes);
@@ -418,6 +428,16 @@ impl Grid {
             axes[axis].numbers()?.get(at[axis]?).copied()
         });
         Self(vec![(vec![None; axes.len()], value.unwrap_or(f64::NAN))])
+    }
+
+    /// 1 where no value is lower by more than `fall` than the one before it, and else 0.
+    fn rises(&self, fall: f64) -> Self {
+        let axes = self.0.first().map_or(0, |(at, _)| at.len());
+        let pairs = self.0.windows(2);
+        let rises = pairs
+            .map(|pair| pair[1].1 >= pair[0].1 - fall)
+            .all(|rises| rises);
+        Self(vec![(vec![None; axes], f64::from(u8::from(rises)))])
     }
 
     /// Its only value; not a number where there is none.

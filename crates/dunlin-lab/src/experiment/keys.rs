@@ -350,6 +350,7 @@ pub(super) const SECTIONS: &[Section] = &[
         ],
     },
     super::flows::SECTION,
+    super::verbs::SECTION,
     Section {
         name: "faults",
         many: true,
@@ -543,6 +544,12 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Flag,
                 Need::Default("false"),
                 "Whether the horizontal axis is logarithmic.",
+            ),
+            key(
+                "only_lines",
+                Kind::Flag,
+                Need::Default("false"),
+                "Whether only the lines of `[[plot.lines]]` are drawn, and none of `y`.",
             ),
         ],
     },

@@ -13,6 +13,7 @@ use super::mistake::{instead, Mistake, Place};
 use super::network::{self, Network};
 use super::parameters::{self, Change};
 use super::tree::Table;
+use super::verbs::{self, Verbs};
 use super::Around;
 
 /// A point.
@@ -23,10 +24,11 @@ pub(super) struct Point {
     /// Cables between switches.
     pub(super) cables: Vec<Cables>,
     pub(super) hosts: Vec<Hosts>,
-    /// There is none where there are flows alone.
+    /// There is none where there are flows or verbs alone.
     pub(super) server: Option<Server>,
     pub(super) clients: Vec<Clients>,
     pub(super) flows: Vec<Flows>,
+    pub(super) verbs: Vec<Verbs>,
     pub(super) faults: Vec<Fault>,
     pub(super) run: Run,
     pub(super) columns: Vec<Column>,
@@ -168,9 +170,10 @@ impl Point {
         }
         parameters::agree_on_mtu(&mut hosts, &changes);
         let flows = flows::read(root, around, (&hosts, network.as_ref()))?;
-        // Where there are flows nobody has to call.
+        let verbs = verbs::read(root, &hosts)?;
+        // Where there are flows or verbs nobody has to call.
         let calls = root.get("server").is_some() || root.get("clients").is_some();
-        let server = match calls || flows.is_empty() {
+        let server = match calls || (flows.is_empty() && verbs.is_empty()) {
             true => Some(Server::read(
                 &check::one_of_needed(root, "server")?,
                 &hosts,
@@ -217,6 +220,8 @@ impl Point {
         let groups = Groups {
             clients: clients.iter().map(|group| group.name.as_str()).collect(),
             flows: flows.iter().map(|group| group.name.as_str()).collect(),
+            verbs: verbs.iter().map(|group| group.name.as_str()).collect(),
+            hosts: hosts.iter().map(|group| group.name.as_str()).collect(),
         };
         let column = |text: &String| {
             column::find(text, &groups)
@@ -240,6 +245,7 @@ impl Point {
             hosts,
             clients,
             flows,
+            verbs,
             run,
         })
     }
@@ -455,10 +461,20 @@ pub(super) fn numbers(
     Ok(all)
 }
 
-/// Cores of a host by its number.
-pub(super) fn cores_of(host: usize, hosts: &[Hosts]) -> usize {
+/// The group of a host.
+fn group_of(host: usize, hosts: &[Hosts]) -> &Hosts {
     let mut all = hosts
         .iter()
         .flat_map(|group| (0..group.count).map(move |_| group));
-    all.nth(host).map_or(0, |group| group.cpu.cores as usize)
+    all.nth(host).expect("the number of a host")
+}
+
+/// Cores of a host by its number.
+pub(super) fn cores_of(host: usize, hosts: &[Hosts]) -> usize {
+    group_of(host, hosts).cpu.cores as usize
+}
+
+/// Its NIC.
+pub(super) fn nic_of(host: usize, hosts: &[Hosts]) -> &NicParameters {
+    &group_of(host, hosts).nic
 }

@@ -360,7 +360,7 @@ mod tests {
     fn an_interval_is_students() {
         let groups = column::Groups {
             clients: vec!["0"],
-            flows: Vec::new(),
+            ..column::Groups::default()
         };
         let column = column::find("rate", &groups).unwrap();
         let of = |values: &[f64]| Statistic::new(&column, values);

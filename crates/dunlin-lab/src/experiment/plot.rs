@@ -26,6 +26,8 @@ pub(super) struct Plot {
     labels: Vec<Vec<String>>,
     /// Lines beside those of the column, with their names.
     lines: Vec<(String, Expression)>,
+    /// Whether there are no others.
+    only_lines: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ pub(super) fn without(root: &mut Table, fixed: &[&str]) {
         // They say how many keys there are.
         table
             .entries
-            .retain(|entry| !["line", "lines"].contains(&entry.key.as_str()));
+            .retain(|entry| !["line", "lines", "only_lines"].contains(&entry.key.as_str()));
     }
 }
 
@@ -120,6 +122,7 @@ impl Plot {
         };
         Ok(Some(Self {
             lines: lines(root, which, &x, (axes, &columns))?,
+            only_lines: only_lines(root, &values)?,
             x,
             y: y.clone(),
             log_x: values.flag("log_x"),
@@ -151,7 +154,8 @@ impl Plot {
             let found = columns.iter().find(|column| column.name == name);
             found.map_or(f64::NAN, |column| column.mean)
         };
-        for (point, places) in outcome.points.iter().zip(places) {
+        let points = outcome.points.iter().zip(places);
+        for (point, places) in points.filter(|_| !self.only_lines) {
             let name = self.name_of(axes, places, across);
             let y = value(&point.columns, &self.y.name);
             let points: Vec<(f64, f64)> = match &self.x {
@@ -234,6 +238,15 @@ fn line(values: &Values<'_>, axes: &[Axis]) -> Result<Option<String>, Mistake> {
         }
     }
     Ok(Some(line))
+}
+
+/// Whether nothing but those lines is drawn; then there has to be one.
+fn only_lines(root: &Table, values: &Values<'_>) -> Result<bool, Mistake> {
+    let only = values.flag("only_lines");
+    if only && check::all(root, "plot.lines")?.is_empty() {
+        return Err(values.wrong("only_lines", "true", "there are no [[plot.lines]]"));
+    }
+    Ok(only)
 }
 
 /// Lines beside those of the column.

@@ -9,7 +9,8 @@ use super::fault::Timeline;
 use super::flows::{Deepest, FlowTime, FlowTimes, Queues, Running};
 use super::load::{Load, RunError};
 use super::model::Point;
-use super::window::{Counted, FlowTally, Switches, Tally, Window};
+use super::verbs;
+use super::window::{Counted, FlowTally, Switches, Tally, VerbTally, Window};
 
 /// Columns of pieces of a duration, each with its end in nanoseconds since time zero.
 type Pieces = Vec<(u64, Vec<f64>)>;
@@ -54,6 +55,7 @@ pub(super) fn run(
         switches: &switches,
         load: load.as_ref(),
         flows: FlowTimes::new(&flows, point.flows.len()),
+        verbs: None,
         queues: Queues::default(),
         zero_ns: cluster.now_ns(),
     };
@@ -62,12 +64,13 @@ pub(super) fn run(
         load.begin();
     }
     flows.begin(&cluster);
+    run.verbs = Some(verbs::Running::begin(&cluster, &point.verbs, seed));
     run.until(point.run.warm_ns, &mut timeline);
     let (mut window, mut pieces) = run.measure(&mut timeline);
     if let Some(share) = point.run.settled {
         for _ in 1..point.run.windows {
             let (next, more) = run.measure(&mut timeline);
-            let change = next.rate() / window.rate() - 1.0;
+            let change = next.pace() / window.pace() - 1.0;
             window = next;
             pieces.extend(more);
             if change.abs() < share {
@@ -83,6 +86,9 @@ pub(super) fn run(
         digest: cluster.digest(),
         events: cluster.events(),
     };
+    if let Some(verbs) = &run.verbs {
+        verbs.end();
+    }
     timeline.end();
     let crashed = std::mem::take(&mut timeline.crashed);
     if let Some(load) = load {
@@ -128,6 +134,8 @@ struct Look {
     calls: Vec<(u64, u64, u64)>,
     /// Messages and requests written, by group.
     sent: Vec<(u64, u64)>,
+    /// Verbs done, by group.
+    verbs: Vec<u64>,
     counters: Vec<Counters>,
     switches: Switches,
 }
@@ -138,6 +146,8 @@ struct Run<'a> {
     switches: &'a [SwitchId],
     load: Option<&'a Load>,
     flows: FlowTimes<'a>,
+    /// They are there from time zero on.
+    verbs: Option<verbs::Running>,
     queues: Queues,
     zero_ns: u64,
 }
@@ -177,6 +187,8 @@ impl Run<'_> {
             self.seen().iter().for_each(|seen| drop(seen.take()));
             let now_ns = self.now_ns();
             drop(self.flows.take(now_ns));
+            let counts = self.verb_counts();
+            drop(self.verb_tallies(&counts, &counts));
         }
     }
 
@@ -188,6 +200,7 @@ impl Run<'_> {
         let end = before.now_ns + point.run.measured_ns;
         let mut whole = vec![Tally::default(); point.clients.len()];
         let mut whole_flows = vec![FlowTally::default(); point.flows.len()];
+        let mut whole_verbs = vec![VerbTally::default(); point.verbs.len()];
         let (mut pieces, mut last) = (Vec::new(), before.clone());
         let every = point.every_ns.unwrap_or(point.run.measured_ns);
         while last.now_ns < end {
@@ -195,6 +208,10 @@ impl Run<'_> {
             let now = self.look();
             let tallies = self.tallies(&last, &now);
             let flows = self.flows.take(now.now_ns);
+            let verbs = self.verb_tallies(&last.verbs, &now.verbs);
+            for (whole, piece) in whole_verbs.iter_mut().zip(&verbs) {
+                whole.add(piece);
+            }
             let queues = self.queues.piece(self.cluster.now_ns());
             for (whole, piece) in whole_flows.iter_mut().zip(&flows) {
                 whole.add(piece);
@@ -203,7 +220,7 @@ impl Run<'_> {
                 whole.add(piece);
             }
             if point.every_ns.is_some() {
-                let window = self.window(&last, &now, (tallies, flows, queues));
+                let window = self.window(&last, &now, (tallies, flows, verbs, queues));
                 pieces.push((now.now_ns, values(point, &window)));
             }
             last = now;
@@ -215,8 +232,19 @@ impl Run<'_> {
             tally.times_ns.sort_unstable();
         }
         let deepest = self.queues.whole(self.cluster.now_ns());
-        let window = self.window(&before, &last, (whole, whole_flows, deepest));
+        let window = self.window(&before, &last, (whole, whole_flows, whole_verbs, deepest));
         (window, pieces)
+    }
+
+    fn verb_counts(&self) -> Vec<u64> {
+        self.verbs
+            .as_ref()
+            .map_or(Vec::new(), verbs::Running::counts)
+    }
+
+    fn verb_tallies(&self, before: &[u64], after: &[u64]) -> Vec<VerbTally> {
+        let verbs = self.verbs.as_ref();
+        verbs.map_or(Vec::new(), |verbs| verbs.tallies(before, after))
     }
 
     fn look(&self) -> Look {
@@ -238,6 +266,7 @@ impl Run<'_> {
             calls: seen
                 .map(|seen| (load(&seen.calls), load(&seen.failed), load(&seen.bytes)))
                 .collect(),
+            verbs: self.verb_counts(),
             sent: self.load.map_or(Vec::new(), Load::sent),
             counters: hosts
                 .iter()
@@ -271,7 +300,7 @@ impl Run<'_> {
         &self,
         before: &Look,
         after: &Look,
-        (clients, flows, queues): (Vec<Tally>, Vec<FlowTally>, Deepest),
+        (clients, flows, verbs, queues): (Vec<Tally>, Vec<FlowTally>, Vec<VerbTally>, Deepest),
     ) -> Window {
         let server = self.point.server.as_ref().map(|server| server.host);
         let counted = |server: usize| Counted {
@@ -282,7 +311,15 @@ impl Run<'_> {
             let host: HostId = self.cluster.hosts()[server];
             self.cluster.device(host).cores()
         };
+        let mut numbers = 0..;
+        let group = |group: &super::model::Hosts| {
+            let numbers = numbers.by_ref().take(group.count);
+            numbers.map(counted).collect()
+        };
+        let hosts = self.point.hosts.iter().map(group).collect();
         Window {
+            hosts,
+            verbs,
             nanoseconds: after.now_ns - before.now_ns,
             clients,
             flows,

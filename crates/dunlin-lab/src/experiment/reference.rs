@@ -47,6 +47,8 @@ pub(super) fn columns() -> String {
         let group = match column.of {
             Of::Clients => "of clients",
             Of::Flows => "of flows",
+            Of::Verbs => "of verbs",
+            Of::Hosts => "of hosts",
             Of::Server | Of::Cluster => "",
         };
         let (name, unit, meaning) = (column.name, column.unit, column.meaning);

@@ -33,6 +33,23 @@ pub(super) struct FlowTally {
     pub(super) bytes: u64,
 }
 
+/// What one group of verbs did in a window.
+#[derive(Clone, Debug, Default)]
+pub(super) struct VerbTally {
+    /// Requests that are done, or answered where they are.
+    pub(super) done: u64,
+    /// From posting to completion of those that were signaled, or to the answer: in nanoseconds, sorted.
+    pub(super) times_ns: Vec<u32>,
+}
+
+impl VerbTally {
+    /// Adds what the group did in a window that follows.
+    pub(super) fn add(&mut self, next: &Self) {
+        self.done += next.done;
+        self.times_ns.extend(&next.times_ns);
+    }
+}
+
 impl Tally {
     /// Adds what the group did in a window that follows.
     pub(super) fn add(&mut self, next: &Self) {
@@ -63,7 +80,11 @@ pub(super) struct Window {
     pub(super) clients: Vec<Tally>,
     /// By group of flows.
     pub(super) flows: Vec<FlowTally>,
+    /// By group of verbs.
+    pub(super) verbs: Vec<VerbTally>,
     pub(super) queues: Deepest,
+    /// What hosts counted, by group of hosts.
+    pub(super) hosts: Vec<Vec<Counted>>,
     /// What the server's host counted, and all hosts together.
     pub(super) server: Counted,
     pub(super) all: Counted,
@@ -115,6 +136,34 @@ impl Window {
     /// Millions of calls a second.
     pub(super) fn rate(&self) -> f64 {
         self.calls() * 1e3 / self.nanoseconds as f64
+    }
+
+    /// Millions of calls and verbs a second: whether that still changes says whether a load has settled.
+    pub(super) fn pace(&self) -> f64 {
+        self.rate() + self.mops(self.verbs_done())
+    }
+
+    /// Millions a second of what was counted.
+    pub(super) fn mops(&self, count: f64) -> f64 {
+        count * 1e3 / self.nanoseconds as f64
+    }
+
+    pub(super) fn verbs_done(&self) -> f64 {
+        self.verbs.iter().map(|tally| tally.done).sum::<u64>() as f64
+    }
+
+    /// Of all verbs.
+    pub(super) fn verb_time_us(&self, share: f64) -> f64 {
+        let all = self.verbs.iter().flat_map(|tally| &tally.times_ns);
+        let mut all: Vec<u32> = all.copied().collect();
+        all.sort_unstable();
+        at_share(&all, share).map_or(f64::NAN, |ns| f64::from(ns) / 1e3)
+    }
+
+    /// A counter of all hosts that columns are of.
+    pub(super) fn of_hosts(&self, counter: fn(&Counters) -> u64) -> f64 {
+        let hosts = self.hosts.iter().flatten();
+        hosts.map(|counted| counted.of(counter)).sum()
     }
 
     /// Requests of a message; presets without messages of several have one in each.
@@ -169,6 +218,22 @@ impl Window {
     pub(super) fn of_group(&self, group: usize) -> Self {
         Self {
             clients: self.clients.get(group).cloned().into_iter().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// With the verbs of one group alone.
+    pub(super) fn of_verb_group(&self, group: usize) -> Self {
+        Self {
+            verbs: self.verbs.get(group).cloned().into_iter().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// With one group of hosts alone.
+    pub(super) fn of_host_group(&self, group: usize) -> Self {
+        Self {
+            hosts: self.hosts.get(group).cloned().into_iter().collect(),
             ..self.clone()
         }
     }

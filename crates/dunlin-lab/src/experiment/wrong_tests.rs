@@ -44,7 +44,7 @@ const WRONG: &[(&str, &str, &str)] = &[
         "[topology]",
         "[topologie]",
         "my.toml:2:2: unknown `topologie`; did you mean `topology`? (there are: title, \
-         says, topology, server, clients, flows, faults, run, print, plot, cases, expect, nic, \
+         says, topology, server, clients, flows, verbs, faults, run, print, plot, cases, expect, nic, \
          cpu, switch, sweep, quick)",
     ),
     (
@@ -146,7 +146,8 @@ const WRONG: &[(&str, &str, &str)] = &[
         "my.toml:24:11: `print.columns` is \"rates\": no such column; did you mean \
          `rate`? (there are: rate, calls, failed, bandwidth, mean, p50, p90, p99, p999, \
          max, coalescing, processes, flows, unfinished, fct_mean, fct_p50, fct_p95, fct_p99, fct_max, goodput, \
-         server_busy, server_out, server_packets, context_misses, pcie_reads, \
+         verbs, verbs_p50, verbs_p99, nic_started, nic_answered, nic_received, nic_fetched, \
+         nic_context_misses, llc_misses, busy_cores, server_busy, server_out, server_packets, context_misses, pcie_reads, \
          allocating_writes, active, retransmissions, timeouts, receiver_drops, \
          fault_drops, nic_pauses, notifications, switch_drops, switch_marks, \
          switch_pauses, switch_buffer, queue_max, queue_mean)",

@@ -33,12 +33,16 @@ type Runs = (
     fn(crate::figure::Effort) -> crate::figure::Findings,
 );
 
-const ALL: [Runs; 5] = [
+const ALL: [Runs; 9] = [
+    file!("flock-2a"),
+    file!("flock-2b"),
     file!("flock-6"),
     file!("flock-9"),
     file!("flock-10"),
     file!("flock-11"),
     file!("flock-12"),
+    file!("scalerpc-1b"),
+    file!("scalerpc-3b"),
 ];
 
 /// What a file says of the figure.

@@ -4,8 +4,6 @@ mod auto;
 mod fasst;
 mod files;
 mod flock_16;
-mod flock_2a;
-mod flock_2b;
 mod flock_rpc;
 mod flock_tx;
 // Its sources are frozen as they were when they first ran.
@@ -44,16 +42,12 @@ const BEFORE_FILES: &[Figure] = &[
     fasst::LOSS,
     fasst::TRANSACTIONS,
     raw_limits::FIGURE,
-    flock_2a::FIGURE,
-    flock_2b::FIGURE,
 ];
 
 const BEHIND_FILES: &[Figure] = &[
     flock_tx::TATP,
     flock_tx::SMALL_BANK,
     flock_16::FIGURE,
-    scalerpc::WRITES,
-    scalerpc::BLOCKS,
     scalerpc::CLIENTS,
     scalerpc::MACHINES,
     scalerpc::LATENCY,

@@ -2,8 +2,7 @@
 //! too).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use dunlin_sim::{
     Cluster, HostId, Next, SimAddressHandle, SimCompletionQueue, SimDevice, SimQueuePair, SimRegion,
@@ -13,6 +12,8 @@ use dunlin_verbs::{
     EndpointAddress, Operation, Payload, QueuePair, QueuePairConfig, ReceiveQueue, ReceiveRequest,
     Segment, SendFlags, SendRequest, Transport, Work, GRH_BYTES,
 };
+
+use super::Answers;
 
 /// How the threads do it.
 #[derive(Clone, Copy, Debug)]
@@ -40,35 +41,6 @@ const SENDS: usize = 1024;
 const SIGNAL_EVERY: u64 = 64;
 /// Set in the immediate of a response.
 const RESPONSE: u32 = 1 << 31;
-
-/// What requesters and who measures them share.
-#[derive(Debug, Default)]
-pub struct Answers {
-    /// Responses that have come.
-    pub count: AtomicU64,
-    /// Whether the time of each is kept.
-    timing: AtomicBool,
-    times_ns: Mutex<Vec<u32>>,
-}
-
-impl Answers {
-    /// From now on the time of each response is kept.
-    pub fn time(&self) {
-        self.timing.store(true, Ordering::Relaxed);
-    }
-
-    /// The time from request to response that this share of the responses did not exceed, in microseconds; zero without
-    /// any.
-    ///
-    /// # Panics
-    /// When a requester has panicked.
-    pub fn quantile_us(&self, share: f64) -> f64 {
-        let mut times = self.times_ns.lock().expect("steps do not panic");
-        times.sort_unstable();
-        let place = (times.len() as f64 * share) as usize;
-        times.get(place).map_or(0.0, |&ns| f64::from(ns) / 1e3)
-    }
-}
 
 /// A thread on a host.
 struct Member {
@@ -189,13 +161,9 @@ impl Worker {
 
     /// A response has come from this server.
     fn answered(&mut self, server: usize, now_ns: u64) {
-        self.answers.count.fetch_add(1, Ordering::Relaxed);
         let begun = self.begun[server].pop_front();
-        if self.answers.timing.load(Ordering::Relaxed) {
-            let took = now_ns - begun.expect("it was asked");
-            let mut times = self.answers.times_ns.lock().expect("steps do not panic");
-            times.push(took.min(u64::from(u32::MAX)) as u32);
-        }
+        self.answers.add(1);
+        self.answers.time_of(now_ns - begun.expect("it was asked"));
     }
 
     /// Posts a RECEIVE to each free place.
@@ -265,6 +233,9 @@ impl Worker {
 
 impl dunlin_sim::Step for Worker {
     fn step(&mut self, now_ns: u64) -> Next {
+        if self.answers.are_enough() {
+            return Next::Done;
+        }
         let mut some = [Completion::EMPTY; 16];
         let count = self
             .member

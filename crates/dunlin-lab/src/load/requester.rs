@@ -1,10 +1,25 @@
-//! A thread that keeps a number of one-sided requests outstanding, as perftest and rdma_bench do.
+//! A thread that keeps a number of requests outstanding, as perftest and rdma_bench do.
 
-use dunlin_sim::{Next, SimCompletionQueue, SimQueuePair, SimRegion, Step};
+use std::sync::Arc;
+
+use dunlin_sim::{Next, SimAddressHandle, SimCompletionQueue, SimQueuePair, SimRegion, Step};
 use dunlin_verbs::{
-    Completion, CompletionQueue, Operation, Payload, QueuePair, RemoteAddress, Segment, SendFlags,
-    SendRequest,
+    Completion, CompletionQueue, Destination, EndpointAddress, Operation, Payload, QueuePair,
+    RemoteAddress, Segment, SendFlags, SendRequest,
 };
+
+use super::Answers;
+
+/// What is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// READ.
+    Read,
+    /// WRITE.
+    Write,
+    /// SEND.
+    Send,
+}
 
 /// Which queue pair is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +33,11 @@ pub enum Choice {
 /// What a requester does.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// READ, or else WRITE.
-    pub read: bool,
+    /// What is posted.
+    pub verb: Verb,
     /// Bytes of a request.
     pub bytes: usize,
-    /// Whether a WRITE carries its bytes inline.
+    /// Whether a WRITE or a SEND carries its bytes inline.
     pub inline: bool,
     /// Requests outstanding at most.
     pub window: usize,
@@ -42,7 +57,7 @@ impl Plan {
     /// READs of so many bytes, all signaled, one a doorbell.
     pub fn reads(bytes: usize, window: usize) -> Self {
         Self {
-            read: true,
+            verb: Verb::Read,
             bytes,
             inline: false,
             window,
@@ -57,7 +72,7 @@ impl Plan {
     /// WRITEs of so many bytes.
     pub fn writes(bytes: usize, window: usize) -> Self {
         Self {
-            read: false,
+            verb: Verb::Write,
             ..Self::reads(bytes, window)
         }
     }
@@ -66,11 +81,22 @@ impl Plan {
 /// Requests that a step posts at most before it looks at completions again.
 const POSTS_OF_A_STEP: usize = 4;
 
+/// A queue pair and what it leads to.
+#[derive(Debug)]
+pub struct Way {
+    /// Ours.
+    pub pair: SimQueuePair,
+    /// Memory of the peer.
+    pub remote: RemoteAddress,
+    /// UD: to whom it sends.
+    pub to: Option<(SimAddressHandle, EndpointAddress)>,
+}
+
 /// The thread.
 #[derive(Debug)]
 pub struct Requester {
     plan: Plan,
-    pairs: Vec<(SimQueuePair, RemoteAddress, usize)>,
+    ways: Vec<Way>,
     completions: SimCompletionQueue,
     local: SimRegion,
     /// Requests posted, and of the window those known to be done by place.
@@ -80,21 +106,21 @@ pub struct Requester {
     turn: usize,
     random: u64,
     bytes: Vec<u8>,
+    /// Who counts what is done, and when each request of the window was posted.
+    answers: Option<Arc<Answers>>,
+    begun_ns: Vec<u64>,
 }
 
 impl Requester {
-    /// On these queue pairs, each with the place of its peer.
+    /// On these queue pairs.
     pub fn new(
         plan: Plan,
-        pairs: Vec<(SimQueuePair, RemoteAddress)>,
+        ways: Vec<Way>,
         completions: SimCompletionQueue,
         local: SimRegion,
     ) -> Self {
         Self {
-            pairs: pairs
-                .into_iter()
-                .map(|(pair, remote)| (pair, remote, 0))
-                .collect(),
+            ways,
             completions,
             local,
             posted: 0,
@@ -103,8 +129,17 @@ impl Requester {
             turn: 0,
             random: plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             bytes: vec![0; if plan.inline { plan.bytes } else { 0 }],
+            answers: None,
+            begun_ns: vec![0; plan.window],
             plan,
         }
+    }
+
+    /// Counts there what is done, and ends when it is told so there.
+    #[must_use]
+    pub fn counting(mut self, answers: Arc<Answers>) -> Self {
+        self.answers = Some(answers);
+        self
     }
 
     fn random(&mut self) -> u64 {
@@ -114,7 +149,7 @@ impl Requester {
         self.random >> 11
     }
 
-    fn take_completions(&mut self) {
+    fn take_completions(&mut self, now_ns: u64) {
         let mut some = [Completion::EMPTY; 16];
         let count = self
             .completions
@@ -124,19 +159,26 @@ impl Requester {
             assert!(completion.is_success(), "{completion:?}");
             // The id is the request's number; with selective signaling it stands for those before it on its queue pair.
             let last = completion.id as usize;
+            if let Some(answers) = &self.answers {
+                answers.time_of(now_ns - self.begun_ns[last % self.plan.window]);
+            }
             for number in (last + 1).saturating_sub(self.plan.signal_every)..=last {
                 self.done[number % self.plan.window] = true;
             }
         }
+        let before = self.oldest;
         while self.oldest < self.posted && self.done[self.oldest % self.plan.window] {
             self.done[self.oldest % self.plan.window] = false;
             self.oldest += 1;
         }
+        if let Some(answers) = &self.answers {
+            answers.add((self.oldest - before) as u64);
+        }
     }
 
     /// Posts a batch on the next queue pair.
-    fn post(&mut self) {
-        let count = self.pairs.len();
+    fn post(&mut self, now_ns: u64) {
+        let count = self.ways.len();
         let which = match self.plan.choice {
             // With selective signaling a queue pair keeps its turn until its signaled request, so that ids stand for
             // runs.
@@ -148,8 +190,13 @@ impl Requester {
         let (distance, places) = self.plan.places;
         let offset = self.random() % places * distance;
         let plan = self.plan;
-        let (pair, remote, _) = &mut self.pairs[which];
+        let Way { pair, remote, to } = &mut self.ways[which];
         let remote = remote.plus(offset);
+        let destination = to.as_ref().map(|(handle, address)| Destination {
+            handle,
+            queue_pair: address.queue_pair,
+            queue_key: address.queue_key,
+        });
         let segments = [Segment {
             region: &self.local,
             offset: 0,
@@ -160,20 +207,27 @@ impl Requester {
         } else {
             Payload::Segments(&segments)
         };
-        let operation = if plan.read {
-            Operation::Read { remote }
-        } else {
-            Operation::Write {
+        let operation = match plan.verb {
+            Verb::Read => Operation::Read { remote },
+            Verb::Write => Operation::Write {
                 remote,
                 immediate: None,
-            }
+            },
+            Verb::Send => Operation::Send { immediate: None },
         };
         let request = |number: usize| {
             let mut flags = SendFlags::empty();
             flags.set(SendFlags::SIGNALED, (number + 1) % plan.signal_every == 0);
-            SendRequest::new(number as u64, operation, payload, flags)
+            let mut request = SendRequest::new(number as u64, operation, payload, flags);
+            request.destination = destination;
+            request
         };
         let first = self.posted;
+        if self.answers.is_some() {
+            for number in first..first + plan.batch {
+                self.begun_ns[number % plan.window] = now_ns;
+            }
+        }
         if plan.batch == 1 {
             pair.post_send(&[request(first)])
                 .expect("the send queue holds a window");
@@ -187,9 +241,12 @@ impl Requester {
 }
 
 impl Step for Requester {
-    fn step(&mut self, _now_ns: u64) -> Next {
+    fn step(&mut self, now_ns: u64) -> Next {
+        if self.answers.as_ref().is_some_and(|all| all.are_enough()) {
+            return Next::Done;
+        }
         if self.posted - self.oldest + self.plan.batch > self.plan.window {
-            self.take_completions();
+            self.take_completions(now_ns);
             if self.posted - self.oldest + self.plan.batch > self.plan.window {
                 return Next::Poll;
             }
@@ -198,7 +255,7 @@ impl Step for Requester {
             if self.posted - self.oldest + self.plan.batch > self.plan.window {
                 break;
             }
-            self.post();
+            self.post(now_ns);
         }
         Next::Again
     }

@@ -1,4 +1,4 @@
-//! ScaleRPC's figures: raw WRITEs (Fig. 1 and 3), and its RPC beside its rivals (Fig. 8 to 12) with the presets of
+//! ScaleRPC's figures: its RPC beside its rivals (Fig. 8 to 12) with the presets of
 //! `dunlin-rpc`.
 //!
 //! The testbed is the paper's (§3.6.1): twelve nodes with two Xeon E5-2650 v4 and ConnectX-3 FDR, one of them the
@@ -6,7 +6,6 @@
 //! before any of these figures was run: the server has ten threads, as in §2.2; a client machine has at most twelve,
 //! the cores of one socket; a handler takes 20 ns.
 
-mod blocks;
 mod clients;
 mod latency;
 mod machines;
@@ -14,9 +13,7 @@ mod metadata;
 mod priority;
 mod slices;
 mod transactions;
-mod writes;
 
-pub(super) use blocks::FIGURE as BLOCKS;
 pub(super) use clients::FIGURE as CLIENTS;
 pub(super) use latency::FIGURE as LATENCY;
 pub(super) use machines::FIGURE as MACHINES;
@@ -24,7 +21,6 @@ pub(super) use metadata::FIGURE as METADATA;
 pub(super) use priority::FIGURE as PRIORITY;
 pub(super) use slices::FIGURE as SLICES;
 pub(super) use transactions::FIGURE as TRANSACTIONS;
-pub(super) use writes::FIGURE as WRITES;
 
 use dunlin::{Grouping, Preset};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};

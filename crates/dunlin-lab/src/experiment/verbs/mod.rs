@@ -1,0 +1,14 @@
+//! Raw verbs of an experiment: READs, WRITEs and SENDs that threads post, by the load that the figures have for them
+//! ([`crate::load`]).
+
+mod keys;
+mod model;
+mod running;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod wrong_tests;
+
+pub(super) use keys::SECTION;
+pub(super) use model::{read, Verbs};
+pub(super) use running::Running;

@@ -1,0 +1,127 @@
+//! What raw verbs of an experiment do, beside the figures that are made of them.
+
+use std::path::Path;
+
+use super::super::{Experiment, Outcome, Settings};
+
+const FILE: &str = r#"
+[topology]
+switch = "z9264f"
+[[topology.hosts]]
+name = "one"
+[[topology.hosts]]
+name = "others"
+count = 2
+[[verbs]]
+requesters = "others"
+targets = "one"
+operation = "send"
+threads = 2
+[run]
+warm_up = "50us"
+duration = "100us"
+[print]
+columns = ["verbs", "verbs_p50", "nic_started.others", "nic_received.one", "receiver_drops", "verbs_p99"]
+"#;
+
+fn run(text: &str) -> Outcome {
+    let parsed = Experiment::parse("my.toml", text, Path::new(""), &Settings::default());
+    let experiment = parsed.unwrap_or_else(|wrong| panic!("{wrong}"));
+    experiment.run(2, || false).expect("it runs")
+}
+
+fn columns(text: &str) -> Vec<f64> {
+    let outcome = run(text);
+    let columns = outcome.points[0].columns.iter();
+    columns.map(|column| column.mean).collect()
+}
+
+/// Each operation over each transport that has it, inline or not, by one doorbell or several, each signaled or few.
+#[test]
+fn every_operation_is_done_over_every_transport_that_has_it() {
+    let of = |operation: &str, transport: &str, more: &str| {
+        let with = format!("operation = \"{operation}\"\ntransport = \"{transport}\"\n{more}");
+        FILE.replacen("operation = \"send\"", &with, 1)
+    };
+    for (operation, transports) in [
+        ("send", &["rc", "uc", "ud"][..]),
+        ("write", &["rc", "uc"]),
+        ("read", &["rc"]),
+    ] {
+        for transport in transports {
+            for more in [
+                "",
+                "batch = 4\nsignal_every = 8",
+                "queue_pairs = 24\norder = \"in-turn\"\nown_places = true\nsize = \"1KiB\"",
+                "inline = true",
+            ] {
+                if operation == "read" && more.contains("inline") {
+                    continue;
+                }
+                let found = columns(&of(operation, transport, more));
+                let [done, p50, started, received, drops, p99] = found[..] else {
+                    panic!("{found:?}");
+                };
+                let what = format!("{operation} over {transport} {more}: {found:?}");
+                // What is started in a window and what is done differ by what is out.
+                assert!(done > 1.0 && (started / done - 1.0).abs() < 0.2, "{what}");
+                assert!(p50 > 0.1 && p99 >= p50, "{what}");
+                match operation {
+                    "read" => assert_eq!(received, 0.0, "{what}"),
+                    _ => assert!(received > 0.8 * done || drops > 0.0, "{what}"),
+                }
+                if *transport == "rc" {
+                    assert_eq!(drops, 0.0, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A host that is on both sides posts to all but itself, and two groups share hosts with calls.
+#[test]
+fn groups_go_beside_each_other_and_beside_calls() {
+    let more = r#"
+[[verbs]]
+name = "reads"
+requesters = "readers.0"
+targets = "readers.1"
+operation = "read"
+[server]
+host = "callers.0"
+[[clients]]
+hosts = "callers.1"
+[run]"#;
+    let all = r#"["one", "others"]"#;
+    let asked = r#"["verbs.0", "verbs.reads", "rate", "nic_started.one", "nic_answered.readers"]"#;
+    // Threads of one core take turns of a slice, which is longer than this run: each load has hosts of its own.
+    let host = |name: &str| format!("[[topology.hosts]]\nname = \"{name}\"\ncount = 2\n");
+    let hosts = host("callers") + &host("readers");
+    let usual = FILE.lines().find(|line| line.starts_with("columns"));
+    let text = FILE
+        .replacen(
+            "\"others\"\ntargets = \"one\"",
+            &format!("{all}\ntargets = {all}"),
+            1,
+        )
+        .replacen("[[verbs]]", &format!("{hosts}[[verbs]]"), 1)
+        .replacen("[run]", more, 1)
+        .replacen(usual.expect("it prints"), &format!("columns = {asked}"), 1);
+    let found = columns(&text);
+    assert!(found.iter().all(|&value| value > 0.01), "{found:?}");
+}
+
+/// The same on two cores, and by the same seed again.
+#[test]
+fn two_cores_show_the_same() {
+    let on = |cores| {
+        let settings = Settings {
+            cores: Some(cores),
+            ..Settings::default()
+        };
+        let parsed = Experiment::parse("my.toml", FILE, Path::new(""), &settings);
+        parsed.expect("right").run(1, || false).expect("it runs")
+    };
+    let (one, two) = (on(1), on(2));
+    assert_eq!(one.points, two.points);
+}

@@ -1,0 +1,365 @@
+//! Queue pairs from some hosts of a cluster to others, threads that post READs, WRITEs or SENDs on them, and what there
+//! is at the other end. Raw verbs of figures and of experiments are this.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dunlin_sim::{
+    Cluster, HostId, Next, SimCompletionQueue, SimDevice, SimProtectionDomain, SimQueuePair,
+    SimRegion,
+};
+use dunlin_verbs::{Access, ConnectAttributes, Device, QueuePair, Region, Transport, GRH_BYTES};
+
+use super::receiver::Receiver;
+use super::requester::{Verb, Way};
+use super::{connect, pair_config, Answers, Cable, End, Plan, Requester};
+
+/// What is posted, from where to where.
+#[derive(Clone, Debug)]
+pub struct Posting {
+    /// Numbers of the hosts that post.
+    pub requesters: Vec<usize>,
+    /// Numbers of the hosts to which they do: each to all of them but itself.
+    pub targets: Vec<usize>,
+    /// Queue pairs of all requesters together: those follow each other by turns, and for each its threads, and the
+    /// targets.
+    pub queue_pairs: usize,
+    /// Threads of each requester.
+    pub threads: usize,
+    /// Threads of each target that have its ends, and take SENDs.
+    pub receivers: usize,
+    /// RECEIVEs that a target keeps posted on each queue pair; none where nothing is sent.
+    pub receives: usize,
+    /// RC, UC, or, for SENDs alone, UD: then each thread of a target has one queue pair.
+    pub transport: Transport,
+    /// Bytes of a target's memory for each queue pair; without it all have the same.
+    pub zone_bytes: Option<u64>,
+    /// What the threads do.
+    pub plan: Plan,
+}
+
+/// Bytes of the memory of each host, at least.
+pub(super) const REGION_BYTES: usize = 1 << 20;
+/// Entries of a completion queue, at least.
+const COMPLETIONS: usize = 4096;
+
+/// How the queue pairs of a plan are made.
+pub(super) fn cable(transport: Transport, plan: Plan) -> Cable {
+    let inline_bytes = if plan.inline { plan.bytes } else { 0 };
+    Cable {
+        transport,
+        sends: 2 * plan.window.max(64),
+        receives: 1,
+        inline_bytes,
+    }
+}
+
+/// What a host has for all its threads.
+pub(super) struct Machine {
+    pub(super) device: SimDevice,
+    pub(super) domain: SimProtectionDomain,
+    pub(super) region: SimRegion,
+}
+
+impl Machine {
+    pub(super) fn new(cluster: &Cluster, host: HostId, bytes: usize) -> Self {
+        let device = cluster.device(host);
+        let domain = device.create_protection_domain().expect("a domain");
+        let region = device
+            .allocate_region(&domain, bytes, Access::all())
+            .expect("a region");
+        Self {
+            device,
+            domain,
+            region,
+        }
+    }
+
+    pub(super) fn queue(&self, entries: usize) -> SimCompletionQueue {
+        let queue = self.device.create_completion_queue(entries, None);
+        queue.expect("a queue")
+    }
+
+    fn end<'a>(&'a self, completions: &'a SimCompletionQueue) -> End<'a> {
+        End {
+            device: &self.device,
+            domain: &self.domain,
+            completions,
+        }
+    }
+}
+
+/// What one thread of a host has: where its completions go, and its queue pairs.
+struct Seat<T> {
+    queue: SimCompletionQueue,
+    has: Vec<T>,
+}
+
+/// A queue pair of a target, with the place of its memory.
+pub(super) struct Taker {
+    pub(super) pair: SimQueuePair,
+    pub(super) offset: usize,
+}
+
+/// A host with its seats on both sides, of which it may have one.
+struct Place {
+    number: usize,
+    machine: Machine,
+    requests: Vec<Seat<Way>>,
+    takes: Vec<Seat<Taker>>,
+    /// Queue pairs that have come here.
+    came: u64,
+}
+
+impl Posting {
+    /// Bytes from the first of the places of a queue pair to the end of the last.
+    pub fn span(&self) -> u64 {
+        let (distance, places) = self.plan.places;
+        let longest = match self.transport {
+            Transport::UnreliableDatagram => self.plan.bytes + GRH_BYTES,
+            _ => self.plan.bytes,
+        };
+        distance * (places - 1) + longest as u64
+    }
+
+    /// Bytes of a target's memory.
+    pub fn memory(&self) -> u64 {
+        self.region_bytes(true) as u64
+    }
+
+    /// Bytes of a host's memory: all zones of it, if it is a target with such.
+    fn region_bytes(&self, target: bool) -> usize {
+        let zones = match self.zone_bytes {
+            Some(zone) if target => zone * self.ends_of_a_target() as u64,
+            _ => 0,
+        };
+        REGION_BYTES.max(zones.max(self.span()) as usize)
+    }
+
+    /// Queue pairs that come to one target, at most.
+    fn ends_of_a_target(&self) -> usize {
+        match self.targets.as_slice() {
+            _ if self.transport == Transport::UnreliableDatagram => self.receivers,
+            [_] => self.queue_pairs,
+            targets => self.queue_pairs.div_ceil(targets.len()) + self.requesters.len(),
+        }
+    }
+
+    /// RECEIVEs that one thread of a target keeps posted.
+    pub fn receives_of_a_thread(&self) -> usize {
+        let pairs = match self.transport {
+            Transport::UnreliableDatagram => 1,
+            _ => self.ends_of_a_target().div_ceil(self.receivers) + self.requesters.len(),
+        };
+        pairs * self.receives
+    }
+
+    /// Puts it on the hosts of a cluster: its threads begin at the cluster's next time, and count what they have done.
+    ///
+    /// # Panics
+    /// When a device refuses, or has too few cores.
+    pub fn spawn(&self, cluster: &Cluster, seed: u64, answers: Option<&Arc<Answers>>) {
+        let mut places = self.places(cluster);
+        self.connect(&mut places);
+        let hosts = cluster.hosts();
+        for place in places {
+            let Place {
+                number,
+                machine,
+                requests,
+                takes,
+                ..
+            } = place;
+            let host = hosts[number];
+            for (thread, seat) in requests.into_iter().enumerate() {
+                if seat.has.is_empty() {
+                    continue;
+                }
+                let plan = Plan {
+                    seed: seed ^ ((thread as u64) << 32 | (number as u64 + 1)),
+                    ..self.plan
+                };
+                let region = machine.region.clone();
+                let mut requester = Requester::new(plan, seat.has, seat.queue, region);
+                if let Some(answers) = answers {
+                    requester = requester.counting(Arc::clone(answers));
+                }
+                let thread = cluster.spawn(host, thread, requester);
+                cluster.name_thread(thread, "verbs".to_owned());
+            }
+            // Of a host on both sides those that take stand behind those that post: both always have work.
+            let behind = match self.requesters.contains(&number) {
+                true => self.threads,
+                false => 0,
+            };
+            let mut warm = false;
+            for (thread, seat) in takes.into_iter().enumerate() {
+                if seat.has.is_empty() {
+                    continue;
+                }
+                // It has initialised its memory and looks at it as a server does: what comes is warm.
+                if !std::mem::replace(&mut warm, true) {
+                    machine.region.warm(0, machine.region.memory().len());
+                }
+                self.take(cluster, (host, behind + thread), seat, &machine.region);
+            }
+        }
+    }
+
+    /// A thread of a target: takes SENDs, or only holds what others read and write.
+    fn take(
+        &self,
+        cluster: &Cluster,
+        (host, core): (HostId, usize),
+        seat: Seat<Taker>,
+        region: &SimRegion,
+    ) {
+        let region = region.clone();
+        let thread = match self.plan.verb {
+            Verb::Send => {
+                let bytes = match self.transport {
+                    Transport::UnreliableDatagram => GRH_BYTES + self.plan.bytes,
+                    _ => self.plan.bytes,
+                };
+                let receiver = Receiver::new(
+                    (seat.has, seat.queue),
+                    region,
+                    (self.receives, bytes),
+                    self.plan.places,
+                );
+                cluster.spawn(host, core, receiver)
+            }
+            _ => cluster.spawn(host, core, move |_now| {
+                let (_, _) = (&seat.has, region.memory());
+                Next::Block
+            }),
+        };
+        cluster.name_thread(thread, "verbs' target".to_owned());
+    }
+
+    /// The hosts, by their numbers.
+    fn places(&self, cluster: &Cluster) -> Vec<Place> {
+        let hosts = cluster.hosts();
+        let all: BTreeSet<usize> = self
+            .requesters
+            .iter()
+            .chain(&self.targets)
+            .copied()
+            .collect();
+        let place = |number: usize| {
+            let (asks, takes) = (
+                self.requesters.contains(&number),
+                self.targets.contains(&number),
+            );
+            let machine = Machine::new(cluster, hosts[number], self.region_bytes(takes));
+            let entries = COMPLETIONS.max(self.receives_of_a_thread());
+            Place {
+                number,
+                requests: seats(&machine, if asks { self.threads } else { 0 }, COMPLETIONS),
+                takes: seats(&machine, if takes { self.receivers } else { 0 }, entries),
+                machine,
+                came: 0,
+            }
+        };
+        all.into_iter().map(place).collect()
+    }
+
+    fn connect(&self, places: &mut [Place]) {
+        let place_of = |places: &[Place], number: usize| {
+            let found = places.iter().position(|place| place.number == number);
+            found.expect("a host of these")
+        };
+        let datagrams = self.transport == Transport::UnreliableDatagram;
+        if datagrams {
+            for &target in &self.targets {
+                let place = place_of(places, target);
+                self.datagram_ends(&mut places[place]);
+            }
+        }
+        for number in 0..self.queue_pairs {
+            let requester = self.requesters[number % self.requesters.len()];
+            let of_host = number / self.requesters.len();
+            let thread = of_host % self.threads;
+            let others = self.targets.iter().filter(|&&target| target != requester);
+            let others: Vec<usize> = others.copied().collect();
+            let target = others[of_host % others.len()];
+            let (from, to) = (place_of(places, requester), place_of(places, target));
+            let taker = thread % self.receivers;
+            let way = match datagrams {
+                true => self.datagram_way((&places[from], thread), (&places[to], taker)),
+                false => {
+                    let offset = self.zone_bytes.unwrap_or(0) * places[to].came;
+                    places[to].came += 1;
+                    let cable = Cable {
+                        receives: self.receives.max(1),
+                        ..cable(self.transport, self.plan)
+                    };
+                    let (one, other) = (&places[from], &places[to]);
+                    let (pair, peer) = connect(
+                        &one.machine.end(&one.requests[thread].queue),
+                        &other.machine.end(&other.takes[taker].queue),
+                        cable,
+                    );
+                    let remote = other.machine.region.remote().plus(offset);
+                    places[to].takes[taker].has.push(Taker {
+                        pair: peer,
+                        offset: offset as usize,
+                    });
+                    Way {
+                        pair,
+                        remote,
+                        to: None,
+                    }
+                }
+            };
+            places[from].requests[thread].has.push(way);
+        }
+    }
+
+    /// The queue pairs of a target's threads.
+    fn datagram_ends(&self, place: &mut Place) {
+        for seat in &mut place.takes {
+            let offset = self.zone_bytes.unwrap_or(0) * place.came;
+            place.came += 1;
+            let cable = Cable {
+                receives: self.receives.max(1),
+                ..cable(self.transport, self.plan)
+            };
+            let pair = datagram_pair(&place.machine.end(&seat.queue), cable);
+            seat.has.push(Taker {
+                pair,
+                offset: offset as usize,
+            });
+        }
+    }
+
+    fn datagram_way(&self, (from, thread): (&Place, usize), (to, taker): (&Place, usize)) -> Way {
+        let address = to.takes[taker].has[0].pair.address();
+        let machine = &from.machine;
+        let handle = machine
+            .device
+            .create_address_handle(&machine.domain, &address);
+        let end = machine.end(&from.requests[thread].queue);
+        Way {
+            pair: datagram_pair(&end, cable(self.transport, self.plan)),
+            remote: to.machine.region.remote(),
+            to: Some((handle.expect("of this cluster"), address)),
+        }
+    }
+}
+
+fn seats<T>(machine: &Machine, count: usize, entries: usize) -> Vec<Seat<T>> {
+    let seat = |_| Seat {
+        queue: machine.queue(entries),
+        has: Vec::new(),
+    };
+    (0..count).map(seat).collect()
+}
+
+fn datagram_pair(end: &End<'_>, cable: Cable) -> SimQueuePair {
+    let mut pair = pair_config(end, cable);
+    pair.to_ready_to_receive(None, ConnectAttributes::default())
+        .expect("from Init");
+    pair.to_ready_to_send().expect("from ReadyToReceive");
+    pair
+}
