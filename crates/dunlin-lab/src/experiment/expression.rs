@@ -433,10 +433,8 @@ impl Grid {
     /// 1 where no value is lower by more than `fall` than the one before it, and else 0.
     fn rises(&self, fall: f64) -> Self {
         let axes = self.0.first().map_or(0, |(at, _)| at.len());
-        let pairs = self.0.windows(2);
-        let rises = pairs
-            .map(|pair| pair[1].1 >= pair[0].1 - fall)
-            .all(|rises| rises);
+        let mut pairs = self.0.windows(2);
+        let rises = pairs.all(|pair| pair[1].1 >= pair[0].1 - fall);
         Self(vec![(vec![None; axes], f64::from(u8::from(rises)))])
     }
 
