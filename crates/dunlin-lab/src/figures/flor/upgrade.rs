@@ -3,10 +3,10 @@
 //! Declared before the first run, since the paper says neither what is called nor how much: hosts and NICs are those of
 //! cluster C (Table 2); eight client hosts of sixteen threads call one server, which polls by ten threads for XRDMA and
 //! ten for Flor on its 24 cores, with requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and waits
-//! for the answer, so the server's port is two thirds full, as a service has a load that the network does not set. Presets are
-//! those that users have, `xrdma` and `flor`, changed by `Client::change_preset` and `Client::change_traffic_class`:
-//! all clients at one instant, for connections are made in no virtual time. Flor's price of a chunk is charged before a
-//! chunk is posted, though it is that of its acknowledgement, too.
+//! for the answer, so the server's port is two thirds full, as a service has a load that the network does not set.
+//! Presets are those that users have, `xrdma` and `flor`, changed by `Client::change_preset` and
+//! `Client::change_traffic_class`: all clients at one instant, for connections are made in no virtual time. Flor's
+//! price of a chunk is charged before a chunk is posted, though it is that of its acknowledgement, too.
 //!
 //! One priority has pauses and marks, all others neither; XRDMA and Flor begin on it, the last change leaves it. NICs
 //! run DCQCN, of which nothing is left where nothing is marked. The device says that the network loses packets, since
