@@ -229,9 +229,9 @@ mod tests {
 
     /// Two valleys in `tx_wqe_ns`: a shallow one at 20, where a descent from there stays, and the true one at 60.
     fn two_valleys(nic: &NicParameters) -> f64 {
-        let (wqe, sets) = (nic.tx_wqe_ns.ln(), nic.get("context_sets").unwrap().ln());
-        let from = |ns: f64| (wqe - ns.ln()).abs();
-        (0.3 + from(20.0)).min(from(60.0)) + (sets - 40f64.ln()).abs()
+        let far = |name, from: f64| (nic.get(name).unwrap() / from).ln().abs();
+        let valleys: f64 = (0.3 + far("tx_wqe_ns", 20.0)).min(far("tx_wqe_ns", 60.0));
+        valleys + far("context_sets", 40.0)
     }
 
     fn search(starts: usize) -> Search {
