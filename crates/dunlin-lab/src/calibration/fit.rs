@@ -253,7 +253,8 @@ mod tests {
                 two_valleys,
                 |_| (),
             );
-            assert_eq!(found.get("tx_wqe_ns"), Some(knobs[0].value));
+            // A NIC keeps times in whole picoseconds.
+            assert!((found.get("tx_wqe_ns").unwrap() - knobs[0].value).abs() < 0.001);
             assert_eq!(found.get("context_sets"), Some(knobs[1].value));
             assert_eq!(knobs[1].value.fract(), 0.0);
             two_valleys(&found)

@@ -345,7 +345,7 @@ mod tests {
             }
         }
         let like = NicParameters::connectx_5();
-        let fitted = fit_nic(&like, &bed(), &measured, 2, true, |_| ());
+        let fitted = fit_nic(&like, &bed(), &measured, 1, true, |_| ());
         assert_eq!(fitted.lines.len(), measured.len());
         let worst = |of: fn(&Line) -> f64| fitted.lines.iter().map(of).fold(0.0, f64::max);
         assert!(worst(|line| (line.before / line.measured - 1.0).abs()) > 0.5);
