@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use dunlin_lab::calibration::perftest::{self, Measured};
-use dunlin_lab::calibration::{fit_nic, write_nic, Fitted, Line, Testbed};
+use dunlin_lab::calibration::{fit_nic, write_nic, Fitted, Line, Progress, Residual, Testbed};
 use dunlin_lab::experiment::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 
-use super::runner;
+use super::{runner, unknown};
 use crate::commands::Failure;
 use crate::output;
 
@@ -46,7 +46,10 @@ pub struct Args {
     /// Keep every other line from the fit, and say how well it is predicted
     #[arg(long)]
     hold_out: bool,
-    /// Seed of the simulated runs
+    /// So many starts: the values of --like, and others drawn around them; the best of them is refined
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    starts: u16,
+    /// Seed of the simulated runs, and of the starts
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Lines worked on at once; as many as there are cores
@@ -78,10 +81,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
         threads: runner::threads(args.threads),
     };
-    let tell = |name: &str, value: f64, error: f64| {
-        output::note(format_args!("{name} = {value:.4}: {:.2} %", error * 100.0));
-    };
-    let fitted = fit_nic(&like, &bed, &measured, args.hold_out, tell);
+    let tell = |progress: Progress<'_>| output::note(format_args!("{progress}"));
+    let starts = usize::from(args.starts);
+    let fitted = fit_nic(&like, &bed, &measured, starts, args.hold_out, tell);
     if let Some(out) = &args.out {
         let source = format!(
             "fitted by `dunlin lab calibrate` to {} lines of perftest",
@@ -145,6 +147,9 @@ fn print(fitted: &Fitted, hold_out: bool) -> Result<(), Failure> {
         "nothing measured tells of: {}",
         fitted.unknown.join(", ")
     ))?;
+    unknown::print_open(fitted.error, &fitted.open)?;
+    let rows: Vec<Residual> = fitted.lines.iter().map(Line::residual).collect();
+    unknown::print_missed(&rows)?;
     let kinds = [("the fit has seen", false), ("were held out", true)];
     for (what, held_out) in &kinds[..1 + usize::from(hold_out)] {
         let lines = fitted
@@ -177,10 +182,12 @@ fn as_json(fitted: &Fitted) -> serde_json::Value {
         let lines = fitted.lines.iter().filter(|line| line.held_out == held_out);
         errors(lines).map(|(median, worst)| serde_json::json!({ "median": median, "worst": worst }))
     };
+    let rows: Vec<Residual> = fitted.lines.iter().map(Line::residual).collect();
     serde_json::json!({
         "lines": fitted.lines.iter().map(line).collect::<Vec<_>>(),
         "fitted": fitted.fitted.iter().map(parameter).collect::<Vec<_>>(),
         "unknown": fitted.unknown,
+        "doubt": unknown::as_json(fitted.error, &fitted.open, &rows),
         "error": { "seen": of(false), "held_out": of(true) },
     })
 }

@@ -1,14 +1,18 @@
 //! `dunlin lab fit`: the model against the READ sweeps, row by row, and the fit of named parameters to them.
 
-use dunlin_lab::calibration::{self, root_mean_square, Compared, Knob, Point};
+use dunlin_lab::calibration::{
+    self, open_changes, root_mean_square, Compared, Knob, Point, Progress, Residual, Search,
+};
 use dunlin_sim::NicParameters;
 
-use super::runner;
+use super::{runner, unknown};
 use crate::commands::Failure;
 use crate::output;
 
-/// Operations of a machine that a point is measured for: while fitting, and for the comparison at the end.
-const OPERATIONS: (u64, u64) = (1_000, 4_000);
+/// Operations of a machine that a point is measured for in the comparison at the end.
+const OPERATIONS: u64 = 4_000;
+/// Rounds of a fit.
+const ROUNDS: usize = 3;
 
 /// Compare the NIC model with the READ sweeps of FaSST's authors, and fit it to them
 #[derive(Debug, clap::Args)]
@@ -23,6 +27,16 @@ pub struct Args {
     /// So many seeds, from 1 on, each of which draws anew which contexts collide; errors are their means
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
+    /// So many starts: the given values, and others drawn around them; the best of them is refined
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    starts: u16,
+    /// Draws the starts
+    #[arg(long, default_value_t = 1)]
+    start_seed: u64,
+    /// Operations of a machine that a point is measured for while fitting; at the end it is 4000, and a fit to shorter
+    /// runs may be far from that
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    operations: u64,
     /// Points worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -68,23 +82,33 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         // A third of the points says nearly what all of them do.
         let every = if args.hold_out { 2 } else { 3 };
         let some: Vec<Point> = points.iter().step_by(every).cloned().collect();
+        let of = |seed, nic: &NicParameters| {
+            calibration::run(seed, &some, nic, args.operations, threads)
+        };
         let error = |nic: &NicParameters| {
-            let of =
-                |seed| root_mean_square(&calibration::run(seed, &some, nic, OPERATIONS.0, threads));
-            (1..=args.seeds).map(of).sum::<f64>() / args.seeds as f64
+            let each = (1..=args.seeds).map(|seed| root_mean_square(&of(seed, nic)));
+            each.sum::<f64>() / args.seeds as f64
         };
-        let tell = |name: &str, value: f64, error: f64| {
-            output::note(format_args!("{name} = {value}: {:.2} %", error * 100.0));
+        let tell = |progress: Progress<'_>| output::note(format_args!("{progress}"));
+        let search = Search {
+            starts: usize::from(args.starts),
+            rounds: ROUNDS,
+            seed: args.start_seed,
         };
-        let (best, found) = calibration::fit(&nic, &knobs, 3, error, tell);
-        for knob in found {
+        let (best, found) = calibration::fit(&nic, &knobs, search, error, tell);
+        for knob in &found {
             output::print(format_args!("found {} = {}", knob.name, knob.value))?;
         }
+        let (error, open) = open_changes(&best, &found, |nic| {
+            (1..=args.seeds).flat_map(|seed| of(seed, nic)).collect()
+        });
+        unknown::print_open(error, &open)?;
         nic = best;
     }
     let runs: Vec<Vec<Compared>> = (1..=args.seeds)
-        .map(|seed| calibration::run(seed, &points, &nic, OPERATIONS.1, threads))
+        .map(|seed| calibration::run(seed, &points, &nic, OPERATIONS, threads))
         .collect();
+    let mut rows: Vec<Residual> = Vec::new();
     for (place, row) in runs[0].iter().enumerate() {
         let ours = mean(runs.iter().map(|run| run[place].ours));
         let error = (ours / row.paper - 1.0) * 100.0;
@@ -92,7 +116,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "{:70} {:8.2} {ours:8.2} {error:+6.1} %",
             row.label, row.paper
         ))?;
+        let row = Compared {
+            ours,
+            ..row.clone()
+        };
+        rows.push(points[place].residual(&row));
     }
+    unknown::print_missed(&rows)?;
     if args.hold_out {
         let held_out = |run: &[Compared]| {
             let rows = run.iter().skip(1).step_by(2);

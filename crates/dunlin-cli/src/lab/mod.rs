@@ -12,3 +12,4 @@ pub mod runner;
 pub mod sensitivity;
 pub mod speed;
 mod trace;
+mod unknown;

@@ -1,7 +1,8 @@
 //! A service with a bug that is there one time in many, found on simulated hosts, and the service without it.
 //!
 //! ```sh
-//! cargo run -p dunlin-examples --bin retries
+//! cargo run -p dunlin-examples --bin retries         # looks for a seed that finds the bug
+//! cargo run -p dunlin-examples --bin retries -- 0    # runs seed 0 alone, once more
 //! ```
 
 use std::collections::BTreeMap;
@@ -95,16 +96,13 @@ fn run(seed: u64, remembers: bool) -> Result<(u64, Report), Failure> {
 
 // ANCHOR: main
 fn main() -> Result<(), Failure> {
+    // A seed that found something is run once more: the same sum, faults and digest.
+    if let Some(seed) = std::env::args().nth(1) {
+        is_right(seed.parse()?)?;
+        return Ok(());
+    }
     for seed in SEEDS {
-        let (sum, report) = run(seed, false)?;
-        if sum != CLIENTS * ADDITIONS {
-            println!(
-                "seed {seed}: {} additions, and the sum is {sum}",
-                CLIENTS * ADDITIONS
-            );
-            for (at, what) in report.faults {
-                println!("  at {at:?}: {what}");
-            }
+        if !is_right(seed)? {
             break;
         }
     }
@@ -117,6 +115,20 @@ fn main() -> Result<(), Failure> {
         SEEDS.count()
     );
     Ok(())
+}
+
+/// Whether the service without a memory comes to the right sum by this seed. Prints what happened.
+fn is_right(seed: u64) -> Result<bool, Failure> {
+    let (sum, report) = run(seed, false)?;
+    println!(
+        "seed {seed}: {} additions, and the sum is {sum}; digest {:016x}",
+        CLIENTS * ADDITIONS,
+        report.digest
+    );
+    for (at, what) in report.faults {
+        println!("  at {at:?}: {what}");
+    }
+    Ok(sum == CLIENTS * ADDITIONS)
 }
 // ANCHOR_END: main
 

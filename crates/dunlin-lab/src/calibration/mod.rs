@@ -2,12 +2,17 @@
 //! user's own NIC, by what perftest printed on it.
 
 mod fit;
+mod flat;
 mod nic;
 pub mod perftest;
+mod residual;
+mod starts;
 mod sweep;
 
-pub use fit::{fit, Knob};
+pub use fit::{fit, Knob, Progress, Search};
+pub use flat::{open_changes, Open};
 pub use nic::{fit_nic, write_nic, Fitted, Line, Testbed};
+pub use residual::{missed, Missed, Residual};
 pub use sweep::{points, run, Compared, Point};
 
 /// Root of the mean of the squared relative errors.

@@ -6,7 +6,9 @@ use dunlin_sim::{Confidence, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 
 use super::perftest::{Measured, Test};
-use super::{fit, root_mean_square, Compared, Knob};
+use super::{
+    fit, open_changes, root_mean_square, Compared, Knob, Open, Progress, Residual, Search,
+};
 use crate::load::{fan, one_read, ping_pong, rate, Choice, Direction, Fan, Plan, Verb, Window};
 use crate::parallel;
 
@@ -30,6 +32,8 @@ const KNOBS: [(&str, bool); 15] = [
 ];
 /// A knob whose change by half moves no measured value by more than this share is not fitted: nothing tells what it is.
 const TELLING: f64 = 0.01;
+/// Rounds of a fit.
+const ROUNDS: usize = 4;
 /// Requests of the window that a rate is taken over, at the rate that was measured.
 const REQUESTS: f64 = 2_000.0;
 
@@ -125,6 +129,10 @@ pub struct Fitted {
     pub fitted: Vec<(String, f64, f64)>,
     /// Parameters that nothing measured tells of; they are as they were.
     pub unknown: Vec<String>,
+    /// Root mean square error over the lines that the fit was shown.
+    pub error: f64,
+    /// Changes of what was fitted that hardly raise it.
+    pub open: Vec<Open>,
     /// Each line: what was measured, and the model before and after. Whether the fit was shown it.
     pub lines: Vec<Line>,
 }
@@ -134,6 +142,8 @@ pub struct Fitted {
 pub struct Line {
     /// What was measured.
     pub label: String,
+    /// How.
+    pub source: Measured,
     /// In what.
     pub unit: &'static str,
     /// The measured value.
@@ -151,15 +161,38 @@ impl Line {
     pub fn error(&self) -> f64 {
         self.after / self.measured - 1.0
     }
+
+    /// The same with the settings of perftest.
+    pub fn residual(&self) -> Residual {
+        let Measured {
+            test,
+            bytes,
+            queue_pairs,
+            depth,
+            ..
+        } = self.source;
+        Residual {
+            label: self.label.clone(),
+            error: self.error(),
+            kind: test.program(),
+            settings: vec![
+                ("bytes", bytes as f64),
+                ("queue pairs", queue_pairs as f64),
+                ("outstanding", depth as f64),
+            ],
+        }
+    }
 }
 
-/// Fits `like` to what was measured. With `hold_out` every other line is kept from the fit, to be predicted.
+/// Fits `like` to what was measured, from so many starts. With `hold_out` every other line is kept from the fit, to be
+/// predicted.
 pub fn fit_nic(
     like: &NicParameters,
     bed: &Testbed,
     measured: &[Measured],
+    starts: usize,
     hold_out: bool,
-    mut tell: impl FnMut(&str, f64, f64),
+    tell: impl FnMut(Progress<'_>),
 ) -> Fitted {
     let is_held_out = |at: usize| hold_out && at % 2 == 1;
     let shown: Vec<Measured> = measured
@@ -182,12 +215,19 @@ pub fn fit_nic(
         }
     }
     let error = |nic: &NicParameters| root_mean_square(&bed.replay(nic, &shown));
-    let (nic, found) = fit(like, &knobs, 4, error, &mut tell);
+    let search = Search {
+        starts,
+        rounds: ROUNDS,
+        seed: bed.seed,
+    };
+    let (nic, found) = fit(like, &knobs, search, error, tell);
+    let (error, open) = open_changes(&nic, &found, |nic| bed.replay(nic, &shown));
     let before = bed.replay(like, measured);
     let after = bed.replay(&nic, measured);
     let lines = before.into_iter().zip(after).zip(measured).enumerate();
     let lines = lines.map(|(at, ((before, after), line))| Line {
         label: before.label,
+        source: *line,
         unit: line.test.unit(),
         measured: line.value,
         before: before.ours,
@@ -203,6 +243,8 @@ pub fn fit_nic(
             .collect(),
         nic,
         unknown,
+        error,
+        open,
     }
 }
 
@@ -303,7 +345,7 @@ mod tests {
             }
         }
         let like = NicParameters::connectx_5();
-        let fitted = fit_nic(&like, &bed(), &measured, true, |_, _, _| {});
+        let fitted = fit_nic(&like, &bed(), &measured, 1, true, |_| ());
         assert_eq!(fitted.lines.len(), measured.len());
         let worst = |of: fn(&Line) -> f64| fitted.lines.iter().map(of).fold(0.0, f64::max);
         assert!(worst(|line| (line.before / line.measured - 1.0).abs()) > 0.5);

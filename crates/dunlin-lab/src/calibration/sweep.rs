@@ -3,6 +3,7 @@
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 
+use super::Residual;
 use crate::csv;
 use crate::load::{rate, swarm, Plan, Swarm, Window};
 use crate::parallel;
@@ -24,6 +25,24 @@ pub struct Point {
     pub bytes: usize,
     /// Millions a second and machine.
     pub mops: f64,
+}
+
+impl Point {
+    /// The measurement beside what the model gives of it.
+    pub fn residual(&self, compared: &Compared) -> Residual {
+        let settings = [
+            ("machines", self.machines),
+            ("queue pairs to each machine", self.virtual_machines),
+            ("outstanding", self.window),
+            ("bytes", self.bytes),
+        ];
+        Residual {
+            label: compared.label.clone(),
+            error: compared.ours / compared.paper - 1.0,
+            kind: "READs",
+            settings: settings.map(|(name, value)| (name, value as f64)).to_vec(),
+        }
+    }
 }
 
 /// A measurement and what the model gives.

@@ -42,6 +42,8 @@ mod path;
 mod plot;
 mod point;
 mod reference;
+#[cfg(test)]
+mod rises_tests;
 mod schema;
 mod sweep;
 mod tree;

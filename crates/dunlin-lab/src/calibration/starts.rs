@@ -1,0 +1,88 @@
+//! Where a fit begins beside the values that it is given: values around them, drawn by a seed.
+
+use dunlin_sim::NicParameters;
+
+use super::fit::{Candidate, Knob, Search};
+use crate::dice::Dice;
+
+/// Values are drawn from one part in so many of the given one to so many times it.
+const WIDE: f64 = 3.0;
+/// Candidates drawn for each start; those with the least errors are taken.
+const DRAWN: usize = 8;
+/// Steps of the dice within a part of a knob's range.
+const FINE: u64 = 1 << 20;
+
+/// All starts but the given one, best first. Each knob's range is cut into as many parts as there are candidates, each
+/// of which takes one of them (a Latin hypercube), so few candidates cover each range.
+pub(super) fn draw(
+    given: &Candidate,
+    search: Search,
+    error: &mut impl FnMut(&NicParameters) -> f64,
+) -> Vec<Candidate> {
+    let starts = search.starts.saturating_sub(1);
+    let count = starts * DRAWN;
+    let mut dice = Dice::new(search.seed);
+    let columns: Vec<Vec<f64>> = given
+        .knobs
+        .iter()
+        .map(|knob| column(knob, count, &mut dice))
+        .collect();
+    let rows = (0..count).map(|row| {
+        columns
+            .iter()
+            .map(|column| column[row])
+            .collect::<Vec<f64>>()
+    });
+    let mut drawn: Vec<Candidate> = rows
+        .filter_map(|values| given.with(&values))
+        .map(|mut candidate| {
+            candidate.error = error(&candidate.nic);
+            candidate
+        })
+        .collect();
+    drawn.sort_by(|a, b| a.error.total_cmp(&b.error));
+    drawn.truncate(starts);
+    drawn
+}
+
+/// A value of the knob from each part of its range, in an order by chance.
+fn column(knob: &Knob, count: usize, dice: &mut Dice) -> Vec<f64> {
+    let mut values: Vec<f64> = (0..count)
+        .map(|part| {
+            let within = dice.between(0, FINE - 1) as f64 / FINE as f64;
+            let share = (part as f64 + within) / count as f64;
+            knob.times(WIDE.powf(2.0 * share - 1.0))
+        })
+        .collect();
+    for at in (1..count).rev() {
+        values.swap(at, dice.between(0, at as u64) as usize);
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_cover_the_range_and_repeat_by_their_seed() {
+        let knob = Knob {
+            name: "tx_wqe_ns".to_owned(),
+            value: 10.0,
+            whole: false,
+        };
+        let of = |seed| column(&knob, 16, &mut Dice::new(seed));
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        let mut sorted = of(1);
+        sorted.sort_by(f64::total_cmp);
+        assert!(sorted[0] >= 10.0 / WIDE && sorted[15] <= 10.0 * WIDE);
+        // One of each sixteenth: neighbours are at most two of them apart.
+        for pair in sorted.windows(2) {
+            assert!(
+                pair[1] / pair[0] <= WIDE.powf(4.0 / 16.0) * 1.0001,
+                "{sorted:?}"
+            );
+        }
+    }
+}
