@@ -142,11 +142,9 @@ fn directions(slopes: &[Vec<f64>]) -> Vec<Vec<f64>> {
         for row in matrix.iter_mut() {
             (row[p], row[q]) = turn(row[p], row[q]);
         }
-        for column in 0..count {
-            (matrix[p][column], matrix[q][column]) = turn(matrix[p][column], matrix[q][column]);
-        }
-        for at in 0..count {
-            (vectors[p][at], vectors[q][at]) = turn(vectors[p][at], vectors[q][at]);
+        for rows in [&mut matrix, &mut vectors] {
+            let both = rows[p].iter().zip(&rows[q]);
+            (rows[p], rows[q]) = both.map(|(&p, &q)| turn(p, q)).unzip();
         }
     }
     let mut order: Vec<usize> = (0..count).collect();
