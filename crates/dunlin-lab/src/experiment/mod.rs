@@ -5,8 +5,8 @@
 //! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `network` (the file of another
 //!   simulator), `fault` and `column`;
 //! - `sweep` makes points of a file, and `cases` of keys that change together;
-//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs and `verbs` raw
-//!   verbs beside them; `point` runs all of it;
+//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs and `verbs`
+//!   raw verbs beside them; `point` runs all of it;
 //! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
 //! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is its chart, `expression` what
 //!   is made of columns, `expect` what they are to be, `beside` what others have of the same;

@@ -398,8 +398,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Pins polling threads to cores, from `first_core` on. A server on several devices, as with clients over Flor beside
-    /// others, has as many for each of them, on the same cores.
+    /// Pins polling threads to cores, from `first_core` on. A server on several devices, as with clients over Flor
+    /// beside others, has as many for each of them, on the same cores.
     pub fn pin_pollers(mut self, first_core: usize) -> Self {
         self.affinity = Some(first_core);
         self
