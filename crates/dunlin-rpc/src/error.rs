@@ -46,7 +46,10 @@ pub enum CallError {
     PacketLossFatal,
     /// The preset has no one-sided operations and no regions: datagrams (UD) carry SEND only. The operation was not
     /// sent.
-    #[error("this preset has no one-sided operations, datagrams (UD) carry SEND only: use a preset over RC, such as plain or flock")]
+    #[error(
+        "this preset has no one-sided operations, datagrams (UD) carry SEND only: use a preset over RC, such as plain \
+         or flock, or with auto and several servers say ClientBuilder::one_sided"
+    )]
     OneSidedUnsupported,
     /// There is no connection and none could be made. The call was not sent.
     #[error("not connected: {0}")]

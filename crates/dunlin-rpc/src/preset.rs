@@ -94,6 +94,8 @@ const AUTO_DEEP_LANES: usize = 64;
 pub(crate) struct Situation {
     /// Servers that its thread has lanes to.
     pub(crate) servers: usize,
+    /// Whether its client works on memory of the server.
+    pub(crate) one_sided: bool,
     /// Lanes of the same client that are each one thread's own.
     pub(crate) own: usize,
     /// Lanes of its pipelines that keep many calls out.
@@ -171,8 +173,9 @@ impl Preset {
                 false => self,
             };
         }
-        if lane.servers > 1 && has_datagrams && device.lossless {
-            // One queue pair for all of them, and one doorbell: cheaper from the second on (docs/auto.md).
+        if lane.servers > 1 && !lane.one_sided && has_datagrams && device.lossless {
+            // One queue pair for all of them, and one doorbell: cheaper from the second on. Memory is not to be had by
+            // it, and what is read past the server's processor is worth more (docs/auto.md).
             return Preset::Fasst;
         }
         self
@@ -301,6 +304,7 @@ mod tests {
                 device,
                 Situation {
                     servers,
+                    one_sided: false,
                     own,
                     deep: 0,
                     window: 1,
@@ -324,6 +328,14 @@ mod tests {
         };
         assert_eq!(on(Preset::Auto, &nic, 1, 0), Preset::Auto);
         assert_eq!(on(Preset::Auto, &nic, 2, 0), Preset::Fasst);
+        let reading = Situation {
+            servers: 2,
+            one_sided: true,
+            own: 0,
+            deep: 0,
+            window: 1,
+        };
+        assert_eq!(Preset::Auto.on(&nic, reading), Preset::Auto);
         let lossy = DeviceAttributes {
             lossless: false,
             packets_by_software: false,

@@ -5,8 +5,12 @@
 
 /// Credits of a lane at the start, and of each renewal (FLOCK's C).
 pub(crate) const CREDITS: u32 = 32;
-/// The same for senders that want few queue pairs (`auto`): many threads share each of these.
+/// Most of a renewal for senders that want few queue pairs (`auto`), where many threads share each of these: a client
+/// asks for [`CREDITS_OF_THREAD`] for each.
 pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
+/// What a client asks for, for each thread of a lane. The server gives no less than it began with and no more than the
+/// preset has: half of FLOCK's C is what a lane goes on with while more is on its way.
+pub(crate) const CREDITS_OF_THREAD: u32 = CREDITS / 2;
 /// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so
 /// that the ring's room is the bound rather than a wait that would protect nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
@@ -33,7 +37,7 @@ pub(crate) struct CreditBalance {
 }
 
 impl CreditBalance {
-    /// With `credits` to begin with, renewed by as many.
+    /// With `credits` to begin with, and renewed by as many until a grant is of others.
     pub(crate) fn new(credits: u32) -> Self {
         Self {
             granted: credits,
@@ -110,6 +114,7 @@ impl CreditBalance {
         let more = total.wrapping_sub(self.granted);
         if more != 0 && more <= MOST_LEFT && total.wrapping_sub(self.used) <= MOST_LEFT {
             self.granted = total;
+            self.renewal = more;
             self.asked = false;
         }
     }
@@ -171,10 +176,40 @@ impl Degrees {
 pub(crate) struct Ledger {
     granted: u32,
     taken: u32,
+    /// Least and most of a renewal, and the last.
+    bounds: (u32, u32),
     renewal: u32,
-    pending: Option<u32>,
+    pending: Option<Renewal>,
     /// Reports of one-sided operations that were taken, modulo 256.
     reports: u8,
+}
+
+/// What a client asks for: a coalescing degree to report, and credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    pub(crate) degree: u32,
+    pub(crate) credits: u32,
+}
+
+impl Renewal {
+    /// Bits of the degree below those of the credits, which have [`Renewal::BITS`] less these.
+    const DEGREE_BITS: u32 = 16;
+    /// Bits of its word.
+    const BITS: u32 = 30;
+
+    /// A word of 30 bits; more credits than fit are as many as fit.
+    pub(crate) fn encode(self) -> u32 {
+        let most = (1 << (Self::BITS - Self::DEGREE_BITS)) - 1;
+        self.credits.min(most) << Self::DEGREE_BITS | self.degree
+    }
+
+    /// Whatever a peer has sent.
+    pub(crate) fn decode(word: u32) -> Self {
+        Self {
+            degree: word & ((1 << Self::DEGREE_BITS) - 1),
+            credits: word >> Self::DEGREE_BITS,
+        }
+    }
 }
 
 /// A client sent more than it was granted, or asked in a way that no client asks.
@@ -182,12 +217,13 @@ pub(crate) struct Ledger {
 pub(crate) struct InvalidReport(pub(crate) &'static str);
 
 impl Ledger {
-    /// With `credits` to begin with, renewed by as many.
-    pub(crate) fn new(credits: u32) -> Self {
+    /// With `least` credits to begin with, renewed by so many or more, `most` at most.
+    pub(crate) fn new(least: u32, most: u32) -> Self {
         Self {
-            granted: credits,
+            granted: least,
             taken: 0,
-            renewal: credits,
+            bounds: (least, most.max(least)),
+            renewal: least,
             pending: None,
             reports: 0,
         }
@@ -237,9 +273,9 @@ impl Ledger {
     ///
     /// # Errors
     /// When the degree cannot be one.
-    pub(crate) fn asked(&mut self, degree: u32) -> Result<(), InvalidReport> {
-        self.check_degree(degree)?;
-        self.pending = Some(degree);
+    pub(crate) fn asked(&mut self, renewal: Renewal) -> Result<(), InvalidReport> {
+        self.check_degree(renewal.degree)?;
+        self.pending = Some(renewal);
         Ok(())
     }
 
@@ -265,7 +301,7 @@ impl Ledger {
     }
 
     fn check_degree(&self, degree: u32) -> Result<(), InvalidReport> {
-        if degree == 0 || degree > most_degree(self.renewal) {
+        if degree == 0 || degree > most_degree(self.bounds.1) {
             return Err(InvalidReport(
                 "a coalescing degree that no message can have",
             ));
@@ -273,15 +309,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// Grants what was asked for, when half of the credits have been *taken*: who asks early waits, so nobody holds
-    /// more than one and a half times the renewal. Says the degree that came with the request.
-    pub(crate) fn grant(&mut self) -> Option<u32> {
+    /// Grants what was asked for, within the bounds, when half of the credits have been *taken*: who asks early waits,
+    /// so nobody holds more than one and a half times the most of a renewal. Says the degree that came with the
+    /// request, and what was granted.
+    pub(crate) fn grant(&mut self) -> Option<Renewal> {
         if !self.is_due() {
             return None;
         }
-        let degree = self.pending.take()?;
+        let asked = self.pending.take()?;
+        let (least, most) = self.bounds;
+        self.renewal = asked.credits.clamp(least, most);
         self.granted = self.granted.wrapping_add(self.renewal);
-        Some(degree)
+        Some(Renewal {
+            credits: self.renewal,
+            ..asked
+        })
     }
 }
 
@@ -290,10 +332,46 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn flock() -> Ledger {
+        Ledger::new(CREDITS, CREDITS)
+    }
+
+    fn wish(degree: u32, credits: u32) -> Renewal {
+        Renewal { degree, credits }
+    }
+
+    #[test]
+    fn a_renewal_is_what_is_asked_for_within_the_bounds() {
+        let (mut balance, mut ledger) = (CreditBalance::new(32), Ledger::new(32, 128));
+        for (asked, granted) in [(96, 96), (1, 32), (5000, 128), (0, 32)] {
+            while balance.ask().is_none() {
+                balance.spend(1);
+                ledger.take().unwrap();
+            }
+            ledger.asked(wish(1, asked)).unwrap();
+            assert_eq!(ledger.grant(), Some(wish(1, granted)));
+            balance.granted(ledger.total());
+            assert_eq!(balance.left(), ledger.left());
+        }
+        // FLOCK's C is what it is.
+        let mut ledger = flock();
+        (0..CREDITS / 2).for_each(|_| ledger.take().unwrap());
+        ledger.asked(wish(1, 128)).unwrap();
+        assert_eq!(ledger.grant(), Some(wish(1, CREDITS)));
+    }
+
+    #[test]
+    fn a_wish_crosses_in_one_word() {
+        for renewal in [wish(1, 0), wish(384, 256), wish(65_535, 16_383)] {
+            assert_eq!(Renewal::decode(renewal.encode()), renewal);
+        }
+        assert_eq!(Renewal::decode(wish(7, u32::MAX).encode()), wish(7, 16_383));
+    }
+
     /// FLOCK §5.1: 32 credits at the start, more are asked for after 16, and the other 16 serve meanwhile.
     #[test]
     fn renewal_at_half() {
-        let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), Ledger::new(CREDITS));
+        let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), flock());
         for _ in 0..15 {
             balance.spend(1);
             assert_eq!(balance.ask(), None);
@@ -302,10 +380,10 @@ mod tests {
         balance.spend(1);
         assert_eq!(balance.ask(), Some(1));
         assert_eq!(balance.ask(), None, "one request for more at a time");
-        ledger.asked(1).unwrap();
+        ledger.asked(wish(1, 0)).unwrap();
         assert_eq!(ledger.grant(), None, "only 15 were taken");
         ledger.take().unwrap();
-        assert_eq!(ledger.grant(), Some(1));
+        assert_eq!(ledger.grant(), Some(wish(1, CREDITS)));
         assert_eq!((ledger.total(), ledger.left()), (64, 48));
         balance.granted(ledger.total());
         assert_eq!(balance.left(), 48);
@@ -336,15 +414,15 @@ mod tests {
 
     #[test]
     fn lies_are_told_apart() {
-        let mut ledger = Ledger::new(2);
+        let mut ledger = Ledger::new(2, 2);
         ledger.take().unwrap();
         ledger.take().unwrap();
         assert!(ledger.take().is_err());
-        assert!(ledger.asked(u32::MAX).is_err());
-        assert!(ledger.asked(4_000_000_000).is_err());
-        assert!(ledger.asked(0).is_err());
-        assert!(ledger.asked(4).is_err());
-        assert!(ledger.asked(3).is_ok());
+        assert!(ledger.asked(wish(u32::MAX, 0)).is_err());
+        assert!(ledger.asked(wish(4_000_000_000, 0)).is_err());
+        assert!(ledger.asked(wish(0, 0)).is_err());
+        assert!(ledger.asked(wish(4, 0)).is_err());
+        assert!(ledger.asked(wish(3, 0)).is_ok());
     }
 
     proptest! {
@@ -352,7 +430,8 @@ mod tests {
         /// sides agree when all has arrived, and an honest client is never taken for a liar.
         #[test]
         fn credits_are_conserved(steps in prop::collection::vec((0u8..4, 1u32..20), 1..2000), start: u32) {
-            let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), Ledger::new(CREDITS));
+            let (mut balance, mut ledger) =
+                (CreditBalance::new(CREDITS), Ledger::new(CREDITS, CREDITS_OF_FEW));
             balance.granted = start.wrapping_add(CREDITS);
             balance.used = start;
             ledger.granted = balance.granted;
@@ -376,7 +455,7 @@ mod tests {
                     },
                     2 => {
                         if let Some(degree) = asked.take() {
-                            prop_assert!(ledger.asked(degree).is_ok());
+                            prop_assert!(ledger.asked(wish(degree, count * CREDITS_OF_THREAD)).is_ok());
                         }
                         if ledger.grant().is_some() {
                             told = ledger.total();
@@ -384,7 +463,7 @@ mod tests {
                     }
                     _ => balance.granted(told),
                 }
-                prop_assert!(ledger.left() <= CREDITS + CREDITS / 2);
+                prop_assert!(ledger.left() <= CREDITS_OF_FEW + CREDITS_OF_FEW / 2);
                 prop_assert_eq!(ledger.left(), told.wrapping_sub(ledger.taken));
                 prop_assert_eq!(balance.used, ledger.taken.wrapping_add(in_ring));
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::Device;
 
-use super::credits::{InvalidReport, Ledger};
+use super::credits::{InvalidReport, Ledger, Renewal};
 use super::redistribution::{Admission, LaneShare};
 use super::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::channel::ring::RingChannel;
@@ -40,7 +40,10 @@ impl Admitted {
     pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64, poller: usize) -> Self {
         let share = admission.join(sender, number, poller);
         Self {
-            ledger: Ledger::new(admission.credits()),
+            ledger: {
+                let (least, most) = admission.credits();
+                Ledger::new(least, most)
+            },
             share,
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.
@@ -105,13 +108,13 @@ impl Admitted {
     ) -> Result<(), ChannelError> {
         if !self.ledger.is_pending() {
             channel.progress()?;
-            if let Some(degree) = channel.take_asked() {
-                self.ledger.asked(degree)?;
+            if let Some(renewal) = channel.take_asked().map(Renewal::decode) {
+                self.ledger.asked(renewal)?;
                 if !self.share.is_active() {
                     // Declined, but not forgotten: a sender that asks is not dormant.
                     self.share
                         .utilisation
-                        .fetch_add(u64::from(degree), Ordering::Relaxed);
+                        .fetch_add(u64::from(renewal.degree), Ordering::Relaxed);
                     self.admission.rouse();
                 }
             }
@@ -134,9 +137,9 @@ impl Admitted {
             true => self.ledger.grant(),
             false => None,
         };
-        if let Some(degree) = granted {
+        if let Some(renewal) = granted {
             self.hurried = false;
-            self.share.renewed(degree);
+            self.share.renewed(renewal);
             self.admission.rouse();
         }
         if answer || granted.is_some() || self.untold || standing != self.told {

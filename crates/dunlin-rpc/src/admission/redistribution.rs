@@ -14,6 +14,7 @@ use std::time::Duration;
 use dunlin_verbs::thread::{self, Running};
 use serde::{Deserialize, Serialize};
 
+use super::credits::{Renewal, CREDITS};
 use super::saturation::Saturation;
 use super::scheduler::{distribute, newcomers_share, Load};
 use super::Standing;
@@ -61,10 +62,11 @@ impl LaneShare {
         self.standing.swap(standing.bits(), Ordering::Relaxed) != standing.bits()
     }
 
-    /// Credits were renewed for a client that reported this degree.
-    pub(super) fn renewed(&self, degree: u32) {
-        let degree = u64::from(degree);
-        self.utilisation.fetch_add(degree, Ordering::Relaxed);
+    /// Credits were renewed for a client that reported a degree, which counts for each of FLOCK's C that it was given.
+    pub(super) fn renewed(&self, renewal: Renewal) {
+        let degree = u64::from(renewal.degree);
+        let used = degree * u64::from(renewal.credits.div_ceil(CREDITS));
+        self.utilisation.fetch_add(used, Ordering::Relaxed);
         self.degree.store(degree, Ordering::Relaxed);
     }
 
@@ -136,7 +138,8 @@ impl Senders {
 /// The registry of senders.
 pub(crate) struct Admission {
     most_active: usize,
-    credits: u32,
+    /// Least and most of a renewal; a lane begins with the least.
+    credits: (u32, u32),
     senders: Mutex<Senders>,
     scheduler: Mutex<Option<Waker>>,
     idle: AtomicBool,
@@ -160,11 +163,11 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time. Clients are told when a
+    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time, so many at least and at most. Clients are told when a
     /// device that takes so many messages a second is at its limit.
     pub(crate) fn new(
         most_active: usize,
-        credits: u32,
+        credits: (u32, u32),
         messages_per_second: Option<u64>,
         spawn: Spawn,
         wake: Box<dyn Fn() + Send + Sync>,
@@ -184,8 +187,8 @@ impl Admission {
         })
     }
 
-    /// Credits of a lane at the start, and of each renewal.
-    pub(crate) fn credits(&self) -> u32 {
+    /// Credits of a lane at the start, which is the least of a renewal, and the most of one.
+    pub(crate) fn credits(&self) -> (u32, u32) {
         self.credits
     }
 
@@ -233,7 +236,7 @@ impl Admission {
             came: Default::default(),
             seen: Default::default(),
             degree: AtomicU64::new(0),
-            credits: AtomicU64::new(u64::from(self.credits)),
+            credits: AtomicU64::new(u64::from(self.credits.0)),
             standing: AtomicU8::new(standing.bits()),
         });
         lanes.push(Arc::clone(&lane));
@@ -438,7 +441,7 @@ mod tests {
             WAKES.fetch_add(1, Ordering::Relaxed);
         };
         let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
-        let admission = Admission::new(8, 32, None, spawn, Box::new(wake));
+        let admission = Admission::new(8, (32, 32), None, spawn, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
         let busy: Vec<_> = (0..6).map(|number| admission.join(1, number, 0)).collect();
@@ -473,7 +476,7 @@ mod tests {
     fn lanes_that_work_are_spread_over_the_pollers() {
         const POLLERS: usize = 4;
         let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
-        let admission = Admission::new(8, 32, None, spawn, Box::new(|| {}));
+        let admission = Admission::new(8, (32, 32), None, spawn, Box::new(|| {}));
         admission.ending.store(true, Ordering::Release);
         // Four clients come one after the other, each with all its lanes at once, of which two are active.
         let mut connections = [0; POLLERS];

@@ -30,6 +30,7 @@ pub struct ClientBuilder {
     pub(super) connect_timeout: Duration,
     pub(super) lanes: usize,
     pub(super) servers: usize,
+    pub(super) one_sided: bool,
     pub(super) group: Option<usize>,
     pub(super) dispatched: bool,
     pub(super) reporting: Option<Reporting>,
@@ -50,6 +51,7 @@ impl Default for ClientBuilder {
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
             servers: 1,
+            one_sided: false,
             group: None,
             dispatched: false,
             reporting: None,
@@ -116,6 +118,14 @@ impl ClientBuilder {
     /// default. The preset `auto` chooses by it, others ignore it. [`super::Peers`] of more clients count for more.
     pub fn servers(mut self, number: usize) -> Self {
         self.servers = number;
+        self
+    }
+
+    /// The client READs or WRITEs memory that its server has granted ([`super::Client::attach`]), which datagrams
+    /// cannot: the preset `auto` then stays on reliable connections however many servers a thread calls, others ignore
+    /// it. Off by default.
+    pub fn one_sided(mut self, wanted: bool) -> Self {
+        self.one_sided = wanted;
         self
     }
 

@@ -275,9 +275,9 @@ impl<D: Device> RingService<D> {
             Placement::Unordered => 2,
         };
         let takes = attributes.messages_per_second.map(|most| most / writes);
-        let credits = |scarce| match attributes.writes_are_messages {
-            true => scarce,
-            false => CREDITS_OF_MEMORY,
+        let credits = |most| match attributes.writes_are_messages {
+            true => (CREDITS, most),
+            false => (CREDITS_OF_MEMORY, CREDITS_OF_MEMORY),
         };
         let few_active = most_active.min(active_for(takes));
         Ok(Self {
@@ -314,7 +314,7 @@ impl<D: Device> RingService<D> {
         let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
-            let credits = u64::from(admission.credits());
+            let credits = u64::from(admission.credits().0);
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
             // A client that counts its lanes wrongly harms itself alone.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);

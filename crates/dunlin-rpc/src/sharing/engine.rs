@@ -7,7 +7,7 @@ use dunlin_verbs::{CompletionChannel, Device, Work};
 use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
-use crate::admission::credits::CreditBalance;
+use crate::admission::credits::{CreditBalance, Renewal, CREDITS_OF_THREAD};
 use crate::admission::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::call::core::{ClientCore, Outstanding};
 use crate::call::lane::{Answer, CallId};
@@ -146,7 +146,7 @@ impl<D: Device> Engine<D> {
         if run.messages > 0 {
             D::charge(Work::Copy(bytes));
             copy(self.core.channel.run_space(bytes), run.bytes);
-            self.write(bytes, run.messages, run.requests, 1, figures)?;
+            self.write(bytes, run.messages, run.requests, 1, (status, figures))?;
         }
         if !run.operations.is_empty() {
             self.core.channel.post_one_sided(run.operations.iter())?;
@@ -182,7 +182,7 @@ impl<D: Device> Engine<D> {
         messages: u32,
         requests: u32,
         threads: usize,
-        figures: &LaneFigures,
+        (status, figures): (&Status, &LaneFigures),
     ) -> Result<(), ChannelError> {
         self.core.channel.commit_run(bytes, messages);
         if requests > 0 {
@@ -191,7 +191,9 @@ impl<D: Device> Engine<D> {
                 balance.spend(requests);
                 figures.credits(balance.left());
                 if let Some(degree) = balance.ask() {
-                    self.core.channel.ask_for_credits(degree);
+                    let credits = status.threads() * CREDITS_OF_THREAD;
+                    let renewal = Renewal { degree, credits };
+                    self.core.channel.ask_for_credits(renewal.encode());
                 }
             }
         }
@@ -272,7 +274,7 @@ impl<D: Device> Engine<D> {
             D::charge(effort::GATHERED);
             D::charge(Work::Copy(bytes));
             members.fill(self.core.channel.run_space(bytes));
-            self.write(bytes, messages, requests, count, figures)?;
+            self.write(bytes, messages, requests, count, (status, figures))?;
         }
         if operations > 0 {
             self.core.channel.post_one_sided(members.operations())?;

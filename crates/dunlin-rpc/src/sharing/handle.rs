@@ -150,7 +150,7 @@ impl Handle {
         let index = self.choose(&mut lanes);
         port.assigned.store(index, Ordering::Relaxed);
         port.home.store(index, Ordering::Relaxed);
-        lanes.entries[index].threads += 1;
+        lanes.entries[index].lane.status().join();
         self.live.fetch_add(1, Ordering::SeqCst);
         let entry = &lanes.entries[index];
         let placed = Placed {
@@ -256,7 +256,9 @@ impl Handle {
         let chosen = if self.sharing.scheduled {
             usable.get(random % usable.len().max(1))
         } else {
-            usable.iter().min_by_key(|&&i| lanes.entries[i].threads)
+            usable
+                .iter()
+                .min_by_key(|&&i| lanes.entries[i].lane.status().threads())
         };
         // All may have failed since they were counted: the thread hears it from one of them, and asks again.
         chosen.copied().unwrap_or(0)
@@ -264,10 +266,10 @@ impl Handle {
 
     /// A thread has gone.
     pub(super) fn leave(&self, port: &Port) {
-        let mut lanes = self.lock();
+        let lanes = self.lock();
         let assigned = port.assigned.load(Ordering::Relaxed);
-        if let Some(entry) = lanes.entries.get_mut(assigned) {
-            entry.threads = entry.threads.saturating_sub(1);
+        if let Some(entry) = lanes.entries.get(assigned) {
+            entry.lane.status().part();
         }
         let live = self.live.fetch_sub(1, Ordering::SeqCst) - 1;
         self.ports.close(port);
@@ -380,10 +382,10 @@ impl Handle {
                 self.migrations.fetch_add(1, Ordering::Relaxed);
                 // It may sleep for credits that the old lane does not get.
                 ports[i].wake();
-                if let Some(entry) = lanes.entries.get_mut(before) {
-                    entry.threads = entry.threads.saturating_sub(1);
+                if let Some(entry) = lanes.entries.get(before) {
+                    entry.lane.status().part();
                 }
-                lanes.entries[lane].threads += 1;
+                lanes.entries[lane].lane.status().join();
             }
         }
         any

@@ -19,8 +19,6 @@ pub(super) struct Entry {
     pub(super) serial: u64,
     /// What the server knows it by: no other open lane has it.
     pub(super) number: usize,
-    /// Threads whose port is assigned to it.
-    pub(super) threads: usize,
 }
 
 /// The table, and who waits for what is to be in it.
@@ -65,7 +63,6 @@ impl LaneTable {
             lane,
             serial: self.next_serial,
             number,
-            threads: 0,
         };
         let is_lost = |entry: &Entry| !entry.lane.status().is_open();
         let is_its = |entry: &Entry| entry.number == number && is_lost(entry);

@@ -17,6 +17,8 @@ pub(crate) struct Status {
     /// A thread sleeps because it had no room or no credits; there is some now.
     wanted: AtomicBool,
     news: AtomicBool,
+    /// Threads whose port is assigned to it. Written with the handle's lock held.
+    threads: AtomicU32,
     why: OnceLock<CallError>,
 }
 
@@ -32,8 +34,26 @@ impl Status {
             stuck: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             news: AtomicBool::new(false),
+            threads: AtomicU32::new(0),
             why: OnceLock::new(),
         }
+    }
+
+    /// Threads that are assigned to it.
+    #[inline]
+    pub(super) fn threads(&self) -> u32 {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// One thread more.
+    pub(super) fn join(&self) {
+        self.threads.store(self.threads() + 1, Ordering::Relaxed);
+    }
+
+    /// One thread less.
+    pub(super) fn part(&self) {
+        let left = self.threads().saturating_sub(1);
+        self.threads.store(left, Ordering::Relaxed);
     }
 
     /// Takes calls.

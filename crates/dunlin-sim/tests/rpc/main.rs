@@ -5,6 +5,7 @@
 //! threads is a file beside this folder.
 
 mod calls;
+mod choice;
 mod classes;
 mod conformance;
 mod deadlines;

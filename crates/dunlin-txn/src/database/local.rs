@@ -25,14 +25,14 @@ impl DatabaseBuilder {
         device: &D,
         stores: &[LocalStore],
     ) -> Result<Database, OpenError> {
-        let named = self.named()?;
+        let (this, named) = self.decided()?;
         let first = stores.first().ok_or(OpenError::NoAddress)?.catalogue();
         let (tables, replicas) = (first.tables.clone(), first.replicas);
         let mut machines = Vec::new();
         for store in stores {
             let catalogue = store.catalogue();
             let id = MachineId(catalogue.machine);
-            let (builder, acceptor) = (self.client.clone(), store.server().acceptor());
+            let (builder, acceptor) = (this.client.clone(), store.server().acceptor());
             let client = builder.connect_on(device.clone(), &acceptor);
             let client = client.map_err(|source| OpenError::Connect {
                 address: id.to_string(),
@@ -51,6 +51,6 @@ impl DatabaseBuilder {
                 regions: Vec::new(),
             });
         }
-        self.of_machines(named, (tables, replicas), machines, Some(D::charge))
+        this.of_machines(named, (tables, replicas), machines, Some(D::charge))
     }
 }

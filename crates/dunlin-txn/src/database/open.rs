@@ -88,14 +88,14 @@ impl DatabaseBuilder {
         self,
         addresses: impl IntoIterator<Item = A>,
     ) -> Result<Database, OpenError> {
-        let named = self.named()?;
+        let (this, named) = self.decided()?;
         let mut found: Vec<(Catalogue, Client, String)> = Vec::new();
         let mut unreached = None;
         let mut given = Vec::new();
         for address in addresses {
             let address = address.as_ref().to_owned();
             given.push(address.clone());
-            let builder = self.client.clone().connect_timeout(CONNECTING);
+            let builder = this.client.clone().connect_timeout(CONNECTING);
             let asked = builder.connect(&address);
             let asked = asked.map_err(|source| OpenError::Connect {
                 address: address.clone(),
@@ -110,7 +110,7 @@ impl DatabaseBuilder {
         let replicated = found.iter().any(|(catalogue, ..)| catalogue.replicated);
         match unreached {
             Some(error) if !replicated => return Err(error),
-            _ if replicated => return self.open_replicated(named, found, given),
+            _ if replicated => return this.open_replicated(named, found, given),
             _ => {}
         }
         check(&found)?;
@@ -126,7 +126,7 @@ impl DatabaseBuilder {
             incarnation: catalogue.incarnation,
             regions: Vec::new(),
         });
-        self.of_machines(named, (tables, replicas), machines.collect(), None)
+        this.of_machines(named, (tables, replicas), machines.collect(), None)
     }
 
     /// The database that has these machines, in their order, and no others. `charge` is told of instructions that
@@ -156,16 +156,20 @@ impl DatabaseBuilder {
         Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
     }
 
-    /// The protocol by name; none for `auto`.
-    pub(super) fn named(&self) -> Result<Option<Protocol>, OpenError> {
-        match self.protocol.as_str() {
-            "auto" => Ok(None),
+    /// The protocol by name, none for `auto`, and clients below that can do what it needs. `auto` wants memory of the
+    /// machines where it can be had.
+    pub(super) fn decided(mut self) -> Result<(Self, Option<Protocol>), OpenError> {
+        let named = match self.protocol.as_str() {
+            "auto" => None,
             name => {
                 let found = Protocol::named(name);
-                let found = found.ok_or_else(|| OpenError::NoProtocol(name.to_owned()))?;
-                Ok(Some(found))
+                Some(found.ok_or_else(|| OpenError::NoProtocol(name.to_owned()))?)
             }
+        };
+        if named.is_none_or(uses_memory) {
+            self.client = self.client.one_sided(true);
         }
+        Ok((self, named))
     }
 
     /// Opens a database whose machines replace each other: any of them that serves says who the others are.

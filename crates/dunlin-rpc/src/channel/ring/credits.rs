@@ -52,11 +52,11 @@ impl<D: Device> RingChannel<D> {
         Ok(true)
     }
 
-    /// Asks the peer for credits, by an immediate on the last WRITE of the batch that is being made: it costs no
-    /// request of its own.
+    /// Asks the peer for credits with a word of 30 bits, by an immediate on the last WRITE of the batch that is being
+    /// made: it costs no request of its own.
     #[inline]
-    pub(crate) fn ask_for_credits(&mut self, degree: u32) {
-        self.asks = Some(ASKS | degree);
+    pub(crate) fn ask_for_credits(&mut self, word: u32) {
+        self.asks = Some(ASKS | word);
     }
 
     /// What a sender without room or credits waits for: the peer's grant, and its count of consumed lines.
@@ -79,7 +79,7 @@ impl<D: Device> RingChannel<D> {
         self.reported.take()
     }
 
-    /// The degree that came with the peer's last request for credits, once.
+    /// The word of the peer's last request for credits, once.
     #[inline]
     pub(crate) fn take_asked(&mut self) -> Option<u32> {
         self.asked.take()

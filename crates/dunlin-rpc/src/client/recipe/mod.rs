@@ -107,6 +107,7 @@ pub(super) struct Recipe {
     pub(super) told: Told,
     lanes: usize,
     servers: usize,
+    one_sided: bool,
     group: Option<usize>,
     dispatched: bool,
     pub(super) reporting: Option<Reporting>,
@@ -186,6 +187,7 @@ impl Recipe {
             told: Told::new(builder.deadline),
             lanes: builder.lanes,
             servers: builder.servers,
+            one_sided: builder.one_sided,
             group: builder.group,
             dispatched: builder.dispatched,
             reporting: builder.reporting,
@@ -301,6 +303,7 @@ impl Recipe {
         let mut token = Arc::clone(&self.deep);
         let mut situation = Situation {
             servers: servers.max(self.servers),
+            one_sided: self.one_sided,
             own: 0,
             // Beside the recipe's and this one.
             deep: Arc::strong_count(&token) - 2,
