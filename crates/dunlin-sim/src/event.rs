@@ -59,6 +59,8 @@ pub(crate) enum Event {
     Slice { core: u32, stamp: u32 },
     /// A flow may raise its rate (DCQCN).
     Rate { host: u16, flow: u32, stamp: u32 },
+    /// The next packet of a slowed flow may leave.
+    Pace { host: u16, flow: u32, stamp: u32 },
 }
 
 /// Who is told to pause.

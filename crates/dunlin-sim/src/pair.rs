@@ -154,6 +154,8 @@ pub(crate) struct Pair {
     pub(crate) priority: u8,
     /// Not before this time: receiver not ready, or the rate of congestion control.
     pub(crate) paused_until: Ps,
+    /// It waits for its flow's turn (DCQCN).
+    pub(crate) paced: bool,
     /// A fault: its requests neither leave nor fail.
     pub(crate) stalled: bool,
     pub(crate) retries_left: u8,
@@ -240,6 +242,7 @@ impl Pair {
             in_ring: false,
             priority: 0,
             paused_until: 0,
+            paced: false,
             stalled: false,
             retries_left: 0,
             not_ready_left: 0,

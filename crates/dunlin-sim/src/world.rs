@@ -243,6 +243,7 @@ impl World {
                 stop,
             } => self.pause_event(target, priority, stop),
             Event::Rate { host, flow, stamp } => self.rate_event(host, flow, stamp),
+            Event::Pace { host, flow, stamp } => self.pace_event(host, flow, stamp),
             Event::Slice { core, stamp } => self.slice_event(core, stamp),
             Event::Thread { thread, stamp } => {
                 let ready = self.ready(thread, stamp);

@@ -124,3 +124,27 @@ fn windows_spare_pauses() {
         assert!(pauses < without, "{}: {pauses} of {without}", nic.name);
     }
 }
+
+/// Many queue pairs have one rate together. When it is low all of them wait, and when it rises none waits for what it
+/// was: a burst of three hosts takes little longer than the receiver's port does.
+#[test]
+fn queue_pairs_that_wait_for_their_turn_hear_of_a_rate_that_rises() {
+    let (cluster, _) = cluster(&NicParameters::bluefield_2(), &[100.0; 4]);
+    let hosts = cluster.hosts();
+    let (of_each, messages) = (64, 4);
+    let mut ends: Vec<_> = (0..3 * of_each)
+        .map(|pair| {
+            let attributes = ConnectAttributes::default();
+            support::connected_between(&cluster, [hosts[pair % 3], hosts[3]], attributes)
+        })
+        .collect();
+    ends.iter_mut()
+        .for_each(|ends| support::write(ends, MESSAGE, messages));
+    let begun = cluster.now_ns();
+    for ends in &mut ends {
+        time_of(&cluster, ends, messages);
+    }
+    let of_port = (ends.len() * MESSAGE) as u64 * messages * 8 / 100;
+    let took = cluster.now_ns() - begun;
+    assert!(took < 4 * of_port, "{took} ns of {of_port}");
+}

@@ -7,7 +7,8 @@ use dunlin_verbs::{Completion, CompletionQueue, CompletionQueueError, Device, No
 
 use super::core::Handle;
 
-/// A completion queue of a [`FlorDevice`](super::FlorDevice): polling an empty one has the device work.
+/// A completion queue of a [`FlorDevice`](super::FlorDevice): polling an empty one has the device work, for
+/// the queue pairs that complete there.
 #[derive(Debug)]
 pub struct FlorCompletionQueue<D: Device> {
     completions: Arc<Completions<D::CompletionChannel>>,
@@ -35,7 +36,7 @@ impl<D: Device> CompletionQueue for FlorCompletionQueue<D> {
         let core = self.device.core();
         core.made_in.check()?;
         if self.completions.is_empty() {
-            core.poll();
+            core.poll_for(&self.completions);
         }
         if self.completions.is_overrun() {
             let limit = self.completions.capacity();

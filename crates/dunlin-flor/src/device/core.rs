@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::progress::{self, Attended, Progress};
+use dunlin_verbs::software::Completions;
 use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, DeviceAttributes, VerbsError};
 
@@ -22,6 +23,8 @@ const ATTENDED: Duration = Duration::from_millis(2);
 const ATTENDED_LOOKS: u64 = 10;
 /// Least rest of a simulated thread before the next deadline: a deadline that is over is met with the next look.
 const LEAST_REST: Duration = Duration::from_micros(1);
+/// Who polls an empty queue looks at all queue pairs when nobody has for so long.
+const LOOK_AT_ALL_NS: u64 = 10_000;
 /// How long it sleeps when there is nothing to wait for: it is woken by what comes.
 const AT_REST: Duration = Duration::from_secs(1);
 
@@ -46,8 +49,9 @@ pub(crate) struct Core<D: Device> {
     resting: Mutex<Vec<Waker>>,
     numbers: AtomicU32,
     domains: AtomicU64,
-    /// Looks by threads that poll.
+    /// Looks at all queue pairs by threads that poll, and when the last by anybody was.
     looks: AtomicU64,
+    looked_ns: AtomicU64,
     /// How often the thread was asked to look.
     calls: AtomicU64,
     /// The thread leaves the looking to who polls.
@@ -75,6 +79,7 @@ impl<D: Device> Core<D> {
             numbers: AtomicU32::new(1),
             domains: AtomicU64::new(1),
             looks: AtomicU64::new(0),
+            looked_ns: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             naps: AtomicBool::new(false),
         })
@@ -141,13 +146,30 @@ impl<D: Device> Core<D> {
         }
     }
 
+    /// A look by a thread that has found this queue empty: at the queue pairs that complete there, and at all others
+    /// only where nobody has looked at them for a while. Who has a queue for each of many connections would otherwise
+    /// look at all connections for each.
+    pub(crate) fn poll_for(&self, completions: &Arc<Completions<D::CompletionChannel>>) {
+        let (now_ns, looked_ns) = (self.now_ns(), self.looked_ns.load(Ordering::Relaxed));
+        if now_ns.saturating_sub(looked_ns) >= LOOK_AT_ALL_NS {
+            self.poll();
+        } else if self.look_at(|pair| pair.completes_to(completions)) {
+            self.wake_resting();
+        }
+    }
+
     /// Says whether there was something that others may wait for.
     fn look(&self) -> bool {
+        self.looked_ns.store(self.now_ns(), Ordering::Relaxed);
+        self.look_at(|_| true)
+    }
+
+    fn look_at(&self, which: impl Fn(&Shared<D>) -> bool) -> bool {
         // Simulated threads are of one real thread, which must not wait for a lock of its own.
         thread::hold(|| {
             let now_ns = self.now_ns();
             let mut found = false;
-            for pair in read(&self.pairs).iter() {
+            for pair in read(&self.pairs).iter().filter(|pair| which(pair)) {
                 if let Some(mut engine) = pair.free_engine() {
                     found |= engine.step(pair, now_ns);
                 }

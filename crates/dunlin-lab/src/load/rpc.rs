@@ -56,6 +56,9 @@ pub struct RpcPlan {
     pub dispatched: bool,
     /// Traffic class of both directions.
     pub traffic_class: u8,
+    /// A paced thread calls once in each pace, whatever its answers take, and all threads one after the other; else it
+    /// waits for a pace after each answer.
+    pub keeps_time: bool,
 }
 
 impl RpcPlan {
@@ -85,6 +88,7 @@ impl RpcPlan {
                     | Preset::Spinlock4
             ),
             traffic_class: 0,
+            keeps_time: false,
         }
     }
 }
@@ -196,6 +200,7 @@ impl RpcBench {
         // All clients first, then thread after thread of each: as clients of one age come.
         let clients: Vec<Client> = places.iter().map(connect).collect();
         let mut came = clients.len();
+        let mut begun = 0;
         for number in 0..plan.threads {
             for (process, (client, &host)) in clients.iter().zip(&places).enumerate() {
                 take_in(&cluster, plan.preset, &mut came, plan.pollers);
@@ -212,7 +217,9 @@ impl RpcBench {
                     shared: Arc::clone(&shared),
                     outstanding: plan.outstanding,
                     payload: payload(bytes, (process * plan.threads + number) as u64),
+                    phase: (plan.keeps_time).then(|| PACE * begun / (plan.threads * count) as u32),
                 };
+                begun += 1;
                 shared.running.fetch_add(1, Ordering::Relaxed);
                 cluster.spawn_thread(host, core, move || load.run());
             }
@@ -395,6 +402,8 @@ struct Thread {
     shared: Arc<Shared>,
     outstanding: usize,
     payload: Vec<u8>,
+    /// When in each pace it calls, where it keeps time.
+    phase: Option<Duration>,
 }
 
 impl Thread {
@@ -404,7 +413,12 @@ impl Thread {
             shared,
             outstanding,
             payload,
+            phase,
         } = self;
+        let mut calls_at = phase.map(|phase| {
+            thread::sleep(phase);
+            thread::now()
+        });
         let expected = &payload[..payload.len().min(RESPONSE_BYTES)];
         let mut begun: Vec<Instant> = vec![thread::now(); outstanding];
         let mut free: Vec<u64> = (0..outstanding as u64).collect();
@@ -461,7 +475,14 @@ impl Thread {
                 .wait(|tag, result| answer(&begun, &mut free, tag, result))
                 .is_err();
             if paced && !stopping {
-                thread::sleep(PACE);
+                let left = match &mut calls_at {
+                    None => PACE,
+                    Some(at) => {
+                        *at += PACE;
+                        at.saturating_duration_since(thread::now())
+                    }
+                };
+                thread::sleep(left);
             }
         }
         drop(pipeline);

@@ -1,6 +1,8 @@
 //! Congestion control of the NIC: DCQCN (Zhu et al., SIGCOMM'15) with the vendor's constants. That by a window stands
 //! in `window.rs`.
 
+use std::collections::VecDeque;
+
 use dunlin_verbs::Transport;
 
 use super::window::Window;
@@ -16,12 +18,52 @@ pub(crate) struct RateControl {
     alpha: f64,
     alpha_at: Ps,
     rounds: u32,
+    cut_at: Option<Ps>,
+    stamp: u32,
+    pace: Pace,
+}
+
+/// Whose turn it is to send: all queue pairs of a flow have its rate together.
+#[derive(Clone, Debug, Default)]
+struct Pace {
     /// When the next packet of the flow may leave.
     next_at: Ps,
+    /// Queue pairs that wait for that, by number and stamp.
+    waiting: VecDeque<(u32, u32)>,
+    /// When the first of them is let go; never where none waits.
+    wakes_at: Option<Ps>,
     stamp: u32,
 }
 
 impl RateControl {
+    /// One at the rate of the line.
+    fn new(line: f64, now: Ps) -> Self {
+        Self {
+            current: line,
+            target: line,
+            alpha: 1.0,
+            alpha_at: now,
+            rounds: 0,
+            cut_at: None,
+            stamp: 0,
+            pace: Pace {
+                next_at: now,
+                ..Pace::default()
+            },
+        }
+    }
+
+    /// How long bytes take at the rate that it has.
+    fn time(&self, bytes: f64) -> Ps {
+        (bytes * 8_000.0 / self.current) as Ps
+    }
+
+    /// The rate was another before: what is left to wait follows it, as a NIC's shaper does.
+    fn follow(&mut self, before: f64, now: Ps) {
+        let left = self.pace.next_at.saturating_sub(now);
+        self.pace.next_at = now + (left as f64 * before / self.current) as Ps;
+    }
+
     /// Slows the flow down. With `clamps` it recovers to the rate that it has now, as in the paper (algorithm 1).
     /// Without, which is how NICs are delivered, one that has not risen since it fell last still recovers to what it
     /// fell from first.
@@ -86,27 +128,32 @@ impl World {
             p.link_gbit_s,
         );
         let clamps = p.clamp_target != 0.0;
-        let rate = nic.rates.entry(flow).or_insert(RateControl {
-            current: line,
-            target: line,
-            alpha: 1.0,
-            alpha_at: now,
-            rounds: 0,
-            next_at: now,
-            stamp: 0,
-        });
-        let quiet = (now - rate.alpha_at)
-            .checked_div(period)
-            .unwrap_or(0)
-            .min(10_000);
-        rate.alpha *= (1.0 - gain).powi(quiet as i32);
-        rate.alpha = (1.0 - gain) * rate.alpha + gain;
-        rate.alpha_at = now;
+        let least = (p.reduce_interval_ns * 1_000.0) as Ps;
+        let rate = nic.rates.entry(flow);
+        let rate = rate.or_insert_with(|| RateControl::new(line, now));
+        let first = rate.cut_at.is_none();
+        // The notifications of one period are one, however many queue pairs of the flow they are for.
+        if first || now >= rate.alpha_at + period {
+            let quiet = (now - rate.alpha_at)
+                .checked_div(period)
+                .unwrap_or(0)
+                .min(10_000);
+            rate.alpha *= (1.0 - gain).powi(quiet as i32);
+            rate.alpha = (1.0 - gain) * rate.alpha + gain;
+            rate.alpha_at = now;
+        }
+        if rate.cut_at.is_some_and(|at| now < at + least) {
+            return;
+        }
+        rate.cut_at = Some(now);
+        let before = rate.current;
         rate.fall(clamps);
+        rate.follow(before, now);
         rate.stamp += 1;
         let stamp = rate.stamp;
         self.queue
             .push(now + increase, host, Event::Rate { host, flow, stamp });
+        self.plan_pace(host, flow);
     }
 
     /// A flow may go faster.
@@ -127,13 +174,19 @@ impl World {
             rate.target += p.additive_gbit_s;
         }
         rate.target = rate.target.min(p.link_gbit_s);
+        let before = rate.current;
         rate.current = (rate.current + rate.target) / 2.0;
         let (increase, done) = (p.increase_period, rate.current >= 0.999 * p.link_gbit_s);
         if done {
-            nic.rates.remove(&flow);
+            let ended = nic.rates.remove(&flow);
+            for (qp, stamp) in ended.into_iter().flat_map(|rate| rate.pace.waiting) {
+                self.let_go(qp, stamp);
+            }
         } else {
+            rate.follow(before, self.now);
             let at = self.now + increase;
             self.queue.push(at, host, Event::Rate { host, flow, stamp });
+            self.plan_pace(host, flow);
         }
     }
 
@@ -180,23 +233,91 @@ impl World {
         }
     }
 
-    /// After a packet of a slowed flow the queue pair waits for its turn.
+    /// A packet was sent: the next of a slowed flow, whichever queue pair it is of, waits for its turn.
     pub(super) fn pace(&mut self, qp: u32, packet: u32) {
         let host = usize::from(self.pairs[qp as usize].host);
+        let bytes = self.packets[packet].wire_bytes;
         if let Some(window) = &mut self.pairs[qp as usize].window {
-            window.sent(u64::from(self.packets[packet].wire_bytes));
+            window.sent(u64::from(bytes));
         }
         if self.hosts[host].nic.rates.is_empty() {
             return;
         }
-        let (flow, bytes) = (self.flow_of(qp), self.packets[packet].wire_bytes);
-        let now = self.now;
+        let (flow, now) = (self.flow_of(qp), self.now);
         if let Some(rate) = self.hosts[host].nic.rates.get_mut(&flow) {
-            let time = (f64::from(bytes) * 8_000.0 / rate.current) as Ps;
-            rate.next_at = rate.next_at.max(now) + time;
-            let at = rate.next_at;
-            self.pause_sender(qp, at);
+            rate.pace.next_at = rate.pace.next_at.max(now) + rate.time(f64::from(bytes));
         }
+    }
+
+    /// Whether it is not the turn of this queue pair's flow: then it is woken when it is.
+    pub(super) fn awaits_turn(&mut self, qp: u32) -> bool {
+        let (host, stamp) = (self.pairs[qp as usize].host, self.pairs[qp as usize].stamp);
+        if self.hosts[usize::from(host)].nic.rates.is_empty() {
+            return false;
+        }
+        let (flow, now) = (self.flow_of(qp), self.now);
+        match self.hosts[usize::from(host)].nic.rates.get_mut(&flow) {
+            Some(rate) if rate.pace.next_at > now => rate.pace.waiting.push_back((qp, stamp)),
+            _ => return false,
+        }
+        self.pairs[qp as usize].paced = true;
+        self.plan_pace(host, flow);
+        true
+    }
+
+    /// Makes sure that the first queue pair that waits is let go when the flow's next packet may leave.
+    fn plan_pace(&mut self, host: u16, flow: u32) {
+        let now = self.now;
+        let Some(rate) = self.hosts[usize::from(host)].nic.rates.get_mut(&flow) else {
+            return;
+        };
+        let at = rate.pace.next_at.max(now);
+        if rate.pace.waiting.is_empty() || rate.pace.wakes_at == Some(at) {
+            return;
+        }
+        rate.pace.wakes_at = Some(at);
+        rate.pace.stamp += 1;
+        let stamp = rate.pace.stamp;
+        self.queue.push(at, host, Event::Pace { host, flow, stamp });
+    }
+
+    /// It is the turn of a flow.
+    pub(crate) fn pace_event(&mut self, host: u16, flow: u32, stamp: u32) {
+        let now = self.now;
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let mtu = nic.parameters.mtu_bytes;
+        let rate = nic.rates.get_mut(&flow);
+        let Some(rate) = rate.filter(|rate| rate.pace.stamp == stamp) else {
+            return;
+        };
+        rate.pace.wakes_at = None;
+        let mut next = rate.pace.waiting.pop_front();
+        while let Some((qp, stamp)) = next {
+            if self.let_go(qp, stamp) {
+                break;
+            }
+            let rate = self.hosts[usize::from(host)].nic.rates.get_mut(&flow);
+            next = rate.and_then(|rate| rate.pace.waiting.pop_front());
+        }
+        if let Some(rate) = self.hosts[usize::from(host)].nic.rates.get_mut(&flow) {
+            // The engine was busy and it has not sent yet: the one behind it has its turn a packet later.
+            if rate.pace.next_at <= now && !rate.pace.waiting.is_empty() {
+                rate.pace.next_at = now + rate.time(mtu);
+            }
+        }
+        self.plan_pace(host, flow);
+    }
+
+    /// A queue pair waits no more; false when it has nothing to send.
+    fn let_go(&mut self, qp: u32, stamp: u32) -> bool {
+        let pair = &mut self.pairs[qp as usize];
+        if pair.stamp != stamp {
+            return false;
+        }
+        pair.paced = false;
+        let sends = self.may_transmit(qp);
+        self.wake_sender(qp);
+        sends
     }
 }
 
@@ -205,15 +326,7 @@ mod tests {
     use super::*;
 
     fn line_rate() -> RateControl {
-        RateControl {
-            current: 100.0,
-            target: 100.0,
-            alpha: 1.0,
-            alpha_at: 0,
-            rounds: 0,
-            next_at: 0,
-            stamp: 0,
-        }
+        RateControl::new(100.0, 0)
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl World {
     pub(crate) fn may_transmit(&self, qp: u32) -> bool {
         let pair = &self.pairs[qp as usize];
         let crashed = self.hosts[usize::from(pair.host)].crashed;
-        let waits = pair.paused_until > self.now || pair.stalled;
+        let waits = pair.paused_until > self.now || pair.paced || pair.stalled;
         if waits || pair.cursor >= pair.rung || !pair.alive || crashed {
             return false;
         }
@@ -99,7 +99,7 @@ impl World {
 
     /// Sends the next packet of the queue pair; gives the engine's time, or none when there was nothing to send.
     pub(super) fn transmit(&mut self, host: u16, qp: u32) -> Option<Ps> {
-        if !self.may_transmit(qp) {
+        if !self.may_transmit(qp) || self.awaits_turn(qp) {
             return None;
         }
         let mtu = self.hosts[usize::from(host)].nic.parameters.mtu_bytes as u32;

@@ -140,7 +140,7 @@ super::file::parameters! {
         hyper_packets = 0.0,
         /// By window: bytes after which DCQCN raises, too, as after its period; with 0 by the period alone.
         increase_bytes = 0.0,
-        /// By window: least time between two cuts of DCQCN.
+        /// Least time between two cuts of DCQCN, by rate and by window.
         reduce_interval_ns = 0.0,
         /// Priorities that go before all others, the highest first: a bit each.
         strict_priorities = 0.0,

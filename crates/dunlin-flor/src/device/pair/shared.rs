@@ -95,6 +95,13 @@ impl<D: Device> Shared<D> {
         }
     }
 
+    /// Whether completions of it go there.
+    pub(crate) fn completes_to(&self, queue: &Arc<Completions<D::CompletionChannel>>) -> bool {
+        [&self.send_completions, &self.receive_completions]
+            .iter()
+            .any(|own| Arc::ptr_eq(own, queue))
+    }
+
     /// Whether one of its completion queues has lost something.
     pub(crate) fn is_overrun(&self) -> bool {
         let overrun = self.send_completions.is_overrun() || self.receive_completions.is_overrun();

@@ -41,7 +41,8 @@ const RESUME_BELOW_BYTES: f64 = 3_000.0;
 
 /// A ConnectX-4, whose DCQCN is not that of a ConnectX-5 (§2.2): it forgets what its rate was with every cut, as the
 /// algorithm was published (`clamp_target`), and rises every 680 us, which FR-003 says and nothing else. With 300 us it
-/// made 46.0 Gb/s beside 46.1 of a ConnectX-5, with 600 us 34.5 beside 46.2, with 900 us 23.3.
+/// made 46.0 Gb/s beside 46.1 of a ConnectX-5, with 600 us 34.5 beside 46.2, with 900 us 23.3; those were without the
+/// least time between two cuts (`reduce_interval_ns`), with which it makes 31.5 in place of 30.5.
 pub(super) fn older() -> NicParameters {
     NicParameters {
         clamp_target: 1.0,
@@ -93,7 +94,9 @@ fn plan(queue_pairs: usize) -> Perftest {
     }
 }
 
-/// Rates come to rest over many periods of DCQCN's increase (300 us).
+/// Many periods of DCQCN's increase (300 us), but not many of those of [`older`]: after 60 ms in place of 20 a ConnectX-4
+/// sends 45.8 Gb/s in the mesh, beside 46.2 of a ConnectX-5. So FR-003 sets what the model does before its rates come to
+/// rest.
 fn window(effort: Effort) -> Window {
     let share = share(8, effort);
     Window {
