@@ -159,10 +159,21 @@ fn provenance(card: &Scorecard) -> String {
             text,
             "parameters {} are NOT FROZEN, so no prediction was judged: {}",
             parameters.hash,
-            parameters.changed.join("; ")
+            few_of(&parameters.changed)
         )
     };
     text
+}
+
+/// The first of these, and how many there are more: people see a line, and `--json` has all.
+fn few_of(differences: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let more = differences.len().saturating_sub(SHOWN);
+    let shown = differences[..differences.len() - more].join("; ");
+    match more {
+        0 => shown,
+        more => format!("{shown}; and {more} more, which --json names"),
+    }
 }
 
 /// What stands behind a verdict: the first one, whether it is near a bound, and what several seeds gave.
