@@ -13,8 +13,8 @@
 //! that priority is not the one of traffic that says nothing; so Flor is over UC under its own control (Table 1).
 //! Phases have windows of 5 ms; the paper's are minutes.
 //!
-//! Later than the first run: threads keep time, as was declared. In that run each waited for 250 us after its answer, so
-//! that calls a second fell by as much as an answer took longer.
+//! Later than the first run: threads keep time, as was declared. In that run each waited for 250 us after its answer,
+//! so that calls a second fell by as much as an answer took longer.
 
 use dunlin::Preset;
 use dunlin_sim::{Cluster, NicParameters, SwitchParameters};

@@ -94,9 +94,9 @@ fn plan(queue_pairs: usize) -> Perftest {
     }
 }
 
-/// Many periods of DCQCN's increase (300 us), but not many of those of [`older`]: after 60 ms in place of 20 a ConnectX-4
-/// sends 45.8 Gb/s in the mesh, beside 46.2 of a ConnectX-5. So FR-003 sets what the model does before its rates come to
-/// rest.
+/// Many periods of DCQCN's increase (300 us), but not many of those of [`older`]: after 60 ms in place of 20 a
+/// ConnectX-4 sends 45.8 Gb/s in the mesh, beside 46.2 of a ConnectX-5. So FR-003 sets what the model does before its
+/// rates come to rest.
 fn window(effort: Effort) -> Window {
     let share = share(8, effort);
     Window {
