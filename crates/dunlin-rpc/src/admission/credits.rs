@@ -5,12 +5,11 @@
 
 /// Credits of a lane at the start, and of each renewal (FLOCK's C).
 pub(crate) const CREDITS: u32 = 32;
-/// Most of a renewal for senders that want few queue pairs (`auto`), where many threads share each of these: a client
-/// asks for [`CREDITS_OF_THREAD`] for each.
+/// Most of a renewal for senders that want few queue pairs (`auto`), where many threads share each of these.
 pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
-/// What a client asks for, for each thread of a lane. The server gives no less than it began with and no more than the
-/// preset has: half of FLOCK's C is what a lane goes on with while more is on its way.
-pub(crate) const CREDITS_OF_THREAD: u32 = CREDITS / 2;
+/// Messages between two renewals, about, that a client asks for: a renewal is a WRITE of the server's. The server gives
+/// no less than it began with and no more than the preset has.
+const MESSAGES_OF_RENEWAL: u32 = CREDITS / 2;
 /// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so
 /// that the ring's room is the bound rather than a wait that would protect nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
@@ -196,6 +195,14 @@ impl Renewal {
     const DEGREE_BITS: u32 = 16;
     /// Bits of its word.
     const BITS: u32 = 30;
+
+    /// What a lane asks for that so many threads share, and whose messages carry so many requests.
+    pub(crate) fn wanted(degree: u32, threads: u32) -> Self {
+        Self {
+            degree,
+            credits: degree.max(threads).saturating_mul(MESSAGES_OF_RENEWAL),
+        }
+    }
 
     /// A word of 30 bits; more credits than fit are as many as fit.
     pub(crate) fn encode(self) -> u32 {
@@ -455,7 +462,7 @@ mod tests {
                     },
                     2 => {
                         if let Some(degree) = asked.take() {
-                            prop_assert!(ledger.asked(wish(degree, count * CREDITS_OF_THREAD)).is_ok());
+                            prop_assert!(ledger.asked(wish(degree, count * MESSAGES_OF_RENEWAL)).is_ok());
                         }
                         if ledger.grant().is_some() {
                             told = ledger.total();

@@ -7,7 +7,7 @@ use dunlin_verbs::{CompletionChannel, Device, Work};
 use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
-use crate::admission::credits::{CreditBalance, Renewal, CREDITS_OF_THREAD};
+use crate::admission::credits::{CreditBalance, Renewal};
 use crate::admission::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::call::core::{ClientCore, Outstanding};
 use crate::call::lane::{Answer, CallId};
@@ -191,8 +191,7 @@ impl<D: Device> Engine<D> {
                 balance.spend(requests);
                 figures.credits(balance.left());
                 if let Some(degree) = balance.ask() {
-                    let credits = status.threads() * CREDITS_OF_THREAD;
-                    let renewal = Renewal { degree, credits };
+                    let renewal = Renewal::wanted(degree, status.threads());
                     self.core.channel.ask_for_credits(renewal.encode());
                 }
             }
