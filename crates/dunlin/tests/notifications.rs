@@ -11,6 +11,8 @@ use dunlin::{
 };
 
 const LONG: Duration = Duration::from_secs(20);
+/// Where a long write is, at an address that is no multiple of anything.
+const LONG_AT: u64 = 200 * 512 + 7;
 /// The handler that takes them: the highest ids are the server's own.
 const NOTIFY: u16 = u16::MAX - 6;
 
@@ -57,8 +59,9 @@ fn an_owner_hears_of_each_write_when_its_bytes_are_there() {
                     std::thread::yield_now();
                 }
             }
-            remote.transfer().put(7, &[9; 300_000]).unwrap();
-            remote.notify(7, 300_000, 200).unwrap();
+            // Behind all others, which the owner may not have read yet.
+            remote.transfer().put(LONG_AT, &[9; 300_000]).unwrap();
+            remote.notify(LONG_AT, 300_000, 200).unwrap();
         });
         for value in 0..=200 {
             let event = events.wait(LONG).expect("one comes");
