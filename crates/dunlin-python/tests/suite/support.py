@@ -37,9 +37,14 @@ class Process:
     """A program of Python's, with its lines."""
 
     def __init__(self, *arguments):
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
-        )
+        # What a shell has put in the background ignores interrupts, and so would its children.
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def line(self):
         line = []
