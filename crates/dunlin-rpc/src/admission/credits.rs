@@ -3,15 +3,15 @@
 //! Both sides count in totals since the lane began, modulo 2^32, so a grant that is said twice is granted once. Pure
 //! values.
 
-/// Credits of a lane at the start, and of each renewal (FLOCK's C).
+/// Credits of a lane at the start, and of each renewal (FLOCK's C); the least of one with `auto`.
 pub(crate) const CREDITS: u32 = 32;
 /// Most of a renewal for senders that want few queue pairs (`auto`), where many threads share each of these.
 pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
-/// Messages between two renewals, about, that a client asks for: a renewal is a WRITE of the server's. The server gives
-/// no less than it began with and no more than the preset has.
+/// Messages that a renewal is to last for, about: each costs the server a WRITE. The server gives no less than at the
+/// start and no more than the preset allows.
 const MESSAGES_OF_RENEWAL: u32 = CREDITS / 2;
-/// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so
-/// that the ring's room is the bound rather than a wait that would protect nothing.
+/// Credits at the start and of each renewal where queue pairs are memory and no NIC is to be kept from a flood: four
+/// threads' worth of 64 calls, so that the ring's room is the bound rather than a wait that would protect nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
 /// Credits that a client believes to have at most: many times what any honest server grants.
 const MOST_LEFT: u32 = 1 << 16;
@@ -191,12 +191,12 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Bits of the degree below those of the credits, which have [`Renewal::BITS`] less these.
+    /// Width of the degree, which is in the low bits of the word; the credits have the others.
     const DEGREE_BITS: u32 = 16;
-    /// Bits of its word.
+    /// Width of the word: the two bits above say what kind of word it is.
     const BITS: u32 = 30;
 
-    /// What a lane asks for that so many threads share, and whose messages carry so many requests.
+    /// What is asked for on a lane that `threads` share and whose messages carry `degree` requests (the median).
     pub(crate) fn wanted(degree: u32, threads: u32) -> Self {
         Self {
             degree,
