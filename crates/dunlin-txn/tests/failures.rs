@@ -1,8 +1,11 @@
 //! Three machines that replace each other, as processes, under load: one is killed or stopped, again and again, and so
-//! is a client with its locks. No money is made, no acknowledged change is lost, and service goes on.
+//! is a client with its locks. No money is made, no acknowledged change is lost, and service goes on. They are on one
+//! host and share memory, or each is in a network namespace of its own and they speak RoCEv2 over UDP.
 //! `DUNLIN_TXN_ROUNDS` says how many rounds; each prints for how long no transaction committed.
 #[path = "common/etcd.rs"]
 mod etcd;
+#[path = "../../dunlin-shm/tests/common/namespaces.rs"]
+mod namespaces;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 #[path = "common/transfers.rs"]
@@ -16,6 +19,7 @@ use dunlin_txn::membership::file::FileMembership;
 use dunlin_txn::server::{Replicated, StoreConfig, StoreServer, TableSpec};
 use dunlin_txn::{Database, DatabaseError, Key, Table, Value};
 use etcd::{ports, Etcd, Folder};
+use namespaces::{within, Star};
 use process::{listen, role, say, Other};
 use rustix::process::{kill_process, Pid, Signal};
 use transfers::{is_whole, transfers, until, Ends, Seen, LEASE};
@@ -27,6 +31,8 @@ const HELD: i64 = 1000;
 
 /// What a place begins with that is the members of an etcd cluster.
 const ETCD: &str = "etcd:";
+#[cfg(feature = "etcd")]
+const ETCD_MEMBERS: usize = 3;
 
 /// A machine's membership in a folder, or in etcd.
 fn replicated(place: &str) -> Replicated {
@@ -40,7 +46,7 @@ fn replicated(place: &str) -> Replicated {
     }
 }
 
-/// A machine, in a process of its own: `MACHINE PORT PLACE`. When it is fenced it begins anew.
+/// A machine, in a process of its own: `MACHINE ADDRESS DEVICE PLACE`. When it is fenced it begins anew.
 fn machine(argument: &str) {
     let parts: Vec<&str> = argument.split(' ').collect();
     let number: u16 = parts[0].parse().unwrap();
@@ -59,15 +65,16 @@ fn machine(argument: &str) {
             ],
             one_sided_writes: false,
         };
-        let mut replicated = replicated(parts[2]);
+        let (address, device) = (parts[1], parts[2]);
+        let mut replicated = replicated(parts[3]);
         replicated.lease = LEASE;
-        replicated.client = replicated.client.device("shm");
-        let bound = Server::bind(&format!("dunlin://127.0.0.1:{}", parts[1]));
+        replicated.client = replicated.client.device(device);
+        let bound = Server::bind(address);
         let initial = || {
             let value = |amount: i64| Value::from(amount.to_le_bytes().to_vec());
             (0..ACCOUNTS).map(move |key| (Key::number(0, key), value(HELD)))
         };
-        let builder = bound.unwrap().device("shm");
+        let builder = bound.unwrap().device(device);
         match StoreServer::serve_replicated(builder, config, replicated, initial) {
             Ok(store) => {
                 say("serving");
@@ -100,19 +107,51 @@ fn holder(argument: &str) {
     }
 }
 
+/// Where machines are, and how they are reached.
+struct Site {
+    device: &'static str,
+    /// Of each machine: its address, and the words that run it there.
+    machines: Vec<(String, Vec<String>)>,
+}
+
+impl Site {
+    /// All on this host.
+    fn here() -> Self {
+        let ports = ports(usize::from(MACHINES)).into_iter();
+        let machine = |port| (format!("dunlin://127.0.0.1:{port}"), Vec::new());
+        Self {
+            device: "shm",
+            machines: ports.map(machine).collect(),
+        }
+    }
+
+    /// Each in a namespace of its own, whose names these are.
+    fn apart(spaces: &str) -> Self {
+        let spaces = spaces.split(' ').enumerate();
+        let machine = |(number, space)| {
+            let address = format!("dunlin://{}:7000", Star::host(number));
+            (address, within(space))
+        };
+        Self {
+            device: "roce",
+            machines: spaces.map(machine).collect(),
+        }
+    }
+}
+
 struct Cluster {
     test: &'static str,
     place: String,
-    ports: Vec<u16>,
+    site: Site,
     machines: Vec<Other>,
 }
 
 impl Cluster {
-    fn start(test: &'static str, place: &str) -> Cluster {
+    fn start(test: &'static str, site: Site, place: &str) -> Cluster {
         let mut cluster = Cluster {
             test,
             place: place.to_owned(),
-            ports: ports(usize::from(MACHINES)),
+            site,
             machines: Vec::new(),
         };
         for number in 0..MACHINES {
@@ -124,13 +163,15 @@ impl Cluster {
     }
 
     fn machine(&self, number: u16) -> Other {
-        let (port, place) = (self.ports[usize::from(number)], &self.place);
-        Other::start(self.test, "machine", &format!("{number} {port} {place}"))
+        let (device, place) = (self.site.device, &self.place);
+        let (address, within) = &self.site.machines[usize::from(number)];
+        let argument = format!("{number} {address} {device} {place}");
+        Other::start_within(within, self.test, "machine", &argument)
     }
 
     fn addresses(&self) -> Vec<String> {
-        let address = |port: &u16| format!("dunlin://127.0.0.1:{port}");
-        self.ports.iter().map(address).collect()
+        let machines = self.site.machines.iter();
+        machines.map(|(address, _)| address.clone()).collect()
     }
 
     fn signal(&self, number: usize, signal: Signal) {
@@ -140,9 +181,10 @@ impl Cluster {
 }
 
 /// The process that the test is where it has a role: then there is nothing more to do.
-fn played() -> bool {
+fn played(test: &'static str) -> bool {
     match role() {
         Some((role, argument)) if role == "machine" => machine(&argument),
+        Some((role, argument)) if role == "load" => load(test, Site::apart(&argument)),
         Some((_, argument)) => holder(&argument),
         None => return false,
     }
@@ -151,14 +193,17 @@ fn played() -> bool {
 
 #[test]
 fn machines_and_clients_that_fail_lose_nothing() {
-    if played() {
-        return;
-    }
-    let folder = Folder::new("failures");
     let test = "machines_and_clients_that_fail_lose_nothing";
+    if !played(test) {
+        fail_with_files(test, Site::here());
+    }
+}
+
+fn fail_with_files(test: &'static str, site: Site) {
+    let folder = Folder::new(test);
     let what = ["killed", "stopped", "holder killed", "killed twice"];
     bears(
-        Cluster::start(test, &folder.0.display().to_string()),
+        Cluster::start(test, site, &folder.0.display().to_string()),
         &what,
         None,
     );
@@ -167,14 +212,18 @@ fn machines_and_clients_that_fail_lose_nothing() {
 #[cfg(feature = "etcd")]
 #[test]
 fn with_etcd_they_lose_nothing_either_and_its_leader_may_fail_too() {
-    if played() {
+    let test = "with_etcd_they_lose_nothing_either_and_its_leader_may_fail_too";
+    if played(test) {
         return;
     }
-    let Some(mut etcd) = etcd::Etcd::start("failures-etcd", 3) else {
-        return;
-    };
+    if let Some(etcd) = Etcd::start(test, ETCD_MEMBERS) {
+        fail_with_etcd(test, Site::here(), etcd);
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn fail_with_etcd(test: &'static str, site: Site, mut etcd: Etcd) {
     let place = format!("{ETCD}{}", etcd.members().join(","));
-    let test = "with_etcd_they_lose_nothing_either_and_its_leader_may_fail_too";
     let what = [
         "killed",
         "leader of etcd killed",
@@ -182,7 +231,32 @@ fn with_etcd_they_lose_nothing_either_and_its_leader_may_fail_too() {
         "holder killed",
         "killed twice",
     ];
-    bears(Cluster::start(test, &place), &what, Some(&mut etcd));
+    bears(Cluster::start(test, site, &place), &what, Some(&mut etcd));
+}
+
+/// The test itself runs in the hub, as another process: clients, and etcd where it is.
+#[test]
+fn between_namespaces_they_lose_nothing_either() {
+    let test = "between_namespaces_they_lose_nothing_either";
+    if played(test) {
+        return;
+    }
+    let star = match Star::new("dunlin-txn", usize::from(MACHINES)) {
+        Ok(star) => star,
+        Err(why) => return println!("skipped: network namespaces: {}", why.trim()),
+    };
+    let (hub, hosts) = star.names().split_first().expect("a hub");
+    let load = Other::start_within(&within(hub), test, "load", &hosts.join(" "));
+    assert!(load.watch(), "it failed between the namespaces");
+}
+
+/// In the hub.
+fn load(test: &'static str, site: Site) {
+    #[cfg(feature = "etcd")]
+    if let Some(etcd) = Etcd::start_on(Star::HUB, test, ETCD_MEMBERS) {
+        return fail_with_etcd(test, site, etcd);
+    }
+    fail_with_files(test, site);
 }
 
 /// Rounds of failures, each of the next kind.
@@ -190,7 +264,8 @@ fn bears(mut cluster: Cluster, kinds: &[&'static str], mut etcd: Option<&mut Etc
     let rounds = std::env::var("DUNLIN_TXN_ROUNDS");
     let rounds: usize = rounds.map_or(kinds.len(), |n| n.parse().unwrap());
     let test = cluster.test;
-    let database = Database::builder().device("shm").open(cluster.addresses());
+    let builder = Database::builder().device(cluster.site.device);
+    let database = builder.open(cluster.addresses());
     let database = database.unwrap().within(LEASE * 10);
     let over = AtomicBool::new(false);
     let mut began = Vec::new();

@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod manifests;
+#[path = "../../../dunlin-shm/tests/common/namespaces.rs"]
+mod namespaces;
 mod place;
 
 use place::{ask, assert_says, device, doctor, Place, Server, Within, GROUP, MEMBERS, STRANGER};

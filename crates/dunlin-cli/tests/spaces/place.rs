@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 
 use crate::common::{object, DUNLIN};
+use crate::namespaces::run;
 
 /// A group of whoever may meet, and users in it and out of it.
 pub(crate) const GROUP: u32 = 61_000;
@@ -22,18 +23,6 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Place {
     folder: PathBuf,
     namespaces: Vec<String>,
-}
-
-pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(program).args(arguments).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!(
-            "{program}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        )),
-        Err(error) => Err(format!("{program}: {error}")),
-    }
 }
 
 fn set_mode(path: &Path, mode: u32) {

@@ -2,6 +2,7 @@
 //! talking over its pipes.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -23,7 +24,15 @@ pub struct Other {
 
 impl Other {
     pub fn start(name: &str, role: &str, argument: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_within(&[], name, role, argument)
+    }
+
+    /// By the words before its own, such as those that run it in a namespace.
+    pub fn start_within(within: &[String], name: &str, role: &str, argument: &str) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut words = within.iter().map(OsStr::new).chain([own.as_os_str()]);
+        let mut child = Command::new(words.next().expect("its own"))
+            .args(words)
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
             .env(ROLE, format!("{role} {argument}"))
             .stdin(Stdio::piped())
@@ -46,6 +55,14 @@ impl Other {
     /// The next line that is meant for us; the test harness writes others.
     pub fn hear(&mut self) -> String {
         hear(&mut self.output).expect("the other process is gone")
+    }
+
+    /// Prints what it writes until it ends; whether its test has passed.
+    pub fn watch(mut self) -> bool {
+        for line in (&mut self.output).lines() {
+            println!("{}", line.unwrap());
+        }
+        self.child.wait().unwrap().success()
     }
 
     /// Whether all of its threads are stopped. SIGSTOP may reach them a moment after it was sent.

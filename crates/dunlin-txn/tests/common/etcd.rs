@@ -41,6 +41,8 @@ pub fn ports(count: usize) -> Vec<u16> {
 /// The members of a cluster, which end with it.
 pub struct Etcd {
     folder: Folder,
+    /// The address that all listen on.
+    host: &'static str,
     processes: Vec<Child>,
     peers: Vec<u16>,
     ports: Vec<u16>,
@@ -49,6 +51,11 @@ pub struct Etcd {
 impl Etcd {
     /// So many members. None where there is no etcd, which is said aloud.
     pub fn start(name: &str, members: usize) -> Option<Etcd> {
+        Self::start_on("127.0.0.1", name, members)
+    }
+
+    /// The same on an address of this host.
+    pub fn start_on(host: &'static str, name: &str, members: usize) -> Option<Etcd> {
         if Command::new("etcd").arg("--version").output().is_err() {
             println!("skipped: no etcd here (apt-get install etcd-server)");
             return None;
@@ -58,6 +65,7 @@ impl Etcd {
             let (peers, clients) = ports.split_at(members);
             let mut etcd = Etcd {
                 folder: Folder::new(&format!("{name}-{attempt}")),
+                host,
                 processes: Vec::new(),
                 peers: peers.to_vec(),
                 ports: clients.to_vec(),
@@ -78,13 +86,13 @@ impl Etcd {
         let ended = |process: &mut Child| !matches!(process.try_wait(), Ok(None));
         self.ports.iter().all(|&port| {
             let processes = &mut self.processes;
-            until_healthy(port, || processes.iter_mut().any(ended))
+            until_healthy((self.host, port), || processes.iter_mut().any(ended))
         })
     }
 
     /// A member, with what it has on disk.
     fn run(&self, number: usize) -> Child {
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let url = |port: u16| format!("http://{}:{port}", self.host);
         let named = self.peers.iter().enumerate();
         let cluster: Vec<String> = named
             .map(|(n, port)| format!("n{n}={}", url(*port)))
@@ -107,14 +115,15 @@ impl Etcd {
 
     /// Where clients reach each.
     pub fn members(&self) -> Vec<String> {
-        let member = |port: &u16| format!("127.0.0.1:{port}");
+        let member = |port: &u16| format!("{}:{port}", self.host);
         self.ports.iter().map(member).collect()
     }
 
     /// Kills the member that leads the others, and says which that was.
     pub fn kill_leader(&mut self) -> usize {
         let leads = |port: &u16| {
-            let status = http(*port, "POST /v3/maintenance/status", "{}").expect("its status");
+            let status =
+                http((self.host, *port), "POST /v3/maintenance/status", "{}").expect("its status");
             field(&status, "leader") == field(&status, "member_id")
         };
         let leader = self.ports.iter().position(leads).expect("one leads");
@@ -127,7 +136,7 @@ impl Etcd {
     /// Starts a member again that was killed, and waits until it knows who leads.
     pub fn restart(&mut self, number: usize) {
         self.processes[number] = self.run(number);
-        assert!(until_healthy(self.ports[number], || false));
+        assert!(until_healthy((self.host, self.ports[number]), || false));
     }
 }
 
@@ -147,8 +156,8 @@ fn field<'a>(json: &'a str, name: &str) -> &'a str {
 }
 
 /// The answer to a request, its head included.
-fn http(port: u16, what: &str, body: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+fn http(member: (&str, u16), what: &str, body: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(member)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let length = body.len();
     write!(
@@ -161,9 +170,9 @@ fn http(port: u16, what: &str, body: &str) -> std::io::Result<String> {
 }
 
 /// Waits until a member knows who leads, or until there is no use in waiting: `false`.
-fn until_healthy(port: u16, mut is_over: impl FnMut() -> bool) -> bool {
+fn until_healthy(member: (&str, u16), mut is_over: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
-    while !http(port, "GET /health", "").is_ok_and(|answer| answer.contains("\"true\"")) {
+    while !http(member, "GET /health", "").is_ok_and(|answer| answer.contains("\"true\"")) {
         if is_over() {
             return false;
         }
