@@ -140,8 +140,12 @@ impl<D: Device> Core<D> {
 
     /// A look by a thread that polls.
     pub(crate) fn poll(&self) {
+        self.poll_at(self.now_ns());
+    }
+
+    fn poll_at(&self, now_ns: u64) {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        if self.look() {
+        if self.look_at_all(now_ns) {
             self.wake_resting();
         }
     }
@@ -152,22 +156,25 @@ impl<D: Device> Core<D> {
     pub(crate) fn poll_for(&self, completions: &Arc<Completions<D::CompletionChannel>>) {
         let (now_ns, looked_ns) = (self.now_ns(), self.looked_ns.load(Ordering::Relaxed));
         if now_ns.saturating_sub(looked_ns) >= LOOK_AT_ALL_NS {
-            self.poll();
-        } else if self.look_at(|pair| pair.completes_to(completions)) {
+            self.poll_at(now_ns);
+        } else if self.look_at(now_ns, |pair| pair.completes_to(completions)) {
             self.wake_resting();
         }
     }
 
     /// Says whether there was something that others may wait for.
     fn look(&self) -> bool {
-        self.looked_ns.store(self.now_ns(), Ordering::Relaxed);
-        self.look_at(|_| true)
+        self.look_at_all(self.now_ns())
     }
 
-    fn look_at(&self, which: impl Fn(&Shared<D>) -> bool) -> bool {
+    fn look_at_all(&self, now_ns: u64) -> bool {
+        self.looked_ns.store(now_ns, Ordering::Relaxed);
+        self.look_at(now_ns, |_| true)
+    }
+
+    fn look_at(&self, now_ns: u64, which: impl Fn(&Shared<D>) -> bool) -> bool {
         // Simulated threads are of one real thread, which must not wait for a lock of its own.
         thread::hold(|| {
-            let now_ns = self.now_ns();
             let mut found = false;
             for pair in read(&self.pairs).iter().filter(|pair| which(pair)) {
                 if let Some(mut engine) = pair.free_engine() {

@@ -225,7 +225,7 @@ pub(crate) struct InvalidReport(pub(crate) &'static str);
 
 impl Ledger {
     /// With `least` credits to begin with, renewed by so many or more, `most` at most.
-    pub(crate) fn new(least: u32, most: u32) -> Self {
+    pub(crate) fn new((least, most): (u32, u32)) -> Self {
         Self {
             granted: least,
             taken: 0,
@@ -340,7 +340,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn flock() -> Ledger {
-        Ledger::new(CREDITS, CREDITS)
+        Ledger::new((CREDITS, CREDITS))
     }
 
     fn wish(degree: u32, credits: u32) -> Renewal {
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_renewal_is_what_is_asked_for_within_the_bounds() {
-        let (mut balance, mut ledger) = (CreditBalance::new(32), Ledger::new(32, 128));
+        let (mut balance, mut ledger) = (CreditBalance::new(32), Ledger::new((32, 128)));
         for (asked, granted) in [(96, 96), (1, 32), (5000, 128), (0, 32)] {
             while balance.ask().is_none() {
                 balance.spend(1);
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn lies_are_told_apart() {
-        let mut ledger = Ledger::new(2, 2);
+        let mut ledger = Ledger::new((2, 2));
         ledger.take().unwrap();
         ledger.take().unwrap();
         assert!(ledger.take().is_err());
@@ -438,7 +438,7 @@ mod tests {
         #[test]
         fn credits_are_conserved(steps in prop::collection::vec((0u8..4, 1u32..20), 1..2000), start: u32) {
             let (mut balance, mut ledger) =
-                (CreditBalance::new(CREDITS), Ledger::new(CREDITS, CREDITS_OF_FEW));
+                (CreditBalance::new(CREDITS), Ledger::new((CREDITS, CREDITS_OF_FEW)));
             balance.granted = start.wrapping_add(CREDITS);
             balance.used = start;
             ledger.granted = balance.granted;

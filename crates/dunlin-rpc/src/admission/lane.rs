@@ -40,10 +40,7 @@ impl Admitted {
     pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64, poller: usize) -> Self {
         let share = admission.join(sender, number, poller);
         Self {
-            ledger: {
-                let (least, most) = admission.credits();
-                Ledger::new(least, most)
-            },
+            ledger: Ledger::new(admission.credits()),
             share,
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.

@@ -1,6 +1,6 @@
 //! Numbers and words that a peer says beside its messages: grants, credits, turns, figures.
 
-use crate::admission::credits::CreditBalance;
+use crate::admission::credits::{CreditBalance, Ledger, Renewal};
 use crate::admission::grouping::pace::PaceAnswer;
 use crate::call::callbacks::{Ask, Told};
 use crate::call::notify::Notice;
@@ -20,22 +20,37 @@ pub fn grant(bytes: &[u8]) {
     assert_eq!(Attached::decode(&grant.encode()), Some(grant));
 }
 
-/// Counts credits while a server grants anything.
+/// Counts credits while a server grants anything, and grants them while a client sends and asks for anything.
 ///
 /// # Panics
-/// When more may be sent than a client believes of any server.
+/// When more may be sent than a client believes of any server, or a client holds more than any may.
 pub fn credits(bytes: &[u8]) {
     let mut balance = CreditBalance::new(32);
+    let mut ledger = Ledger::new((32, 128));
     for step in bytes.chunks_exact(5) {
         let (kind, word) = step.split_first().expect("five bytes");
         let word = u32::from_le_bytes(word.try_into().expect("four bytes"));
-        match kind % 4 {
+        match kind % 7 {
             0 => balance.granted(word),
             1 => balance.reports_taken(word as u8),
+            2 => {
+                // A lie ends its connection.
+                let renewal = Renewal::decode(word);
+                let _ = ledger.asked(renewal);
+                let _ = ledger.reported(word);
+                assert_eq!(Renewal::decode(renewal.encode()).degree, renewal.degree);
+            }
+            3 => {
+                let _ = ledger.grant();
+            }
+            4 => {
+                let _ = ledger.take();
+            }
             _ if balance.left() > 0 => balance.spend(1 + word % balance.left()),
             _ => {}
         }
         assert!(balance.left() <= 1 << 16, "{balance:?}");
+        assert!(ledger.left() <= 128 + 128 / 2, "{ledger:?}");
     }
 }
 

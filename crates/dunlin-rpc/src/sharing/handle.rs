@@ -150,7 +150,7 @@ impl Handle {
         let index = self.choose(&mut lanes);
         port.assigned.store(index, Ordering::Relaxed);
         port.home.store(index, Ordering::Relaxed);
-        lanes.entries[index].lane.status().join();
+        lanes.entries[index].lane.status().add_thread();
         self.live.fetch_add(1, Ordering::SeqCst);
         let entry = &lanes.entries[index];
         let placed = Placed {
@@ -269,7 +269,7 @@ impl Handle {
         let lanes = self.lock();
         let assigned = port.assigned.load(Ordering::Relaxed);
         if let Some(entry) = lanes.entries.get(assigned) {
-            entry.lane.status().part();
+            entry.lane.status().remove_thread();
         }
         let live = self.live.fetch_sub(1, Ordering::SeqCst) - 1;
         self.ports.close(port);
@@ -383,9 +383,9 @@ impl Handle {
                 // It may sleep for credits that the old lane does not get.
                 ports[i].wake();
                 if let Some(entry) = lanes.entries.get(before) {
-                    entry.lane.status().part();
+                    entry.lane.status().remove_thread();
                 }
-                lanes.entries[lane].lane.status().join();
+                lanes.entries[lane].lane.status().add_thread();
             }
         }
         any

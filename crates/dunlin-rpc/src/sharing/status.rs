@@ -46,12 +46,12 @@ impl Status {
     }
 
     /// One thread more.
-    pub(super) fn join(&self) {
+    pub(super) fn add_thread(&self) {
         self.threads.store(self.threads() + 1, Ordering::Relaxed);
     }
 
     /// One thread less.
-    pub(super) fn part(&self) {
+    pub(super) fn remove_thread(&self) {
         let left = self.threads().saturating_sub(1);
         self.threads.store(left, Ordering::Relaxed);
     }
