@@ -19,8 +19,8 @@ const LARGE: usize = 32 << 20;
 const PIECE: usize = 1 << 20;
 /// Small files at most.
 const FILES: usize = 20_000;
-/// The part of the time in which they are made. The rest is for what each of them takes afterwards: a sync of two disks,
-/// and a lease that goes to the client that comes later.
+/// The part of the time in which they are made. The rest is for what each of them takes afterwards: a sync of two
+/// disks, and a lease that goes to the client that comes later.
 const FILLING: u32 = 5;
 
 /// What was found: one JSON object.
