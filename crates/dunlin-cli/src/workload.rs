@@ -95,7 +95,7 @@ pub enum Workload {
     Get,
     /// PUTs of keys that are there, alone
     Put,
-    /// Scans of 1 to 100 entries, alone
+    /// Scans of 1 to `--scan-most` entries, alone
     Scan,
     /// YCSB A: half reads, half updates
     YcsbA,
@@ -105,14 +105,14 @@ pub enum Workload {
     YcsbC,
     /// YCSB D: 95 % reads of what was added lately, 5 % inserts
     YcsbD,
-    /// YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts
+    /// YCSB E: 95 % scans of 1 to `--scan-most` entries, 5 % inserts
     YcsbE,
     /// YCSB F: half reads, half reads that are followed by an update
     YcsbF,
 }
 
 /// The longest scan of YCSB E.
-const MAX_SCAN: u8 = 100;
+pub const MAX_SCAN: u8 = 100;
 
 impl Workload {
     /// Its name, as on the command line.
@@ -137,7 +137,7 @@ impl Workload {
     }
 
     /// The share of its first operation, and the choices of the first and the second for an entry.
-    fn draw(self, keys: &Keys, random: &mut fastrand::Rng) -> Choice {
+    fn draw(self, scan_most: u8, keys: &Keys, random: &mut fastrand::Rng) -> Choice {
         let share = match self {
             Self::Get | Self::Put | Self::Scan | Self::YcsbC => 1.0,
             Self::YcsbA | Self::YcsbF => 0.5,
@@ -151,9 +151,9 @@ impl Workload {
         match self {
             Self::Get | Self::YcsbC => Choice::Read(entry),
             Self::Put => Choice::Update(entry),
-            Self::Scan => Choice::Scan(entry, random.u8(1..=MAX_SCAN)),
+            Self::Scan => Choice::Scan(entry, random.u8(1..=scan_most)),
             Self::YcsbD if first => Choice::ReadLatest(rank),
-            Self::YcsbE if first => Choice::Scan(entry, random.u8(1..=MAX_SCAN)),
+            Self::YcsbE if first => Choice::Scan(entry, random.u8(1..=scan_most)),
             Self::YcsbD | Self::YcsbE => Choice::Insert,
             Self::YcsbA | Self::YcsbB | Self::YcsbF if first => Choice::Read(entry),
             Self::YcsbA | Self::YcsbB => Choice::Update(entry),
@@ -174,10 +174,10 @@ pub struct Mix {
 const CHOICES: usize = 1 << 20;
 
 impl Mix {
-    /// Operations of `workload` on `keys`.
-    pub fn new(workload: Workload, keys: &Keys, seed: u64) -> Self {
+    /// Operations of a workload, whose scans have so many entries at most, on `keys`.
+    pub fn new((workload, scan_most): (Workload, u8), keys: &Keys, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let choices = (0..CHOICES).map(|_| workload.draw(keys, &mut random));
+        let choices = (0..CHOICES).map(|_| workload.draw(scan_most, keys, &mut random));
         Self {
             choices: choices.collect(),
             at: 0,
@@ -226,8 +226,8 @@ mod tests {
             (Workload::Scan, 1.0),
         ] {
             let keys = Keys::Zipf(Zipf::new(100, 0.99));
-            let mut mix = Mix::new(workload, &keys, 1);
-            let mut again = Mix::new(workload, &keys, 1);
+            let mut mix = Mix::new((workload, MAX_SCAN), &keys, 1);
+            let mut again = Mix::new((workload, MAX_SCAN), &keys, 1);
             let reads = (0..10_000).filter(|_| {
                 let choice = mix.next();
                 assert_eq!(choice, again.next());

@@ -177,3 +177,45 @@ fn what_cannot_be_is_said_in_words() {
     );
     echo.stop();
 }
+
+#[test]
+fn places_that_are_something_else() {
+    let file = common::Scratch::new("no-folder", b"");
+    let (file, here) = (file.path(), "dunlin://127.0.0.1:0");
+    for (arguments, why) in [
+        (
+            &["serve", "meta", "--listen", here, "--store", file][..],
+            "a store is a folder",
+        ),
+        (
+            &["serve", "blocks", "--listen", here, "--log", file],
+            "not a directory",
+        ),
+        (&["mount", "dunlin://127.0.0.1:1", file], "it is no folder"),
+        (
+            &["mount", "dunlin://127.0.0.1:1", "/no/such/folder"],
+            "/no/such/folder: No such file",
+        ),
+        (&["fsck", file], "no store"),
+    ] {
+        let words = failure(&dunlin(arguments), 1);
+        assert!(words.contains(why), "{arguments:?}: {words}");
+    }
+}
+
+#[test]
+fn a_store_that_another_has_open() {
+    let store = std::env::temp_dir().join(format!("dunlin-taken-{}", std::process::id()));
+    let path = store.to_str().expect("UTF-8");
+    let serving = Serving::start("meta", &["--store", path]);
+    for arguments in [
+        &["serve", "meta", "--listen", "127.0.0.1:0", "--store", path][..],
+        &["fsck", path],
+    ] {
+        let words = failure(&dunlin(arguments), 1);
+        let said = format!("{path}: another process has it open");
+        assert!(words.contains(&said), "{arguments:?}: {words}");
+    }
+    drop(serving);
+    std::fs::remove_dir_all(&store).unwrap();
+}

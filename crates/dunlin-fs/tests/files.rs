@@ -247,6 +247,32 @@ fn what_sync_data_has_brought_outlives_the_data_server() {
     file.sync().unwrap();
 }
 
+/// Several at once, more of them than are synced at the same time.
+#[test]
+fn what_sync_all_has_brought_outlives_both_servers() {
+    const FILES: u8 = 50;
+    let mut cluster = Cluster::new(1, 4 << 20, LEASE);
+    let system = cluster.client();
+    let name = |number: u8| format!("/f{number}");
+    for number in 0..FILES {
+        let file = system.create_new(&name(number)).unwrap();
+        file.write_at(0, &[number; 40_000]).unwrap();
+    }
+    system.sync_all().unwrap();
+
+    let server = cluster.data.remove(0);
+    let address = server.address().to_string();
+    server.shutdown();
+    let path = cluster.folder.path().join("data0");
+    cluster.data.push(serve_data(&path, &address, 4 << 20));
+    cluster.restart_meta();
+    let other = cluster.client();
+    for number in 0..FILES {
+        let read = other.open(&name(number)).unwrap().read_at(0, 50_000);
+        assert!(read.unwrap() == [number; 40_000], "{}", name(number));
+    }
+}
+
 #[test]
 fn who_writes_a_file_knows_its_size_and_time() {
     let cluster = Cluster::new(1, 1 << 20, LEASE);

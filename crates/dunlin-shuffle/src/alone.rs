@@ -1,5 +1,5 @@
-//! The same sort by one thread of one process, in memory and without a network: what a sort by several is compared
-//! with.
+//! What one thread of one process does in memory, without a network: the same sort, which a sort by several is compared
+//! with, and what a mapper computes.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -8,9 +8,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::FileError;
+use crate::map::distribute;
 use crate::record::{Entry, Key, RECORD_BYTES};
 use crate::runs::GROUP;
-use crate::summary;
+use crate::splitters::{sample, Splitters};
+use crate::summary::{self, Checker};
+use crate::Summary;
 
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: usize = 10_000 * RECORD_BYTES;
@@ -55,4 +58,73 @@ pub fn sort_alone(input: &Path, output: &Path) -> Result<Duration, FileError> {
         file.write_all(&chunk).map_err(write_of)?;
     }
     Ok(began.elapsed())
+}
+
+/// Reads so many records, counts them, and copies each into the block of its partition.
+fn distributed(
+    mut file: &File,
+    records: u64,
+    (splitters, partitions): (&Splitters, usize),
+) -> io::Result<(Vec<Vec<u8>>, Summary)> {
+    let mut left = records as usize * RECORD_BYTES;
+    // Partitions are some 10 % larger than the mean at most, where keys are uniform.
+    let block = || Vec::with_capacity(left / partitions / 8 * 9);
+    let mut blocks: Vec<Vec<u8>> = std::iter::repeat_with(block).take(partitions).collect();
+    let mut checker = Checker::default();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    while left > 0 {
+        chunk.truncate(left);
+        file.read_exact(&mut chunk)?;
+        distribute(&chunk, splitters, &mut checker, |partition, record| {
+            blocks[partition].extend_from_slice(record);
+            true
+        });
+        left -= chunk.len();
+    }
+    Ok((blocks, checker.summary()))
+}
+
+/// Maps `input` as a worker does, but keeps the records: reads them, counts them, and copies each into the block of its
+/// partition, of which there are so many, until these have all that a mapper sends. Says what was read, and how long
+/// that took; the keys by which partitions are cut are drawn before.
+///
+/// # Errors
+/// When the file cannot be used.
+pub fn map_alone(input: &Path, partitions: usize) -> Result<(Summary, Duration), FileError> {
+    let (file, records) = summary::open(input)?;
+    let of = |source| FileError::of(input, source);
+    let partitions = partitions.max(1);
+    let drawn = sample(&file, records, partitions).map_err(of)?;
+    let splitters = Splitters::new(drawn, partitions);
+    let began = Instant::now();
+    let (blocks, summary) = distributed(&file, records, (&splitters, partitions)).map_err(of)?;
+    let took = began.elapsed();
+    black_box(blocks);
+    Ok((summary, took))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Generator;
+
+    #[test]
+    fn a_mapper_brings_each_record_to_its_partition() {
+        const RECORDS: u64 = 25_000;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let made = Generator::new(7).write(0..RECORDS, &mut file.as_file(), |_| true);
+        let (opened, records) = summary::open(file.path()).unwrap();
+        let splitters = Splitters::new(sample(&opened, records, 30).unwrap(), 30);
+        let (blocks, summary) = distributed(&opened, records, (&splitters, 30)).unwrap();
+        assert!(summary.has_records_of(&made.unwrap()));
+        assert_eq!(blocks.concat().len(), RECORDS as usize * RECORD_BYTES);
+        for (partition, block) in blocks.iter().enumerate() {
+            assert!(!block.is_empty(), "partition {partition}");
+            let mut keys = block.chunks_exact(RECORD_BYTES).map(Key::of);
+            assert!(keys.all(|key| splitters.partition(key) == partition));
+        }
+        // What is measured is this.
+        let (measured, _) = map_alone(file.path(), 30).unwrap();
+        assert_eq!(measured, summary);
+    }
 }

@@ -29,8 +29,8 @@
 //! ```
 //!
 //! Records are those of the sort benchmark (gensort): [`RECORD_BYTES`] bytes with a key of [`KEY_BYTES`].
-//! [`Generator`] makes them, [`check_file`] looks at an output as valsort does, and [`sort_alone`] is the same sort by
-//! one thread.
+//! [`Generator`] makes them, [`check_file`] looks at an output as valsort does, [`sort_alone`] is the same sort by one
+//! thread, and [`map_alone`] what a mapper computes.
 #![forbid(unsafe_code)]
 
 mod alone;
@@ -51,7 +51,7 @@ mod splitters;
 mod summary;
 mod worker;
 
-pub use alone::sort_alone;
+pub use alone::{map_alone, sort_alone};
 pub use coordinator::{sort, Progress, SortOptions, Sorted, WORKERS_MAX};
 pub use error::{FileError, SortError};
 pub use generate::Generator;

@@ -15,6 +15,7 @@ use crate::intake::Intake;
 use crate::messages::Job;
 use crate::record::{Key, RECORD_BYTES};
 use crate::send::{send_here, send_there, Blocks, Reach};
+use crate::splitters::Splitters;
 use crate::summary::{self, Checker};
 use crate::Summary;
 
@@ -92,6 +93,19 @@ fn read(
     Ok(())
 }
 
+/// Counts the records of a chunk and brings each to its partition, until `add` says that this one takes no more.
+pub(crate) fn distribute(
+    chunk: &[u8],
+    splitters: &Splitters,
+    checker: &mut Checker,
+    mut add: impl FnMut(usize, &[u8]) -> bool,
+) -> bool {
+    chunk.chunks_exact(RECORD_BYTES).all(|record| {
+        checker.count(record);
+        add(splitters.partition(Key::of(record)), record)
+    })
+}
+
 /// Brings all records to their outlets. `None`: a sender has ended before.
 fn partition(
     job: &Job,
@@ -101,12 +115,11 @@ fn partition(
 ) -> Option<Summary> {
     let mut checker = Checker::default();
     for chunk in chunks {
-        for record in chunk.chunks_exact(RECORD_BYTES) {
-            checker.count(record);
-            let partition = job.splitters.partition(Key::of(record));
-            if !outlets[partition].add(record, job.plan.block_bytes) {
-                return None;
-            }
+        let taken = distribute(&chunk, &job.splitters, &mut checker, |partition, record| {
+            outlets[partition].add(record, job.plan.block_bytes)
+        });
+        if !taken {
+            return None;
         }
         mapped.store(checker.summary().records, Ordering::Relaxed);
         // The reader has ended where nobody takes it.

@@ -1,40 +1,12 @@
 //! The store with its index: a model by properties, and scans while keys come and go.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_shm::{ShmConfig, ShmDevice};
-use dunlin_store::kv::{KvLayout, OrderedKvStore};
-use dunlin_verbs::{Access, Device};
+use common::{scan, store, ShmStore};
 use proptest::prelude::*;
-
-type ShmStore = OrderedKvStore<<ShmDevice as Device>::Region>;
-
-fn store(keys: u64, item_memory: usize) -> ShmStore {
-    let layout = KvLayout::new(keys, item_memory, 1 << 16, 7).unwrap();
-    let device = ShmDevice::open(ShmConfig::default()).unwrap();
-    let domain = device.create_protection_domain().unwrap();
-    let region = device
-        .allocate_region(&domain, layout.bytes(), Access::LOCAL_WRITE)
-        .unwrap();
-    OrderedKvStore::create(region, layout).unwrap()
-}
-
-/// At most `most` entries from `first` on.
-fn scan(store: &ShmStore, first: &[u8], most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut entries = Vec::new();
-    if most > 0 {
-        store.scan(first, most, |key| {
-            let mut value = Vec::new();
-            let Ok(found) = store.store().get(key, &mut value);
-            if found {
-                entries.push((key.bytes().to_vec(), value));
-            }
-            entries.len() < most
-        });
-    }
-    entries
-}
 
 /// At most `most` keys from `first` on.
 fn scan_keys(store: &ShmStore, first: &[u8], most: usize) -> Vec<Vec<u8>> {

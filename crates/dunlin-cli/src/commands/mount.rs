@@ -65,6 +65,15 @@ fn wait_for_space(system: &FileSystem, patience: Duration) -> Result<(), Failure
 pub fn run(args: &Args) -> Result<(), Failure> {
     let cache = Duration::try_from_secs_f64(args.cache)
         .map_err(|_| Failure::usage("--cache: seconds, 0 or more"))?;
+    let folder = args.folder.display();
+    let of_folder = |error: &dyn std::fmt::Display| Failure::new(format!("{folder}: {error}"));
+    // The kernel would mount on a file, too.
+    let metadata = std::fs::metadata(&args.folder).map_err(|error| of_folder(&error))?;
+    if !metadata.is_dir() {
+        return Err(of_folder(
+            &"it is no folder, and a file system is mounted on one",
+        ));
+    }
     let options = FsOptions {
         preset: args.preset,
         patience: args.patience,
@@ -85,15 +94,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     config.n_threads = Some(usize::from(args.threads));
     config.clone_fd = args.threads > 1;
     let mounted = Mounted::new(system, cache);
-    let mut session = fuser::Session::new(mounted, &args.folder, &config).map_err(|error| {
-        Failure::new(format!("{}: {error}", args.folder.display()))
-            .help("it needs root, /dev/fuse and a folder that is there")
-    })?;
+    let mut session = fuser::Session::new(mounted, &args.folder, &config)
+        .map_err(|error| of_folder(&error).help("it needs root and /dev/fuse"))?;
     let mut unmounter = session.unmount_callable();
     ctrlc::set_handler(move || {
         let _ = unmounter.unmount();
     })
     .map_err(Failure::new)?;
-    output::print(format_args!("mounted on {}", args.folder.display()))?;
+    output::print(format_args!("mounted on {folder}"))?;
     session.run().map_err(Failure::new)
 }

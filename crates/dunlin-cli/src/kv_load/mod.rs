@@ -1,5 +1,6 @@
-//! A load on a key-value store, whichever it is: ours by a pipeline, memcached and Redis by a socket.
+//! A load on a key-value store, whichever it is: ours by a pipeline or by itself, memcached and Redis by a socket.
 
+mod alone;
 pub mod memcached;
 mod ours;
 pub mod peer;
@@ -8,6 +9,7 @@ mod socket;
 
 use std::time::Duration;
 
+pub use alone::Alone;
 pub use ours::Ours;
 
 use crate::clock::now_ns;

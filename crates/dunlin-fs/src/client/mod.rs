@@ -13,6 +13,7 @@ mod path;
 mod session;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +29,9 @@ use crate::types::{Extent, Ino};
 use file_state::FileState;
 use link::Links;
 use session::SessionKeeper;
+
+/// Files that [`FileSystem::sync_all`] syncs at once.
+const SYNCED_AT_ONCE: usize = 16;
 
 /// A file system, by numbers of files as a mount needs it; [`FileSystem::open`] and its neighbours take paths.
 ///
@@ -136,17 +140,34 @@ impl FileSystem {
         &self.inner.meta
     }
 
-    /// Syncs everything that was written.
+    /// Syncs everything that was written: several files at once, so that they share the syncs of the servers' disks.
     ///
     /// # Errors
-    /// The first of all; the others are tried all the same.
+    /// One of all; the others are tried all the same.
     pub fn sync_all(&self) -> Result<(), FsError> {
         let known: Vec<Ino> = self.files().known.keys().copied().collect();
-        let mut all = Ok(());
-        for ino in known {
-            all = all.and(self.sync(ino));
-        }
-        all
+        let next = AtomicUsize::new(0);
+        let sync = || {
+            let mut all = Ok(());
+            while let Some(ino) = known.get(next.fetch_add(1, Ordering::Relaxed)) {
+                all = all.and(self.sync(*ino));
+            }
+            all
+        };
+        std::thread::scope(|scope| {
+            let helpers = 1..SYNCED_AT_ONCE.min(known.len());
+            // What the system starts no thread for, this one does.
+            let helpers = helpers.map_while(|_| {
+                let thread = std::thread::Builder::new().name("dunlin-fs-sync".into());
+                thread.spawn_scoped(scope, sync).ok()
+            });
+            let helpers: Vec<_> = helpers.collect();
+            let all = sync();
+            helpers.into_iter().fold(all, |all, helper| {
+                let joined = helper.join();
+                all.and(joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            })
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The threads of a metadata server: the clock, and the one that speaks with the data servers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -52,6 +52,7 @@ impl Keeper {
                 service: Arc::clone(service),
                 options: options.clone(),
                 clients: HashMap::new(),
+                missing: HashSet::new(),
             };
             let stopped = Arc::clone(&stop);
             let thread = std::thread::Builder::new().name("dunlin-fs-data".into());
@@ -93,9 +94,18 @@ struct DataLink {
     service: Arc<Service>,
     options: MetaOptions,
     clients: HashMap<String, Client>,
+    /// Addresses where no data server has answered lately.
+    missing: HashSet<String>,
 }
 
 impl DataLink {
+    /// Says that there is no data server, once until there is one.
+    fn miss(&mut self, address: &str, error: &dyn std::fmt::Display) {
+        if self.missing.insert(address.to_owned()) {
+            tracing::warn!(%error, address, "no data server answers: its extents are not to be had until it does");
+        }
+    }
+
     fn client(&mut self, address: &str) -> Option<Client> {
         if let Some(client) = self.clients.get(address) {
             return Some(client.clone());
@@ -106,12 +116,16 @@ impl DataLink {
         if let Some(secret) = &self.options.secret {
             builder = builder.secret(secret.clone());
         }
-        let connected = builder.connect(address);
-        let client =
-            connected.inspect_err(|error| tracing::debug!(%error, address, "no data server"));
-        let client = client.ok()?;
-        self.clients.insert(address.to_owned(), client.clone());
-        Some(client)
+        match builder.connect(address) {
+            Ok(client) => {
+                self.clients.insert(address.to_owned(), client.clone());
+                Some(client)
+            }
+            Err(error) => {
+                self.miss(address, &error);
+                None
+            }
+        }
     }
 
     /// Asks all data servers who they are: one that has started anew says so by its incarnation.
@@ -121,7 +135,8 @@ impl DataLink {
                 continue;
             };
             let said = client.call(data::DESCRIBE, &[]);
-            let described = said.ok().and_then(|reply| decode::<Described>(&reply));
+            let said = said.inspect_err(|error| self.miss(&address, error)).ok();
+            let described = said.and_then(|reply| decode::<Described>(&reply));
             let Some(Described {
                 id,
                 incarnation,
@@ -130,6 +145,7 @@ impl DataLink {
             else {
                 continue;
             };
+            self.missing.remove(&address);
             let about = DataServer {
                 id,
                 incarnation,

@@ -40,6 +40,12 @@ pub enum StoreError {
         /// How many there are.
         count: usize,
     },
+    /// Another server, or `dunlin fsck`, has it.
+    #[error("the store {}: another process has it open", .0.display())]
+    InUse(PathBuf),
+    /// It would be a folder.
+    #[error("the store {}: it is a file, and a store is a folder", .0.display())]
+    File(PathBuf),
     /// There is no store.
     #[error("there is no store at {}", .0.display())]
     Absent(PathBuf),
@@ -62,9 +68,15 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let failed = |source| StoreError::Store {
-            path: path.to_owned(),
-            source,
+        if path.is_file() {
+            return Err(StoreError::File(path.to_owned()));
+        }
+        let failed = |source| match source {
+            fjall::Error::Locked => StoreError::InUse(path.to_owned()),
+            source => StoreError::Store {
+                path: path.to_owned(),
+                source,
+            },
         };
         let builder = Database::builder(path).cache_size(CACHE_BYTES);
         let database = builder.open().map_err(failed)?;

@@ -26,7 +26,11 @@ impl Folder {
     /// Opens it, or makes it.
     pub(super) fn open(path: &Path) -> Result<Self, BlockServerError> {
         let failed = |error: io::Error| BlockServerError::at(path, error);
-        fs::create_dir_all(path).map_err(failed)?;
+        fs::create_dir_all(path).map_err(|error| match error.kind() {
+            // Not of a folder that is there: it is a file.
+            io::ErrorKind::AlreadyExists => failed(io::ErrorKind::NotADirectory.into()),
+            _ => failed(error),
+        })?;
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
         let lock = options.open(path.join(LOCK)).map_err(failed)?;

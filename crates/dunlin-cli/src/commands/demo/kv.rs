@@ -8,7 +8,7 @@ use crate::interrupt;
 use crate::kv_load::{Load, Ours};
 use crate::output;
 use crate::report::{Report, Setting, Tally};
-use crate::workload::{Keys, Mix, Workload, Zipf};
+use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 
 /// Bytes of a value, as in YCSB's single-field records.
 const VALUE_BYTES: usize = 100;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, scans: bool) -> Result<(), Failure> {
     load.fill(args.entries, show)?;
     bar.set_message(name);
     let keys = Keys::Zipf(Zipf::new(args.entries, SKEW));
-    let mut mix = Mix::new(workload, &keys, 42);
+    let mut mix = Mix::new((workload, MAX_SCAN), &keys, 42);
     let mut tally = Tally::default();
     while tally.elapsed < args.seconds && !interrupt::came() {
         let left = args.seconds - tally.elapsed;

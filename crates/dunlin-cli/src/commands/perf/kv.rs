@@ -13,11 +13,12 @@ use crate::interrupt;
 use crate::kv_load::memcached::Memcached;
 use crate::kv_load::peer::{Peer, Program};
 use crate::kv_load::redis::Redis;
-use crate::kv_load::{Engine, Load, Ours};
+use crate::kv_load::{Alone, Engine, Load, Ours};
 use crate::output;
 use crate::report::{Report, Setting, Tally};
 use crate::services::child::ServerProcess;
-use crate::workload::{Keys, Mix, Workload, Zipf};
+use crate::services::kv::Settings;
+use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 
 /// Measure the key-value store between two processes
 #[derive(Debug, clap::Args)]
@@ -26,12 +27,14 @@ Without --address it starts `dunlin serve kv` in a process of its own, pinned to
 and runs the workload from one thread on the first core. With --against memcached or redis that program\n\
 is started on a unix socket, with one thread on the same core, filled with the same entries and given the\n\
 same operations, as many outstanding; it takes turns with ours, and the ratios are medians of turns. Redis\n\
-scans a sorted set of keys and values.\n\n\
+scans a sorted set of keys and values. With --against store the other one is the same store and its index in\n\
+the client's process, asked one operation after another without any call.\n\n\
 Examples:\n  \
   dunlin perf kv                                           GETs of 100-byte values, 100,000 keys, 64 outstanding\n  \
   dunlin perf kv --against memcached --json | jq .ratio\n  \
   dunlin perf kv --workload ycsb-a --against redis\n  \
   dunlin perf kv --workload scan --outstanding 8\n  \
+  dunlin perf kv --workload scan --scan-most 64 --against store\n  \
   dunlin perf kv --keys 1000000 --value-size 1KiB")]
 pub struct Args {
     /// Operations
@@ -46,6 +49,9 @@ pub struct Args {
     /// Skew of the keys by Zipf's law; 0 draws all alike. By default 0.99 for YCSB, as there, and 0 for the others
     #[arg(long, value_name = "THETA", value_parser = parse_skew)]
     zipf: Option<f64>,
+    /// Entries of the longest scan; the shortest has one
+    #[arg(long, value_name = "ENTRIES", default_value_t = MAX_SCAN, value_parser = clap::value_parser!(u8).range(1..))]
+    scan_most: u8,
     /// Calls outstanding
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
     outstanding: u32,
@@ -77,6 +83,8 @@ enum Beside {
     Memcached,
     /// Redis (6.2 or later), which has to be installed
     Redis,
+    /// The same store by itself, without the calls
+    Store,
 }
 
 /// The object that is printed.
@@ -118,7 +126,7 @@ impl Args {
             true => Keys::Zipf(Zipf::new(self.keys, skew)),
             false => Keys::Uniform(self.keys),
         };
-        Mix::new(self.workload, &keys, SEED)
+        Mix::new((self.workload, self.scan_most), &keys, SEED)
     }
 
     /// Memory for the store: twice the entries, and for workloads that add some a GiB more.
@@ -155,18 +163,22 @@ impl Args {
         Ok(())
     }
 
+    /// Keys that the store is made for.
+    fn keys_in_store(&self) -> u64 {
+        let added = if self.workload.inserts() {
+            ADDED_KEYS
+        } else {
+            0
+        };
+        u64::from(self.keys) + added
+    }
+
     fn server(&self) -> Result<ServerProcess, Failure> {
         let mut arguments = vec![
             "--memory".to_owned(),
             self.memory().to_string(),
             "--keys".to_owned(),
-            (u64::from(self.keys)
-                + if self.workload.inserts() {
-                    ADDED_KEYS
-                } else {
-                    0
-                })
-            .to_string(),
+            self.keys_in_store().to_string(),
         ];
         if let Some((_, server)) = affinity::client_and_server() {
             arguments.extend(["--pin".to_owned(), server.to_string()]);
@@ -185,7 +197,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let peer = match args.against {
         Some(Beside::Memcached) => Some(Peer::start(Program::Memcached, args.memory())?),
         Some(Beside::Redis) => Some(Peer::start(Program::Redis, args.memory())?),
-        Some(Beside::Limits) | None => None,
+        Some(Beside::Limits | Beside::Store) | None => None,
     };
     let server = match &args.address {
         Some(_) => None,
@@ -217,11 +229,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 Memcached::connect(peer.socket())?,
                 "filling memcached",
             )?;
-            beside(args, setting, measured, theirs, peer)?
+            beside(args, setting, measured, theirs, peer.version())?
         }
         (Some(Beside::Redis), Some(peer)) => {
             let theirs = loaded(args, Redis::connect(peer.socket())?, "filling Redis")?;
-            beside(args, setting, measured, theirs, peer)?
+            beside(args, setting, measured, theirs, peer.version())?
+        }
+        (Some(Beside::Store), _) => {
+            let settings = Settings {
+                memory: args.memory(),
+                keys: Some(args.keys_in_store()),
+            };
+            let theirs = loaded(args, Alone::new(&settings)?, "filling the store alone")?;
+            beside(args, setting, measured, theirs, "the store alone")?
         }
         (Some(_), _) => {
             let bar = Bar::new("perf kv");
@@ -265,7 +285,7 @@ fn beside<E: Engine>(
     setting: Setting,
     measured: impl FnMut(Duration) -> Result<Tally, Failure>,
     mut theirs: Load<E>,
-    peer: &Peer,
+    name: &str,
 ) -> Result<Report, Failure> {
     let bar = Bar::new("perf kv");
     let mut mix = args.mix();
@@ -277,11 +297,11 @@ fn beside<E: Engine>(
     };
     let found = against::interleave_with(look, args.seconds, measured, |done| bar.show(done))?;
     if errors > 0 {
-        let words = format!("{errors} operations of {} failed", peer.version());
+        let words = format!("{errors} operations of {name} failed");
         return Err(Failure::new(words));
     }
     Ok(Report {
-        against: Some(peer.version().to_owned()),
+        against: Some(name.to_owned()),
         ..found.report(setting)
     })
 }

@@ -28,6 +28,27 @@ pub struct Settings {
 /// Bytes of an item where nobody says how many keys there will be.
 const ITEM_BYTES: usize = 256;
 
+impl Settings {
+    /// Of a store that holds so much, with a seed of its own.
+    ///
+    /// # Errors
+    /// When the memory is too small, or too much.
+    pub fn layout(&self) -> Result<KvLayout, Failure> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(Failure::new)?;
+        let item_bytes = self.keys.map_or(ITEM_BYTES, |keys| {
+            (self.memory as u64 / keys.max(1)).max(1) as usize
+        });
+        let layout = KvLayout::in_memory(
+            self.memory,
+            item_bytes,
+            ChannelConfig::default().max_message_bytes,
+            u64::from_ne_bytes(seed),
+        );
+        layout.map_err(Failure::usage)
+    }
+}
+
 struct Service {
     region: Region,
     layout: KvLayout,
@@ -40,18 +61,7 @@ struct Service {
 /// # Errors
 /// When the memory is too small, or too much.
 pub fn on(server: ServerBuilder, settings: &Settings) -> Result<ServerBuilder, Failure> {
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(Failure::new)?;
-    let item_bytes = settings.keys.map_or(ITEM_BYTES, |keys| {
-        (settings.memory as u64 / keys.max(1)).max(1) as usize
-    });
-    let layout = KvLayout::in_memory(
-        settings.memory,
-        item_bytes,
-        ChannelConfig::default().max_message_bytes,
-        u64::from_ne_bytes(seed),
-    );
-    let layout = layout.map_err(Failure::usage)?;
+    let layout = settings.layout()?;
     let service = Arc::new(Service {
         region: Region::new(REGION, layout.bytes()),
         layout,

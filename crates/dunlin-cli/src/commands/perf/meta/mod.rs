@@ -165,7 +165,7 @@ fn measure_folder(args: &Args, folder: &std::path::Path) -> Result<Vec<Phase>, F
     let failed =
         |path: &std::path::Path, error| Failure::new(format!("{}: {error}", path.display()));
     let top = folder.join(format!("perf-{}", std::process::id()));
-    std::fs::create_dir(&top).map_err(|error| failed(&top, error))?;
+    std::fs::create_dir(&top).map_err(|error| failed(folder, error))?;
     let mut loads = Vec::new();
     for number in 0..args.clients {
         let own = match args.directories {
