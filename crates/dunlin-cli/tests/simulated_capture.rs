@@ -110,13 +110,18 @@ fn tshark(path: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).expect("UTF-8"))
 }
 
+/// What `lab run` says Wireshark is to be told of a capture.
+const DISSECTION: [&str; 2] = ["--disable-heuristic", "eth_over_ib"];
+
+/// What is malformed by tshark.
+fn malformed(path: &str, arguments: &[&str]) -> Option<String> {
+    let faults = ["-Y", "_ws.malformed || _ws.expert.severity >= error"];
+    tshark(path, &[arguments, &faults].concat())
+}
+
 /// The opcodes that tshark reads in a file; nothing may be malformed.
 fn opcodes(path: &str) -> Option<BTreeSet<u32>> {
-    let malformed = tshark(
-        path,
-        &["-Y", "_ws.malformed || _ws.expert.severity >= error"],
-    )?;
-    assert_eq!(malformed, "", "{path}");
+    assert_eq!(malformed(path, &DISSECTION)?, "", "{path}");
     let text = tshark(path, &["-T", "fields", "-e", "infiniband.bth.opcode"])?;
     Some(
         text.lines()
@@ -211,6 +216,13 @@ fn each_verb_is_the_packets_of_its_opcodes() {
         (Verb::Read { remote }, 9_000),
         (Verb::Read { remote }, 10),
         (
+            Verb::Write {
+                remote,
+                immediate: None,
+            },
+            8,
+        ),
+        (
             Verb::CompareAndSwap {
                 remote,
                 compare: 0,
@@ -229,6 +241,8 @@ fn each_verb_is_the_packets_of_its_opcodes() {
     ];
     let mut done = [Completion::EMPTY; 8];
     for (verb, length) in verbs {
+        // A counter, whose first bytes are those of IPv4 in an Ethernet packet.
+        regions[0].memory().write(0, &8u64.to_le_bytes());
         let segments = [Segment {
             region: &regions[0],
             offset: 0,
@@ -257,6 +271,7 @@ fn each_verb_is_the_packets_of_its_opcodes() {
         0x06, 0x07, 0x08, 0x11, // WRITE of three packets
         0x0c, 0x0d, 0x0e, 0x0f, // READ of three
         0x0c, 0x10, // READ of one
+        0x0a, 0x11, // WRITE of one
         0x13, 0x12, 0x14, 0x12, // atomics
         0x0a, 0x11, // WRITE, refused
     ];
@@ -355,6 +370,8 @@ fn who_looks_changes_nothing_and_chooses_what_is_kept() {
         words.contains(&format!("{} packets of the run seed 1", all.len())),
         "{words}"
     );
+    let said = ["wireshark", &DISSECTION.join(" "), "-r", out.path()].join(" ");
+    assert!(words.contains(&said), "{words}");
     let names: BTreeSet<&str> = all.iter().map(|(name, ..)| &name[..]).collect();
     assert_eq!(names, ["clients.0", "clients.1", "server"].into());
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use dunlin_lab::calibration::perftest::{self, Measured};
-use dunlin_lab::calibration::{fit_nic, write_nic, Fitted, Line, Progress, Residual, Testbed};
+use dunlin_lab::calibration::{fit_nic, write_nic, Fitted, Line, Residual, Testbed};
 use dunlin_lab::experiment::{CPU_NAMES, NIC_NAMES, SWITCH_NAMES};
 
-use super::{runner, unknown};
+use super::{runner, search, unknown};
 use crate::commands::Failure;
 use crate::output;
 
@@ -46,9 +46,8 @@ pub struct Args {
     /// Keep every other line from the fit, and say how well it is predicted
     #[arg(long)]
     hold_out: bool,
-    /// So many starts: the values of --like, and others drawn around them; the best of them is refined
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
-    starts: u16,
+    #[command(flatten)]
+    search: search::Args,
     /// Seed of the simulated runs, and of the starts
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -81,9 +80,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
         threads: runner::threads(args.threads),
     };
-    let tell = |progress: Progress<'_>| output::note(format_args!("{progress}"));
-    let starts = usize::from(args.starts);
-    let fitted = fit_nic(&like, &bed, &measured, starts, args.hold_out, tell);
+    let fitted = fit_nic(
+        &like,
+        &bed,
+        &measured,
+        args.search.search(args.seed),
+        args.hold_out,
+        search::tell,
+    );
     if let Some(out) = &args.out {
         let source = format!(
             "fitted by `dunlin lab calibrate` to {} lines of perftest",
@@ -147,6 +151,11 @@ fn print(fitted: &Fitted, hold_out: bool) -> Result<(), Failure> {
         "nothing measured tells of: {}",
         fitted.unknown.join(", ")
     ))?;
+    search::print_end(
+        (fitted.error, fitted.fresh_error),
+        fitted.trials,
+        fitted.cut_short,
+    )?;
     unknown::print_open(fitted.error, &fitted.open)?;
     let rows: Vec<Residual> = fitted.lines.iter().map(Line::residual).collect();
     unknown::print_missed(&rows)?;
@@ -188,6 +197,8 @@ fn as_json(fitted: &Fitted) -> serde_json::Value {
         "fitted": fitted.fitted.iter().map(parameter).collect::<Vec<_>>(),
         "unknown": fitted.unknown,
         "doubt": unknown::as_json(fitted.error, &fitted.open, &rows),
-        "error": { "seen": of(false), "held_out": of(true) },
+        "error": { "seen": of(false), "held_out": of(true), "fresh": fitted.fresh_error },
+        "trials": fitted.trials,
+        "cut_short": fitted.cut_short,
     })
 }

@@ -11,6 +11,12 @@ use super::recording::Recording;
 use crate::capture::{Bounds, Recorder};
 use crate::commands::Failure;
 use crate::input::{parse_bytes, parse_long_bytes};
+use crate::output;
+
+/// What Wireshark and tshark are to be told: with their defaults a payload that begins with a known Ethernet type and
+/// two zeros, as every counter of eight bytes does at times, is dissected as an Ethernet packet. Nothing in a file can
+/// say that it is none.
+const DISSECTION: &str = "--disable-heuristic eth_over_ib";
 
 /// A capture of the first run
 #[derive(Debug, clap::Args)]
@@ -34,7 +40,10 @@ pub(super) struct CaptureArgs {
 }
 
 /// A capture that is being written.
-pub(super) struct Capture(Recording<Recorder<BufWriter<File>>>);
+pub(super) struct Capture {
+    file: PathBuf,
+    recording: Recording<Recorder<BufWriter<File>>>,
+}
 
 impl CaptureArgs {
     /// Whether one was asked for.
@@ -57,24 +66,32 @@ impl CaptureArgs {
             snap: self.capture_snap,
         };
         let recorder = |to| Recorder::begin(to, &hosts, bounds);
-        Recording::begin(file, recorder).map(|recording| Some(Capture(recording)))
+        Recording::begin(file, recorder).map(|recording| {
+            Some(Capture {
+                file: file.clone(),
+                recording,
+            })
+        })
     }
 }
 
 impl Capture {
     /// What is to observe the run.
     pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
-        self.0.observer()
+        self.recording.observer()
     }
 
-    /// Ends the file, and says what is in it.
+    /// Ends the file, and says what is in it and how it is opened.
     ///
     /// # Errors
     /// When it could not be written.
     pub(super) fn end(self, run: &str) -> Result<(), Failure> {
         let end = Recorder::end;
         let choose = "--capture-packets, --capture-bytes, --capture-snap and --capture-host";
-        self.0
-            .end(end, &format!("packets of the run {run}"), choose)
+        self.recording
+            .end(end, &format!("packets of the run {run}"), choose)?;
+        let file = self.file.display();
+        output::note(format_args!("open it by: wireshark {DISSECTION} -r {file}"));
+        Ok(())
     }
 }

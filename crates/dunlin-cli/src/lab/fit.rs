@@ -1,18 +1,13 @@
 //! `dunlin lab fit`: the model against the READ sweeps, row by row, and the fit of named parameters to them.
 
 use dunlin_lab::calibration::{
-    self, open_changes, root_mean_square, Compared, Knob, Point, Progress, Residual, Search,
+    self, open_changes, root_mean_square, Compared, Found, Knob, Model, Point, Residual, Runs,
 };
 use dunlin_sim::NicParameters;
 
-use super::{runner, unknown};
+use super::{runner, search, unknown};
 use crate::commands::Failure;
 use crate::output;
-
-/// Operations of a machine that a point is measured for in the comparison at the end.
-const OPERATIONS: u64 = 4_000;
-/// Rounds of a fit.
-const ROUNDS: usize = 3;
 
 /// Compare the NIC model with the READ sweeps of FaSST's authors, and fit it to them
 #[derive(Debug, clap::Args)]
@@ -27,15 +22,14 @@ pub struct Args {
     /// So many seeds, from 1 on, each of which draws anew which contexts collide; errors are their means
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// So many starts: the given values, and others drawn around them; the best of them is refined
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
-    starts: u16,
+    #[command(flatten)]
+    search: search::Args,
     /// Draws the starts
     #[arg(long, default_value_t = 1)]
     start_seed: u64,
-    /// Operations of a machine that a point is measured for while fitting; at the end it is 4000, and a fit to shorter
-    /// runs may be far from that
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    /// Operations of a machine that a point is measured for, after as many to come to rest: with 1000 some points
+    /// with many queue pairs are an eighth off
+    #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     operations: u64,
     /// Points worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -79,56 +73,56 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut points = calibration::points();
     points.retain(|point| point.nic == nic.name);
     if !knobs.is_empty() {
-        // A third of the points says nearly what all of them do.
-        let every = if args.hold_out { 2 } else { 3 };
-        let some: Vec<Point> = points.iter().step_by(every).cloned().collect();
-        let of = |seed, nic: &NicParameters| {
-            calibration::run(seed, &some, nic, args.operations, threads)
+        let every = if args.hold_out { 2 } else { 1 };
+        let shown = Shown {
+            points: points.iter().step_by(every).cloned().collect(),
+            seeds: args.seeds,
+            operations: args.operations,
+            threads,
         };
-        let error = |nic: &NicParameters| {
-            let each = (1..=args.seeds).map(|seed| root_mean_square(&of(seed, nic)));
-            each.sum::<f64>() / args.seeds as f64
-        };
-        let tell = |progress: Progress<'_>| output::note(format_args!("{progress}"));
-        let search = Search {
-            starts: usize::from(args.starts),
-            rounds: ROUNDS,
-            seed: args.start_seed,
-        };
-        let (best, found) = calibration::fit(&nic, &knobs, search, error, tell);
+        let all: Vec<usize> = (0..shown.rows()).collect();
+        let Found {
+            nic: best,
+            knobs: found,
+            error,
+            fresh_error,
+            trials,
+            cut_short,
+        } = calibration::fit(
+            &nic,
+            &knobs,
+            args.search.search(args.start_seed),
+            &shown,
+            search::tell,
+        );
         for knob in &found {
             output::print(format_args!("found {} = {}", knob.name, knob.value))?;
         }
-        let (error, open) = open_changes(&best, &found, |nic| {
-            (1..=args.seeds).flat_map(|seed| of(seed, nic)).collect()
-        });
+        search::print_end((error, fresh_error), trials, cut_short)?;
+        output::note("now what the points leave open, and all points");
+        let (error, open) = open_changes(&best, &found, |nic| shown.replay(nic, &all, Runs::Fit));
         unknown::print_open(error, &open)?;
         nic = best;
     }
     let runs: Vec<Vec<Compared>> = (1..=args.seeds)
-        .map(|seed| calibration::run(seed, &points, &nic, OPERATIONS, threads))
+        .map(|seed| calibration::run(seed, &points, &nic, args.operations, threads))
         .collect();
     let mut rows: Vec<Residual> = Vec::new();
-    for (place, row) in runs[0].iter().enumerate() {
-        let ours = mean(runs.iter().map(|run| run[place].ours));
-        let error = (ours / row.paper - 1.0) * 100.0;
+    for (point, row) in points.iter().zip(mean_rows(&runs)) {
         output::print(format_args!(
-            "{:70} {:8.2} {ours:8.2} {error:+6.1} %",
-            row.label, row.paper
+            "{:70} {:8.2} {:8.2} {:+6.1} %",
+            row.label,
+            row.paper,
+            row.ours,
+            row.error() * 100.0
         ))?;
-        let row = Compared {
-            ours,
-            ..row.clone()
-        };
-        rows.push(points[place].residual(&row));
+        rows.push(point.residual(&row));
     }
     unknown::print_missed(&rows)?;
     if args.hold_out {
         let held_out = |run: &[Compared]| {
             let rows = run.iter().skip(1).step_by(2);
-            let mut errors: Vec<f64> = rows
-                .map(|row| (row.ours / row.paper - 1.0).abs() * 100.0)
-                .collect();
+            let mut errors: Vec<f64> = rows.map(|row| row.error().abs() * 100.0).collect();
             errors.sort_by(f64::total_cmp);
             (errors[errors.len() / 2], errors[errors.len() - 1])
         };
@@ -160,6 +154,43 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// Points that a fit is shown, on the model.
+struct Shown {
+    points: Vec<Point>,
+    seeds: u64,
+    operations: u64,
+    threads: usize,
+}
+
+impl Model for Shown {
+    fn rows(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Each row is the mean of the seeds.
+    fn replay(&self, nic: &NicParameters, rows: &[usize], runs: Runs) -> Vec<Compared> {
+        let points: Vec<Point> = rows.iter().map(|&row| self.points[row].clone()).collect();
+        let first = match runs {
+            Runs::Fit => 1,
+            Runs::Fresh => 1 + self.seeds,
+        };
+        let each: Vec<Vec<Compared>> = (first..first + self.seeds)
+            .map(|seed| calibration::run(seed, &points, nic, self.operations, self.threads))
+            .collect();
+        mean_rows(&each)
+    }
+}
+
+/// The rows of several runs, each the mean of them.
+fn mean_rows(runs: &[Vec<Compared>]) -> Vec<Compared> {
+    let rows = runs[0].iter().enumerate();
+    rows.map(|(place, row)| Compared {
+        ours: mean(runs.iter().map(|run| run[place].ours)),
+        ..row.clone()
+    })
+    .collect()
 }
 
 /// Rows that are taken together, and what they are called.

@@ -9,6 +9,7 @@ pub mod hunt;
 mod recording;
 pub mod replaced;
 pub mod runner;
+mod search;
 pub mod sensitivity;
 pub mod speed;
 mod trace;

@@ -2,13 +2,12 @@
 
 use dunlin_sim::NicParameters;
 
-use super::fit::Candidate;
-use super::{root_mean_square, Compared, Knob};
+use super::knob::Candidate;
+use super::newton::slopes;
+use super::{Compared, Knob};
 
 /// The largest change of a parameter that is tried, as a factor up or down.
 const CHANGE: f64 = 1.25;
-/// Factor, up and down, by which slopes are taken.
-const SLOPE: f64 = 1.1;
 /// A change is open when it raises the root mean square error by less than this.
 const HARDLY: f64 = 0.01;
 /// Parameters that take part in a common change by less than this share of its largest are left out of it.
@@ -31,19 +30,15 @@ pub fn open_changes(
     knobs: &[Knob],
     replay: impl Fn(&NicParameters) -> Vec<Compared>,
 ) -> (f64, Vec<Open>) {
-    let found = replay(nic);
-    let here = Candidate {
-        nic: nic.clone(),
-        knobs: knobs.to_vec(),
-        error: root_mean_square(&found),
-    };
+    let here = Candidate::new(nic, knobs, &replay(nic));
     let mut open = Vec::new();
     for direction in units(knobs.len()) {
         open.extend(tried_both_ways(&here, &direction, &replay));
     }
-    let slopes: Vec<Vec<f64>> = (0..knobs.len())
-        .map(|knob| slope(&here, knob, &found, &replay))
-        .collect();
+    let slopes = slopes(&here, |there| {
+        let rows = replay(&there.nic);
+        Some(Candidate::new(&there.nic, &there.knobs, &rows))
+    });
     for mut direction in directions(&slopes) {
         let largest = direction
             .iter()
@@ -60,7 +55,7 @@ pub fn open_changes(
             open.extend(tried_both_ways(&here, &direction, &replay));
         }
     }
-    (here.error, open)
+    (here.error(), open)
 }
 
 fn units(count: usize) -> impl Iterator<Item = Vec<f64>> {
@@ -81,39 +76,15 @@ fn tried_both_ways(
         let of = |(knob, part): (&Knob, &f64)| knob.times(change.powf(*part));
         let values: Vec<f64> = here.knobs.iter().zip(direction).map(of).collect();
         let there = here.with(&values)?;
-        let error = root_mean_square(&replay(&there.nic));
+        let error = super::root_mean_square(&replay(&there.nic));
         let both = here.knobs.iter().zip(&there.knobs);
         let factors: Vec<(String, f64)> = both
             .filter(|(here, there)| here.value != there.value)
             .map(|(here, there)| (here.name.clone(), there.value / here.value))
             .collect();
-        (!factors.is_empty() && error < here.error + HARDLY).then_some(Open { factors, error })
+        (!factors.is_empty() && error < here.error() + HARDLY).then_some(Open { factors, error })
     });
     tried.collect()
-}
-
-/// By how much each row changes with this knob, both as logarithms.
-fn slope(
-    here: &Candidate,
-    knob: usize,
-    found: &[Compared],
-    replay: &impl Fn(&NicParameters) -> Vec<Compared>,
-) -> Vec<f64> {
-    let at = |factor: f64| {
-        let mut values: Vec<f64> = here.knobs.iter().map(|knob| knob.value).collect();
-        values[knob] = here.knobs[knob].times(factor);
-        let there = here.with(&values)?;
-        Some((values[knob].ln(), replay(&there.nic)))
-    };
-    let unchanged = || (here.knobs[knob].value.ln(), found.to_vec());
-    let (above, high) = at(SLOPE).unwrap_or_else(unchanged);
-    let (below, low) = at(1.0 / SLOPE).unwrap_or_else(unchanged);
-    let rows = high.iter().zip(&low);
-    rows.map(|(high, low)| match above > below {
-        true => (high.ours / low.ours).ln() / (above - below),
-        false => 0.0,
-    })
-    .collect()
 }
 
 /// Directions at right angles to each other, of which each changes what the model gives least, given those before it:

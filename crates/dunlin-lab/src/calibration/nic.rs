@@ -7,7 +7,7 @@ use dunlin_verbs::Transport;
 
 use super::perftest::{Measured, Test};
 use super::{
-    fit, open_changes, root_mean_square, Compared, Knob, Open, Progress, Residual, Search,
+    fit, open_changes, Compared, Found, Knob, Model, Open, Progress, Residual, Runs, Search,
 };
 use crate::load::{fan, one_read, ping_pong, rate, Choice, Direction, Fan, Plan, Verb, Window};
 use crate::parallel;
@@ -32,8 +32,6 @@ const KNOBS: [(&str, bool); 15] = [
 ];
 /// A knob whose change by half moves no measured value by more than this share is not fitted: nothing tells what it is.
 const TELLING: f64 = 0.01;
-/// Rounds of a fit.
-const ROUNDS: usize = 4;
 /// Requests of the window that a rate is taken over, at the rate that was measured.
 const REQUESTS: f64 = 2_000.0;
 
@@ -110,6 +108,30 @@ impl Testbed {
     }
 }
 
+/// Lines that a fit is shown, on the model.
+struct Shown<'a> {
+    bed: &'a Testbed,
+    lines: &'a [Measured],
+}
+
+impl Model for Shown<'_> {
+    fn rows(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn replay(&self, nic: &NicParameters, rows: &[usize], runs: Runs) -> Vec<Compared> {
+        let lines: Vec<Measured> = rows.iter().map(|&row| self.lines[row]).collect();
+        let bed = Testbed {
+            seed: match runs {
+                Runs::Fit => self.bed.seed,
+                Runs::Fresh => self.bed.seed.wrapping_add(1),
+            },
+            ..self.bed.clone()
+        };
+        bed.replay(nic, &lines)
+    }
+}
+
 fn label(line: &Measured) -> String {
     format!(
         "{} {} B, {} queue pairs, {} outstanding",
@@ -131,6 +153,12 @@ pub struct Fitted {
     pub unknown: Vec<String>,
     /// Root mean square error over the lines that the fit was shown.
     pub error: f64,
+    /// The same in runs by another seed.
+    pub fresh_error: f64,
+    /// So often the model was asked.
+    pub trials: usize,
+    /// The time was up before the search was at its end.
+    pub cut_short: bool,
     /// Changes of what was fitted that hardly raise it.
     pub open: Vec<Open>,
     /// Each line: what was measured, and the model before and after. Whether the fit was shown it.
@@ -184,13 +212,12 @@ impl Line {
     }
 }
 
-/// Fits `like` to what was measured, from so many starts. With `hold_out` every other line is kept from the fit, to be
-/// predicted.
+/// Fits `like` to what was measured. With `hold_out` every other line is kept from the fit, to be predicted.
 pub fn fit_nic(
     like: &NicParameters,
     bed: &Testbed,
     measured: &[Measured],
-    starts: usize,
+    search: Search,
     hold_out: bool,
     tell: impl FnMut(Progress<'_>),
 ) -> Fitted {
@@ -214,13 +241,15 @@ pub fn fit_nic(
             false => unknown.push(knob.name),
         }
     }
-    let error = |nic: &NicParameters| root_mean_square(&bed.replay(nic, &shown));
-    let search = Search {
-        starts,
-        rounds: ROUNDS,
-        seed: bed.seed,
-    };
-    let (nic, found) = fit(like, &knobs, search, error, tell);
+    let model = Shown { bed, lines: &shown };
+    let Found {
+        nic,
+        knobs: found,
+        fresh_error,
+        trials,
+        cut_short,
+        ..
+    } = fit(like, &knobs, search, &model, tell);
     let (error, open) = open_changes(&nic, &found, |nic| bed.replay(nic, &shown));
     let before = bed.replay(like, measured);
     let after = bed.replay(&nic, measured);
@@ -244,6 +273,9 @@ pub fn fit_nic(
         nic,
         unknown,
         error,
+        fresh_error,
+        trials,
+        cut_short,
         open,
     }
 }
@@ -345,7 +377,13 @@ mod tests {
             }
         }
         let like = NicParameters::connectx_5();
-        let fitted = fit_nic(&like, &bed(), &measured, 1, true, |_| ());
+        let search = Search {
+            starts: 1,
+            rounds: 2,
+            seed: 1,
+            within: None,
+        };
+        let fitted = fit_nic(&like, &bed(), &measured, search, true, |_| ());
         assert_eq!(fitted.lines.len(), measured.len());
         let worst = |of: fn(&Line) -> f64| fitted.lines.iter().map(of).fold(0.0, f64::max);
         assert!(worst(|line| (line.before / line.measured - 1.0).abs()) > 0.5);

@@ -1,8 +1,8 @@
 //! Where a fit begins beside the values that it is given: values around them, drawn by a seed.
 
-use dunlin_sim::NicParameters;
-
-use super::fit::{Candidate, Knob, Search};
+use super::knob::{Candidate, Knob};
+use super::trials::Trials;
+use super::Search;
 use crate::dice::Dice;
 
 /// Values are drawn from one part in so many of the given one to so many times it.
@@ -14,12 +14,11 @@ const FINE: u64 = 1 << 20;
 
 /// All starts but the given one, best first. Each knob's range is cut into as many parts as there are candidates, each
 /// of which takes one of them (a Latin hypercube), so few candidates cover each range.
-pub(super) fn draw(
-    given: &Candidate,
-    search: Search,
-    error: &mut impl FnMut(&NicParameters) -> f64,
-) -> Vec<Candidate> {
-    let starts = search.starts.saturating_sub(1);
+pub(super) fn draw(given: &Candidate, search: Search, trials: &mut Trials<'_>) -> Vec<Candidate> {
+    let starts = match given.knobs.is_empty() {
+        true => 0,
+        false => search.starts.saturating_sub(1),
+    };
     let count = starts * DRAWN;
     let mut dice = Dice::new(search.seed);
     let columns: Vec<Vec<f64>> = given
@@ -34,13 +33,9 @@ pub(super) fn draw(
             .collect::<Vec<f64>>()
     });
     let mut drawn: Vec<Candidate> = rows
-        .filter_map(|values| given.with(&values))
-        .map(|mut candidate| {
-            candidate.error = error(&candidate.nic);
-            candidate
-        })
+        .filter_map(|values| trials.with(given, &values))
         .collect();
-    drawn.sort_by(|a, b| a.error.total_cmp(&b.error));
+    drawn.sort_by(|a, b| a.error().total_cmp(&b.error()));
     drawn.truncate(starts);
     drawn
 }

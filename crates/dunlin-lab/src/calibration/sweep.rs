@@ -38,7 +38,7 @@ impl Point {
         ];
         Residual {
             label: compared.label.clone(),
-            error: compared.ours / compared.paper - 1.0,
+            error: compared.error(),
             kind: "READs",
             settings: settings.map(|(name, value)| (name, value as f64)).to_vec(),
         }
@@ -54,6 +54,13 @@ pub struct Compared {
     pub paper: f64,
     /// The model.
     pub ours: f64,
+}
+
+impl Compared {
+    /// Relative error of the model.
+    pub fn error(&self) -> f64 {
+        self.ours / self.paper - 1.0
+    }
 }
 
 /// The measurements that come with the lab: facts from rdma_bench's results, each with its file.

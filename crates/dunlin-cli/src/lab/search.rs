@@ -1,0 +1,53 @@
+//! How far `lab calibrate` and `lab fit` look, and what they say meanwhile.
+
+use std::time::Duration;
+
+use dunlin_lab::calibration::{Progress, Search};
+
+use crate::commands::Failure;
+use crate::output;
+
+/// Rounds with all rows.
+const ROUNDS: usize = 2;
+
+/// Options of both.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// So many starts: the given values, and others drawn around them; the best of them is refined
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    starts: u16,
+    /// After so many minutes the search ends with the best so far; what that leaves open is tried behind it
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    minutes: u16,
+}
+
+impl Args {
+    pub(super) fn search(&self, seed: u64) -> Search {
+        Search {
+            starts: usize::from(self.starts),
+            rounds: ROUNDS,
+            seed,
+            within: Some(Duration::from_secs(60 * u64::from(self.minutes))),
+        }
+    }
+}
+
+/// Says on standard error how far a search is.
+pub(super) fn tell(progress: Progress<'_>) {
+    output::note(format_args!("{progress}"));
+}
+
+/// Says how a search ended, whose errors these are: in the runs that it looked at, and in others of the same rows.
+pub(super) fn print_end(errors: (f64, f64), trials: usize, cut_short: bool) -> Result<(), Failure> {
+    let (error, fresh) = (errors.0 * 100.0, errors.1 * 100.0);
+    output::print(format_args!(
+        "root mean square error {error:.1} % in the runs of the fit, {fresh:.1} % in others of the same rows; \
+         {trials} trials"
+    ))?;
+    match cut_short {
+        true => output::print(
+            "the time was up before the search ended (--minutes): this is the best so far",
+        ),
+        false => Ok(()),
+    }
+}
