@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long)]
     hold_out: bool,
     #[command(flatten)]
-    search: search::Args,
+    search: search::SearchArgs,
     /// Seed of the simulated runs, and of the starts
     #[arg(long, default_value_t = 1)]
     seed: u64,

@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     #[command(flatten)]
-    search: search::Args,
+    search: search::SearchArgs,
     /// Draws the starts
     #[arg(long, default_value_t = 1)]
     start_seed: u64,

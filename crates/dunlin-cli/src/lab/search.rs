@@ -12,7 +12,7 @@ const ROUNDS: usize = 2;
 
 /// Options of both.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct SearchArgs {
     /// So many starts: the given values, and others drawn around them; the best of them is refined
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     starts: u16,
@@ -21,7 +21,7 @@ pub(super) struct Args {
     minutes: u16,
 }
 
-impl Args {
+impl SearchArgs {
     pub(super) fn search(&self, seed: u64) -> Search {
         Search {
             starts: usize::from(self.starts),
