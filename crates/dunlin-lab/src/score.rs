@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(first("RB-001"), FirstVerdict::Miss);
         assert_eq!(first("RB-003"), FirstVerdict::Within);
         // As the history has them: `data/first.csv`.
-        assert_eq!((card.first_run.within, card.first_run.miss), (53, 135));
+        assert_eq!((card.first_run.within, card.first_run.miss), (53, 136));
         assert_eq!(verdict_of(&card, "FL-002"), Verdict::NotRun);
         let same = card.rows.iter().find(|row| row.id == "FL-002").unwrap();
         assert!(same.class == Use::Duplicate && same.why.contains("FL-033"));
