@@ -424,7 +424,12 @@ impl<D: Device> Lane for DatagramLane<D> {
         let broken = self.endpoint().is_broken();
         let looked = match broken {
             true => Err(ChannelError::queue_pair("it is in error".to_owned())),
-            false if self.lost || D::is_gone(&self.server) => Err(ChannelError::peer_gone()),
+            false if self.lost => Err(ChannelError::peer_gone()),
+            false if D::is_gone(&self.server) => {
+                // What it sent before it went is an answer.
+                while let Ok(1..) = self.take(sink) {}
+                Err(ChannelError::peer_gone())
+            }
             false => self.look().map(drop),
         };
         looked.map_err(|error| self.lose(&error, sink))
