@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use dunlin_rpc::OwnedResponder;
 
-use super::member::{lock_all, Guard, Participants};
+use super::member::{in_pieces, lock_all, Guard, Participants};
 use super::{StoreConfig, TableSpec};
 use crate::log::{
     Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared, Unsynced,
 };
 use crate::membership::Configuration;
 use crate::participant::{Participant, Replay};
-use crate::recovery::{database_of, Begins, CannotBegin, CHUNK_BYTES};
+use crate::recovery::{database_of, Begins, CannotBegin};
 use crate::store::Store;
 use crate::types::MachineId;
 use crate::wire::Body;
@@ -436,11 +436,10 @@ fn write(
     snapshot.put(heads)?;
     let mut cursor = Some(0);
     while let Some(from) = cursor {
-        let items = {
-            let all = lock_all(participants);
-            all.first().map(|one| one.items(from, CHUNK_BYTES))
-        };
-        let (items, next) = items.unwrap_or_default();
+        let (items, next) = in_pieces(participants, from, |all, from, bytes| {
+            let items = all.first().map(|one| one.items(from, bytes));
+            items.unwrap_or_default()
+        });
         snapshot.put(&[Entry::Items(items)])?;
         cursor = next;
     }

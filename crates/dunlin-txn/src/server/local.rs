@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use dunlin_rpc::{LocalServer, ServerBuilder};
-use dunlin_verbs::Device;
+use dunlin_verbs::{Device, Work};
 
 use super::catalogue::Catalogue;
 use super::load::load;
-use super::member::Participants;
+use super::member::{adopt_into, chunk_of, Participants};
 use super::{tables_of, Prepared, Service, StoreConfig, StoreServerError};
 use crate::placement::Placement;
-use crate::types::{Key, MachineId, Value};
+use crate::store::LockError;
+use crate::types::{Key, MachineId, Update, Value};
 
 /// A machine that serves clients of this process, over a device that both were given. Nobody replaces it, and its log
 /// is in memory.
@@ -20,6 +21,7 @@ pub struct LocalStore {
     participants: Arc<Participants>,
     catalogue: Catalogue,
     placement: Placement,
+    charge: fn(Work),
 }
 
 impl LocalStore {
@@ -52,6 +54,7 @@ impl LocalStore {
             participants,
             catalogue: prepared.catalogue,
             placement: prepared.placement,
+            charge: D::charge,
         })
     }
 
@@ -67,6 +70,22 @@ impl LocalStore {
     pub fn load(&self, items: impl Iterator<Item = (Key, Value)>) -> Result<u64, StoreServerError> {
         let place = (MachineId(self.catalogue.machine), &self.placement);
         load(&self.participants, place, items, None)
+    }
+
+    /// What a machine that comes is given first: items of which this machine is the primary, some 256 KiB from this place
+    /// on, and where the next ones begin.
+    pub fn chunk(&self, cursor: u64) -> (Vec<Update>, Option<u64>) {
+        let me = MachineId(self.catalogue.machine);
+        let wanted = |key: &Key| self.placement.primary(key) == me;
+        chunk_of(&self.participants, cursor, &wanted, Some(self.charge))
+    }
+
+    /// Takes what another machine has given, but for items of which there is a later version here.
+    ///
+    /// # Errors
+    /// When a table does not take a key or is full.
+    pub fn adopt(&self, items: &[Update]) -> Result<(), LockError> {
+        adopt_into(&self.participants, items, Some(self.charge))
     }
 
     pub(crate) fn catalogue(&self) -> &Catalogue {

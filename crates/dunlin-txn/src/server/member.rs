@@ -8,21 +8,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, ClientBuilder, RegisteredRegion};
+use dunlin_verbs::{thread, Work};
 
 use super::disk::Disk;
 use super::tables::TableStore;
 use super::PEER;
+use crate::effort;
 use crate::log::Entry;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Record};
 use crate::participant::{keeps, OtherEpoch, Participant};
 use crate::recovery::{Agent, Condition, Local, Order, CHUNK_BYTES};
-use crate::store::Store;
+use crate::store::{LockError, Store};
 use crate::types::{Key, MachineId, TransactionId, Update};
 
 /// Parts of a lease: how often it is renewed, and how often the agent looks at what is under way.
 pub(super) const BEATS: u32 = 5;
 const LOOKS: u32 = 40;
+/// Bytes of a chunk that are taken together, in the mean.
+const PIECE_BYTES: usize = CHUNK_BYTES / 32;
 /// Notes that wait for the agent.
 const WAITING: usize = 64;
 
@@ -287,9 +291,66 @@ impl Asking {
 
 /// All participants at once: nothing changes meanwhile.
 pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
-    let each = participants.iter();
-    each.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
-        .collect()
+    participants.iter().map(thread::lock).collect()
+}
+
+/// A chunk of the wanted keys from this place on, and where the next one begins. `charge` is told what that takes, and
+/// to put it into a message.
+pub(super) fn chunk_of(
+    participants: &Participants,
+    cursor: u64,
+    wanted: &dyn Fn(&Key) -> bool,
+    charge: Option<fn(Work)>,
+) -> (Vec<Update>, Option<u64>) {
+    in_pieces(participants, cursor, |all, cursor, bytes| {
+        let (items, next) = match all.first() {
+            Some(one) => one.store().chunk(cursor, bytes, wanted),
+            None => (Vec::new(), None),
+        };
+        if let Some(charge) = charge {
+            let [found, encoded] = effort::of_chunk(items.len());
+            charge(found);
+            drop(all);
+            charge(encoded);
+        }
+        (items, next)
+    })
+}
+
+/// Items of some [`CHUNK_BYTES`] from this place on, and where the next ones begin. Nothing changes while a piece of
+/// them is taken; others come to the tables in between, whom a whole chunk would hold up for as long as many of their
+/// requests take.
+pub(super) fn in_pieces<'p, T>(
+    participants: &'p Participants,
+    cursor: u64,
+    piece: impl Fn(Vec<Guard<'p>>, u64, usize) -> (Vec<T>, Option<u64>),
+) -> (Vec<T>, Option<u64>) {
+    let (mut items, mut next) = (Vec::new(), Some(cursor));
+    for _ in 0..CHUNK_BYTES / PIECE_BYTES {
+        let Some(cursor) = next else { break };
+        let (mut more, behind) = piece(lock_all(participants), cursor, PIECE_BYTES);
+        items.append(&mut more);
+        next = behind;
+    }
+    (items, next)
+}
+
+/// Takes the items of a chunk, but for those of which there is a later version.
+pub(super) fn adopt_into(
+    participants: &Participants,
+    items: &[Update],
+    charge: Option<fn(Work)>,
+) -> Result<(), LockError> {
+    let [decoded, stored] = effort::of_adopting(items.len());
+    if let Some(charge) = charge {
+        charge(decoded);
+    }
+    let mut all = lock_all(participants);
+    let adopted = all.first_mut().map_or(Ok(()), |one| one.adopt(items));
+    if let Some(charge) = charge {
+        charge(stored);
+    }
+    adopted
 }
 
 pub(super) type Guard<'a> = MutexGuard<'a, TableParticipant>;
@@ -391,17 +452,11 @@ impl Local for Own<'_> {
         let me = self.0.me;
         let wanted =
             |key: &Key| placement.primary(key) == me && placement.backups(key).contains(&machine);
-        // All of them, so that nothing changes meanwhile.
-        let all = lock_all(&self.0.participants);
-        match all.first() {
-            Some(one) => one.store().chunk(cursor, CHUNK_BYTES, &wanted),
-            None => (Vec::new(), None),
-        }
+        chunk_of(&self.0.participants, cursor, &wanted, None)
     }
 
     fn adopt(&mut self, items: &[Update]) -> bool {
-        let mut all = lock_all(&self.0.participants);
-        let adopted = all.first_mut().is_some_and(|one| one.adopt(items).is_ok());
+        let adopted = adopt_into(&self.0.participants, items, None).is_ok();
         if adopted {
             self.append(|| Entry::Adopt(items.to_vec()));
         }

@@ -1,0 +1,259 @@
+//! A machine of a database comes back on simulated hosts: how long it takes to copy what the others have, and what
+//! their clients notice.
+//!
+//! ```sh
+//! cargo run --release -p dunlin-lab --example recovery -- 10 300000 1
+//! ```
+//!
+//! Gigabytes to copy, keys of 1000 bytes that there are (copied again and again until it is so much), client threads
+//! with four transactions at once on each of two client machines. Two machines have a copy of every key each and serve
+//! YCSB A; a third one asks both for the keys of which they are primary, chunk by chunk, one chunk of each at a time,
+//! as a machine that has joined a membership does (`dunlin_txn::recovery`). Stores, chunks and calls are those of
+//! `dunlin-txn`; what they take of a core is in its `effort.rs`. Not here: the lease that must end before (`--lease`),
+//! the beginning of the epoch, some 10 ms, and the changes that reach the third machine while it copies.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use dunlin::txn::membership::peer::PeerAnswer;
+use dunlin::txn::server::{LocalStore, StoreConfig};
+use dunlin::txn::workload::{Mix, Workload, Ycsb};
+use dunlin::txn::{Database, Driver, Report, TransactionError};
+use dunlin::{ChannelConfig, Client, Preset, Server, WaitMode};
+use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::thread;
+
+const COPY: u16 = 7;
+const POLLERS: usize = 8;
+const AT_ONCE: u16 = 4;
+const CLIENT_MACHINES: usize = 2;
+const WINDOW_NS: u64 = 10_000_000;
+type Failure = Box<dyn std::error::Error>;
+
+/// What clients have done since it was asked last.
+#[derive(Default)]
+struct Seen {
+    committed: AtomicU64,
+    failed: AtomicU64,
+    latencies_ns: Mutex<Vec<u64>>,
+}
+
+impl Seen {
+    /// Thousands a second, median and 99th percentile of the latency in microseconds.
+    fn take(&self, window_ns: u64) -> (f64, f64, f64) {
+        let mut all = std::mem::take(&mut *self.latencies_ns.lock().expect("nobody panicked"));
+        all.sort_unstable();
+        let at = |share: f64| {
+            let place = (all.len() as f64 * share) as usize;
+            all.get(place.min(all.len().saturating_sub(1)))
+                .map_or(0.0, |&ns| ns as f64 / 1e3)
+        };
+        let committed = self.committed.swap(0, Ordering::Relaxed) as f64;
+        (committed * 1e6 / window_ns as f64, at(0.5), at(0.99))
+    }
+}
+
+fn config(machine: u16, machines: u16, load: &Ycsb) -> StoreConfig {
+    StoreConfig {
+        machine,
+        machines,
+        replicas: machines,
+        tables: load.tables(),
+        one_sided_writes: false,
+    }
+}
+
+fn channel() -> ChannelConfig {
+    ChannelConfig {
+        wait: WaitMode::Spin,
+        ..ChannelConfig::default()
+    }
+}
+
+/// The machines that serve, once all of them are there.
+type Stores = OnceLock<Weak<Vec<LocalStore>>>;
+
+/// A machine that serves, and gives chunks to who asks.
+fn serve(
+    cluster: &Cluster,
+    host: HostId,
+    machine: u16,
+    (load, all): (&Ycsb, &Arc<Stores>),
+) -> Result<LocalStore, Failure> {
+    let all = Arc::clone(all);
+    let server = Server::unbound()
+        .channel(channel())
+        .pollers(POLLERS)
+        .pin_pollers(0)
+        .handle(COPY, move |request, reply| {
+            let cursor = request.payload().try_into().map_or(0, u64::from_le_bytes);
+            let all = all.get().and_then(Weak::upgrade);
+            let (items, next) = all.map_or((Vec::new(), None), |all| {
+                all[usize::from(machine)].chunk(cursor)
+            });
+            let mut bytes = Vec::new();
+            PeerAnswer::Chunk(items, next).encode(&mut bytes);
+            reply.write(&bytes)
+        });
+    let device = cluster.device(host);
+    let config = config(machine, 2, load);
+    let store = LocalStore::serve_on(device, server, &config, POLLERS)?;
+    store.load(load.load())?;
+    Ok(store)
+}
+
+/// Runs transactions until it is over.
+fn transact(mut driver: Driver, mut load: Ycsb, seed: u64, seen: &Seen, over: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut begun: Vec<Option<Instant>> = vec![None; usize::from(AT_ONCE)];
+    loop {
+        let ends = over.load(Ordering::Relaxed);
+        if ends && driver.running() == 0 {
+            return;
+        }
+        while !ends && driver.free() > 0 {
+            let Some(name) = begun.iter().position(Option::is_none) else {
+                break;
+            };
+            begun[name] = Some(thread::now());
+            driver.begin(name as u64, load.next(&mut random));
+        }
+        let busy = driver.poll(|name, _, report| {
+            let since = begun[name as usize].take();
+            match report {
+                Report::Ended(Ok(_)) => {
+                    seen.committed.fetch_add(1, Ordering::Relaxed);
+                    let took = since.map_or(0, |since| (thread::now() - since).as_nanos() as u64);
+                    let mut all = seen.latencies_ns.lock().expect("nobody panicked");
+                    all.push(took);
+                }
+                Report::Ended(Err(TransactionError::Locked { .. }))
+                | Report::Ended(Err(TransactionError::Changed { .. })) => {}
+                Report::Ended(Err(_)) => {
+                    seen.failed.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        });
+        if !busy {
+            driver.rest();
+        }
+    }
+}
+
+/// Copies from one machine until all have given so many bytes together; says how many failed.
+fn copy(client: &Client, to: &LocalStore, copied: &AtomicU64, bytes: u64) -> Result<(), Failure> {
+    let mut cursor = 0u64;
+    while copied.load(Ordering::Relaxed) < bytes {
+        let answer = client.call(COPY, &cursor.to_le_bytes())?;
+        let PeerAnswer::Chunk(items, next) = PeerAnswer::decode(&answer)? else {
+            return Err("no chunk".into());
+        };
+        to.adopt(&items)?;
+        copied.fetch_add(answer.len() as u64, Ordering::Relaxed);
+        // From the beginning again, until it is enough.
+        cursor = next.unwrap_or(0);
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Failure> {
+    let number = |at: usize, default: u64| -> Result<u64, std::num::ParseIntError> {
+        std::env::args()
+            .nth(at)
+            .map_or(Ok(default), |text| text.parse())
+    };
+    let (gigabytes, keys, threads) = (number(1, 1)?, number(2, 100_000)?, number(3, 1)?);
+    let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
+    let switch = SwitchParameters::z9264f();
+    let cluster = Cluster::star(1, 3 + CLIENT_MACHINES, &host, &nic, &switch);
+    let hosts = cluster.hosts();
+    let load = Ycsb::new(Mix::A, keys);
+    let all: Arc<Stores> = Arc::default();
+    let stores = Arc::new(vec![
+        serve(&cluster, hosts[0], 0, (&load, &all))?,
+        serve(&cluster, hosts[1], 1, (&load, &all))?,
+    ]);
+    let _ = all.set(Arc::downgrade(&stores));
+    let seen = Arc::new(Seen::default());
+    let over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(AtomicU64::new(0));
+    let mut databases = Vec::new();
+    for &host in &hosts[3..] {
+        let builder = Database::builder()
+            .protocol("flocktx")
+            .client(|client| client.preset(Preset::Flock).channel(channel()).servers(2));
+        let database = builder.open_on(&cluster.device(host), &stores)?;
+        databases.push((database, host));
+    }
+    for (at, (database, host)) in databases.iter().enumerate() {
+        for number in 0..threads {
+            let coordinator = at as u64 * threads + number;
+            let driver = database.driver_numbered(coordinator, AT_ONCE)?;
+            let (load, seen, over) = (load.clone(), Arc::clone(&seen), Arc::clone(&over));
+            let ended = Arc::clone(&ended);
+            cluster.spawn_thread(*host, number as usize, move || {
+                transact(driver, load, coordinator + 1, &seen, &over);
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    }
+    println!(
+        "{:>10} {:>10} {:>12} {:>10} {:>10}",
+        "ms", "GB", "k commits/s", "p50 us", "p99 us"
+    );
+    let copied = Arc::new(AtomicU64::new(0));
+    let bytes = gigabytes * 1_000_000_000;
+    let mut now_ns = 0;
+    let mut window = |what: &str| {
+        cluster.run_for(WINDOW_NS);
+        now_ns += WINDOW_NS;
+        let (rate, p50, p99) = seen.take(WINDOW_NS);
+        let (ms, gb) = (
+            now_ns / 1_000_000,
+            copied.load(Ordering::Relaxed) as f64 / 1e9,
+        );
+        println!("{ms:>10} {gb:>10.2} {rate:>12.1} {p50:>10.1} {p99:>10.1} {what}");
+    };
+    window("begins");
+    window("before");
+    let to = Server::unbound().channel(channel()).pollers(1);
+    let to = LocalStore::serve_on(cluster.device(hosts[2]), to, &config(0, 1, &load), 1)?;
+    let to = Arc::new(to);
+    let copying = Arc::new(AtomicU64::new(2));
+    let began_ms = 2 * WINDOW_NS / 1_000_000;
+    for (core, store) in stores.iter().enumerate() {
+        let client = Client::builder()
+            .preset(Preset::Plain)
+            .deadline(Duration::from_secs(10));
+        let acceptor = store.server().acceptor();
+        let client = client.connect_on(cluster.device(hosts[2]), &acceptor)?;
+        let (to, copied, copying) = (Arc::clone(&to), Arc::clone(&copied), Arc::clone(&copying));
+        cluster.spawn_thread(hosts[2], 1 + core, move || {
+            if let Err(error) = copy(&client, &to, &copied, bytes) {
+                panic!("copying: {error}");
+            }
+            drop(client);
+            copying.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+    let mut windows = 0;
+    while copying.load(Ordering::Relaxed) > 0 {
+        window("copying");
+        windows += 1;
+    }
+    let ms = windows * WINDOW_NS / 1_000_000;
+    println!("copied {gigabytes} GB in {ms} ms, begun at {began_ms} ms");
+    window("after");
+    over.store(true, Ordering::Relaxed);
+    while ended.load(Ordering::Relaxed) < threads * CLIENT_MACHINES as u64 {
+        cluster.run_for(1_000_000);
+    }
+    println!(
+        "{} transactions failed",
+        seen.failed.load(Ordering::Relaxed)
+    );
+    // Whoever waits for simulated threads does so on simulated ones: the process ends with all of them.
+    std::process::exit(i32::from(seen.failed.load(Ordering::Relaxed) > 0));
+}
