@@ -1,5 +1,5 @@
-//! What it takes of a core to copy a machine's items to another, without a network: the prices of `effort.rs` for
-//! copying.
+//! What it takes of a core to copy a machine's items to another, without a network: the prices of the lab's example
+//! `recovery`.
 //!
 //! ```sh
 //! cargo run --release -p dunlin-txn --example copying -- 200000 1000 9
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while let Some(at) = cursor {
             let mut message = Vec::new();
             let began = Instant::now();
-            let (chunk, next) = from.chunk(at);
+            let (chunk, next) = from.chunk(at, &|_| ());
             let found = Instant::now();
             let answer = PeerAnswer::Chunk(chunk, next);
             answer.encode(&mut message);
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 return Err("no chunk".into());
             };
             let decoded = Instant::now();
-            to.adopt(&chunk)?;
+            to.adopt(&chunk, &|| ())?;
             let stored = Instant::now();
             took[0] += found - began;
             took[1] += sent - found;

@@ -45,23 +45,6 @@ const KEY: u32 = 3400;
 /// Each change that goes with it.
 const CHANGE: u32 = 350;
 
-/// An item of 1000 bytes that is given to a machine that comes: found, and put into a message; taken out of it there, and
-/// stored. As measured (`examples/copying.rs`; an AMD EPYC), since what it takes is memory rather than instructions.
-const FOUND_NS: u64 = 330;
-const ENCODED_NS: u64 = 55;
-const DECODED_NS: u64 = 95;
-const STORED_NS: u64 = 260;
-
-/// What so many items of a chunk take of the machine that gives them, while nobody else comes to its tables, and after.
-pub(crate) fn of_chunk(items: usize) -> [Work; 2] {
-    [FOUND_NS, ENCODED_NS].map(|each| Work::Compute(items as u64 * each))
-}
-
-/// And of the one that takes them, before it has its tables to itself, and while it has.
-pub(crate) fn of_adopting(items: usize) -> [Work; 2] {
-    [DECODED_NS, STORED_NS].map(|each| Work::Compute(items as u64 * each))
-}
-
 /// As many times this.
 fn times(count: usize, each: u32) -> u32 {
     u32::try_from(count).map_or(0, |count| count * each)

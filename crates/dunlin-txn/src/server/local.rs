@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use dunlin_rpc::{LocalServer, ServerBuilder};
-use dunlin_verbs::{Device, Work};
+use dunlin_verbs::Device;
 
 use super::catalogue::Catalogue;
 use super::load::load;
@@ -21,7 +21,6 @@ pub struct LocalStore {
     participants: Arc<Participants>,
     catalogue: Catalogue,
     placement: Placement,
-    charge: fn(Work),
 }
 
 impl LocalStore {
@@ -54,7 +53,6 @@ impl LocalStore {
             participants,
             catalogue: prepared.catalogue,
             placement: prepared.placement,
-            charge: D::charge,
         })
     }
 
@@ -72,20 +70,22 @@ impl LocalStore {
         load(&self.participants, place, items, None)
     }
 
-    /// What a machine that comes is given first: items of which this machine is the primary, some 256 KiB from this place
-    /// on, and where the next ones begin.
-    pub fn chunk(&self, cursor: u64) -> (Vec<Update>, Option<u64>) {
+    /// What a machine that comes is given first: items of which this machine is the primary, some 256 KiB from this
+    /// place on, and where the next ones begin. They are found in pieces; `found` is told how many each has while nobody
+    /// else comes to the tables, for who charges a simulated core.
+    pub fn chunk(&self, cursor: u64, found: &dyn Fn(usize)) -> (Vec<Update>, Option<u64>) {
         let me = MachineId(self.catalogue.machine);
         let wanted = |key: &Key| self.placement.primary(key) == me;
-        chunk_of(&self.participants, cursor, &wanted, Some(self.charge))
+        chunk_of(&self.participants, cursor, &wanted, found)
     }
 
-    /// Takes what another machine has given, but for items of which there is a later version here.
+    /// Takes what another machine has given, but for items of which there is a later version here. `stored` is called
+    /// while nobody else comes to the tables.
     ///
     /// # Errors
     /// When a table does not take a key or is full.
-    pub fn adopt(&self, items: &[Update]) -> Result<(), LockError> {
-        adopt_into(&self.participants, items, Some(self.charge))
+    pub fn adopt(&self, items: &[Update], stored: &dyn Fn()) -> Result<(), LockError> {
+        adopt_into(&self.participants, items, stored)
     }
 
     pub(crate) fn catalogue(&self) -> &Catalogue {

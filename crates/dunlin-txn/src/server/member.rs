@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, ClientBuilder, RegisteredRegion};
-use dunlin_verbs::{thread, Work};
+use dunlin_verbs::thread;
 
 use super::disk::Disk;
 use super::tables::TableStore;
 use super::PEER;
-use crate::effort;
 use crate::log::Entry;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Record};
@@ -294,25 +293,20 @@ pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
     participants.iter().map(thread::lock).collect()
 }
 
-/// A chunk of the wanted keys from this place on, and where the next one begins. `charge` is told what that takes, and
-/// to put it into a message.
+/// A chunk of the wanted keys from this place on, and where the next one begins. `found` is told how many each piece has,
+/// before others come to the participants again.
 pub(super) fn chunk_of(
     participants: &Participants,
     cursor: u64,
     wanted: &dyn Fn(&Key) -> bool,
-    charge: Option<fn(Work)>,
+    found: &dyn Fn(usize),
 ) -> (Vec<Update>, Option<u64>) {
     in_pieces(participants, cursor, |all, cursor, bytes| {
-        let (items, next) = match all.first() {
-            Some(one) => one.store().chunk(cursor, bytes, wanted),
-            None => (Vec::new(), None),
+        let Some(one) = all.first() else {
+            return (Vec::new(), None);
         };
-        if let Some(charge) = charge {
-            let [found, encoded] = effort::of_chunk(items.len());
-            charge(found);
-            drop(all);
-            charge(encoded);
-        }
+        let (items, next) = one.store().chunk(cursor, bytes, wanted);
+        found(items.len());
         (items, next)
     })
 }
@@ -335,21 +329,16 @@ pub(super) fn in_pieces<'p, T>(
     (items, next)
 }
 
-/// Takes the items of a chunk, but for those of which there is a later version.
+/// Takes the items of a chunk, but for those of which there is a later version. `stored` is told before others come to
+/// the participants again.
 pub(super) fn adopt_into(
     participants: &Participants,
     items: &[Update],
-    charge: Option<fn(Work)>,
+    stored: &dyn Fn(),
 ) -> Result<(), LockError> {
-    let [decoded, stored] = effort::of_adopting(items.len());
-    if let Some(charge) = charge {
-        charge(decoded);
-    }
     let mut all = lock_all(participants);
     let adopted = all.first_mut().map_or(Ok(()), |one| one.adopt(items));
-    if let Some(charge) = charge {
-        charge(stored);
-    }
+    stored();
     adopted
 }
 
@@ -452,11 +441,11 @@ impl Local for Own<'_> {
         let me = self.0.me;
         let wanted =
             |key: &Key| placement.primary(key) == me && placement.backups(key).contains(&machine);
-        chunk_of(&self.0.participants, cursor, &wanted, None)
+        chunk_of(&self.0.participants, cursor, &wanted, &|_| ())
     }
 
     fn adopt(&mut self, items: &[Update]) -> bool {
-        let adopted = adopt_into(&self.0.participants, items, None).is_ok();
+        let adopted = adopt_into(&self.0.participants, items, &|| ()).is_ok();
         if adopted {
             self.append(|| Entry::Adopt(items.to_vec()));
         }
