@@ -71,8 +71,8 @@ impl LocalStore {
     }
 
     /// What a machine that comes is given first: items of which this machine is the primary, some 256 KiB from this
-    /// place on, and where the next ones begin. They are found in pieces; `found` is told how many each has while nobody
-    /// else comes to the tables, for who charges a simulated core.
+    /// place on, and where the next ones begin. They are found in pieces; `found` is told how many each has while
+    /// nobody else comes to the tables, for who charges a simulated core.
     pub fn chunk(&self, cursor: u64, found: &dyn Fn(usize)) -> (Vec<Update>, Option<u64>) {
         let me = MachineId(self.catalogue.machine);
         let wanted = |key: &Key| self.placement.primary(key) == me;

@@ -293,8 +293,8 @@ pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
     participants.iter().map(thread::lock).collect()
 }
 
-/// A chunk of the wanted keys from this place on, and where the next one begins. `found` is told how many each piece has,
-/// before others come to the participants again.
+/// A chunk of the wanted keys from this place on, and where the next one begins. `found` is told how many each piece
+/// has, before others come to the participants again.
 pub(super) fn chunk_of(
     participants: &Participants,
     cursor: u64,
