@@ -329,17 +329,19 @@ pub(super) fn in_pieces<'p, T>(
     (items, next)
 }
 
-/// Takes the items of a chunk, but for those of which there is a later version. `stored` is told before others come to
-/// the participants again.
+/// Takes the items of a chunk, but for those of which there is a later version. `stored` is called when they are there,
+/// before others come to the participants again.
 pub(super) fn adopt_into(
     participants: &Participants,
     items: &[Update],
     stored: &dyn Fn(),
 ) -> Result<(), LockError> {
     let mut all = lock_all(participants);
-    let adopted = all.first_mut().map_or(Ok(()), |one| one.adopt(items));
+    if let Some(one) = all.first_mut() {
+        one.adopt(items)?;
+    }
     stored();
-    adopted
+    Ok(())
 }
 
 pub(super) type Guard<'a> = MutexGuard<'a, TableParticipant>;
@@ -445,11 +447,9 @@ impl Local for Own<'_> {
     }
 
     fn adopt(&mut self, items: &[Update]) -> bool {
-        let adopted = adopt_into(&self.0.participants, items, &|| ()).is_ok();
-        if adopted {
-            self.append(|| Entry::Adopt(items.to_vec()));
-        }
-        adopted
+        // Logged before anything that comes later to one of the keys.
+        let log = || self.append(|| Entry::Adopt(items.to_vec()));
+        adopt_into(&self.0.participants, items, &log).is_ok()
     }
 
     fn is_durable(&self) -> bool {
