@@ -44,7 +44,7 @@ pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, CallbackServer, Capture, Client, ClientBuilder, ClientReport,
     ConnectFuture, ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply,
-    RequestBuffer, Transfer, TransferBuffer, TransferError,
+    RequestBuffer, ThreadFuture, Transfer, TransferBuffer, TransferError,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, capability, chosen, offered, DeviceReport};

@@ -50,8 +50,8 @@ pub mod workload;
 
 pub use coordinator::{Action, Config, Coordinator, Event};
 pub use database::{
-    Database, DatabaseBuilder, DatabaseError, OpenError, Outcome, ReadTransaction, Table, TableKey,
-    TableValue, Transaction,
+    AsyncReadTransaction, AsyncTransaction, Database, DatabaseBuilder, DatabaseError, OpenError,
+    Outcome, ReadTransaction, Table, TableKey, TableValue, Transaction,
 };
 pub use driver::{Driver, Report, TRANSACTIONS, TRANSACTIONS_MAX};
 pub use dunlin_store::Header;

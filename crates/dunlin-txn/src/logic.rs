@@ -12,6 +12,13 @@ pub struct Access {
     pub writes: Vec<(Key, u32)>,
 }
 
+impl Access {
+    /// How many keys it names.
+    pub(crate) fn keys(&self) -> usize {
+        self.reads.len() + self.writes.len()
+    }
+}
+
 /// What a transaction wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -9,9 +9,10 @@
 //! thread-local.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::polling::{self, Next, LOOKS_WITHOUT_PAUSE};
@@ -227,6 +228,22 @@ pub fn waker() -> Waker {
     match SIMULATED.get() {
         None => Waker::from(Arc::new(Unpark(std::thread::current()))),
         Some(thread) => thread.waker(),
+    }
+}
+
+/// How long [`block_on`] waits to be woken before it polls nevertheless.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Waits for a future on the calling thread.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = waker();
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => park(PATIENCE),
+        }
     }
 }
 

@@ -5,14 +5,12 @@ mod common;
 mod process;
 
 use std::collections::HashSet;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 
 use common::{eventually, pattern, ECHO};
 use dunlin::{CallError, Client, Preset, Region, RemoteRegion, RunningServer, Server};
+use dunlin_verbs::thread;
 use process::{listen, role, say, Other};
 
 /// Every way of sharing that there is.
@@ -166,24 +164,6 @@ fn many_are_out_at_once() {
     }
 }
 
-/// A future, on this thread.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
 #[test]
 fn futures_of_operations() {
     for preset in [Preset::Plain, Preset::Flock] {
@@ -194,17 +174,20 @@ fn futures_of_operations() {
         let adding: Vec<_> = (0..100).map(|_| region.fetch_add_async(0, 2)).collect();
         let call = client.call_async(ECHO, b"between");
         for future in adding {
-            assert_eq!(block_on(future).unwrap().len(), 8);
+            assert_eq!(thread::block_on(future).unwrap().len(), 8);
         }
-        assert_eq!(*block_on(call).unwrap(), *b"between");
+        assert_eq!(*thread::block_on(call).unwrap(), *b"between");
         assert_eq!(number(&table, 0), 200);
         let bytes = pattern(10_000, 3);
-        block_on(region.write_async(4096, &bytes)).unwrap();
-        assert_eq!(*block_on(region.read_async(4096, 10_000)).unwrap(), *bytes);
-        let old = block_on(region.compare_and_swap_async(0, 200, 1)).unwrap();
+        thread::block_on(region.write_async(4096, &bytes)).unwrap();
+        assert_eq!(
+            *thread::block_on(region.read_async(4096, 10_000)).unwrap(),
+            *bytes
+        );
+        let old = thread::block_on(region.compare_and_swap_async(0, 200, 1)).unwrap();
         assert_eq!(*old, 200u64.to_ne_bytes());
         assert_eq!(number(&table, 0), 1);
-        let refused = block_on(region.read_async(TABLE_BYTES as u64, 1));
+        let refused = thread::block_on(region.read_async(TABLE_BYTES as u64, 1));
         assert!(matches!(refused, Err(CallError::RegionBounds { .. })));
     }
 }

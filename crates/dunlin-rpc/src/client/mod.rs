@@ -19,6 +19,7 @@ mod recipe;
 pub(crate) mod region;
 mod report;
 mod spares;
+mod thread_future;
 mod thread_lane;
 mod transfer;
 mod wait;
@@ -44,6 +45,7 @@ pub(crate) use recipe::Opener;
 pub use region::{AttachFuture, RemoteRegion};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
+pub use thread_future::ThreadFuture;
 pub use transfer::{Transfer, TransferBuffer, TransferError};
 
 use crate::call::lane::{Answer, Body, Lane, Sink};

@@ -101,7 +101,7 @@ fn operate(client: &crate::Client, preset: Preset) {
             let table = attached.expect("a region");
             table.write(8, b"one side").expect("a WRITE");
             assert_eq!(&*table.read(8, 8).expect("a READ"), b"one side");
-            let read = super::block_on(table.read_async(8, 8)).expect("a READ");
+            let read = dunlin_verbs::thread::block_on(table.read_async(8, 8)).expect("a READ");
             assert_eq!(&*read, b"one side");
         }
         other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin_verbs::thread;
 
-use super::{block_on, call, eventually, pattern, Outcome, Stage, ECHO};
+use super::{call, eventually, pattern, Outcome, Stage, ECHO};
 use crate::{Client, HandlerError, OwnedRequest, OwnedResponder, ServerBuilder};
 
 const KEPT: u16 = 20;
@@ -189,7 +189,7 @@ pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
         let given_up = Box::pin(pipeline.wait_async(|_, _| panic!("nobody answers yet")));
         assert!(poll_once(given_up).is_none());
         let mut took = Vec::new();
-        let answered = block_on(pipeline.wait_async(|tag, answer| {
+        let answered = thread::block_on(pipeline.wait_async(|tag, answer| {
             took.push((tag, answer.expect("an answer").to_vec()));
         }));
         assert_eq!(answered.expect("a lane"), 1);

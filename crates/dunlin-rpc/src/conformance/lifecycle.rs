@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin_verbs::thread;
 
-use super::{block_on, eventually, Job, Outcome, Serving, Stage, ECHO};
+use super::{eventually, Job, Outcome, Serving, Stage, ECHO};
 use crate::{CallError, Client, OwnedRequest, OwnedResponder, ServerBuilder, WaitMode};
 
 const GATED: u16 = 2;
@@ -101,7 +101,7 @@ pub fn a_deadline_ends_the_wait_and_not_the_connection(stage: &Stage<'_>) -> Out
     let brief = stage.builder().deadline(Duration::from_millis(30));
     let (server, _opener) = gated_server(stage);
     stage.with_client(stage.client_of(brief, &server), |client| {
-        let ended = block_on(client.call_async(GATED, b""));
+        let ended = thread::block_on(client.call_async(GATED, b""));
         let over = matches!(ended, Err(CallError::DeadlineExceeded { .. }));
         assert!(over, "{ended:?}");
     });
@@ -117,9 +117,9 @@ pub fn dropping_a_future_cancels_its_call_alone(stage: &Stage<'_>) -> Outcome {
             let dropped = client.call_async(GATED, b"");
             let kept = client.call_async(GATED, b"kept");
             drop(dropped);
-            let echoed = block_on(client.call_async(ECHO, &round.to_le_bytes()));
+            let echoed = thread::block_on(client.call_async(ECHO, &round.to_le_bytes()));
             assert_eq!(&*echoed.expect("an answer"), &round.to_le_bytes());
-            assert_eq!(&*block_on(kept).expect("an answer"), b"kept");
+            assert_eq!(&*thread::block_on(kept).expect("an answer"), b"kept");
         }
     });
     assert!(opener.0 .0.ran.load(Ordering::Relaxed) >= 20);
@@ -150,7 +150,7 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
             assert_eq!(*client.call(ECHO, &payload).expect("an answer"), payload);
             assert_eq!(*client.call(GATED, &payload).expect("an answer"), payload);
             let future = client.call_async(ECHO, &payload);
-            assert_eq!(*block_on(future).expect("an answer"), payload);
+            assert_eq!(*thread::block_on(future).expect("an answer"), payload);
         }
         let (sleeps, late) = crate::doze::sleeps();
         assert!(sleeps > sleeps_before, "nobody slept");
@@ -207,10 +207,10 @@ pub fn closing_ends_calls_that_are_out(stage: &Stage<'_>) -> Outcome {
             gate.0.began.load(Ordering::Relaxed) == 2
         });
         client.close();
-        let ended = block_on(future);
+        let ended = thread::block_on(future);
         assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
         assert!(matches!(client.call(ECHO, b""), Err(CallError::Closed)));
-        let late = block_on(client.call_async(ECHO, b""));
+        let late = thread::block_on(client.call_async(ECHO, b""));
         assert!(matches!(late, Err(CallError::Closed)), "{late:?}");
         assert!(client.pipeline().is_err());
     };
@@ -260,7 +260,7 @@ pub fn a_shutdown_answers_what_was_accepted(stage: &Stage<'_>) -> Outcome {
     });
     drop(opener);
     for (call, payload) in calls.into_iter().zip(&payloads) {
-        assert!(*block_on(call).expect("it was taken") == **payload);
+        assert!(*thread::block_on(call).expect("it was taken") == **payload);
     }
     assert!(
         ended.join().expect("no panic"),
@@ -285,7 +285,10 @@ pub fn a_client_finds_its_server_again(stage: &Stage<'_>) -> Outcome {
             let answer = client.call(ECHO, &[round]);
             assert_eq!(&*answer.expect("an answer"), &[round]);
             let future = client.call_async(ECHO, &[round; 9000]);
-            assert_eq!(&*block_on(future).expect("an answer"), &[round; 9000]);
+            assert_eq!(
+                &*thread::block_on(future).expect("an answer"),
+                &[round; 9000]
+            );
             let builder = stage.server();
             server = match server {
                 Serving::Running(old) => {
@@ -296,7 +299,7 @@ pub fn a_client_finds_its_server_again(stage: &Stage<'_>) -> Outcome {
                         drop(old);
                     }
                     assert!(client.call(ECHO, b"down?").is_err());
-                    assert!(block_on(client.call_async(ECHO, b"down?")).is_err());
+                    assert!(thread::block_on(client.call_async(ECHO, b"down?")).is_err());
                     Serving::Running(Box::new(serve_again(builder, &address)))
                 }
                 local => local,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{block_on, call, pattern, Job, Outcome, Stage, ECHO};
+use dunlin_verbs::thread;
+
+use super::{call, pattern, Job, Outcome, Stage, ECHO};
 use crate::{CallError, Preset};
 
 /// A batch of more calls than a lane holds gives each its own answer, in order.
@@ -61,7 +63,7 @@ fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize, waits: Waits) {
         };
         let waited = match waits {
             Waits::Thread => pipeline.wait(take),
-            Waits::Task => block_on(pipeline.wait_async(take)),
+            Waits::Task => thread::block_on(pipeline.wait_async(take)),
         };
         waited.expect("a lane");
     }
@@ -95,7 +97,7 @@ pub fn pipelines_are_awaited(stage: &Stage<'_>) -> Outcome {
         for (lane, tag) in [(&mut *pipeline, 0), (&mut other, 1)] {
             // A new lane may have to hear of the server before there is room.
             while !lane.submit(ECHO, b"both", tag).expect("a lane") {
-                let waited = block_on(lane.wait_async(|_, _| panic!("nothing is out")));
+                let waited = thread::block_on(lane.wait_async(|_, _| panic!("nothing is out")));
                 assert_eq!(waited.expect("a lane"), 0);
             }
         }
@@ -113,7 +115,7 @@ pub fn pipelines_are_awaited(stage: &Stage<'_>) -> Outcome {
             })
         });
         let mut tasks = [first, second];
-        block_on(poll_fn(|context| {
+        thread::block_on(poll_fn(|context| {
             for (tag, (task, ended)) in tasks.iter_mut().zip(&mut ended).enumerate() {
                 if *ended {
                     continue;
@@ -182,7 +184,7 @@ pub fn futures_of_many_tasks_end(stage: &Stage<'_>) -> Outcome {
                 .map(|payload| client.call_async(ECHO, payload))
                 .collect();
             for (call, payload) in calls.into_iter().zip(&payloads) {
-                assert!(*block_on(call).expect("an answer") == **payload);
+                assert!(*thread::block_on(call).expect("an answer") == **payload);
             }
         }
     };

@@ -301,19 +301,6 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a future on this thread.
-fn block_on<F: std::future::Future>(future: F) -> F::Output {
-    let waker = thread::waker();
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => thread::park(Duration::from_secs(1)),
-        }
-    }
-}
-
 /// Server and clients in this process, over a device of this machine and the port of the bootstrap.
 #[derive(Clone, Copy, Debug)]
 pub struct Loopback {

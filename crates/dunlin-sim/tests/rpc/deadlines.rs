@@ -2,11 +2,8 @@
 //! that has crashed, and one that is cut off with the client's ring full. When each ended is printed; the handler of a
 //! call that is over is told, or never run.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_rpc::{
@@ -69,18 +66,6 @@ const FRONTS: [Front; 7] = [
 
 type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
 
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = thread::waker();
-    let mut context = Context::from_waker(&waker);
-    let mut future = Box::pin(future);
-    loop {
-        match Pin::as_mut(&mut future).poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(Duration::from_millis(100)),
-        }
-    }
-}
-
 /// One call of a front with the deadline; whether its handler is `handler` where it has one.
 fn attempt(
     front: Front,
@@ -91,7 +76,7 @@ fn attempt(
     let hurried = client.within(DEADLINE);
     match (front, region) {
         (Front::Call, _) => hurried.call(handler, b"twenty").map(drop),
-        (Front::Future, _) => block_on(hurried.call_async(handler, b"twenty")).map(drop),
+        (Front::Future, _) => thread::block_on(hurried.call_async(handler, b"twenty")).map(drop),
         (Front::Batch, _) => {
             let answers = hurried
                 .batch()
@@ -143,7 +128,7 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
         // The lanes are there, and the server knows how long requests take.
         let warm = client.within(Duration::from_millis(500));
         warm.call(ECHO, b"warm").expect("an answer");
-        block_on(warm.call_async(ECHO, b"warm")).expect("an answer");
+        thread::block_on(warm.call_async(ECHO, b"warm")).expect("an answer");
         let region = has_regions.then(|| client.attach(REGION).expect("a region"));
         if let Some(region) = &region {
             region.read(0, 8).expect("a READ");
@@ -172,7 +157,7 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
             }
             Front::Awaited => {
                 let _ = pipeline.submit(handler, b"twenty", 2);
-                block_on(pipeline.wait_async(|_, _| {})).map(drop)
+                thread::block_on(pipeline.wait_async(|_, _| {})).map(drop)
             }
             front => attempt(front, &client, region.as_ref(), handler),
         };

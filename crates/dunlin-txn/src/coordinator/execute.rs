@@ -27,8 +27,7 @@ impl Coordinator {
     }
 
     fn execute(&mut self, access: Access) {
-        let keys = access.reads.len() + access.writes.len();
-        if self.step >= ROUNDS_MAX || keys > MAX_ITEMS {
+        if self.step >= ROUNDS_MAX || access.keys() > MAX_ITEMS {
             let (rounds, keys) = (ROUNDS_MAX, MAX_ITEMS);
             return self.fail(TransactionError::TooLarge { rounds, keys });
         }

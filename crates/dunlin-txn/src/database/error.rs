@@ -70,6 +70,9 @@ pub enum OpenError {
     /// A protocol that WRITEs one-sided, where machines replace each other.
     #[error("the protocol '{0}' WRITEs one-sided, and a late WRITE could not be kept out of a later epoch: take scaletx-o")]
     LateWrites(&'static str),
+    /// There is no thread to be had that opens it, or it has panicked.
+    #[error("no thread that opens the database: {0}")]
+    Thread(String),
     /// The system has no random numbers.
     #[error("no random number for a coordinator: {0}")]
     Random(String),
@@ -147,6 +150,19 @@ pub enum DatabaseError {
         /// The key.
         key: Key,
     },
+    /// As many async transactions are open as may be, and none has ended within the deadline. It has had no effect.
+    #[error("{open} async transactions of this database are open, the most there can be: end some, or open the \
+             database twice")]
+    Busy {
+        /// How many are open.
+        open: usize,
+    },
+    /// There is no thread for async transactions.
+    #[error("no thread for async transactions: {why}")]
+    NoThread {
+        /// Why.
+        why: String,
+    },
     /// No connection can be made.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -156,6 +172,36 @@ impl DatabaseError {
     /// Whether the same transaction may commit when it is tried again, and has had no effect so far.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Aborted { .. })
+    }
+
+    /// What others are told of the failure that one is told in full.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::Aborted {
+                by,
+                attempts,
+                within,
+            } => Self::Aborted {
+                by: by.clone(),
+                attempts: *attempts,
+                within: *within,
+            },
+            Self::Unavailable {
+                machine,
+                address,
+                since,
+                why,
+            } => Self::Unavailable {
+                machine: *machine,
+                address: address.clone(),
+                since: *since,
+                why: why.clone(),
+            },
+            Self::Refused(error) => Self::Refused(error.clone()),
+            Self::Busy { open } => Self::Busy { open: *open },
+            Self::NoThread { why } => Self::NoThread { why: why.clone() },
+            _ => Self::Over,
+        }
     }
 
     /// The same after so many attempts.

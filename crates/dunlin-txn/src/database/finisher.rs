@@ -1,7 +1,7 @@
 //! The ends of transactions that nobody waits for any more: whose outcome is unknown, or whose locks are still to be
 //! released. One thread goes on asking, for a while.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 struct State {
     drivers: Vec<(Driver, Instant)>,
-    committed: HashMap<TransactionId, Instant>,
+    committed: HashSet<TransactionId>,
     runs: bool,
 }
 
@@ -55,12 +55,17 @@ impl Finisher {
         }
     }
 
+    /// These have committed, whose outcome was unknown.
+    pub(super) fn settled(&self, transactions: Vec<TransactionId>) {
+        self.0.settled(transactions);
+    }
+
     pub(super) fn outcome(&self, transaction: TransactionId, wait: Duration) -> Outcome {
-        let known = |state: &mut State| !state.committed.contains_key(&transaction);
+        let known = |state: &mut State| !state.committed.contains(&transaction);
         let state = self.0.state();
         let waited = self.0.changed.wait_timeout_while(state, wait, known);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.committed.contains_key(&transaction) {
+        match state.committed.contains(&transaction) {
             true => Outcome::Committed,
             false => Outcome::Unknown,
         }
@@ -70,6 +75,15 @@ impl Finisher {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settled(&self, transactions: Vec<TransactionId>) {
+        let mut state = self.state();
+        if state.committed.len() > KEPT {
+            state.committed.clear();
+        }
+        state.committed.extend(transactions);
+        self.changed.notify_all();
     }
 }
 
@@ -99,16 +113,10 @@ fn finish(shared: &Shared, inner: &Weak<Inner>) {
                 inner.give_back(driver);
             }
         }
-        let mut state = shared.state();
         if !settled.is_empty() {
-            if state.committed.len() > KEPT {
-                state.committed.clear();
-            }
-            state
-                .committed
-                .extend(settled.into_iter().map(|id| (id, Instant::now())));
-            shared.changed.notify_all();
+            shared.settled(settled);
         }
+        let mut state = shared.state();
         mine.append(&mut state.drivers);
         if mine.is_empty() || alive.is_none() {
             state.runs = false;

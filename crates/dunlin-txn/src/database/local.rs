@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dunlin_verbs::Device;
 
+use super::host::HostOf;
 use super::open::ask;
 use super::view::RemoteMachine;
 use super::{Database, DatabaseBuilder, OpenError};
@@ -51,6 +52,11 @@ impl DatabaseBuilder {
                 regions: Vec::new(),
             });
         }
-        this.of_machines(named, (tables, replicas), machines, Some(D::charge))
+        this.of_machines(
+            named,
+            (tables, replicas),
+            machines,
+            Box::new(HostOf(device.clone())),
+        )
     }
 }

@@ -1,21 +1,33 @@
 //! The face: a database of several machines, typed tables, and transactions that are tried again until they commit.
 
+mod async_transaction;
 mod error;
+mod explain;
 mod finisher;
+mod host;
 mod local;
 mod open;
+mod progress;
+mod retry;
+mod session;
 mod table;
 mod transaction;
 mod view;
+mod write_set;
 
+pub use async_transaction::{AsyncReadTransaction, AsyncTransaction};
 pub use error::{DatabaseError, OpenError};
 pub use finisher::Outcome;
 pub use open::DatabaseBuilder;
 pub use table::{Table, TableKey, TableValue};
 pub use transaction::{ReadTransaction, Transaction};
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use dunlin_rpc::ThreadFuture;
+use dunlin_verbs::thread;
 
 use crate::coordinator::Config;
 use crate::driver::local::{LocalWire, Machines};
@@ -28,6 +40,10 @@ use crate::placement::Placement;
 use crate::protocol::Protocol;
 use crate::types::{MachineId, TransactionId};
 use finisher::Finisher;
+use host::{Here, Host};
+use progress::Progress;
+use retry::Retry;
+use session::Session;
 use view::Remote;
 
 /// Headers of a database in one process: so many keys can be locked at once.
@@ -38,8 +54,6 @@ const LOCAL_ITEMS: usize = 1 << 24;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// How often a request is sent before its machine counts as unavailable.
 const ATTEMPTS: u32 = 8;
-/// Pauses before a transaction is tried again: from here, doubling, each shortened at random by up to a half.
-const PAUSE: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 /// Drivers that are kept for the next transactions.
 const IDLE_MAX: usize = 64;
 
@@ -56,6 +70,8 @@ struct Inner {
     protocol: Protocol,
     idle: Mutex<Vec<Driver>>,
     finisher: Finisher,
+    progress: Progress,
+    host: Box<dyn Host>,
 }
 
 #[derive(Debug)]
@@ -76,6 +92,13 @@ impl Database {
         Self::builder().open(addresses)
     }
 
+    /// As [`Database::open`], as a future: a thread of its own opens it, and none of an executor waits.
+    pub fn open_async<A: Into<String>>(
+        addresses: impl IntoIterator<Item = A>,
+    ) -> ThreadFuture<Result<Self, OpenError>> {
+        Self::builder().open_async(addresses)
+    }
+
     /// For everything that is not default: protocol, preset, device, deadline, secret.
     pub fn builder() -> DatabaseBuilder {
         DatabaseBuilder::default()
@@ -92,16 +115,18 @@ impl Database {
             machines: Arc::new([Mutex::new(participant)]),
             tables: Mutex::default(),
         };
-        Self::new(cluster, Protocol::SCALETX_O)
+        Self::new(cluster, Protocol::SCALETX_O, Box::new(Here))
     }
 
-    fn new(cluster: Cluster, protocol: Protocol) -> Self {
+    fn new(cluster: Cluster, protocol: Protocol, host: Box<dyn Host>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 cluster,
                 protocol,
                 idle: Mutex::default(),
                 finisher: Finisher::default(),
+                progress: Progress::default(),
+                host,
             }),
             deadline: DEADLINE,
         }
@@ -191,12 +216,8 @@ impl Database {
         &self,
         mut function: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let began = Instant::now();
-        let mut pause = PAUSE.0;
-        let mut random = fastrand::Rng::with_seed(dunlin_verbs::random::number().unwrap_or(0));
-        let mut attempts = 0;
+        let mut retry = Retry::within(self.deadline, &*self.inner.host);
         loop {
-            attempts += 1;
             let mut transaction = self.begin()?;
             let result = function(&mut transaction);
             let failed = match (transaction.take_failure(), result) {
@@ -207,15 +228,7 @@ impl Database {
                 },
                 (Some(error), _) => error,
             };
-            let waited = pause.mul_f64(0.5 + random.f64() / 2.0);
-            // Where machines replace each other one that does not answer is replaced soon.
-            let waits = matches!(failed, DatabaseError::Unavailable { .. })
-                && self.configuration().is_some();
-            if !(failed.is_retryable() || waits) || began.elapsed() + waited >= self.deadline {
-                return Err(E::from(failed.after(attempts, began.elapsed())));
-            }
-            std::thread::sleep(waited);
-            pause = (pause * 2).min(PAUSE.1);
+            thread::sleep(retry.pause(failed, || self.is_replicated())?);
         }
     }
 
@@ -244,8 +257,82 @@ impl Database {
         Ok(Transaction::new(driver, self.clone()))
     }
 
+    /// As [`Database::run`], for tasks of any executor: a thread of the database's own polls and waits. The function is
+    /// given the transaction and returns a future, `|t| async move { ... }`.
+    ///
+    /// When the future is dropped while it commits, the transaction may have committed or not; before, it has no
+    /// effect.
+    ///
+    /// ```
+    /// # use dunlin_txn::{Database, DatabaseError, Table};
+    /// # async fn withdraw(bank: Database) -> Result<i64, DatabaseError> {
+    /// let accounts: &Table<u64, i64> = &bank.table("accounts")?;
+    /// bank.run_async(|t| async move {
+    ///     let left = t.get(accounts, &1).await?.unwrap_or(100) - 10;
+    ///     t.put(accounts, &1, &left)?;
+    ///     Ok(left)
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Database::run`]; and [`DatabaseError::Busy`] where [`crate::TRANSACTIONS_MAX`] are open.
+    pub async fn run_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
+    where
+        E: From<DatabaseError>,
+        F: FnMut(AsyncTransaction) -> R,
+        R: Future<Output = Result<T, E>>,
+    {
+        let mut retry = Retry::within(self.deadline, &*self.inner.host);
+        let mut pause = Duration::ZERO;
+        loop {
+            let transaction = self.begin_after(pause);
+            let result = function(transaction.clone()).await;
+            let failed = match (transaction.take_failure(), result) {
+                (None, Err(error)) => return Err(error),
+                (None, Ok(value)) if transaction.has_committed() => return Ok(value),
+                (None, Ok(value)) => match transaction.end().await {
+                    Ok(()) => return Ok(value),
+                    Err(error) => error,
+                },
+                (Some(error), _) => error,
+            };
+            pause = retry.pause(failed, || self.is_replicated())?;
+        }
+    }
+
+    /// As [`Database::run_async`] for a transaction that changes nothing: it takes no locks.
+    ///
+    /// # Errors
+    /// As for [`Database::run_async`].
+    pub async fn read_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
+    where
+        E: From<DatabaseError>,
+        F: FnMut(AsyncReadTransaction) -> R,
+        R: Future<Output = Result<T, E>>,
+    {
+        self.run_async(|transaction| function(AsyncReadTransaction(transaction)))
+            .await
+    }
+
+    /// As [`Database::begin`], for tasks: it begins with its first step, and waits until another has ended where
+    /// [`crate::TRANSACTIONS_MAX`] are open.
+    pub fn begin_async(&self) -> AsyncTransaction {
+        self.begin_after(Duration::ZERO)
+    }
+
+    fn begin_after(&self, pause: Duration) -> AsyncTransaction {
+        let at = thread::now() + pause;
+        AsyncTransaction::new(Session::new(at, at + self.deadline), self.clone())
+    }
+
+    fn is_replicated(&self) -> bool {
+        self.configuration().is_some()
+    }
+
     /// What became of a transaction whose outcome was unknown ([`DatabaseError::UnknownOutcome`]): waits for so long
-    /// until its machines have said so.
+    /// until its machines have said so; with no time at all it says what is known, and does not wait.
     pub fn outcome(&self, transaction: TransactionId, wait: Duration) -> Outcome {
         self.inner.finisher.outcome(transaction, wait)
     }
@@ -255,9 +342,7 @@ impl Database {
     /// # Errors
     /// When no connection can be made.
     pub fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
-        let coordinator =
-            dunlin_verbs::random::number().map_err(|error| OpenError::Random(error.to_string()))?;
-        self.driver_numbered(coordinator, transactions)
+        self.inner.driver(transactions)
     }
 
     /// As [`Database::driver`], under a number of the caller's, which no other coordinator of the database has or has
@@ -270,48 +355,7 @@ impl Database {
         coordinator: u64,
         transactions: u16,
     ) -> Result<Driver, DatabaseError> {
-        let inner = &self.inner;
-        let mut charge = None;
-        let (way, source) = match &inner.cluster {
-            Cluster::Local { machines, .. } => {
-                // One machine is a placement.
-                let placement =
-                    Placement::round(1, 1).unwrap_or_else(|_| unreachable!("one shard"));
-                let config = Config {
-                    protocol: inner.protocol,
-                    log_replicas: Vec::new(),
-                    placement,
-                    epoch: Epoch::FIXED,
-                    attempts: ATTEMPTS,
-                    mistakes: crate::Mistakes::NONE,
-                };
-                let wire: Box<dyn Wire> = Box::new(LocalWire::new(machines));
-                ((wire, Arc::new(config)), None)
-            }
-            Cluster::Remote(remote) => {
-                charge = remote.charge;
-                let way = remote
-                    .way(coordinator)
-                    .map_err(|error| OpenError::Connect {
-                        address: "one of the database's".to_owned(),
-                        source: Box::new(error),
-                    })?;
-                let source: Arc<dyn Source> = Arc::<Remote>::clone(remote);
-                let changes = remote.view().configuration.is_some();
-                (way, changes.then_some(source))
-            }
-        };
-        Ok(Driver::new(way, source, coordinator, transactions).charging(charge))
-    }
-
-    fn address(&self, machine: MachineId) -> String {
-        match &self.inner.cluster {
-            Cluster::Remote(remote) => {
-                let mut addresses = remote.addresses().into_iter();
-                addresses.nth(usize::from(machine.0)).unwrap_or_default()
-            }
-            Cluster::Local { .. } => String::new(),
-        }
+        self.inner.driver_numbered(coordinator, transactions)
     }
 }
 
@@ -323,6 +367,60 @@ fn log_replicas(coordinator: u64, placement: &Placement) -> Vec<MachineId> {
 }
 
 impl Inner {
+    fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
+        let coordinator = self
+            .host
+            .number()
+            .map_err(|error| OpenError::Random(error.to_string()))?;
+        self.driver_numbered(coordinator, transactions)
+    }
+
+    fn driver_numbered(
+        &self,
+        coordinator: u64,
+        transactions: u16,
+    ) -> Result<Driver, DatabaseError> {
+        let (way, source) = match &self.cluster {
+            Cluster::Local { machines, .. } => {
+                // One machine is a placement.
+                let placement =
+                    Placement::round(1, 1).unwrap_or_else(|_| unreachable!("one shard"));
+                let config = Config {
+                    protocol: self.protocol,
+                    log_replicas: Vec::new(),
+                    placement,
+                    epoch: Epoch::FIXED,
+                    attempts: ATTEMPTS,
+                    mistakes: crate::Mistakes::NONE,
+                };
+                let wire: Box<dyn Wire> = Box::new(LocalWire::new(machines));
+                ((wire, Arc::new(config)), None)
+            }
+            Cluster::Remote(remote) => {
+                let way = remote
+                    .way(coordinator)
+                    .map_err(|error| OpenError::Connect {
+                        address: "one of the database's".to_owned(),
+                        source: Box::new(error),
+                    })?;
+                let source: Arc<dyn Source> = Arc::<Remote>::clone(remote);
+                let changes = remote.view().configuration.is_some();
+                (way, changes.then_some(source))
+            }
+        };
+        Ok(Driver::new(way, source, coordinator, transactions).charging(self.host.charge()))
+    }
+
+    pub(super) fn address(&self, machine: MachineId) -> String {
+        match &self.cluster {
+            Cluster::Remote(remote) => {
+                let mut addresses = remote.addresses().into_iter();
+                addresses.nth(usize::from(machine.0)).unwrap_or_default()
+            }
+            Cluster::Local { .. } => String::new(),
+        }
+    }
+
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Driver>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

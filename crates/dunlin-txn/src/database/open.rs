@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::{Client, ClientBuilder, Preset};
-use dunlin_verbs::Work;
-
+use super::host::{Here, Host};
 use super::view::{view_of, Remote, RemoteMachine, View};
 use super::{Cluster, Database, OpenError, DEADLINE};
 use crate::membership::Configuration;
@@ -13,6 +11,7 @@ use crate::protocol::{Commit, Protocol, Validate};
 use crate::server::catalogue::{region_name, Catalogue};
 use crate::server::{TableSpec, CATALOGUE};
 use crate::types::MachineId;
+use dunlin_rpc::{Client, ClientBuilder, Preset, ThreadFuture};
 
 /// How long a machine that is being started may take to say what it has.
 const OPENING: Duration = Duration::from_secs(10);
@@ -126,17 +125,31 @@ impl DatabaseBuilder {
             incarnation: catalogue.incarnation,
             regions: Vec::new(),
         });
-        this.of_machines(named, (tables, replicas), machines.collect(), None)
+        this.of_machines(
+            named,
+            (tables, replicas),
+            machines.collect(),
+            Box::new(Here),
+        )
     }
 
-    /// The database that has these machines, in their order, and no others. `charge` is told of instructions that
-    /// cost simulated time.
+    /// As [`DatabaseBuilder::open`], as a future: a thread of its own opens it, and none of an executor waits.
+    pub fn open_async<A: Into<String>>(
+        self,
+        addresses: impl IntoIterator<Item = A>,
+    ) -> ThreadFuture<Result<Database, OpenError>> {
+        let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
+        let failed = |error: std::io::Error| Err(OpenError::Thread(error.to_string()));
+        ThreadFuture::start("dunlin-open", failed, move || self.open(addresses))
+    }
+
+    /// The database that has these machines, in their order, and no others, for a program on this host.
     pub(super) fn of_machines(
         self,
         named: Option<Protocol>,
         (tables, replicas): (Vec<TableSpec>, u16),
         mut machines: Vec<RemoteMachine>,
-        charge: Option<fn(Work)>,
+        host: Box<dyn Host>,
     ) -> Result<Database, OpenError> {
         let addresses: Vec<_> = machines.iter().map(|m| m.address.clone()).collect();
         let placement = Placement::round(machines.len() as u16, replicas).map_err(|error| {
@@ -151,9 +164,9 @@ impl DatabaseBuilder {
             placement,
             machines,
         };
-        let told = (self.alone, charge);
-        let remote = Remote::new((protocol, tables), (addresses, self.client), told, view);
-        Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+        let below = (addresses, self.client);
+        let remote = Remote::new((protocol, tables), below, self.alone, view);
+        Ok(Database::new(Cluster::Remote(remote), protocol, host).within(self.deadline))
     }
 
     /// The protocol by name, none for `auto`, and clients below that can do what it needs. `auto` wants memory of the
@@ -208,9 +221,8 @@ impl DatabaseBuilder {
             std::thread::sleep(PAUSE);
         };
         let addresses = told.members.iter().map(|m| m.address.clone()).collect();
-        let alone = (self.alone, None);
-        let remote = Remote::new((protocol, tables), (addresses, client), alone, view);
-        Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+        let remote = Remote::new((protocol, tables), (addresses, client), self.alone, view);
+        Ok(Database::new(Cluster::Remote(remote), protocol, Box::new(Here)).within(self.deadline))
     }
 }
 

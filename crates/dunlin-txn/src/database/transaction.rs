@@ -1,17 +1,18 @@
 //! A transaction, step by step.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread;
+
+use super::explain::explain;
+use super::write_set::WriteSet;
 use super::{Database, DatabaseError, Table, TableKey, TableValue};
 use crate::driver::{Driver, Report};
-use crate::error::TransactionError;
-use crate::logic::{Access, Logic, Step, View};
-use crate::types::{Key, MachineId, TransactionId, Value};
-use crate::wire::Refusal;
+use crate::logic::{Logic, Step, View};
+use crate::types::{Key, TransactionId};
 
 /// How long the end of a transaction may wait for the last answers, before a thread of the database's waits for them.
-const LINGER: Duration = Duration::from_millis(20);
+pub(super) const LINGER: Duration = Duration::from_millis(20);
 
 /// Waits for what its owner decides.
 #[derive(Debug)]
@@ -34,8 +35,7 @@ pub struct Transaction {
     database: Database,
     id: TransactionId,
     began: Instant,
-    writes: BTreeMap<Key, Option<Value>>,
-    locked: Vec<Key>,
+    set: WriteSet,
     failure: Option<DatabaseError>,
     over: bool,
 }
@@ -49,9 +49,8 @@ impl Transaction {
             driver: Some(driver),
             database,
             id,
-            began: Instant::now(),
-            writes: BTreeMap::new(),
-            locked: Vec::new(),
+            began: thread::now(),
+            set: WriteSet::default(),
             failure: None,
             over: false,
         }
@@ -118,9 +117,7 @@ impl Transaction {
         key: &K,
         value: &V,
     ) -> Result<(), DatabaseError> {
-        let value = table.encode(value)?;
-        self.writes.insert(table.key(key)?, Some(value));
-        Ok(())
+        self.set.put(table, key, value)
     }
 
     /// Takes a key away, when the transaction commits.
@@ -132,8 +129,7 @@ impl Transaction {
         table: &Table<K, V>,
         key: &K,
     ) -> Result<(), DatabaseError> {
-        self.writes.insert(table.key(key)?, None);
-        Ok(())
+        self.set.delete(table, key)
     }
 
     /// Commits: all that was written is there, and all that was read was so, at one moment.
@@ -142,20 +138,11 @@ impl Transaction {
     /// When it has not committed, or perhaps not ([`DatabaseError::UnknownOutcome`]).
     pub fn commit(mut self) -> Result<(), DatabaseError> {
         self.check()?;
-        let unlocked = self
-            .writes
-            .iter()
-            .filter(|(key, _)| !self.locked.contains(key));
-        let room = |value: &Option<Value>| value.as_ref().map_or(0, |value| value.len() as u32);
-        let writes: Vec<(Key, u32)> = unlocked
-            .map(|(key, value)| (key.clone(), room(value)))
-            .collect();
-        if !writes.is_empty() {
-            let reads = Vec::new();
-            self.step(Step::Access(Access { reads, writes }))?;
+        let (lock, commit) = self.set.commit();
+        if let Some(lock) = lock {
+            self.step(lock)?;
         }
-        let writes = std::mem::take(&mut self.writes).into_iter().collect();
-        self.step(Step::Commit(writes))
+        self.step(commit)
     }
 
     /// Ends it without an effect, as dropping it does.
@@ -164,24 +151,17 @@ impl Transaction {
     /// Reads keys that have not been read, or locks them.
     fn fetch(&mut self, keys: &[Key], lock: bool) -> Result<(), DatabaseError> {
         self.check()?;
-        let Some(coordinator) = self.coordinator() else {
+        let coordinator = self
+            .driver
+            .as_ref()
+            .and_then(|d| d.coordinator(self.id.slot));
+        let Some(seen) = coordinator.map(crate::Coordinator::view) else {
             return Err(DatabaseError::Over);
         };
-        let mut access = Access::default();
-        for key in keys {
-            if lock && !self.locked.contains(key) {
-                access.writes.push((key.clone(), 0));
-            } else if !coordinator.view().has(key) && !self.writes.contains_key(key) {
-                access.reads.push(key.clone());
-            }
+        match self.set.missing(keys, lock, |key| seen.has(key)) {
+            Some(access) => self.step(Step::Access(access)),
+            None => Ok(()),
         }
-        if access == Access::default() {
-            return Ok(());
-        }
-        if lock {
-            self.locked.extend_from_slice(keys);
-        }
-        self.step(Step::Access(access))
     }
 
     fn value<K: TableKey, V: TableValue>(
@@ -189,14 +169,12 @@ impl Transaction {
         table: &Table<K, V>,
         key: &Key,
     ) -> Result<Option<V>, DatabaseError> {
-        let written = self.writes.get(key);
-        let seen = self.coordinator().and_then(|c| c.view().value(key));
-        let value = written.map_or(seen, Option::as_ref);
-        value.map(|value| table.decode(key, value)).transpose()
-    }
-
-    fn coordinator(&self) -> Option<&crate::Coordinator> {
-        self.driver.as_ref()?.coordinator(self.id.slot)
+        let coordinator = self
+            .driver
+            .as_ref()
+            .and_then(|d| d.coordinator(self.id.slot));
+        let seen = coordinator.map(crate::Coordinator::view);
+        self.set.value(table, key, seen)
     }
 
     fn check(&self) -> Result<(), DatabaseError> {
@@ -239,78 +217,14 @@ impl Transaction {
             Some(Err(error)) => error,
             _ => return Ok(()),
         };
-        let error = self.explain(error);
+        let of = (self.id, self.began);
+        let error = explain(error, of, Some(&self.database.inner), self.driver.as_ref());
         if commits {
             return Err(error);
         }
-        let again = self.same(&error);
+        let again = error.again();
         self.failure = Some(error);
         Err(again)
-    }
-
-    /// What [`Database::run`] and the caller are both told.
-    fn same(&self, error: &DatabaseError) -> DatabaseError {
-        match error {
-            DatabaseError::Aborted {
-                by,
-                attempts,
-                within,
-            } => DatabaseError::Aborted {
-                by: by.clone(),
-                attempts: *attempts,
-                within: *within,
-            },
-            DatabaseError::Unavailable {
-                machine,
-                address,
-                since,
-                why,
-            } => DatabaseError::Unavailable {
-                machine: *machine,
-                address: address.clone(),
-                since: *since,
-                why: why.clone(),
-            },
-            DatabaseError::Refused(error) => DatabaseError::Refused(error.clone()),
-            _ => DatabaseError::Over,
-        }
-    }
-
-    fn explain(&self, error: TransactionError) -> DatabaseError {
-        let address = |machine: MachineId| self.database.address(machine);
-        match error {
-            by @ (TransactionError::Locked { .. }
-            | TransactionError::Changed { .. }
-            | TransactionError::Refused {
-                // Its locks go with their coordinator's, or with the epoch.
-                refusal: Refusal::Unfinished,
-                ..
-            }
-            | TransactionError::Superseded) => DatabaseError::Aborted {
-                by,
-                attempts: 1,
-                within: self.began.elapsed(),
-            },
-            TransactionError::Unknown { machine } => DatabaseError::UnknownOutcome {
-                transaction: self.id,
-                machine,
-                address: address(machine),
-            },
-            TransactionError::Unavailable { machine } => {
-                let trouble = self.driver.as_ref().and_then(|d| d.trouble(machine));
-                let (since, why) = match trouble {
-                    Some((since, why)) => (since.elapsed(), why),
-                    None => (self.began.elapsed(), "no answer".to_owned()),
-                };
-                DatabaseError::Unavailable {
-                    machine,
-                    address: address(machine),
-                    since,
-                    why,
-                }
-            }
-            other => DatabaseError::Refused(other),
-        }
     }
 }
 
@@ -323,8 +237,8 @@ impl Drop for Transaction {
         if !self.over {
             driver.proceed(self.id.slot, Step::Abort);
         }
-        let until = Instant::now() + LINGER;
-        while driver.running() > 0 && Instant::now() < until {
+        let until = thread::now() + LINGER;
+        while driver.running() > 0 && thread::now() < until {
             if !driver.poll(|_, _, _| ()) {
                 driver.rest();
             }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin_rpc::{Client, ClientBuilder, ConnectError, Peers, RemoteRegion};
-use dunlin_verbs::Work;
 
 use super::open::{attach, uses_memory};
 use super::{OpenError, ATTEMPTS};
@@ -65,8 +64,6 @@ pub(super) struct Remote {
     pub(super) client: ClientBuilder,
     /// Each request leaves alone.
     alone: bool,
-    /// Where simulated cores are told what work takes.
-    pub(super) charge: Option<fn(Work)>,
     view: Mutex<Arc<View>>,
     epoch: AtomicU64,
     suspicious: AtomicBool,
@@ -76,7 +73,7 @@ impl Remote {
     pub(super) fn new(
         (protocol, tables): (Protocol, Vec<TableSpec>),
         (addresses, client): (Vec<String>, ClientBuilder),
-        (alone, charge): (bool, Option<fn(Work)>),
+        alone: bool,
         view: View,
     ) -> Arc<Remote> {
         let is_replicated = view.configuration.is_some();
@@ -86,7 +83,6 @@ impl Remote {
             addresses,
             client,
             alone,
-            charge,
             epoch: AtomicU64::new(view.epoch().0),
             view: Mutex::new(Arc::new(view)),
             suspicious: AtomicBool::new(false),

@@ -128,6 +128,12 @@ impl Driver {
         self.slots.len() - self.free.len()
     }
 
+    /// Whether no transaction has anything out: each waits for [`Driver::proceed`].
+    pub(crate) fn all_wait(&self) -> bool {
+        let mut running = self.slots.iter().flatten();
+        running.all(|running| running.coordinator.is_waiting())
+    }
+
     /// The number of machines.
     pub fn machines(&self) -> usize {
         self.config.placement.shards()

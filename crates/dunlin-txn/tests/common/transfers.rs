@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_txn::membership::Role;
-use dunlin_txn::{Database, DatabaseError, Outcome, Table};
+use dunlin_txn::{AsyncTransaction, Database, DatabaseError, Outcome, Table, Transaction};
+use dunlin_verbs::thread::block_on;
 
 pub const LEASE: Duration = Duration::from_secs(1);
 /// No step takes so long; a hang does.
@@ -20,8 +21,38 @@ pub struct Seen {
     pub others: Vec<String>,
 }
 
-/// Moves money from one account to another until it is `over`, and counts in the same transaction how often.
-/// `committed` is told of each that did at once.
+type Tables<'t> = (&'t Table<u64, i64>, &'t Table<u64, i64>);
+
+fn blocking(
+    t: &mut Transaction,
+    (accounts, counters): Tables<'_>,
+    (from, to, amount): (u64, u64, i64),
+    client: u64,
+) -> Result<(), DatabaseError> {
+    let left = t.get(accounts, &from)?.unwrap_or(0) - amount;
+    t.put(accounts, &from, &left)?;
+    let sum = t.get(accounts, &to)?.unwrap_or(0) + amount;
+    t.put(accounts, &to, &sum)?;
+    let count = t.get(counters, &client)?.unwrap_or(0) + 1;
+    t.put(counters, &client, &count)
+}
+
+async fn waiting(
+    t: AsyncTransaction,
+    (accounts, counters): Tables<'_>,
+    (from, to, amount): (u64, u64, i64),
+    client: u64,
+) -> Result<(), DatabaseError> {
+    let left = t.get(accounts, &from).await?.unwrap_or(0) - amount;
+    t.put(accounts, &from, &left)?;
+    let sum = t.get(accounts, &to).await?.unwrap_or(0) + amount;
+    t.put(accounts, &to, &sum)?;
+    let count = t.get(counters, &client).await?.unwrap_or(0) + 1;
+    t.put(counters, &client, &count)
+}
+
+/// Moves money from one account to another until it is `over`, and counts in the same transaction how often; every other
+/// client by futures. `committed` is told of each that did at once.
 pub fn transfers(
     database: &Database,
     client: u64,
@@ -36,14 +67,11 @@ pub fn transfers(
     while !over.load(Ordering::Relaxed) {
         let (from, to) = (random.u64(0..accounts), random.u64(0..accounts));
         let amount = random.i64(amounts.clone());
-        let moved: Result<(), DatabaseError> = database.run(|t| {
-            let left = t.get(&table, &from)?.unwrap_or(0) - amount;
-            t.put(&table, &from, &left)?;
-            let sum = t.get(&table, &to)?.unwrap_or(0) + amount;
-            t.put(&table, &to, &sum)?;
-            let count = t.get(&counters, &client)?.unwrap_or(0) + 1;
-            t.put(&counters, &client, &count)
-        });
+        let tables = (&table, &counters);
+        let moved = match client % 2 {
+            0 => database.run(|t| blocking(t, tables, (from, to, amount), client)),
+            _ => block_on(database.run_async(|t| waiting(t, tables, (from, to, amount), client))),
+        };
         match moved {
             Ok(()) => {
                 seen.acknowledged += 1;

@@ -1,0 +1,113 @@
+//! What a thread of its own does, as a future: for what asks the system for names and waits for sockets, so that no
+//! thread of an executor waits.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// The end of what a thread does; works under any executor. Dropped, the thread goes on, and what it brings is dropped.
+#[must_use = "what the thread brings is dropped with the future"]
+pub struct ThreadFuture<T>(Arc<Mutex<State<T>>>);
+
+struct State<T> {
+    ended: Option<T>,
+    over: bool,
+    waker: Option<Waker>,
+}
+
+impl<T> std::fmt::Debug for ThreadFuture<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadFuture").finish_non_exhaustive()
+    }
+}
+
+/// What the thread says, also if it panics.
+struct Notifier<T> {
+    state: Arc<Mutex<State<T>>>,
+    failed: fn(io::Error) -> T,
+}
+
+impl<T> Notifier<T> {
+    fn tell(&self, result: T) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = match state.ended.is_some() || state.over {
+            true => Some(result),
+            false => {
+                state.ended = Some(result);
+                None
+            }
+        };
+        let waker = state.waker.take();
+        drop(state);
+        drop(late);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Notifier<T> {
+    fn drop(&mut self) {
+        let words = "the thread that does it has panicked";
+        self.tell((self.failed)(io::Error::other(words)));
+    }
+}
+
+impl<T: Send + 'static> ThreadFuture<T> {
+    /// Begins with a thread of this name. `failed` is what it brings when there is none to be had, or it panics.
+    pub fn start(
+        name: &str,
+        failed: fn(io::Error) -> T,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> Self {
+        let state = Arc::new(Mutex::new(State {
+            ended: None,
+            over: false,
+            waker: None,
+        }));
+        let notifier = Notifier {
+            state: Arc::clone(&state),
+            failed,
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        if let Err(error) = thread.spawn(move || notifier.tell(run())) {
+            let mut place = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let former = place.ended.replace(failed(error));
+            drop(place);
+            drop(former);
+        }
+        Self(state)
+    }
+}
+
+impl<T> Future for ThreadFuture<T> {
+    type Output = T;
+
+    /// # Panics
+    /// When polled after it was ready.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let waker = context.waker().clone();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(result) = state.ended.take() {
+            state.over = true;
+            return Poll::Ready(result);
+        }
+        assert!(!state.over, "a future was polled after it was ready");
+        let former = state.waker.replace(waker);
+        drop(state);
+        drop(former);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for ThreadFuture<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.over = true;
+        let (ended, waker) = (state.ended.take(), state.waker.take());
+        drop(state);
+        drop((ended, waker));
+    }
+}

@@ -1,0 +1,55 @@
+//! What a transaction's failure means to the program that ran it.
+
+use std::time::Instant;
+
+use dunlin_verbs::thread;
+
+use super::{DatabaseError, Inner};
+use crate::driver::Driver;
+use crate::error::TransactionError;
+use crate::types::TransactionId;
+use crate::wire::Refusal;
+
+/// The failure of a transaction that began then, with what the database and the driver know of the machine.
+pub(super) fn explain(
+    error: TransactionError,
+    (transaction, began): (TransactionId, Instant),
+    database: Option<&Inner>,
+    driver: Option<&Driver>,
+) -> DatabaseError {
+    let address = |machine| database.map_or_else(String::new, |inner| inner.address(machine));
+    let elapsed = || thread::now().duration_since(began);
+    match error {
+        by @ (TransactionError::Locked { .. }
+        | TransactionError::Changed { .. }
+        | TransactionError::Refused {
+            // Its locks go with their coordinator's, or with the epoch.
+            refusal: Refusal::Unfinished,
+            ..
+        }
+        | TransactionError::Superseded) => DatabaseError::Aborted {
+            by,
+            attempts: 1,
+            within: elapsed(),
+        },
+        TransactionError::Unknown { machine } => DatabaseError::UnknownOutcome {
+            transaction,
+            machine,
+            address: address(machine),
+        },
+        TransactionError::Unavailable { machine } => {
+            let trouble = driver.and_then(|driver| driver.trouble(machine));
+            let (since, why) = match trouble {
+                Some((since, why)) => (thread::now().duration_since(since), why),
+                None => (elapsed(), "no answer".to_owned()),
+            };
+            DatabaseError::Unavailable {
+                machine,
+                address: address(machine),
+                since,
+                why,
+            }
+        }
+        other => DatabaseError::Refused(other),
+    }
+}

@@ -1,0 +1,56 @@
+//! When a transaction is tried again: growing pauses until its deadline.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
+
+use super::host::Host;
+use super::DatabaseError;
+
+/// Pauses: from here, doubling, each shortened at random by up to a half.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
+
+/// The attempts of one transaction.
+#[derive(Debug)]
+pub(super) struct Retry {
+    began: Instant,
+    deadline: Duration,
+    attempts: u32,
+    pause: Duration,
+    random: fastrand::Rng,
+}
+
+impl Retry {
+    pub(super) fn within(deadline: Duration, host: &dyn Host) -> Self {
+        Self {
+            began: thread::now(),
+            deadline,
+            attempts: 0,
+            pause: PAUSE.0,
+            random: fastrand::Rng::with_seed(host.number().unwrap_or(0)),
+        }
+    }
+
+    /// How long to wait before it is tried again that has failed so, of a database whose machines are `replaced`, or
+    /// not.
+    ///
+    /// # Errors
+    /// When it is not: nothing would change, or not within the deadline.
+    pub(super) fn pause(
+        &mut self,
+        failed: DatabaseError,
+        replaced: impl FnOnce() -> bool,
+    ) -> Result<Duration, DatabaseError> {
+        self.attempts += 1;
+        let waited = self.pause.mul_f64(0.5 + self.random.f64() / 2.0);
+        self.pause = (self.pause * 2).min(PAUSE.1);
+        // Where machines replace each other one that does not answer is replaced soon.
+        let unavailable = matches!(failed, DatabaseError::Unavailable { .. });
+        let again = failed.is_retryable() || (unavailable && replaced());
+        let elapsed = thread::now().duration_since(self.began);
+        match again && elapsed + waited < self.deadline {
+            true => Ok(waited),
+            false => Err(failed.after(self.attempts, elapsed)),
+        }
+    }
+}
