@@ -67,6 +67,33 @@ pub(crate) fn of_action(action: &Action) -> Work {
     Work::Instructions(SENT + more)
 }
 
+/// Each item that a machine finds for one that copies, or takes as a copy (its example `copying`, items of 1000 bytes):
+/// found and put into a message, taken out of it and stored.
+const FOUND_NS: u64 = 330;
+const ENCODED_NS: u64 = 55;
+const DECODED_NS: u64 = 95;
+const STORED_NS: u64 = 260;
+
+/// A part of copying so many items.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Copying {
+    Found(usize),
+    Encoded(usize),
+    Decoded(usize),
+    Stored(usize),
+}
+
+/// What it takes.
+pub(crate) fn of_copying(part: Copying) -> Work {
+    let (items, each) = match part {
+        Copying::Found(items) => (items, FOUND_NS),
+        Copying::Encoded(items) => (items, ENCODED_NS),
+        Copying::Decoded(items) => (items, DECODED_NS),
+        Copying::Stored(items) => (items, STORED_NS),
+    };
+    Work::Compute(items as u64 * each)
+}
+
 /// Charges what a participant has done for a request.
 pub(crate) fn of_step(body: &Body, response: &Response, charge: fn(Work)) {
     let (instructions, items) = match body {

@@ -32,6 +32,7 @@ mod database;
 mod driver;
 mod effort;
 mod error;
+mod host;
 pub mod log;
 mod logic;
 pub mod membership;
@@ -56,6 +57,7 @@ pub use database::{
 pub use driver::{Driver, Report, TRANSACTIONS, TRANSACTIONS_MAX};
 pub use dunlin_store::Header;
 pub use error::{Committed, TransactionError};
+pub use host::LocalAddresses;
 pub use logic::{Access, Logic, Once, Step, View};
 pub use memory::MemoryStore;
 pub use mistakes::{Mistake, Mistakes};

@@ -2,8 +2,10 @@
 //! released. One thread goes on asking, for a while.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
 
 use super::Inner;
 use crate::driver::{Driver, Report};
@@ -36,7 +38,6 @@ struct State {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -46,12 +47,12 @@ impl Finisher {
     /// Takes over a driver whose transactions are not over.
     pub(super) fn take(&self, driver: Driver, inner: &Arc<Inner>) {
         let mut state = self.0.state();
-        state.drivers.push((driver, Instant::now() + PATIENCE));
+        state.drivers.push((driver, thread::now() + PATIENCE));
         if !state.runs {
-            let (shared, inner) = (Arc::clone(&self.0), Arc::downgrade(inner));
-            let thread = std::thread::Builder::new().name("dunlin-finish".into());
+            let (shared, weak) = (Arc::clone(&self.0), Arc::downgrade(inner));
+            let run = Box::new(move || finish(&shared, &weak));
             // Without a thread the next one that is taken over tries again.
-            state.runs = thread.spawn(move || finish(&shared, &inner)).is_ok();
+            state.runs = inner.host.start("dunlin-finish", run).is_ok();
         }
     }
 
@@ -61,20 +62,23 @@ impl Finisher {
     }
 
     pub(super) fn outcome(&self, transaction: TransactionId, wait: Duration) -> Outcome {
-        let known = |state: &mut State| !state.committed.contains(&transaction);
-        let state = self.0.state();
-        let waited = self.0.changed.wait_timeout_while(state, wait, known);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.committed.contains(&transaction) {
-            true => Outcome::Committed,
-            false => Outcome::Unknown,
+        let until = thread::now() + wait;
+        loop {
+            if self.0.state().committed.contains(&transaction) {
+                return Outcome::Committed;
+            }
+            let left = until.saturating_duration_since(thread::now());
+            if left.is_zero() {
+                return Outcome::Unknown;
+            }
+            thread::sleep(left.min(PAUSE));
         }
     }
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.state)
     }
 
     fn settled(&self, transactions: Vec<TransactionId>) {
@@ -83,7 +87,6 @@ impl Shared {
             state.committed.clear();
         }
         state.committed.extend(transactions);
-        self.changed.notify_all();
     }
 }
 
@@ -105,7 +108,7 @@ fn finish(shared: &Shared, inner: &Weak<Inner>) {
         }
         let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut mine)
             .into_iter()
-            .partition(|(driver, until)| driver.running() == 0 || Instant::now() > *until);
+            .partition(|(driver, until)| driver.running() == 0 || thread::now() > *until);
         mine = left;
         let alive = inner.upgrade();
         for (driver, _) in over {
@@ -125,7 +128,7 @@ fn finish(shared: &Shared, inner: &Weak<Inner>) {
         drop(state);
         drop(alive);
         if !busy {
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! A database of machines of this process: how clients stand on simulated hosts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_verbs::Device;
 
-use super::host::HostOf;
 use super::open::ask;
 use super::view::RemoteMachine;
 use super::{Database, DatabaseBuilder, OpenError};
+use crate::host::{HostOf, LocalAddresses};
 use crate::server::LocalStore;
 use crate::types::MachineId;
 
@@ -16,6 +17,16 @@ use crate::types::MachineId;
 const OUTSIDE: Duration = Duration::from_secs(3600);
 
 impl DatabaseBuilder {
+    /// For a program on a simulated host, the one of this device: [`DatabaseBuilder::open`] finds machines of this
+    /// process at their addresses. A thread of that host opens it.
+    pub fn on<D: Device + Clone>(mut self, device: &D, addresses: &LocalAddresses) -> Self {
+        self.host = Arc::new(HostOf {
+            device: device.clone(),
+            addresses: addresses.clone(),
+        });
+        self
+    }
+
     /// Opens the database of these machines, all of them in their order, over a device that leads to theirs: what
     /// [`DatabaseBuilder::open`] asks them for is at hand.
     ///
@@ -26,7 +37,7 @@ impl DatabaseBuilder {
         device: &D,
         stores: &[LocalStore],
     ) -> Result<Database, OpenError> {
-        let (this, named) = self.decided()?;
+        let (this, named) = self.on(device, &LocalAddresses::default()).decided()?;
         let first = stores.first().ok_or(OpenError::NoAddress)?.catalogue();
         let (tables, replicas) = (first.tables.clone(), first.replicas);
         let mut machines = Vec::new();
@@ -52,11 +63,6 @@ impl DatabaseBuilder {
                 regions: Vec::new(),
             });
         }
-        this.of_machines(
-            named,
-            (tables, replicas),
-            machines,
-            Box::new(HostOf(device.clone())),
-        )
+        this.of_machines(named, (tables, replicas), machines)
     }
 }

@@ -4,7 +4,6 @@ mod async_transaction;
 mod error;
 mod explain;
 mod finisher;
-mod host;
 mod local;
 mod open;
 mod progress;
@@ -33,6 +32,7 @@ use crate::coordinator::Config;
 use crate::driver::local::{LocalWire, Machines};
 use crate::driver::wire::{Source, Wire};
 use crate::driver::{Driver, TRANSACTIONS};
+use crate::host::{Here, Host};
 use crate::membership::Epoch;
 use crate::memory::MemoryStore;
 use crate::participant::Participant;
@@ -40,7 +40,6 @@ use crate::placement::Placement;
 use crate::protocol::Protocol;
 use crate::types::{MachineId, TransactionId};
 use finisher::Finisher;
-use host::{Here, Host};
 use progress::Progress;
 use retry::Retry;
 use session::Session;
@@ -71,7 +70,7 @@ struct Inner {
     idle: Mutex<Vec<Driver>>,
     finisher: Finisher,
     progress: Progress,
-    host: Box<dyn Host>,
+    host: Arc<dyn Host>,
 }
 
 #[derive(Debug)]
@@ -115,10 +114,10 @@ impl Database {
             machines: Arc::new([Mutex::new(participant)]),
             tables: Mutex::default(),
         };
-        Self::new(cluster, Protocol::SCALETX_O, Box::new(Here))
+        Self::new(cluster, Protocol::SCALETX_O, Arc::new(Here))
     }
 
-    fn new(cluster: Cluster, protocol: Protocol, host: Box<dyn Host>) -> Self {
+    fn new(cluster: Cluster, protocol: Protocol, host: Arc<dyn Host>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 cluster,
@@ -422,7 +421,7 @@ impl Inner {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Driver>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.idle)
     }
 
     /// Takes a driver back for the next transaction, whose last is over.

@@ -1,10 +1,11 @@
 //! How a database is opened: every machine is asked what it is, and all must be those of one database.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::host::{Here, Host};
 use super::view::{view_of, Remote, RemoteMachine, View};
 use super::{Cluster, Database, OpenError, DEADLINE};
+use crate::host::{Here, Host};
 use crate::membership::Configuration;
 use crate::placement::Placement;
 use crate::protocol::{Commit, Protocol, Validate};
@@ -12,6 +13,7 @@ use crate::server::catalogue::{region_name, Catalogue};
 use crate::server::{TableSpec, CATALOGUE};
 use crate::types::MachineId;
 use dunlin_rpc::{Client, ClientBuilder, Preset, ThreadFuture};
+use dunlin_verbs::thread;
 
 /// How long a machine that is being started may take to say what it has.
 const OPENING: Duration = Duration::from_secs(10);
@@ -28,6 +30,8 @@ pub struct DatabaseBuilder {
     pub(super) client: ClientBuilder,
     pub(super) deadline: Duration,
     pub(super) alone: bool,
+    /// Where the program is.
+    pub(super) host: Arc<dyn Host>,
 }
 
 impl Default for DatabaseBuilder {
@@ -37,6 +41,7 @@ impl Default for DatabaseBuilder {
             client: Client::builder(),
             deadline: DEADLINE,
             alone: false,
+            host: Arc::new(Here),
         }
     }
 }
@@ -95,7 +100,7 @@ impl DatabaseBuilder {
             let address = address.as_ref().to_owned();
             given.push(address.clone());
             let builder = this.client.clone().connect_timeout(CONNECTING);
-            let asked = builder.connect(&address);
+            let asked = this.host.connect(builder, &address);
             let asked = asked.map_err(|source| OpenError::Connect {
                 address: address.clone(),
                 source: Box::new(source),
@@ -125,12 +130,7 @@ impl DatabaseBuilder {
             incarnation: catalogue.incarnation,
             regions: Vec::new(),
         });
-        this.of_machines(
-            named,
-            (tables, replicas),
-            machines.collect(),
-            Box::new(Here),
-        )
+        this.of_machines(named, (tables, replicas), machines.collect())
     }
 
     /// As [`DatabaseBuilder::open`], as a future: a thread of its own opens it, and none of an executor waits.
@@ -143,13 +143,12 @@ impl DatabaseBuilder {
         ThreadFuture::start("dunlin-open", failed, move || self.open(addresses))
     }
 
-    /// The database that has these machines, in their order, and no others, for a program on this host.
+    /// The database that has these machines, in their order, and no others.
     pub(super) fn of_machines(
         self,
         named: Option<Protocol>,
         (tables, replicas): (Vec<TableSpec>, u16),
         mut machines: Vec<RemoteMachine>,
-        host: Box<dyn Host>,
     ) -> Result<Database, OpenError> {
         let addresses: Vec<_> = machines.iter().map(|m| m.address.clone()).collect();
         let placement = Placement::round(machines.len() as u16, replicas).map_err(|error| {
@@ -165,8 +164,9 @@ impl DatabaseBuilder {
             machines,
         };
         let below = (addresses, self.client);
-        let remote = Remote::new((protocol, tables), below, self.alone, view);
-        Ok(Database::new(Cluster::Remote(remote), protocol, host).within(self.deadline))
+        let host = (self.alone, Arc::clone(&self.host));
+        let remote = Remote::new((protocol, tables), below, host, view);
+        Ok(Database::new(Cluster::Remote(remote), protocol, self.host).within(self.deadline))
     }
 
     /// The protocol by name, none for `auto`, and clients below that can do what it needs. `auto` wants memory of the
@@ -195,7 +195,7 @@ impl DatabaseBuilder {
         if let Some(protocol) = named.filter(|protocol| protocol.commit == Commit::Write) {
             return Err(OpenError::LateWrites(protocol.name));
         }
-        let until = Instant::now() + OPENING;
+        let until = thread::now() + OPENING;
         let client = self.client.clone().connect_timeout(CONNECTING);
         let mut why = None;
         let (told, tables, view, protocol) = loop {
@@ -205,24 +205,25 @@ impl DatabaseBuilder {
                 Some((catalogue.configuration?, catalogue.tables))
             });
             if let Some((told, tables)) = asked.max_by_key(|(of, _)| of.epoch) {
-                match reach(&told, &client, named, &tables) {
+                match reach(&told, (&client, &*self.host), named, &tables) {
                     Ok((view, protocol)) => break (told, tables, view, protocol),
                     // A member that is gone is left out soon.
                     Err(error @ OpenError::Connect { .. }) => why = Some(error),
                     Err(error) => return Err(error),
                 }
             }
-            if Instant::now() > until {
+            if thread::now() > until {
                 return Err(why.unwrap_or(OpenError::NotServed {
                     within: OPENING,
                     addresses: given,
                 }));
             }
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         };
         let addresses = told.members.iter().map(|m| m.address.clone()).collect();
-        let remote = Remote::new((protocol, tables), (addresses, client), self.alone, view);
-        Ok(Database::new(Cluster::Remote(remote), protocol, Box::new(Here)).within(self.deadline))
+        let host = (self.alone, Arc::clone(&self.host));
+        let remote = Remote::new((protocol, tables), (addresses, client), host, view);
+        Ok(Database::new(Cluster::Remote(remote), protocol, self.host).within(self.deadline))
     }
 }
 
@@ -253,7 +254,7 @@ fn choose(
 /// Connects to all members, by the protocol that is named or the best that can be had.
 fn reach(
     told: &Configuration,
-    client: &ClientBuilder,
+    client: (&ClientBuilder, &dyn Host),
     named: Option<Protocol>,
     tables: &[TableSpec],
 ) -> Result<(View, Protocol), OpenError> {
@@ -273,12 +274,12 @@ pub(super) fn uses_memory(protocol: Protocol) -> bool {
 
 /// Asks a machine what it is. One that makes its tables still is asked again.
 pub(super) fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
-    let until = Instant::now() + OPENING;
+    let until = thread::now() + OPENING;
     let answer = loop {
         match client.call(CATALOGUE, &[]) {
             Ok(answer) => break answer,
-            Err(dunlin_rpc::CallError::Handler { .. }) if Instant::now() < until => {
-                std::thread::sleep(PAUSE);
+            Err(dunlin_rpc::CallError::Handler { .. }) if thread::now() < until => {
+                thread::sleep(PAUSE);
             }
             Err(source) => {
                 let address = address.to_owned();

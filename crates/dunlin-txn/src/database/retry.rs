@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
-use super::host::Host;
 use super::DatabaseError;
+use crate::host::Host;
 
 /// Pauses: from here, doubling, each shortened at random by up to a half.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));

@@ -3,18 +3,20 @@
 //! Where machines replace each other a thread asks them for the membership: now and then, and often while something
 //! does not go well. Drivers go over to what it has found.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dunlin_rpc::{Client, ClientBuilder, ConnectError, Peers, RemoteRegion};
+use dunlin_verbs::thread;
 
 use super::open::{attach, uses_memory};
 use super::{OpenError, ATTEMPTS};
 use crate::coordinator::Config;
 use crate::driver::remote::RemoteWire;
 use crate::driver::wire::{Source, Way};
+use crate::host::Host;
 use crate::membership::{Configuration, Epoch};
 use crate::placement::Placement;
 use crate::protocol::{Log, Protocol};
@@ -25,8 +27,12 @@ use crate::types::MachineId;
 /// Between two questions, while all is well and while it is not.
 const CALM: Duration = Duration::from_millis(200);
 const SUSPICIOUS: Duration = Duration::from_millis(5);
-/// How long a machine may take to answer: one that was stopped never does, and others are waiting to be asked.
-const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// How often it is asked soon after something has not gone well: longer than most leases, and not for ever, since it
+/// may have been nothing that the membership changes for.
+const SUSPICIONS: u32 = 400;
+/// How long a machine may take to answer, at first and at most: one that was stopped never does, and others are waiting
+/// to be asked.
+const ANSWER_WITHIN: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
 
 /// A machine as clients reach it.
 #[derive(Clone, Debug)]
@@ -64,16 +70,18 @@ pub(super) struct Remote {
     pub(super) client: ClientBuilder,
     /// Each request leaves alone.
     alone: bool,
+    host: Arc<dyn Host>,
     view: Mutex<Arc<View>>,
     epoch: AtomicU64,
-    suspicious: AtomicBool,
+    /// How often it is still asked soon.
+    suspicions: AtomicU32,
 }
 
 impl Remote {
     pub(super) fn new(
         (protocol, tables): (Protocol, Vec<TableSpec>),
         (addresses, client): (Vec<String>, ClientBuilder),
-        alone: bool,
+        (alone, host): (bool, Arc<dyn Host>),
         view: View,
     ) -> Arc<Remote> {
         let is_replicated = view.configuration.is_some();
@@ -83,14 +91,15 @@ impl Remote {
             addresses,
             client,
             alone,
+            host,
             epoch: AtomicU64::new(view.epoch().0),
             view: Mutex::new(Arc::new(view)),
-            suspicious: AtomicBool::new(false),
+            suspicions: AtomicU32::new(0),
         });
         if is_replicated {
             let weak = Arc::downgrade(&remote);
-            let thread = std::thread::Builder::new().name("dunlin-members".into());
-            if let Err(error) = thread.spawn(move || watch(&weak)) {
+            let watching = Box::new(move || watch(&weak));
+            if let Err(error) = remote.host.start("dunlin-members", watching) {
                 tracing::warn!(%error, "the membership is not followed");
             }
         }
@@ -106,7 +115,7 @@ impl Remote {
     }
 
     pub(super) fn view(&self) -> Arc<View> {
-        Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&thread::lock(&self.view))
     }
 
     /// A way to the machines for a coordinator of this number.
@@ -136,11 +145,11 @@ impl Remote {
 
     /// Goes over to a configuration that a machine has told, when all of its members are reached.
     fn follow(&self, of: Configuration) -> Result<(), OpenError> {
-        let view = view_of(of, &self.client, self.protocol, &self.tables)?;
+        let view = view_of(of, (&self.client, &*self.host), self.protocol, &self.tables)?;
         let epoch = view.epoch();
-        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        *thread::lock(&self.view) = Arc::new(view);
         self.epoch.store(epoch.0, Ordering::Release);
-        self.suspicious.store(false, Ordering::Release);
+        self.suspicions.store(0, Ordering::Release);
         tracing::info!(%epoch, "the membership has changed");
         Ok(())
     }
@@ -149,7 +158,7 @@ impl Remote {
 /// Connects to all members of a configuration.
 pub(super) fn view_of(
     of: Configuration,
-    client: &ClientBuilder,
+    (client, host): (&ClientBuilder, &dyn Host),
     protocol: Protocol,
     tables: &[TableSpec],
 ) -> Result<View, OpenError> {
@@ -160,7 +169,7 @@ pub(super) fn view_of(
     let mut machines = Vec::new();
     for (id, member) in of.present() {
         let address = member.address.clone();
-        let connected = client.clone().connect(&address);
+        let connected = host.connect(client.clone(), &address);
         let mut machine = RemoteMachine {
             id,
             client: connected.map_err(|source| OpenError::Connect {
@@ -192,39 +201,47 @@ impl Source for Remote {
     }
 
     fn suspect(&self) {
-        self.suspicious.store(true, Ordering::Release);
+        self.suspicions.store(SUSPICIONS, Ordering::Release);
     }
 }
 
 /// Asks machines for the membership until the database is gone.
 fn watch(remote: &Weak<Remote>) {
-    let mut clients: HashMap<String, Client> = HashMap::new();
+    let mut clients: BTreeMap<String, Client> = BTreeMap::new();
     let mut turn = 0;
     let mut waited = Duration::ZERO;
     loop {
-        std::thread::sleep(SUSPICIOUS);
+        thread::sleep(SUSPICIOUS);
         waited += SUSPICIOUS;
         let Some(remote) = remote.upgrade() else {
             return;
         };
-        if waited < CALM && !remote.suspicious.load(Ordering::Acquire) {
+        let suspicions = remote.suspicions.load(Ordering::Acquire);
+        if waited < CALM && suspicions == 0 {
             continue;
         }
+        // Of what is suspected meanwhile one question may be lost.
+        let left = suspicions.saturating_sub(1);
+        remote.suspicions.store(left, Ordering::Release);
         waited = Duration::ZERO;
         let addresses = remote.addresses();
         if addresses.is_empty() {
             return;
         }
         let address = &addresses[turn % addresses.len()];
+        // All are asked shortly before one of them is waited for.
+        let round = u32::try_from(turn / addresses.len()).unwrap_or(u32::MAX);
+        let patience = ANSWER_WITHIN.0.saturating_mul(2u32.saturating_pow(round));
+        let patience = patience.min(ANSWER_WITHIN.1);
         let known = match clients.remove(address) {
             Some(client) => Ok(client),
             None => {
-                let client = remote.client.clone().connect_timeout(ANSWER_WITHIN);
-                client.connect(address)
+                let client = remote.client.clone().connect_timeout(patience);
+                remote.host.connect(client, address)
             }
         };
         let told = known.ok().and_then(|client| {
-            let answer = client.call_within(ANSWER_WITHIN, CATALOGUE, &[]).ok()?;
+            let answer = client.call_within(patience, CATALOGUE, &[]).ok()?;
             let told = Catalogue::decode(&answer).ok()?.configuration;
             clients.insert(address.clone(), client);
             told
@@ -233,6 +250,7 @@ fn watch(remote: &Weak<Remote>) {
             turn += 1;
             continue;
         };
+        turn %= addresses.len();
         if told.epoch.0 > remote.epoch.load(Ordering::Acquire) {
             if let Err(error) = remote.follow(told) {
                 tracing::debug!(%error, "a member is not reached");

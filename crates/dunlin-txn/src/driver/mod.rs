@@ -27,6 +27,9 @@ pub const TRANSACTIONS_MAX: u16 = 1000;
 /// How long an answer may take before the request is sent again. Far above a round trip, also where servers share few
 /// cores: a request that is repeated needlessly costs its processing twice.
 const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// How long an answer may take before its machine may have been replaced: who knows the membership is asked, which costs
+/// little where it is nothing.
+const SUSPECT_AFTER: Duration = Duration::from_millis(25);
 /// The first pause before a request is sent again whose connection broke; it doubles up to [`ANSWER_WITHIN`].
 const LOST_PAUSE: Duration = Duration::from_millis(5);
 /// Polls between two looks at deadlines.
@@ -59,6 +62,7 @@ struct Running {
 struct Sent {
     machine: MachineId,
     step: u16,
+    sent: Instant,
     due: Instant,
     pause: Duration,
 }
@@ -284,14 +288,18 @@ impl Driver {
     }
 
     fn look_at_deadlines(&mut self, now: Instant) {
+        if let Some(source) = &self.source {
+            let late = |sent: &Sent| sent.sent + SUSPECT_AFTER <= now;
+            let mut running = self.slots.iter().flatten();
+            if running.any(|running| running.sent.iter().any(late)) {
+                source.suspect();
+            }
+        }
         for slot in 0..self.slots.len() as u16 {
             while let Some(running) = &mut self.slots[usize::from(slot)] {
                 let Some(at) = running.sent.iter().position(|sent| sent.due <= now) else {
                     break;
                 };
-                if let Some(source) = &self.source {
-                    source.suspect();
-                }
                 let Sent { machine, step, .. } = running.sent[at];
                 let pause = running.sent.swap_remove(at).pause;
                 let actions = running.coordinator.handle(Event::Overdue { machine, step });
@@ -322,6 +330,7 @@ impl Driver {
                     running.sent.push(Sent {
                         machine,
                         step: request.step,
+                        sent: now,
                         due: now + ANSWER_WITHIN,
                         pause: LOST_PAUSE,
                     });

@@ -7,6 +7,7 @@
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod file;
+pub mod memory;
 pub mod peer;
 pub mod plan;
 

@@ -2,29 +2,32 @@
 
 use std::sync::{Arc, Mutex};
 
-use dunlin_rpc::{LocalServer, ServerBuilder};
+use dunlin_rpc::{LocalServer, ServeError, ServerBuilder};
 use dunlin_verbs::Device;
 
 use super::catalogue::Catalogue;
+use super::joining::{Given, Joining, Running};
 use super::load::load;
 use super::member::{adopt_into, chunk_of, Participants};
-use super::{tables_of, Prepared, Service, StoreConfig, StoreServerError};
+use super::{tables_of, Prepared, Replicated, Service, StoreConfig, StoreServerError};
+use crate::host::{HostOf, LocalAddresses};
 use crate::placement::Placement;
 use crate::store::LockError;
 use crate::types::{Key, MachineId, Update, Value};
 
-/// A machine that serves clients of this process, over a device that both were given. Nobody replaces it, and its log
-/// is in memory.
+/// A machine that serves clients of this process, over a device that both were given. Its log is in memory.
 #[derive(Debug)]
 pub struct LocalStore {
     server: LocalServer,
     participants: Arc<Participants>,
     catalogue: Catalogue,
     placement: Placement,
+    /// Where others replace it.
+    agent: Option<Running>,
 }
 
 impl LocalStore {
-    /// Serves over this device. `participants`: how many divide the coordinators among them, by number: polling
+    /// Serves over this device; nobody replaces it. `participants`: how many divide the coordinators among them, by number: polling
     /// threads wait for each other where they want the same one.
     ///
     /// # Errors
@@ -53,7 +56,56 @@ impl LocalStore {
             participants,
             catalogue: prepared.catalogue,
             placement: prepared.placement,
+            agent: None,
         })
+    }
+
+    /// As [`super::StoreServer::serve_replicated`], over this device: others reach it at the address that it
+    /// advertises, which stands with these from now on. It has no log on a disk.
+    ///
+    /// # Errors
+    /// As for [`super::StoreServer::serve_replicated`], and when it advertises no address.
+    pub fn serve_replicated_on<D: Device + Clone, I: Iterator<Item = (Key, Value)>>(
+        (device, addresses): (D, &LocalAddresses),
+        builder: ServerBuilder,
+        (config, participants): (&StoreConfig, usize),
+        mut replicated: Replicated,
+        initial: impl FnOnce() -> I,
+    ) -> Result<Self, StoreServerError> {
+        let address = replicated.advertise.clone().ok_or_else(|| {
+            ServeError::Setting("a machine of this process advertises its address".to_owned())
+        })?;
+        replicated.log = None;
+        let host = HostOf {
+            device: device.clone(),
+            addresses: addresses.clone(),
+        };
+        let joining = Joining::look(Arc::new(host), config, replicated)?;
+        let prepared = Prepared::new(builder, config, joining.incarnation, joining.defers())?;
+        let server = prepared.builder.serve_on(device)?;
+        addresses.put(&address, server.acceptor());
+        let given = Given {
+            service: &prepared.service,
+            regions: &prepared.regions,
+            placement: &prepared.placement,
+            address,
+            participants: participants.max(1),
+        };
+        let (agent, _) = joining.join(given, initial)?;
+        Ok(Self {
+            server,
+            participants: Arc::clone(agent.member.participants()),
+            catalogue: prepared.catalogue,
+            placement: prepared.placement,
+            agent: Some(agent),
+        })
+    }
+
+    /// As [`super::StoreServer::is_fenced`].
+    pub fn is_fenced(&self) -> bool {
+        self.agent
+            .as_ref()
+            .is_some_and(|agent| agent.member.is_ended())
     }
 
     /// The server below.
@@ -90,5 +142,13 @@ impl LocalStore {
 
     pub(crate) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+}
+
+impl Drop for LocalStore {
+    fn drop(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.give_up();
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! A machine of a membership that changes: its participants, its lease, and the thread that renews it and does what
 //! [`Agent`] says.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, ClientBuilder, RegisteredRegion};
 use dunlin_verbs::thread;
 
 use super::disk::Disk;
+use super::notes::{Note, Notes};
 use super::tables::TableStore;
 use super::PEER;
+use crate::effort::{of_copying, Copying};
+use crate::host::Host;
 use crate::log::Entry;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Record};
@@ -26,22 +28,9 @@ pub(super) const BEATS: u32 = 5;
 const LOOKS: u32 = 40;
 /// Bytes of a chunk that are taken together, in the mean.
 const PIECE_BYTES: usize = CHUNK_BYTES / 32;
-/// Notes that wait for the agent.
-const WAITING: usize = 64;
 
 pub(super) type TableParticipant = Participant<TableStore<RegisteredRegion>>;
 pub(super) type Participants = Vec<Mutex<TableParticipant>>;
-
-/// What the agent's thread is told.
-#[derive(Debug)]
-pub(super) enum Note {
-    /// Another machine has answered.
-    Answer(MachineId, PeerRequest, PeerAnswer),
-    /// The membership has changed.
-    Changed,
-    /// The server ends.
-    End,
-}
 
 /// A member, as the handlers and the thread see it.
 #[derive(Debug)]
@@ -55,39 +44,48 @@ pub(super) struct Member {
     /// The number of the database, once it has begun.
     database: AtomicU64,
     ended: AtomicBool,
-    notes: SyncSender<Note>,
+    notes: Arc<Notes>,
     /// Its log, where that is on a disk.
     disk: Option<Arc<Disk>>,
+    host: Arc<dyn Host>,
 }
 
 impl Member {
     pub(super) fn new(
         agent: Agent,
-        participants: Arc<Participants>,
-        disk: Option<Arc<Disk>>,
-    ) -> (Arc<Member>, Receiver<Note>) {
-        let (notes, inbox) = std::sync::mpsc::sync_channel(WAITING);
-        let member = Member {
+        (participants, disk): (Arc<Participants>, Option<Arc<Disk>>),
+        host: Arc<dyn Host>,
+    ) -> Arc<Member> {
+        Arc::new(Member {
             me: agent.registration().machine,
             participants,
             agent: Mutex::new(agent),
-            start: Instant::now(),
+            start: thread::now(),
             lease_until: AtomicU64::new(0),
             database: AtomicU64::new(0),
             ended: AtomicBool::new(false),
-            notes,
+            notes: Arc::default(),
             disk,
-        };
-        (Arc::new(member), inbox)
+            host,
+        })
+    }
+
+    pub(super) fn participants(&self) -> &Arc<Participants> {
+        &self.participants
+    }
+
+    /// Since it began.
+    fn elapsed(&self) -> Duration {
+        thread::now().saturating_duration_since(self.start)
     }
 
     fn agent(&self) -> MutexGuard<'_, Agent> {
-        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.agent)
     }
 
     /// Whether it may answer coordinators now.
     pub(super) fn has_lease(&self) -> bool {
-        self.start.elapsed() < Duration::from_nanos(self.lease_until.load(Ordering::Acquire))
+        self.elapsed() < Duration::from_nanos(self.lease_until.load(Ordering::Acquire))
     }
 
     /// The epoch that a request names.
@@ -116,8 +114,7 @@ impl Member {
         let known = agent.configuration().map_or(Epoch::FIXED, |of| of.epoch);
         let answer = agent.answer(&mut Own(self), request);
         if known < request.epoch() {
-            // Where there is no room the agent looks soon anyway.
-            let _ = self.notes.try_send(Note::Changed);
+            self.notes.push(Note::Changed);
         }
         answer
     }
@@ -125,27 +122,27 @@ impl Member {
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.lease_until.store(0, Ordering::Release);
-        let _ = self.notes.try_send(Note::End);
+        self.notes.push(Note::Changed);
     }
 
     /// Renews the lease and does what is to be done, until the server ends or others have gone on without it.
     pub(super) fn run(
         self: &Arc<Self>,
         mut membership: Box<dyn Membership>,
-        (inbox, client): (&Receiver<Note>, &ClientBuilder),
+        client: &ClientBuilder,
         lease: Duration,
     ) {
         let asking = Asking::default();
         let mut beat_at = Duration::ZERO;
         while !self.is_ended() {
-            let now = self.start.elapsed();
+            let now = self.elapsed();
             if now >= beat_at {
                 beat_at = now + lease / BEATS;
                 if !self.beat(membership.as_mut(), lease) {
                     return self.end();
                 }
             }
-            let orders = self.agent().poll(self.start.elapsed(), &mut Own(self));
+            let orders = self.agent().poll(self.elapsed(), &mut Own(self));
             for order in orders {
                 match order {
                     Order::Ask {
@@ -173,14 +170,13 @@ impl Member {
             if beat_at == Duration::ZERO {
                 continue;
             }
-            match inbox.recv_timeout(lease / LOOKS) {
-                Ok(Note::Answer(machine, request, answer)) => {
+            match self.notes.next(lease / LOOKS) {
+                Some(Note::Answer(machine, request, answer)) => {
                     let mut agent = self.agent();
                     agent.answered(machine, &request, answer, &mut Own(self));
                 }
-                Ok(Note::Changed) => beat_at = Duration::ZERO,
-                Ok(Note::End) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
+                Some(Note::Changed) => beat_at = Duration::ZERO,
+                None => {}
             }
         }
     }
@@ -188,7 +184,7 @@ impl Member {
     /// Whether the machine may go on.
     fn beat(&self, membership: &mut dyn Membership, lease: Duration) -> bool {
         let me = self.agent().registration().clone();
-        let asked = self.start.elapsed();
+        let asked = self.elapsed();
         let observed = match membership.beat(&me, lease) {
             Ok(observed) => observed,
             Err(error) => {
@@ -222,7 +218,7 @@ impl Member {
 /// since one that was stopped answers nobody.
 #[derive(Clone, Debug, Default)]
 struct Asking {
-    clients: Arc<Mutex<HashMap<(MachineId, u64), Client>>>,
+    clients: Arc<Mutex<BTreeMap<(MachineId, u64), Client>>>,
     asked: Arc<Mutex<Vec<(MachineId, u64, PeerRequest)>>>,
 }
 
@@ -236,41 +232,41 @@ impl Asking {
     ) {
         let question = (machine, incarnation, request);
         {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = thread::lock(&self.asked);
             if asked.contains(&question) {
                 return;
             }
             asked.push(question.clone());
         }
+        let host = Arc::clone(&member.host);
         let (asking, member, client) = (self.clone(), Arc::clone(member), client.clone());
         let ask = move || {
             let (machine, incarnation, request) = question.clone();
-            let answer = asking.call(&client, (machine, incarnation, &address), &request);
-            let mut asked = asking.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let whom = (machine, incarnation, address.as_str());
+            let answer = asking.call((&client, &*member.host), whom, &request);
+            let mut asked = thread::lock(&asking.asked);
             asked.retain(|other| *other != question);
             drop(asked);
             if let Some(answer) = answer {
-                let _ = member.notes.send(Note::Answer(machine, request, answer));
+                member.notes.push(Note::Answer(machine, request, answer));
             }
         };
         // Without a thread it is asked again later.
-        let _ = std::thread::Builder::new()
-            .name("dunlin-ask".into())
-            .spawn(ask);
+        let _ = host.start("dunlin-ask", Box::new(ask));
     }
 
     fn call(
         &self,
-        client: &ClientBuilder,
+        (client, host): (&ClientBuilder, &dyn Host),
         (machine, incarnation, address): (MachineId, u64, &str),
         request: &PeerRequest,
     ) -> Option<PeerAnswer> {
-        let clients = || self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = || thread::lock(&self.clients);
         let known = clients().get(&(machine, incarnation)).cloned();
         let client = match known {
             Some(client) => client,
             None => {
-                let made = client.clone().connect(address).ok()?;
+                let made = host.connect(client.clone(), address).ok()?;
                 clients().insert((machine, incarnation), made.clone());
                 made
             }
@@ -356,10 +352,17 @@ impl Own<'_> {
         }
     }
 
+    /// A simulated core pays for it.
+    fn charge(&self, part: Copying) {
+        if let Some(charge) = self.0.host.charge() {
+            charge(of_copying(part));
+        }
+    }
+
     fn each(&self) -> impl Iterator<Item = Guard<'_>> {
         let participants: &Participants = &self.0.participants;
         let each = participants.iter();
-        each.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+        each.map(thread::lock)
     }
 }
 
@@ -394,8 +397,8 @@ impl Local for Own<'_> {
         });
         if let Some(disk) = &self.0.disk {
             // The agent looks again when that is on the disk.
-            let notes = self.0.notes.clone();
-            disk.afterwards(move || drop(notes.try_send(Note::Changed)));
+            let notes = Arc::clone(&self.0.notes);
+            disk.afterwards(move || notes.push(Note::Changed));
         }
         Ok(())
     }
@@ -443,13 +446,20 @@ impl Local for Own<'_> {
         let me = self.0.me;
         let wanted =
             |key: &Key| placement.primary(key) == me && placement.backups(key).contains(&machine);
-        chunk_of(&self.0.participants, cursor, &wanted, &|_| ())
+        let found = |items| self.charge(Copying::Found(items));
+        let (items, next) = chunk_of(&self.0.participants, cursor, &wanted, &found);
+        self.charge(Copying::Encoded(items.len()));
+        (items, next)
     }
 
     fn adopt(&mut self, items: &[Update]) -> bool {
-        // Logged before anything that comes later to one of the keys.
-        let log = || self.append(|| Entry::Adopt(items.to_vec()));
-        adopt_into(&self.0.participants, items, &log).is_ok()
+        self.charge(Copying::Decoded(items.len()));
+        let stored = || {
+            self.charge(Copying::Stored(items.len()));
+            // Logged before anything that comes later to one of the keys.
+            self.append(|| Entry::Adopt(items.to_vec()));
+        };
+        adopt_into(&self.0.participants, items, &stored).is_ok()
     }
 
     fn is_durable(&self) -> bool {

@@ -5,16 +5,17 @@ pub(crate) mod catalogue;
 mod disk;
 mod error;
 mod handlers;
+mod joining;
 mod load;
 mod local;
 mod member;
+mod notes;
 mod returning;
 pub(crate) mod shape;
 mod tables;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use dunlin_rpc::{
@@ -23,20 +24,20 @@ use dunlin_rpc::{
 
 use dunlin_verbs::Work;
 
+use crate::host::Here;
 pub use crate::log::{LogError, LogStatistics};
-use crate::membership::{Configuration, Membership, Registration};
+use crate::membership::{Configuration, Membership};
 use crate::participant::Participant;
 use crate::placement::Placement;
-use crate::recovery::{Agent, Begins, Timing};
 use crate::types::{Key, MachineId, Value};
 use catalogue::Catalogue;
+use disk::Disk;
 pub use disk::LogFolder;
-use disk::{Disk, Opened};
 pub use error::StoreServerError;
+use joining::{Given, Joining, Running};
 use load::load;
 pub use local::LocalStore;
 use member::{Member, Participants, TableParticipant};
-use returning::Life;
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
 
@@ -120,15 +121,6 @@ impl Replicated {
     }
 }
 
-fn timing(lease: Duration) -> Timing {
-    Timing {
-        lease,
-        margin: lease / 10,
-        patience: lease,
-        again: lease / 20,
-    }
-}
-
 /// A machine that serves.
 #[derive(Debug)]
 pub struct StoreServer {
@@ -140,22 +132,6 @@ pub struct StoreServer {
     agent: Option<Running>,
     /// Its log on a disk. The last one: what the others have appended is written before it ends.
     log: Option<disk::Running>,
-}
-
-/// The agent of a machine, which ends with it: others go on without the machine when its lease is over.
-#[derive(Debug)]
-struct Running {
-    member: Arc<Member>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.member.end();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl StoreServer {
@@ -191,101 +167,21 @@ impl StoreServer {
     pub fn serve_replicated<I: Iterator<Item = (Key, Value)>>(
         builder: ServerBuilder,
         config: StoreConfig,
-        mut replicated: Replicated,
+        replicated: Replicated,
         initial: impl FnOnce() -> I,
     ) -> Result<Self, StoreServerError> {
-        if config.one_sided_writes {
-            return Err(StoreServerError::OneSided);
-        }
-        let random =
-            || dunlin_verbs::random::number().map_err(|e| StoreServerError::Random(e.to_string()));
-        let (incarnation, database) = (random()?, random()?);
-        let (machines, replicas) = (config.machines, config.replicas);
-        let me = MachineId(config.machine);
-        let observed = replicated.membership.look()?;
-        let known = observed.configuration.as_ref().map(|(_, of)| of);
-        let log = replicated.log.take();
-        let log = log.map(|folder| Opened::new(folder, &config, known, incarnation));
-        let mut log = log.transpose()?;
-        let begins = match &log {
-            Some(log) => log.begins(),
-            // Before there is a configuration nobody has anything that this machine could copy.
-            None if known.is_none() => Begins::First,
-            None => Begins::Empty,
+        let joining = Joining::look(Arc::new(Here), &config, replicated)?;
+        let prepared = (Some(joining.incarnation), joining.defers());
+        let (mut server, regions) = Self::start(builder, config, prepared)?;
+        let given = Given {
+            service: &server.service,
+            regions: &regions,
+            placement: &server.placement,
+            address: server.server.address().to_string(),
+            participants: PARTICIPANTS,
         };
-        let (mut server, regions) =
-            Self::start(builder, config, (Some(incarnation), log.is_some()))?;
-        let address = replicated.advertise.take();
-        let registration = Registration {
-            machine: me,
-            incarnation,
-            address: address.unwrap_or_else(|| server.server.address().to_string()),
-            whole: begins != Begins::Empty,
-            succeeds: match begins {
-                Begins::Continues(before) => before,
-                Begins::First | Begins::Empty => None,
-            },
-        };
-        let tables = || tables_of(&server.tables, &regions, PARTICIPANTS);
-        let life = Life {
-            begins,
-            registration,
-            membership: replicated.membership,
-            participants: tables()?,
-        };
-        let lease = replicated.lease;
-        let Life {
-            begins,
-            registration,
-            membership,
-            participants,
-        } = life.read(log.as_mut(), &tables, lease)?;
-        let participants: Participants = participants.into_iter().map(Mutex::new).collect();
-        if begins == Begins::First {
-            load(
-                &participants,
-                (server.machine, &server.placement),
-                initial(),
-                None,
-            )?;
-        }
-        // The member that ends when the disk fails, once there is one.
-        let ends: Arc<OnceLock<Weak<Member>>> = Arc::default();
-        let (participants, disk) = match log {
-            None => (Arc::new(participants), None),
-            Some(log) => {
-                let member = Arc::clone(&ends);
-                let failed = move || {
-                    let member = member.get().and_then(Weak::upgrade);
-                    member.iter().for_each(|member| member.end());
-                };
-                let (running, disk, participants) = log.run(participants, failed)?;
-                server.log = Some(running);
-                (participants, Some(disk))
-            }
-        };
-        let timing = timing(lease);
-        let agent = Agent::new(registration, machines, replicas, timing, database);
-        let (member, inbox) = Member::new(agent, Arc::clone(&participants), disk.clone());
-        let _ = ends.set(Arc::downgrade(&member));
-        if disk.as_ref().is_some_and(|disk| disk.has_ended()) {
-            member.end();
-        }
-        let _ = server.service.set(Service {
-            participants,
-            member: Some(Arc::clone(&member)),
-            disk,
-            charge: None,
-        });
-        let running = Arc::clone(&member);
-        let client = replicated.client.connect_timeout(lease).deadline(lease);
-        let agent = std::thread::Builder::new().name("dunlin-member".into());
-        let agent = agent.spawn(move || running.run(membership, (&inbox, &client), lease));
-        let thread = agent.map_err(|error| ServeError::Setting(error.to_string()))?;
-        server.agent = Some(Running {
-            member,
-            thread: Some(thread),
-        });
+        let (agent, log) = joining.join(given, initial)?;
+        (server.agent, server.log) = (Some(agent), log);
         Ok(server)
     }
 
