@@ -5,7 +5,7 @@
 #[path = "common/machines.rs"]
 mod machines;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,11 @@ struct Seen {
 }
 
 /// Moves money until it is over, every other client by futures, and counts in the same transaction how often.
-fn transfer(database: &Database, (client, seed): (u64, u64), over: &AtomicBool) -> Seen {
+fn transfer(
+    database: &Database,
+    (client, seed): (u64, u64),
+    (begun, over): (&AtomicU64, &AtomicBool),
+) -> Seen {
     let accounts: &Table<u64, i64> = &database.table("accounts").unwrap();
     let counters: &Table<u64, i64> = &database.table("counters").unwrap();
     let mut random = fastrand::Rng::with_seed(seed << 8 | client);
@@ -73,6 +77,7 @@ fn transfer(database: &Database, (client, seed): (u64, u64), over: &AtomicBool) 
         };
         match moved {
             Ok(()) => {
+                begun.fetch_add(u64::from(seen.acknowledged == 0), Ordering::Relaxed);
                 seen.acknowledged += 1;
                 seen.at.push(thread::now());
             }
@@ -112,19 +117,24 @@ fn run(seed: u64) -> (Vec<Seen>, f64) {
     world.run_until("the database begins", || is_whole(&membership));
     let mut clients = Vec::new();
     let over = Arc::new(AtomicBool::new(false));
+    let begun = Arc::new(AtomicU64::new(0));
     for host in CLIENT_HOSTS {
         for core in 0..2 {
             let client = clients.len() as u64;
-            let over = Arc::clone(&over);
+            let (over, begun) = (Arc::clone(&over), Arc::clone(&begun));
             clients.push(
                 world.client((host, core), Database::builder(), move |database| {
-                    transfer(&database, (client, seed), &over)
+                    transfer(&database, (client, seed), (&begun, &over))
                 }),
             );
         }
     }
     let mut random = fastrand::Rng::with_seed(seed);
-    world.run_for(20 + random.u64(..20));
+    let count = clients.len() as u64;
+    world.run_until("all clients transfer", || {
+        begun.load(Ordering::Relaxed) == count
+    });
+    world.run_for(random.u64(..20));
     let victim = random.usize(..usize::from(MACHINES));
     world.cluster.crash(world.host(victim));
     world.run_until("the others go on", || {
@@ -139,7 +149,6 @@ fn run(seed: u64) -> (Vec<Seen>, f64) {
     over.store(true, Ordering::Relaxed);
     let running = Arc::clone(&world.running);
     world.run_until("clients end", || running.load(Ordering::Relaxed) == 0);
-    let count = clients.len() as u64;
     let (place, builder) = ((CLIENT_HOSTS.start, 2), Database::builder());
     let end = world.client(place, builder, move |database| read(&database, count));
     world.run_until("a reader ends", || end.lock().unwrap().is_some());

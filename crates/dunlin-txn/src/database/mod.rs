@@ -1,6 +1,5 @@
 //! The face: a database of several machines, typed tables, and transactions that are tried again until they commit.
 
-mod async_transaction;
 mod error;
 mod explain;
 mod finisher;
@@ -10,18 +9,18 @@ mod progress;
 mod retry;
 mod session;
 mod table;
+mod tasks;
 mod transaction;
 mod view;
 mod write_set;
 
-pub use async_transaction::{AsyncReadTransaction, AsyncTransaction};
 pub use error::{DatabaseError, OpenError};
 pub use finisher::Outcome;
 pub use open::DatabaseBuilder;
 pub use table::{Table, TableKey, TableValue};
+pub use tasks::{AsyncReadTransaction, AsyncTransaction};
 pub use transaction::{ReadTransaction, Transaction};
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +41,6 @@ use crate::types::{MachineId, TransactionId};
 use finisher::Finisher;
 use progress::Progress;
 use retry::Retry;
-use session::Session;
 use view::Remote;
 
 /// Headers of a database in one process: so many keys can be locked at once.
@@ -254,76 +252,6 @@ impl Database {
             None => self.driver(TRANSACTIONS)?,
         };
         Ok(Transaction::new(driver, self.clone()))
-    }
-
-    /// As [`Database::run`], for tasks of any executor: a thread of the database's own polls and waits. The function is
-    /// given the transaction and returns a future, `|t| async move { ... }`.
-    ///
-    /// When the future is dropped while it commits, the transaction may have committed or not; before, it has no
-    /// effect.
-    ///
-    /// ```
-    /// # use dunlin_txn::{Database, DatabaseError, Table};
-    /// # async fn withdraw(bank: Database) -> Result<i64, DatabaseError> {
-    /// let accounts: &Table<u64, i64> = &bank.table("accounts")?;
-    /// bank.run_async(|t| async move {
-    ///     let left = t.get(accounts, &1).await?.unwrap_or(100) - 10;
-    ///     t.put(accounts, &1, &left)?;
-    ///     Ok(left)
-    /// })
-    /// .await
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`Database::run`]; and [`DatabaseError::Busy`] where [`crate::TRANSACTIONS_MAX`] are open.
-    pub async fn run_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
-    where
-        E: From<DatabaseError>,
-        F: FnMut(AsyncTransaction) -> R,
-        R: Future<Output = Result<T, E>>,
-    {
-        let mut retry = Retry::within(self.deadline, &*self.inner.host);
-        let mut pause = Duration::ZERO;
-        loop {
-            let transaction = self.begin_after(pause);
-            let result = function(transaction.clone()).await;
-            let failed = match (transaction.take_failure(), result) {
-                (None, Err(error)) => return Err(error),
-                (None, Ok(value)) if transaction.has_committed() => return Ok(value),
-                (None, Ok(value)) => match transaction.end().await {
-                    Ok(()) => return Ok(value),
-                    Err(error) => error,
-                },
-                (Some(error), _) => error,
-            };
-            pause = retry.pause(failed, || self.is_replicated())?;
-        }
-    }
-
-    /// As [`Database::run_async`] for a transaction that changes nothing: it takes no locks.
-    ///
-    /// # Errors
-    /// As for [`Database::run_async`].
-    pub async fn read_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
-    where
-        E: From<DatabaseError>,
-        F: FnMut(AsyncReadTransaction) -> R,
-        R: Future<Output = Result<T, E>>,
-    {
-        self.run_async(|transaction| function(AsyncReadTransaction(transaction)))
-            .await
-    }
-
-    /// As [`Database::begin`], for tasks: it begins with its first step, and waits until another has ended where
-    /// [`crate::TRANSACTIONS_MAX`] are open.
-    pub fn begin_async(&self) -> AsyncTransaction {
-        self.begin_after(Duration::ZERO)
-    }
-
-    fn begin_after(&self, pause: Duration) -> AsyncTransaction {
-        let at = thread::now() + pause;
-        AsyncTransaction::new(Session::new(at, at + self.deadline), self.clone())
     }
 
     fn is_replicated(&self) -> bool {

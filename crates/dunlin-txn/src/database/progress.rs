@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::thread;
 use slab::Slab;
 
@@ -28,8 +29,21 @@ const ALONE: Duration = Duration::from_secs(1);
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The thread of a database, which begins with the first async transaction and ends with the database.
-#[derive(Debug, Default)]
-pub(super) struct Progress(Arc<Shared>);
+#[derive(Debug)]
+pub(super) struct Progress {
+    shared: Arc<Shared>,
+    /// The process whose thread it is.
+    made: Generation,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            shared: Arc::default(),
+            made: Generation::current(),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -57,9 +71,15 @@ impl Progress {
         session: &Arc<Session>,
         inner: &Arc<Inner>,
     ) -> Result<(), DatabaseError> {
-        let mut queue = thread::lock(&self.0.queue);
+        if !self.made.is_current() {
+            return Err(DatabaseError::NoThread {
+                why: "this process was forked after the database was opened: open it anew here"
+                    .to_owned(),
+            });
+        }
+        let mut queue = thread::lock(&self.shared.queue);
         if !queue.runs {
-            let engine = Engine::new(Arc::clone(&self.0), Arc::downgrade(inner));
+            let engine = Engine::new(Arc::clone(&self.shared), Arc::downgrade(inner));
             let started = inner
                 .host
                 .start("dunlin-progress", Box::new(move || engine.run()));
@@ -78,7 +98,11 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        let mut queue = thread::lock(&self.0.queue);
+        // The lock may be held for ever in a child, where the thread is not.
+        if !self.made.is_current() {
+            return;
+        }
+        let mut queue = thread::lock(&self.shared.queue);
         queue.is_over = true;
         let sleeper = queue.sleeper.take();
         drop(queue);

@@ -127,7 +127,9 @@ pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
     workload::named(name, rows).ok_or_else(|| {
         let names = workload::NAMES.join(", ");
         let scans = match name {
-            "ycsb-e" => " (ycsb-e scans, and the tables have no ordered index)",
+            "ycsb-e" => {
+                " (ycsb-e scans: `dunlin perf kv --workload ycsb-e` runs it on the ordered index)"
+            }
             _ => "",
         };
         Failure::usage(format!("no workload '{name}'{scans}; there are: {names}"))

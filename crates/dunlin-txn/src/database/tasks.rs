@@ -1,11 +1,88 @@
-//! A transaction step by step, for tasks: each step is a future, and the progress thread takes it.
+//! Transactions of tasks: each step is a future, and the progress thread ([`super::progress`]) takes it.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
+use dunlin_verbs::thread;
+
+use super::retry::Retry;
 use super::session::Session;
 use super::{Database, DatabaseError, Table, TableKey, TableValue};
 use crate::logic::Step;
 use crate::types::Key;
+
+impl Database {
+    /// As [`Database::run`], for tasks of any executor: a thread of the database's own polls and waits. The function is
+    /// given the transaction and returns a future, `|t| async move { ... }`.
+    ///
+    /// When the future is dropped while it commits, the transaction may have committed or not; before, it has no
+    /// effect.
+    ///
+    /// ```
+    /// # use dunlin_txn::{Database, DatabaseError, Table};
+    /// # async fn withdraw(bank: Database) -> Result<i64, DatabaseError> {
+    /// let accounts: &Table<u64, i64> = &bank.table("accounts")?;
+    /// bank.run_async(|t| async move {
+    ///     let left = t.get(accounts, &1).await?.unwrap_or(100) - 10;
+    ///     t.put(accounts, &1, &left)?;
+    ///     Ok(left)
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Database::run`]; and [`DatabaseError::Busy`] where [`crate::TRANSACTIONS_MAX`] are open.
+    pub async fn run_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
+    where
+        E: From<DatabaseError>,
+        F: FnMut(AsyncTransaction) -> R,
+        R: Future<Output = Result<T, E>>,
+    {
+        let mut retry = Retry::within(self.deadline, &*self.inner.host);
+        let mut pause = Duration::ZERO;
+        loop {
+            let transaction = self.begin_after(pause);
+            let result = function(transaction.clone()).await;
+            let failed = match (transaction.take_failure(), result) {
+                (None, Err(error)) => return Err(error),
+                (None, Ok(value)) if transaction.has_committed() => return Ok(value),
+                (None, Ok(value)) => match transaction.end().await {
+                    Ok(()) => return Ok(value),
+                    Err(error) => error,
+                },
+                (Some(error), _) => error,
+            };
+            pause = retry.pause(failed, || self.is_replicated())?;
+        }
+    }
+
+    /// As [`Database::run_async`] for a transaction that changes nothing: it takes no locks.
+    ///
+    /// # Errors
+    /// As for [`Database::run_async`].
+    pub async fn read_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
+    where
+        E: From<DatabaseError>,
+        F: FnMut(AsyncReadTransaction) -> R,
+        R: Future<Output = Result<T, E>>,
+    {
+        self.run_async(|transaction| function(AsyncReadTransaction(transaction)))
+            .await
+    }
+
+    /// As [`Database::begin`], for tasks: it begins with its first step, and waits until another has ended where
+    /// [`crate::TRANSACTIONS_MAX`] are open.
+    pub fn begin_async(&self) -> AsyncTransaction {
+        self.begin_after(Duration::ZERO)
+    }
+
+    fn begin_after(&self, pause: Duration) -> AsyncTransaction {
+        let at = thread::now() + pause;
+        AsyncTransaction::new(Session::new(at, at + self.deadline), self.clone())
+    }
+}
 
 /// A transaction of a task: as [`crate::Transaction`], under any executor. What it asks for at the same time, as by
 /// `join!`, goes out together. Clones are the same transaction; when the last one is dropped before it has committed it
