@@ -114,17 +114,24 @@ fn windows(world: &mut World, seen: &Seen, what: &str, is: impl Fn(&World) -> bo
     sum / f64::max(count, 1.0)
 }
 
+fn loaded(megabytes: u64) -> Ycsb {
+    Ycsb::new(Mix::A, megabytes * 1_000_000 / VALUE_BYTES)
+}
+
 fn main() -> Result<(), Failure> {
     let number = |at: usize, default: u64| -> Result<u64, std::num::ParseIntError> {
         let argument = std::env::args().nth(at);
         argument.map_or(Ok(default), |text| text.parse())
     };
     let (megabytes, lease, threads) = (number(1, 20)?, number(2, 200)?, number(3, 1)?);
-    let load = Ycsb::new(Mix::A, megabytes * 1_000_000 / VALUE_BYTES);
-    let rows = load.clone();
+    let load = loaded(megabytes);
+    let rows = megabytes;
     let plan = Plan {
         tables: load.tables(),
-        rows: Arc::new(move || Box::new(rows.load())),
+        rows: Arc::new(move || {
+            let values = loaded(rows).load();
+            Box::new(values.collect::<Vec<_>>().into_iter())
+        }),
         lease: Duration::from_millis(lease),
         pollers: POLLERS,
     };

@@ -10,8 +10,8 @@
 //! YCSB A; a third one asks both for the keys of which they are primary, chunk by chunk, one chunk of each at a time,
 //! as a machine that has joined a membership does (`dunlin_txn::recovery`). Stores, chunks and calls are those of
 //! `dunlin-txn`; what requests take of a core is in its `effort.rs`, what copying takes was measured (its example
-//! `copying`, on an AMD EPYC). Not here: the lease that must end before (`--lease`),
-//! the beginning of the epoch, some 10 ms, and the changes that reach the third machine while it copies.
+//! `copying`, on an AMD EPYC). Not here: the lease that must end before, the beginning of the epoch and the changes that
+//! reach the third machine while it copies: those are in the example `failover`, with fewer bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};

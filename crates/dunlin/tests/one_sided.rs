@@ -6,7 +6,6 @@ mod process;
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use common::{eventually, pattern, ECHO};
 use dunlin::{CallError, Client, Preset, Region, RemoteRegion, RunningServer, Server};

@@ -45,13 +45,14 @@ pub(super) struct Given<'s> {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) member: Arc<Member>,
-    thread: Option<thread::Running>,
+    /// Locked by nobody else: so machines can be shared.
+    thread: Mutex<Option<thread::Running>>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.member.end();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread::lock(&self.thread).take() {
             let _ = thread.join();
         }
     }
@@ -59,9 +60,9 @@ impl Drop for Running {
 
 impl Running {
     /// Ends it without waiting for it: on a simulated host that has stopped it never ends.
-    pub(super) fn give_up(mut self) {
+    pub(super) fn give_up(self) {
         self.member.end();
-        self.thread = None;
+        drop(thread::lock(&self.thread).take());
     }
 }
 
@@ -201,7 +202,7 @@ impl Joining {
         let thread = thread.map_err(|error| ServeError::Setting(error.to_string()))?;
         let agent = Running {
             member,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         };
         Ok((agent, writer))
     }
