@@ -26,46 +26,6 @@ const LEAST_REST: Duration = Duration::from_micros(1);
 /// How long it sleeps when there is nothing to wait for: it is woken by what comes.
 const AT_REST: Duration = Duration::from_secs(1);
 
-/// Simulated threads that rest until something comes.
-#[derive(Debug, Default)]
-struct Resting {
-    all: Vec<Waker>,
-    /// Who looked at all queue pairs last: completions below wake it, and it wakes the others.
-    looked: Option<Waker>,
-    /// It rests, or is at that look and will rest if nothing is found: who comes to rest meanwhile need not look as
-    /// well.
-    watches: bool,
-}
-
-impl Resting {
-    fn is_watched_by_another(&self, own: &Waker) -> bool {
-        let looked = self.looked.as_ref();
-        self.watches && looked.is_some_and(|other| !other.will_wake(own))
-    }
-
-    fn looks(&mut self, own: Waker, to_rest: bool) {
-        self.looked = Some(own);
-        self.watches = to_rest;
-    }
-
-    /// It does what it likes before it looks again.
-    fn is_awake(&mut self, own: &Waker) {
-        self.watches &= self.is_watched_by_another(own);
-    }
-
-    fn rests(&mut self, own: Waker) {
-        if !self.all.iter().any(|other| other.will_wake(&own)) {
-            self.all.push(own);
-        }
-    }
-
-    /// All have something to look at.
-    fn take(&mut self) -> Vec<Waker> {
-        self.watches = false;
-        std::mem::take(&mut self.all)
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Core<D: Device> {
@@ -83,8 +43,8 @@ pub(crate) struct Core<D: Device> {
     began: Instant,
     /// The simulated host that it is in.
     simulated_host: Option<u64>,
-    /// Simulated threads that rest.
-    resting: Mutex<Resting>,
+    /// Simulated threads that rest, of which the last has the completions below wake it, and then the others.
+    resting: Mutex<Vec<Waker>>,
     numbers: AtomicU32,
     domains: AtomicU64,
     /// Looks at all queue pairs by threads that poll, and when the last by anybody was.
@@ -106,7 +66,7 @@ impl<D: Device> Core<D> {
             made_in: Generation::current(),
             channel: device.create_completion_channel()?,
             simulated_host: device.simulation().map(|simulation| simulation.host),
-            resting: Mutex::new(Resting::default()),
+            resting: Mutex::new(Vec::new()),
             device,
             config: Arc::new(config),
             attributes,
@@ -183,7 +143,7 @@ impl<D: Device> Core<D> {
 
     fn poll_at(&self, now_ns: u64) {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        if self.look_at_all(now_ns, false) {
+        if self.look_at_all(now_ns) {
             self.wake_resting();
         }
     }
@@ -194,26 +154,19 @@ impl<D: Device> Core<D> {
     pub(crate) fn poll_for(&self, completions: &Arc<Completions<D::CompletionChannel>>) {
         let (now_ns, looked_ns) = (self.now_ns(), self.looked_ns.load(Ordering::Relaxed));
         if now_ns.saturating_sub(looked_ns) >= self.config.look_at_all_ns {
-            return self.poll_at(now_ns);
-        }
-        if self.simulated_host.is_some() {
-            lock(&self.resting).is_awake(&thread::waker());
-        }
-        if self.look_at(now_ns, |pair| pair.completes_to(completions)) {
+            self.poll_at(now_ns);
+        } else if self.look_at(now_ns, |pair| pair.completes_to(completions)) {
             self.wake_resting();
         }
     }
 
     /// Says whether there was something that others may wait for.
     fn look(&self) -> bool {
-        self.look_at_all(self.now_ns(), false)
+        self.look_at_all(self.now_ns())
     }
 
-    fn look_at_all(&self, now_ns: u64, to_rest: bool) -> bool {
+    fn look_at_all(&self, now_ns: u64) -> bool {
         self.looked_ns.store(now_ns, Ordering::Relaxed);
-        if self.simulated_host.is_some() {
-            lock(&self.resting).looks(thread::waker(), to_rest);
-        }
         self.look_at(now_ns, |_| true)
     }
 
@@ -236,7 +189,7 @@ impl<D: Device> Core<D> {
         if self.simulated_host.is_none() {
             return false;
         }
-        let resting = lock(&self.resting).take();
+        let resting = std::mem::take(&mut *lock(&self.resting));
         for waker in &resting {
             waker.wake_by_ref();
         }
@@ -286,13 +239,16 @@ impl<D: Device> Progress for Core<D> {
 
 impl<D: Device> Attended for Core<D> {
     fn before_rest(&self, at_most: Duration) -> Option<Duration> {
-        let own = thread::waker();
-        let watched = lock(&self.resting).is_watched_by_another(&own);
-        if !watched && self.look_at_all(self.now_ns(), true) {
+        if self.look() {
             self.wake_resting();
             return None;
         }
-        lock(&self.resting).rests(own);
+        let own = thread::waker();
+        let mut resting = lock(&self.resting);
+        if !resting.iter().any(|other| other.will_wake(&own)) {
+            resting.push(own);
+        }
+        drop(resting);
         let Some(next_ns) = self.next_deadline_ns() else {
             return Some(at_most);
         };

@@ -7,8 +7,8 @@ use crate::{
 
 use super::fixture::patiently;
 use super::{
-    wait, Endpoint, Harness, HostPeer, LocalPeer, Mode, Options, Outcome, ProcessPeer,
-    Remote, Skipped,
+    wait, Endpoint, Harness, HostPeer, LocalPeer, Mode, Options, Outcome, ProcessPeer, Remote,
+    Skipped,
 };
 
 /// An endpoint of ours and the peer's at the other end.
