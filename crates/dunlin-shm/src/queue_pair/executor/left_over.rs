@@ -8,9 +8,8 @@ use super::{Executor, Reason, Step};
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{LeftOver, Work};
 
-/// The peer's control thread gets this long at least, whatever the connection's timeout is: that is meant for NICs, and
-/// a thread may be off its core for longer. The end of its process is noticed otherwise.
-const CONTROL_TIME_MIN: Duration = Duration::from_secs(2);
+/// The control thread gets this long at least, whatever the connection's timeout is.
+const CONTROL_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Executor {
     /// Keeps a request for later.
