@@ -116,8 +116,8 @@ fn run_with<D: Device>(devices: [D; 2], config: LinkConfig, messages: usize, kil
         End::new(second, config, 1, messages),
     ];
     let addresses = [ends[0].link.address(), ends[1].link.address()];
-    ends[0].link.connect(&addresses[1], 0).unwrap();
-    ends[1].link.connect(&addresses[0], 0).unwrap();
+    ends[0].link.connect(&addresses[1], 0, 0).unwrap();
+    ends[1].link.connect(&addresses[0], 0, 0).unwrap();
     let begun = Instant::now();
     let mut killed = 0;
     while !ends.iter().all(End::is_done) {

@@ -44,8 +44,8 @@ fn seen(change: impl Fn(&mut LinkConfig)) -> BTreeMap<(bool, u8), u64> {
         Link::new(device, config.clone()).unwrap()
     });
     let addresses = ends.each_ref().map(Link::address);
-    ends[0].connect(&addresses[1], 0).unwrap();
-    ends[1].connect(&addresses[0], 0).unwrap();
+    ends[0].connect(&addresses[1], 0, 0).unwrap();
+    ends[1].connect(&addresses[0], 0, 0).unwrap();
     let source = Source {
         region: ends[0].allocate(BYTES as usize).unwrap(),
         offset: 0,

@@ -140,8 +140,8 @@ fn keeps_the_window_wide(nic: NicParameters, run_ns: u64) -> ClockCounts {
     let mut client = end(cluster.device(hosts[0]), &samples);
     let mut server = end(cluster.device(hosts[1]), &Arc::default());
     let addresses = (client.address(), server.address());
-    client.connect(&addresses.1, 0).unwrap();
-    server.connect(&addresses.0, 0).unwrap();
+    client.connect(&addresses.1, 0, 0).unwrap();
+    server.connect(&addresses.0, 0, 0).unwrap();
     let widest = client.connection().modules().congestion.window_bytes();
     let shared = Arc::new(Shared {
         running: AtomicU64::new(2),

@@ -49,8 +49,8 @@ impl Exchange {
         let mut sender = end(deployment)?;
         let mut receiver = end(deployment)?;
         let addresses = (sender.address(), receiver.address());
-        sender.connect(&addresses.1, 0)?;
-        receiver.connect(&addresses.0, 0)?;
+        sender.connect(&addresses.1, 0, 0)?;
+        receiver.connect(&addresses.0, 0, 0)?;
         Ok(Self {
             region: sender.allocate(bytes as usize)?,
             sender,

@@ -14,6 +14,8 @@ use crate::number::WriteLayout;
 const FRAGMENT_BYTES: u32 = 8 << 10;
 /// Bits of a chunk's place in its message: with units of 4 KB messages of 64 MiB.
 const OFFSET_BITS: u32 = 14;
+/// See [`FlorConfig::look_at_all_ns`].
+const LOOK_AT_ALL_NS: u64 = 10_000;
 
 /// How a [`FlorDevice`](super::FlorDevice) makes its queue pairs. Both ends need the same.
 #[derive(Clone, Debug)]
@@ -24,6 +26,9 @@ pub struct FlorConfig {
     pub link: LinkConfig,
     /// A fixed window of so many bytes in place of the deployment's congestion control.
     pub window_bytes: Option<u64>,
+    /// Who polls an empty completion queue looks at its own queue pairs, and at all of the device's when nobody has for
+    /// so long: 10 us, by the sweep in `docs/flor.md`.
+    pub look_at_all_ns: u64,
 }
 
 impl FlorConfig {
@@ -36,6 +41,7 @@ impl FlorConfig {
         Self {
             link,
             window_bytes: None,
+            look_at_all_ns: LOOK_AT_ALL_NS,
         }
     }
 

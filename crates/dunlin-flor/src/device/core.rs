@@ -23,8 +23,6 @@ const ATTENDED: Duration = Duration::from_millis(2);
 const ATTENDED_LOOKS: u64 = 10;
 /// Least rest of a simulated thread before the next deadline: a deadline that is over is met with the next look.
 const LEAST_REST: Duration = Duration::from_micros(1);
-/// Who polls an empty queue looks at all queue pairs when nobody has for so long.
-const LOOK_AT_ALL_NS: u64 = 10_000;
 /// How long it sleeps when there is nothing to wait for: it is woken by what comes.
 const AT_REST: Duration = Duration::from_secs(1);
 
@@ -155,7 +153,7 @@ impl<D: Device> Core<D> {
     /// look at all connections for each.
     pub(crate) fn poll_for(&self, completions: &Arc<Completions<D::CompletionChannel>>) {
         let (now_ns, looked_ns) = (self.now_ns(), self.looked_ns.load(Ordering::Relaxed));
-        if now_ns.saturating_sub(looked_ns) >= LOOK_AT_ALL_NS {
+        if now_ns.saturating_sub(looked_ns) >= self.config.look_at_all_ns {
             self.poll_at(now_ns);
         } else if self.look_at(now_ns, |pair| pair.completes_to(completions)) {
             self.wake_resting();

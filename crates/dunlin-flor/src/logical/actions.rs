@@ -64,7 +64,7 @@ impl<D: Device> LogicalConnection<D> {
                 Action::Fence { path } => self.paths[path].fence(),
                 Action::Renew { path } => self.paths[path].ask_to_renew(),
                 Action::Connect { path, address } => {
-                    self.paths[path].connect(&address, 0)?;
+                    self.paths[path].connect(&address, 0, 0)?;
                     self.connection.connected(path);
                 }
                 Action::Lost => self.events.push_back(LinkEvent::Lost),

@@ -192,12 +192,18 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an
-    /// answer before it repeats: there is no backup before the peer has answered.
+    /// answer before it repeats, and repeats at least `retries` times: there is no backup before the peer has answered,
+    /// so the connection ends with it.
     ///
     /// # Errors
     /// When the address is none.
-    pub fn connect(&mut self, peer: &EndpointAddress, timeout_ns: u64) -> Result<(), LinkError> {
-        self.paths[0].connect(peer, timeout_ns)?;
+    pub fn connect(
+        &mut self,
+        peer: &EndpointAddress,
+        timeout_ns: u64,
+        retries: u8,
+    ) -> Result<(), LinkError> {
+        self.paths[0].connect(peer, timeout_ns, retries)?;
         // Each side's first queue pair is the name of the connection.
         let own = self.paths[0].number();
         self.connection.name(own, peer.queue_pair);

@@ -91,10 +91,11 @@ impl<D: Device> PathEnd<D> {
         &mut self,
         peer: &EndpointAddress,
         timeout_ns: u64,
+        retries: u8,
     ) -> Result<(), VerbsError> {
         let attributes = ConnectAttributes {
             timeout_ns: timeout_ns.max(RC_TIMEOUT_NS),
-            retry_count: self.retries,
+            retry_count: retries.max(self.retries),
             traffic_class: self.traffic_class,
             ..ConnectAttributes::default()
         };

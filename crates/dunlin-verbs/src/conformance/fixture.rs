@@ -23,16 +23,18 @@ pub type Request<'a, D> = SendRequest<'a, <D as Device>::Region, Handle<D>>;
 ///
 /// # Panics
 /// When there is nothing for [`PATIENCE`].
-pub fn wait<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+pub fn wait<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    patiently(attempt).unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain for {what}"))
+}
+
+/// Tries until there is something, or there was nothing for [`PATIENCE`].
+pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = attempt() {
+        let found = attempt();
+        if found.is_some() || Instant::now() >= end {
             return found;
         }
-        assert!(
-            Instant::now() < end,
-            "waited {PATIENCE:?} in vain for {what}"
-        );
         std::thread::yield_now();
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     Transport, Verbs,
 };
 
+use super::fixture::patiently;
 use super::{
     wait, Endpoint, Harness, HostPeer, LocalPeer, Mode, Options, Outcome, ProcessPeer, Remote,
     Skipped,
@@ -190,9 +191,15 @@ impl<D: Device> Stage<D> {
 
     /// The peer's next completion on this link.
     pub fn theirs(&mut self, link: &mut Link<D>) -> Completion {
-        wait("the peer's completion", || {
+        let found = patiently(|| {
             self.pump();
             self.peer.poll(link.remote)
+        });
+        found.unwrap_or_else(|| {
+            let ours = link.local.queue_pair.state();
+            let why = link.local.queue_pair.failure();
+            let theirs = self.peer.state(link.remote);
+            panic!("waited in vain for the peer's completion; ours is {ours:?} ({why:?}), the peer's {theirs:?}")
         })
     }
 

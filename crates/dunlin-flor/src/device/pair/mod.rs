@@ -136,7 +136,13 @@ impl<D: Device> Engine<D> {
             if attributes.traffic_class != 0 {
                 link.set_traffic_class(attributes.traffic_class);
             }
-            link.connect(peer, attributes.timeout_ns).map_err(refused)?;
+            let ConnectAttributes {
+                timeout_ns,
+                retry_count,
+                ..
+            } = attributes;
+            link.connect(peer, timeout_ns, retry_count)
+                .map_err(refused)?;
             self.connected = true;
             self.attributes = attributes;
         }

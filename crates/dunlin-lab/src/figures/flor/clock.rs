@@ -100,7 +100,7 @@ fn drift_for(ppm: f64, run_ns: u64, effort: Effort) -> Arc<Counted> {
         });
         let addresses = ends.each_ref().map(Link::address);
         for (end, mut link) in ends.into_iter().enumerate() {
-            link.connect(&addresses[1 - end], 0).expect("an address");
+            link.connect(&addresses[1 - end], 0, 0).expect("an address");
             let device = cluster.device(pair[end]);
             let counted = Arc::clone(&counted);
             let talk = move || talk(link, &device, run_ns, &counted);

@@ -156,8 +156,8 @@ impl Flor {
         let mut client = self.end(client, client_domain, shared);
         let mut server = self.end(server, server_domain, shared);
         let addresses = (client.address(), server.address());
-        client.connect(&addresses.1, 0).expect("an address");
-        server.connect(&addresses.0, 0).expect("an address");
+        client.connect(&addresses.1, 0, 0).expect("an address");
+        server.connect(&addresses.0, 0, 0).expect("an address");
         (client, server)
     }
 }
