@@ -125,12 +125,12 @@ fn main() -> Result<(), Failure> {
     };
     let (megabytes, lease, threads) = (number(1, 20)?, number(2, 200)?, number(3, 1)?);
     let load = loaded(megabytes);
-    let rows = megabytes;
     let plan = Plan {
         tables: load.tables(),
         rows: Arc::new(move || {
-            let values = loaded(rows).load();
-            Box::new(values.collect::<Vec<_>>().into_iter())
+            let load = loaded(megabytes);
+            let values: Vec<_> = load.load().collect();
+            Box::new(values.into_iter())
         }),
         lease: Duration::from_millis(lease),
         pollers: POLLERS,

@@ -27,12 +27,15 @@ const AWAY: Duration = Duration::from_micros(200);
 /// What a thread brings when it has ended.
 pub type Place<T> = Arc<Mutex<Option<T>>>;
 
+/// Keys with their values.
+pub type Rows = Box<dyn Iterator<Item = (Key, Value)>>;
+
 /// What all machines are.
 #[derive(Clone)]
 pub struct Plan {
     pub tables: Vec<TableSpec>,
     /// What the database begins with.
-    pub rows: Arc<dyn Fn() -> Box<dyn Iterator<Item = (Key, Value)>> + Send + Sync>,
+    pub rows: Arc<dyn Fn() -> Rows + Send + Sync>,
     pub lease: Duration,
     pub pollers: usize,
 }
