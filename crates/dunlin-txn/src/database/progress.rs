@@ -79,10 +79,10 @@ impl Progress {
         }
         let mut queue = thread::lock(&self.shared.queue);
         if !queue.runs {
-            let engine = Engine::new(Arc::clone(&self.shared), Arc::downgrade(inner));
-            let started = inner
-                .host
-                .start("dunlin-progress", Box::new(move || engine.run()));
+            let (shared, weak) = (Arc::clone(&self.shared), Arc::downgrade(inner));
+            // Made by the thread: its end locks the queue.
+            let run = Box::new(move || Engine::new(shared, weak).run());
+            let started = inner.host.start("dunlin-progress", run);
             started.map_err(|error| DatabaseError::NoThread {
                 why: error.to_string(),
             })?;
