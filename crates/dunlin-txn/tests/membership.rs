@@ -7,6 +7,7 @@ mod etcd;
 use std::time::{Duration, Instant};
 
 use dunlin_txn::membership::file::FileMembership;
+use dunlin_txn::membership::memory::MemoryMembership;
 use dunlin_txn::membership::{plan, Membership, Observed, Registration, Role};
 use dunlin_txn::MachineId;
 
@@ -76,6 +77,12 @@ fn a_folder_keeps_its_promises() {
         FileMembership::open(&path).unwrap()
     });
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn memory_keeps_its_promises() {
+    let shared = MemoryMembership::default();
+    keeps_its_promises(Duration::from_secs(1), || shared.clone());
 }
 
 #[cfg(feature = "etcd")]
