@@ -9,9 +9,9 @@
 //! with four transactions at once on each of two client machines. Two machines have a copy of every key each and serve
 //! YCSB A; a third one asks both for the keys of which they are primary, chunk by chunk, one chunk of each at a time,
 //! as a machine that has joined a membership does (`dunlin_txn::recovery`). Stores, chunks and calls are those of
-//! `dunlin-txn`; what requests take of a core is in its `effort.rs`, what copying takes was measured (its example
-//! `copying`, on an AMD EPYC). Not here: the lease that must end before, the beginning of the epoch and the changes that
-//! reach the third machine while it copies: those are in the example `failover`, with fewer bytes.
+//! `dunlin-txn`; what requests take of a core is in its `effort.rs`, what copying takes, too (measured by
+//! its example `copying`). Not here: the lease that must end before, the beginning of the epoch and the changes that
+//! reach the third machine while it copies. Those are in the example `failover`, with fewer bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};

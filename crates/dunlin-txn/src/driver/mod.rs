@@ -27,8 +27,8 @@ pub const TRANSACTIONS_MAX: u16 = 1000;
 /// How long an answer may take before the request is sent again. Far above a round trip, also where servers share few
 /// cores: a request that is repeated needlessly costs its processing twice.
 const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-/// How long an answer may take before its machine may have been replaced: who knows the membership is asked, which costs
-/// little where it is nothing.
+/// How long an answer may take before its machine may have been replaced. The others are asked for the membership then,
+/// which costs little.
 const SUSPECT_AFTER: Duration = Duration::from_millis(25);
 /// The first pause before a request is sent again whose connection broke; it doubles up to [`ANSWER_WITHIN`].
 const LOST_PAUSE: Duration = Duration::from_millis(5);

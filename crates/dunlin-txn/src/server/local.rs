@@ -27,8 +27,8 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Serves over this device; nobody replaces it. `participants`: how many divide the coordinators among them, by number: polling
-    /// threads wait for each other where they want the same one.
+    /// Serves over this device; nobody replaces it. `participants`: how many divide the coordinators among them, by
+    /// number: polling threads wait for each other where they want the same one.
     ///
     /// # Errors
     /// As for [`super::StoreServer::serve`].
