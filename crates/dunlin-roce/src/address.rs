@@ -9,13 +9,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use dunlin_verbs::{EndpointAddress, VerbsError};
 
 use crate::config::ROCE_PORT;
+use crate::packet::MAX_PAYLOAD_BYTES;
 
 /// The token is one of Dunlin's: its low 16 bits are the UDP port, of the sender's packets and for those to it.
 const TOKEN_DUNLIN: u64 = 1 << 16;
 /// It does without the invariant CRC.
 const TOKEN_OMITS_ICRC: u64 = 1 << 17;
+/// From this bit on: the payload of its packets at most, in units of 64 bytes, where that is not the path MTU.
+const TOKEN_PAYLOAD_SHIFT: u32 = 18;
+const TOKEN_PAYLOAD_BITS: u64 = 0x3ff;
+const PAYLOAD_UNIT_BYTES: usize = 64;
 /// From this bit on: KiB of the receive buffer.
 const TOKEN_BUFFER_SHIFT: u32 = 32;
+
+/// A payload is at most this part of the smaller receive buffer: of a window of half of it there should be a few.
+const PAYLOADS_IN_BUFFER: usize = 32;
 
 /// The receive buffer that is assumed of a peer that does not say: a quarter of what Linux gives without being asked.
 const UNKNOWN_BUFFER_BYTES: usize = 64 << 10;
@@ -32,11 +40,32 @@ pub(crate) struct Habits {
 }
 
 impl Habits {
-    pub(crate) fn token(&self) -> u64 {
+    /// `payload_bytes`: what a packet carries at most on the way, or zero for no more than the path MTU.
+    pub(crate) fn token(&self, payload_bytes: usize) -> u64 {
         let icrc = if self.omit_icrc { TOKEN_OMITS_ICRC } else { 0 };
-        let kilobytes = (self.receive_buffer_bytes >> 10).min(u32::MAX as usize) as u64;
-        TOKEN_DUNLIN | icrc | u64::from(self.port) | kilobytes << TOKEN_BUFFER_SHIFT
+        let kilobytes = self.kilobytes() as u64;
+        let token = TOKEN_DUNLIN | icrc | u64::from(self.port) | kilobytes << TOKEN_BUFFER_SHIFT;
+        with_payload(token, payload_bytes)
     }
+
+    /// Of the receive buffer, as the token says them.
+    fn kilobytes(&self) -> usize {
+        (self.receive_buffer_bytes >> 10).min(u32::MAX as usize)
+    }
+}
+
+fn with_payload(token: u64, payload_bytes: usize) -> u64 {
+    let units = (payload_bytes / PAYLOAD_UNIT_BYTES) as u64 & TOKEN_PAYLOAD_BITS;
+    token & !(TOKEN_PAYLOAD_BITS << TOKEN_PAYLOAD_SHIFT) | units << TOKEN_PAYLOAD_SHIFT
+}
+
+fn payload_of(token: u64) -> usize {
+    (token >> TOKEN_PAYLOAD_SHIFT & TOKEN_PAYLOAD_BITS) as usize * PAYLOAD_UNIT_BYTES
+}
+
+/// A token of this device's, for a way that carries payloads of so many bytes.
+pub(crate) fn limit_payload(token: u64, payload_bytes: usize) -> u64 {
+    with_payload(token, payload_of(token).min(payload_bytes))
 }
 
 /// Where a peer's device is, and how it speaks.
@@ -53,6 +82,9 @@ pub(crate) struct Peer {
     pub(crate) buffer_bytes: usize,
     /// READs and atomics that it answers at once: one more is refused, or forgotten before it is asked for again.
     pub(crate) answers: usize,
+    /// What packets to it and from it carry at most, where this device's way there does and its own: zero for no more
+    /// than the path MTU. Both ends come to the same number.
+    pub(crate) payload_bytes: usize,
 }
 
 impl Peer {
@@ -76,6 +108,8 @@ impl Peer {
             return bad("without a UDP port");
         }
         let kilobytes = (token >> TOKEN_BUFFER_SHIFT) as usize;
+        let shared_buffer_bytes = kilobytes.min(ours.kilobytes()) << 10;
+        let longest = (shared_buffer_bytes / PAYLOADS_IN_BUFFER).min(MAX_PAYLOAD_BYTES as usize);
         Ok(Self {
             address: IpAddr::V6(ip).to_canonical(),
             port,
@@ -90,6 +124,10 @@ impl Peer {
                 _ if dunlin => MAX_OUTSTANDING_READS,
                 Ok(answers) => usize::from(answers).clamp(1, MAX_OUTSTANDING_READS),
                 Err(_) => 1,
+            },
+            payload_bytes: match dunlin {
+                true => payload_of(token).min(longest) & !(PAYLOAD_UNIT_BYTES - 1),
+                false => 0,
             },
         })
     }
@@ -147,7 +185,7 @@ mod tests {
                 omit_icrc,
                 receive_buffer_bytes: 212_992,
             };
-            let peer = Peer::new(&address(theirs.token()), &OURS).unwrap();
+            let peer = Peer::new(&address(theirs.token(0)), &OURS).unwrap();
             assert_eq!(peer.address, "192.0.2.7".parse::<IpAddr>().unwrap());
             assert_eq!((peer.port, peer.icrc), (40_000, !omit_icrc));
             assert_eq!(peer.buffer_bytes, 212_992);
@@ -155,6 +193,33 @@ mod tests {
             assert!(!peer.sends_from(&"192.0.2.7:40001".parse().unwrap()));
             assert!(!peer.sends_from(&"192.0.2.8:40000".parse().unwrap()));
         }
+    }
+
+    #[test]
+    fn both_ends_agree_on_the_longest_payload_that_both_buffers_and_ways_bear() {
+        let habits = |receive_buffer_bytes| Habits {
+            port: 5000,
+            omit_icrc: true,
+            receive_buffer_bytes,
+        };
+        let seen = |theirs: &Habits, payload: usize, ours: &Habits| {
+            let peer = Peer::new(&address(theirs.token(payload)), ours).unwrap();
+            peer.payload_bytes
+        };
+        let (large, small) = (habits(8 << 20), habits(212_992));
+        for payload in [0, 1408, 8896, 57_344] {
+            assert_eq!(seen(&large, payload, &large), payload);
+            assert_eq!(seen(&large, payload, &small), payload.min(6656));
+            assert_eq!(seen(&small, payload, &large), payload.min(6656));
+        }
+        let token = large.token(57_344);
+        assert_eq!(limit_payload(token, 8896), large.token(8896));
+        assert_eq!(limit_payload(large.token(0), 8896), large.token(0));
+        // A peer may say anything.
+        let wild = Peer::new(&address(u64::MAX), &large).unwrap();
+        assert_eq!(wild.payload_bytes, 57_344);
+        assert_eq!(seen(&habits(0), 57_344, &large), 0);
+        assert_eq!(Peer::new(&address(7), &large).unwrap().payload_bytes, 0);
     }
 
     #[test]
@@ -169,7 +234,7 @@ mod tests {
         let answers = |token| Peer::new(&address(token), &OURS).unwrap().answers;
         assert_eq!([0, 1, 7, 16, 128].map(answers), [1, 1, 7, 16, 16]);
         assert_eq!([256, 1 << 40].map(answers), [1, 1]);
-        assert_eq!(answers(OURS.token()), MAX_OUTSTANDING_READS);
+        assert_eq!(answers(OURS.token(0)), MAX_OUTSTANDING_READS);
     }
 
     #[test]

@@ -4,8 +4,13 @@ use std::net::IpAddr;
 
 use dunlin_verbs::VerbsError;
 
+use crate::packet::MAX_PAYLOAD_BYTES;
+use crate::socket::Link;
+
 /// UDP port of RoCEv2, where kernels and NICs listen.
 pub const ROCE_PORT: u16 = 4791;
+/// The largest path MTU of the standard.
+const MAX_MTU_BYTES: usize = 4096;
 
 /// How a [`crate::RoceDevice`] is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +26,9 @@ pub struct RoceConfig {
     pub port: u16,
     /// Path MTU at most, in bytes: 256, 512, 1024, 2048 or 4096. Less where an interface or a route carries less.
     pub mtu_bytes: usize,
+    /// Whether packets between two devices of Dunlin carry all that the way between them does (1,408 bytes on Ethernet of
+    /// 1,500, 57,344 on loopback), where `mtu_bytes` is 4096, too: else no more than the path MTU.
+    pub long_packets: bool,
     /// Bytes of the socket's receive buffer. The system gives less when `net.core.rmem_max` is less and the process may
     /// not go beyond it.
     pub receive_buffer_bytes: usize,
@@ -46,7 +54,7 @@ pub struct RoceConfig {
 
 impl RoceConfig {
     /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC`,
-    /// `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
+    /// `_LONG_PACKETS`, `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
@@ -75,9 +83,23 @@ impl RoceConfig {
             }),
         };
         config.omit_icrc = choose("DUNLIN_ROCE_OMIT_ICRC")?;
+        config.long_packets = choose("DUNLIN_ROCE_LONG_PACKETS")?;
         config.congestion_marks = choose("DUNLIN_ROCE_CONGESTION_MARKS")?;
         config.huge_pages = choose("DUNLIN_ROCE_HUGE_PAGES")?;
         Ok(config)
+    }
+
+    /// What packets may be on a way that carries this much, or on any.
+    pub(crate) fn link(&self, way: Option<Link>) -> Link {
+        let mtu_bytes = self
+            .mtu_bytes
+            .min(way.map_or(usize::MAX, |way| way.mtu_bytes));
+        let longest = way.map_or(MAX_PAYLOAD_BYTES as usize, |way| way.payload_bytes);
+        let long = self.long_packets && self.mtu_bytes == MAX_MTU_BYTES;
+        Link {
+            mtu_bytes,
+            payload_bytes: if long { longest } else { 0 },
+        }
     }
 }
 
@@ -87,7 +109,8 @@ impl Default for RoceConfig {
             name: "roce".to_owned(),
             local_address: None,
             port: 0,
-            mtu_bytes: 4096,
+            mtu_bytes: MAX_MTU_BYTES,
+            long_packets: true,
             receive_buffer_bytes: 8 << 20,
             send_buffer_bytes: 4 << 20,
             omit_icrc: true,

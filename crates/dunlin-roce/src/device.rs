@@ -11,7 +11,7 @@ use dunlin_verbs::{
     VerbsError,
 };
 
-use crate::address::{gid, Peer, RoceAddressHandle};
+use crate::address::{gid, limit_payload, Peer, RoceAddressHandle};
 use crate::channel::RoceCompletionChannel;
 use crate::completion_queue::{RoceCompletionQueue, RoceCompletions};
 
@@ -24,7 +24,7 @@ use crate::port::{Driver, Port, MAX_QUEUE_PAIRS};
 use crate::queue_pair::{Limits, RoceQueuePair};
 use crate::region::RoceRegion;
 use crate::shared_receive::RoceSharedReceiveQueue;
-use crate::socket::{interface_mtu_bytes, Count, Route, COUNTS};
+use crate::socket::{link_of_interface, Count, Link, Route, COUNTS};
 use crate::sync::random_u32;
 use crate::work::ReceiveQueue;
 
@@ -40,6 +40,8 @@ pub struct RoceDevice {
     handle: Arc<Handle>,
     /// Where it is seen from, if that was chosen.
     local: Option<IpAddr>,
+    /// What the way from there carries, as far as settings allow.
+    link: Link,
     attributes: Arc<DeviceAttributes>,
 }
 
@@ -80,7 +82,9 @@ impl RoceDevice {
     pub fn open(config: RoceConfig) -> Result<Self, VerbsError> {
         check(&config)?;
         let local = config.local_address.map(|address| address.to_canonical());
-        let attributes = attributes(&config, interface_mtu_bytes(local));
+        let of_interface = link_of_interface(local);
+        let link = config.link(local.map(|_| of_interface));
+        let attributes = attributes(&config, of_interface.mtu_bytes);
         let port = Arc::new(Port::new(Arc::new(Core::open(config)?)));
         Ok(Self {
             handle: Arc::new(Handle {
@@ -88,6 +92,7 @@ impl RoceDevice {
                 driver: OnceLock::new(),
             }),
             local,
+            link,
             attributes: Arc::new(attributes),
         })
     }
@@ -107,7 +112,8 @@ impl RoceDevice {
         Self {
             handle: Arc::clone(&self.handle),
             local: Some(route.local),
-            attributes: Arc::new(attributes(config, route.mtu_bytes)),
+            link: config.link(Some(route.link)),
+            attributes: Arc::new(attributes(config, route.link.mtu_bytes)),
         }
     }
 
@@ -349,11 +355,7 @@ impl Device for RoceDevice {
                 Transport::UnreliableDatagram => self.attributes.mtu_bytes,
                 _ => MAX_MESSAGE_BYTES,
             },
-            mtu_bytes: match self.local {
-                Some(_) => self.attributes.mtu_bytes,
-                // Known when the peer is.
-                None => self.core().config.mtu_bytes,
-            },
+            link: self.link,
         };
         Ok(RoceQueuePair::new(
             &self.handle.port,
@@ -401,7 +403,8 @@ impl Device for RoceDevice {
             None => own,
             Some(route) => EndpointAddress {
                 gid: gid(route.local),
-                mtu_bytes: own.mtu_bytes.min(route.mtu_bytes as u32),
+                mtu_bytes: own.mtu_bytes.min(route.link.mtu_bytes as u32),
+                token: limit_payload(own.token, route.link.payload_bytes),
                 ..own
             },
         }

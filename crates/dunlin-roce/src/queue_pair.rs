@@ -17,7 +17,7 @@ use crate::port::{with_train, Port};
 use crate::region::RoceRegion;
 use crate::reliable::{Request, Requester, RequesterConfig, Responder, ResponderConfig, Verb};
 use crate::shared_receive::{bytes_of, post_receives};
-use crate::socket::{Path, Route, Train};
+use crate::socket::{Link, Path, Route, Train};
 use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
 use crate::work::{Bytes, Send};
@@ -36,8 +36,8 @@ pub(crate) struct Limits {
     pub(crate) inline_bytes: usize,
     /// Of one message, or of one datagram.
     pub(crate) message_bytes: usize,
-    /// Path MTU of this side.
-    pub(crate) mtu_bytes: usize,
+    /// What this side's link carries, or may.
+    pub(crate) link: Link,
 }
 
 /// A queue pair of the RoCE device.
@@ -90,13 +90,13 @@ impl RoceQueuePair {
     ) -> Result<(), VerbsError> {
         let habits = self.port.core.habits();
         let peer = Peer::new(remote, &habits)?;
-        let (local, mtu_bytes) = match self.local {
+        let (local, link) = match self.local {
             // What was said of the MTU before holds.
-            Some(local) => (local, self.limits.mtu_bytes),
+            Some(local) => (local, self.limits.link),
             None => {
                 let route = Route::find(None, peer.address)
                     .ok_or_else(|| VerbsError::Address(format!("{}: no route", peer.address)))?;
-                (route.local, route.mtu_bytes.min(self.limits.mtu_bytes))
+                (route.local, route.link.min(self.limits.link))
             }
         };
         if peer.address.is_ipv4() != local.is_ipv4() {
@@ -106,22 +106,24 @@ impl RoceQueuePair {
             )));
         }
         let mtu_bytes = match remote.mtu_bytes {
-            0 => mtu_bytes,
-            theirs => mtu_bytes.min(theirs as usize).max(256),
+            0 => link.mtu_bytes,
+            theirs => link.mtu_bytes.min(theirs as usize).max(256),
         };
-        let mtu = mtu_bytes as u32;
+        // Packets of two devices of Dunlin need not end at the standard's sizes.
+        let payload_bytes = peer.payload_bytes.min(link.payload_bytes).max(mtu_bytes);
+        let payload = payload_bytes as u32;
         let theirs = Psn::new(remote.packet_sequence);
         engine.path = Some(Path { local, peer });
         self.shared.set_local(local);
-        engine.mtu_bytes = Some(mtu);
+        engine.mtu_bytes = Some(mtu_bytes as u32);
         engine.protocol = match self.shared.transport {
             Transport::ReliableConnection => {
                 // Half of what the peer can keep: others may send to it, too.
-                let window = peer.buffer_bytes / 2 / (mtu_bytes + PACKET_OVERHEAD_BYTES);
+                let window = peer.buffer_bytes / 2 / (payload_bytes + PACKET_OVERHEAD_BYTES);
                 let requester = Requester::new(RequesterConfig {
                     peer_queue_pair: remote.queue_pair,
                     first_psn: engine.first_psn,
-                    mtu_bytes: mtu,
+                    mtu_bytes: payload,
                     window_packets: window.clamp(4, MAX_WINDOW_PACKETS) as u32,
                     requests: self.shared.send_requests,
                     max_outstanding_reads: peer.answers,
@@ -134,7 +136,7 @@ impl RoceQueuePair {
                 let responder = Responder::new(ResponderConfig {
                     peer_queue_pair: remote.queue_pair,
                     first_psn: theirs,
-                    mtu_bytes: mtu,
+                    mtu_bytes: payload,
                     max_outstanding_reads: MAX_OUTSTANDING_READS,
                     receiver_not_ready_timer_ns: attributes.receiver_not_ready_timer_ns,
                 });
@@ -144,8 +146,8 @@ impl RoceQueuePair {
                 }
             }
             Transport::UnreliableConnection => Protocol::Unreliable {
-                sender: Sender::new(remote.queue_pair, engine.first_psn, mtu),
-                receiver: Receiver::new(theirs, mtu),
+                sender: Sender::new(remote.queue_pair, engine.first_psn, payload),
+                receiver: Receiver::new(theirs, payload),
             },
             Transport::UnreliableDatagram => Protocol::Datagram {
                 next: engine.first_psn,
@@ -363,11 +365,17 @@ impl QueuePair for RoceQueuePair {
         EndpointAddress {
             gid: local.map_or([0; 16], gid),
             lid: 0,
-            mtu_bytes: engine.mtu_bytes.unwrap_or(self.limits.mtu_bytes as u32),
+            mtu_bytes: engine
+                .mtu_bytes
+                .unwrap_or(self.limits.link.mtu_bytes as u32),
             queue_pair: self.shared.number,
             packet_sequence: engine.first_psn.value(),
             queue_key: self.shared.queue_key,
-            token: self.port.core.habits().token(),
+            token: self
+                .port
+                .core
+                .habits()
+                .token(self.limits.link.payload_bytes),
         }
     }
 

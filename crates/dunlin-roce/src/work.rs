@@ -48,6 +48,23 @@ impl Bytes {
         }
     }
 
+    /// The region that holds all of `offset .. offset + length`, and the place there; `None` when several pieces do, or
+    /// none.
+    pub(crate) fn in_one_piece(
+        &self,
+        mut offset: usize,
+        length: usize,
+    ) -> Option<(&Arc<RegionCore>, usize)> {
+        for piece in self.pieces() {
+            if offset < piece.length {
+                let fits = length <= piece.length - offset;
+                return fits.then_some((&piece.region, piece.offset + offset));
+            }
+            offset -= piece.length;
+        }
+        None
+    }
+
     /// Calls `each` with the parts of `offset .. offset + length`: a piece, the place in its region, and the range of
     /// the caller's bytes.
     fn walk(
@@ -189,6 +206,12 @@ mod tests {
             .into(),
         );
         assert_eq!(pieces.len(), 10);
+        let whole = |start, length| pieces.in_one_piece(start, length).map(|(_, place)| place);
+        assert_eq!(
+            [whole(0, 3), whole(1, 2), whole(3, 5)],
+            [Some(2), Some(3), Some(4)]
+        );
+        assert_eq!([whole(0, 4), whole(8, 3), whole(10, 0)], [None; 3]);
         let text = *b"0123456789";
         for start in 0..10 {
             for end in start..=10 {
@@ -202,6 +225,11 @@ mod tests {
                 let mut part = vec![0; end - start];
                 pieces.gather(start, &mut part).unwrap();
                 assert_eq!(part, expected[start..end]);
+                if let Some((region, place)) = pieces.in_one_piece(start, end - start) {
+                    let read = |memory: &dunlin_verbs::Memory| memory.read(place, &mut part);
+                    region.access(place, end - start, read).unwrap();
+                    assert_eq!(part, expected[start..end]);
+                }
             }
         }
     }

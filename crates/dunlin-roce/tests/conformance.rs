@@ -7,8 +7,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_verbs::conformance::Harness;
 
-/// Where, and whether packets go without the invariant CRC.
-struct Loopback(IpAddr, bool);
+/// What the packets of two such devices are.
+#[derive(Clone, Copy, PartialEq)]
+enum Packets {
+    /// As long as the way carries.
+    Long,
+    /// No longer than the standard's MTU, so that many go in a train.
+    Standard,
+    /// Those, each with the invariant CRC.
+    WithCrc,
+}
+
+/// Where, and by what packets.
+struct Loopback(IpAddr, Packets);
 
 impl Harness for Loopback {
     type Device = RoceDevice;
@@ -24,22 +35,28 @@ impl Harness for Loopback {
         let mut config = RoceConfig::default();
         config.local_address = local.or(Some(self.0));
         config.port = chosen.port;
-        config.omit_icrc = self.1;
+        config.omit_icrc = self.1 != Packets::WithCrc;
+        config.long_packets = self.1 == Packets::Long;
         RoceDevice::open(config).map_err(|error| error.to_string())
     }
 }
 
 mod v4 {
     use super::*;
-    dunlin_verbs::conformance_suite!(Loopback(Ipv4Addr::LOCALHOST.into(), true));
+    dunlin_verbs::conformance_suite!(Loopback(Ipv4Addr::LOCALHOST.into(), Packets::Long));
+}
+
+mod v4_standard {
+    use super::*;
+    dunlin_verbs::conformance_suite!(Loopback(Ipv4Addr::LOCALHOST.into(), Packets::Standard));
 }
 
 mod v6 {
     use super::*;
-    dunlin_verbs::conformance_suite!(Loopback(Ipv6Addr::LOCALHOST.into(), true));
+    dunlin_verbs::conformance_suite!(Loopback(Ipv6Addr::LOCALHOST.into(), Packets::Long));
 }
 
 mod with_crc {
     use super::*;
-    dunlin_verbs::conformance_suite!(Loopback(Ipv4Addr::LOCALHOST.into(), false));
+    dunlin_verbs::conformance_suite!(Loopback(Ipv4Addr::LOCALHOST.into(), Packets::WithCrc));
 }

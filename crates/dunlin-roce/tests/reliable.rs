@@ -200,7 +200,7 @@ fn run(seed: u64) -> Outcome {
         late: random.below(60),
         marked: random.below(60),
     };
-    let mtu_bytes = 256 << random.below(5);
+    let mtu_bytes = [256, 512, 1024, 1408, 2048, 4096][random.below(6) as usize];
     let first_psn = match random.below(3) {
         // Numbers wrap in the run.
         0 => Psn::new((1 << 24) - random.below(200) as u32),

@@ -9,6 +9,7 @@
 //! A simulated thread does not look again and again, it rests until there is news, so its host's devices of this kind
 //! are told before it rests ([`Attended`]).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -48,6 +49,23 @@ fn progress_all() {
     for device in devices.iter().filter_map(Weak::upgrade) {
         device.progress();
     }
+}
+
+thread_local! {
+    static MOVED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A device has taken packets on the calling thread's time.
+#[inline]
+pub fn note_moved() {
+    MOVED.set(MOVED.get().wrapping_add(1));
+}
+
+/// How often devices have taken packets on the calling thread's time, modulo 2^32. A message is none before all its
+/// packets are there: who waits for a long one is not idle while this grows, though nothing has come.
+#[inline]
+pub fn moved() -> u32 {
+    MOVED.get()
 }
 
 /// A device on a simulated host that needs time of a processor there.

@@ -15,8 +15,9 @@ use crate::work::{Gone, Send};
 /// How long an acknowledgement waits for a packet that it can go out with, in nanoseconds: about what a server takes to
 /// answer a request. It saves one system call in two of a ping-pong.
 const ACKNOWLEDGE_DELAY_NS: u64 = 10_000;
-/// Packets of answers that one turn sends: a peer may ask for a gigabyte, and others wait.
+/// Answers that one turn sends, and their bytes: a peer may ask for a gigabyte, and others wait.
 const ANSWERS_PER_TURN: usize = 256;
+const ANSWERED_BYTES_PER_TURN: usize = 1 << 20;
 /// When to look again whether a socket that was full takes packets, in nanoseconds.
 const BLOCKED_NS: u64 = 50_000;
 
@@ -91,6 +92,8 @@ impl Engine {
         match &self.protocol {
             Protocol::Reliable { .. } => {
                 more = self.transmit_reliable(shared, now_ns, train);
+                // Who hears that a request has ended, by a failure too, may change its memory.
+                train.release(&shared.core.socket);
                 self.finish_reliable(shared);
             }
             Protocol::Unreliable { .. } => self.transmit_unreliable(shared, train),
@@ -129,55 +132,40 @@ impl Engine {
             return false;
         };
         let access = self.access;
+        // Says how many bytes of payload an answer has; nothing when there is none to send.
         let respond = |responder: &mut Responder, train: &mut Train| {
-            let Some(response) = responder.poll_transmit() else {
-                return false;
-            };
-            let Some(payload) = response.payload else {
+            let response = responder.poll_transmit()?;
+            let range = response.payload.map(|payload| payload.range);
+            let Some(range) = range.filter(|range| range.bytes > 0) else {
                 train.add(socket, &path, &response.header, 0, |_| {});
                 responder.sent();
-                return true;
+                return Some(0);
             };
-            let range = payload.range;
-            let source = match range.bytes {
-                0 => None,
-                _ => match granted(shared, access, &range, Access::REMOTE_READ) {
-                    Ok(source) => Some(source),
-                    Err(_) => {
-                        responder.fail_read();
-                        return true;
-                    }
-                },
-            };
-            train.add(
-                socket,
-                &path,
-                &response.header,
-                range.bytes as usize,
-                |place| {
-                    let Some((region, offset)) = source else {
-                        return;
-                    };
-                    let bytes = place.len();
-                    let read = region.access(offset, bytes, |memory| memory.read(offset, place));
-                    if read.is_none() {
-                        // The registration has ended this moment. The train's buffer has bytes of others.
-                        place.fill(0);
-                    }
-                },
-            );
-            responder.sent();
-            true
+            let bytes = range.bytes as usize;
+            let added = granted(shared, access, &range, Access::REMOTE_READ)
+                .map_err(|_| Gone)
+                .and_then(|(region, offset)| {
+                    train.add_from(socket, &path, &response.header, (&region, offset), bytes)
+                });
+            match added {
+                Ok(()) => responder.sent(),
+                Err(Gone) => responder.fail_read(),
+            }
+            Some(bytes)
         };
-        let mut answers = 0;
-        while !responder.has_acknowledgement_only()
-            && !socket.has_backlog()
-            && answers < ANSWERS_PER_TURN
-            && respond(responder, train)
-        {
+        let (mut answers, mut answered_bytes) = (0, 0);
+        let mut more = false;
+        while !responder.has_acknowledgement_only() && !socket.has_backlog() {
+            let Some(bytes) = respond(responder, train) else {
+                break;
+            };
             answers += 1;
+            answered_bytes += bytes;
+            more = answers == ANSWERS_PER_TURN || answered_bytes >= ANSWERED_BYTES_PER_TURN;
+            if more {
+                break;
+            }
         }
-        let more = answers == ANSWERS_PER_TURN;
         let mut sent = false;
         let state = shared.state_in_engine();
         if matches!(
@@ -256,6 +244,9 @@ impl Engine {
                 return;
             };
             let gathered = add_packet(train, socket, &path, &self.sends, self.ended, &transmit);
+            if last || gathered.is_err() {
+                train.release(socket);
+            }
             if gathered.is_err() {
                 self.end_send(shared, CompletionStatus::LocalProtection);
                 return self.enter_error(shared);
@@ -302,10 +293,13 @@ fn add_packet(
     transmit: &Transmit,
 ) -> Result<(), Gone> {
     let send = &sends[(transmit.id - ended) as usize];
+    let (offset, bytes) = (transmit.offset as usize, transmit.bytes as usize);
+    if let Some(source) = send.bytes.in_one_piece(offset, bytes) {
+        return train.add_from(socket, path, &transmit.header, source, bytes);
+    }
     let mut gathered = Ok(());
-    let bytes = transmit.bytes as usize;
     train.add(socket, path, &transmit.header, bytes, |place| {
-        gathered = send.bytes.gather(transmit.offset as usize, place);
+        gathered = send.bytes.gather(offset, place);
     });
     gathered
 }

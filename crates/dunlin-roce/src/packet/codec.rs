@@ -351,6 +351,11 @@ impl Header {
     }
 }
 
+/// Bytes of padding behind a payload.
+pub(crate) fn padding_of(payload_bytes: usize) -> usize {
+    payload_bytes.wrapping_neg() % 4
+}
+
 /// Writes a packet with `payload_bytes` of payload to the front of `buffer` and says how many bytes it takes, padding
 /// included. `fill` is given the place of the payload, so that it is copied once, from where it is.
 ///
@@ -363,6 +368,32 @@ pub fn encode(
     buffer: &mut [u8],
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<usize, PacketError> {
+    let needed = header
+        .encoded_bytes()
+        .saturating_add(payload_bytes)
+        .saturating_add(padding_of(payload_bytes));
+    if needed > buffer.len() {
+        return Err(PacketError::Room {
+            bytes: buffer.len(),
+            needed,
+        });
+    }
+    let headers = encode_header(header, payload_bytes, buffer)?;
+    fill(&mut buffer[headers..headers + payload_bytes]);
+    buffer[headers + payload_bytes..needed].fill(0);
+    Ok(needed)
+}
+
+/// Writes the headers of a packet with `payload_bytes` of payload and says how many bytes they take. The payload and
+/// its padding go behind them.
+///
+/// # Errors
+/// As [`encode`].
+pub(crate) fn encode_header(
+    header: &Header,
+    payload_bytes: usize,
+    buffer: &mut [u8],
+) -> Result<usize, PacketError> {
     let code = header.operation.code();
     if !header.operation.exists_on(&header.service) {
         return Err(PacketError::Transport { code });
@@ -374,16 +405,13 @@ pub fn encode(
         });
     }
     let headers = header.encoded_bytes();
-    let padding = payload_bytes.wrapping_neg() % 4;
-    let needed = headers
-        .saturating_add(payload_bytes)
-        .saturating_add(padding);
-    if needed > buffer.len() {
+    if headers > buffer.len() {
         return Err(PacketError::Room {
             bytes: buffer.len(),
-            needed,
+            needed: headers,
         });
     }
+    let padding = padding_of(payload_bytes);
     let service = match header.service {
         Service::Reliable => 0,
         Service::Unreliable => 1,
@@ -408,7 +436,5 @@ pub fn encode(
         writer.put(&(source_queue_pair % PSN_COUNT).to_be_bytes());
     }
     writer.operation(&header.operation);
-    fill(&mut buffer[headers..headers + payload_bytes]);
-    buffer[headers + payload_bytes..needed].fill(0);
-    Ok(needed)
+    Ok(headers)
 }

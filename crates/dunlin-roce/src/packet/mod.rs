@@ -10,6 +10,7 @@ mod psn;
 pub mod timer;
 
 pub use codec::{encode, parse, PacketError};
+pub(crate) use codec::{encode_header, padding_of};
 pub use header::{
     Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,
     BASE_BYTES, DEFAULT_PARTITION_KEY, MAX_HEADER_BYTES,
@@ -18,3 +19,9 @@ pub use icrc::{
     icrc, icrc_agrees, is_icrc_omitted, mark_icrc_omitted, Envelope, Network, ICRC_BYTES,
 };
 pub use psn::{Psn, PSN_COUNT};
+
+/// The least path MTU, in bytes.
+pub const MIN_MTU_BYTES: u32 = 256;
+/// The largest payload of one packet, in bytes, between two devices that agree on more than the 4096 of the standard:
+/// what a UDP datagram holds, in whole pages.
+pub const MAX_PAYLOAD_BYTES: u32 = 56 << 10;

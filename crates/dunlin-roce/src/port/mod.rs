@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
-use dunlin_verbs::progress::Progress;
+use dunlin_verbs::progress::{self, Progress};
 
 use crate::core::Core;
 use crate::engine::Shared;
@@ -88,20 +88,29 @@ impl Port {
         let mut inbound = match self.inbound.try_lock() {
             Ok(inbound) => inbound,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::WouldBlock) => {
+                // Whoever is at it, this thread polls, and would look if the other did not.
+                self.polls.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
         };
-        // Nobody else writes it while we have the lock.
-        let polls = self.polls.load(Ordering::Relaxed);
-        self.polls.store(polls + 1, Ordering::Relaxed);
-        self.look(&mut inbound);
+        let trains = self.look(&mut inbound);
+        if trains > 0 {
+            progress::note_moved();
+        }
+        // A look at long trains takes as long as many at none.
+        self.polls.fetch_add(1 + trains, Ordering::Relaxed);
     }
 
-    fn look(&self, inbound: &mut Inbound) {
+    /// Says how many trains there were.
+    fn look(&self, inbound: &mut Inbound) -> u64 {
         self.core.socket.send_backlog();
+        let mut trains = 0;
         for _ in 0..RECEIVES_PER_LOOK {
             if !self.core.socket.receive(&mut inbound.buffer) {
                 break;
             }
+            trains += 1;
             let drops = inbound.buffer.take_drops();
             if drops > 0 {
                 let statistics = &self.core.socket.statistics;
@@ -115,6 +124,7 @@ impl Port {
         if self.core.timers().next_ns().is_some() {
             self.see_to_timers();
         }
+        trains
     }
 
     /// Hands the packets of a train to their queue pairs, and sends what these answer.

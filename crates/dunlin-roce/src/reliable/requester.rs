@@ -13,7 +13,7 @@ use super::recovery::{RoundTrip, Window};
 use super::request::{Finished, PostError, ReadPlacement, Request, Transmit, Verb};
 use crate::packet::{
     timer, Acknowledgement, Header, Operation, Psn, Refusal, Service, Syndrome,
-    DEFAULT_PARTITION_KEY,
+    DEFAULT_PARTITION_KEY, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES,
 };
 
 /// Bytes of one message at most: 2^31, as the standard has it.
@@ -31,7 +31,7 @@ pub struct RequesterConfig {
     pub peer_queue_pair: u32,
     /// Sequence number of the first packet.
     pub first_psn: Psn,
-    /// Payload of one packet, 256 to 4096 bytes.
+    /// Payload of one packet, 256 to 57,344 bytes.
     pub mtu_bytes: u32,
     /// Packets on their way at most, requests and the answers to READs alike; at least 2. After losses they are fewer.
     pub window_packets: u32,
@@ -112,7 +112,7 @@ pub struct Requester {
 impl Requester {
     /// One with nothing posted. Values out of their range are moved into it.
     pub fn new(mut config: RequesterConfig) -> Self {
-        config.mtu_bytes = config.mtu_bytes.clamp(256, 4096);
+        config.mtu_bytes = config.mtu_bytes.clamp(MIN_MTU_BYTES, MAX_PAYLOAD_BYTES);
         config.window_packets = config.window_packets.clamp(2, MAX_WINDOW_PACKETS);
         config.requests = config.requests.max(1);
         config.max_outstanding_reads = config.max_outstanding_reads.max(1);

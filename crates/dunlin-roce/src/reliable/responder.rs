@@ -12,7 +12,7 @@ use super::responses::{Response, Responses};
 use super::target::{AccessError, Delivered, Target};
 use crate::packet::{
     timer, Acknowledgement, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Service,
-    Syndrome, PSN_COUNT,
+    Syndrome, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES, PSN_COUNT,
 };
 
 /// How a responder behaves.
@@ -22,7 +22,7 @@ pub struct ResponderConfig {
     pub peer_queue_pair: u32,
     /// Sequence number of the peer's first packet.
     pub first_psn: Psn,
-    /// Payload of one packet, 256 to 4096 bytes.
+    /// Payload of one packet, 256 to 57,344 bytes.
     pub mtu_bytes: u32,
     /// READs and atomics of the peer that are kept at once.
     pub max_outstanding_reads: usize,
@@ -95,7 +95,7 @@ impl From<AccessError> for Stop {
 impl Responder {
     /// One that waits for the first packet. Values out of their range are moved into it.
     pub fn new(mut config: ResponderConfig) -> Self {
-        config.mtu_bytes = config.mtu_bytes.clamp(256, 4096);
+        config.mtu_bytes = config.mtu_bytes.clamp(MIN_MTU_BYTES, MAX_PAYLOAD_BYTES);
         let reads = config.max_outstanding_reads.max(1);
         config.max_outstanding_reads = reads;
         Self {

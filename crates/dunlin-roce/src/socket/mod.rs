@@ -2,6 +2,8 @@
 
 // What the C library has and no crate of ours.
 #[allow(unsafe_code)]
+mod parts;
+#[allow(unsafe_code)]
 mod receive;
 #[allow(unsafe_code)]
 mod route;
@@ -9,7 +11,7 @@ mod statistics;
 mod train;
 
 pub(crate) use receive::ReceiveBuffer;
-pub(crate) use route::{interface_mtu_bytes, Route};
+pub(crate) use route::{link_of_interface, Link, Route};
 pub(crate) use statistics::Statistics;
 pub use statistics::{Count, COUNTS};
 pub(crate) use train::{envelope, Path, Train};
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use dunlin_verbs::VerbsError;
+use parts::Parts;
 use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
@@ -137,24 +140,69 @@ impl Socket {
 
     /// Sends a train, or keeps it for later when the socket takes no more. Any other failure is a loss, which the
     /// protocol makes good; it is counted.
-    fn send(&self, transmit: &Transmit<'_>) {
-        let blocked = self.has_backlog.load(Ordering::Relaxed);
-        if !blocked {
-            match self.try_send(transmit) {
+    fn send(&self, bytes: &[u8], destination: SocketAddr, segment_bytes: Option<usize>) {
+        if !self.has_backlog() {
+            let sent = self.try_send(&self.transmit(bytes, destination, segment_bytes));
+            match sent {
                 Ok(()) => return,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return self.statistics.failed_to_send(&error),
             }
         }
+        self.keep(bytes.to_vec(), destination, segment_bytes);
+    }
+
+    /// Sends a train of which some payload lies in a region. When its registration has ended it is not sent, as if it
+    /// had been lost.
+    fn send_parts(
+        &self,
+        destination: SocketAddr,
+        buffer: &[u8],
+        parts: &Parts,
+        segment_bytes: Option<usize>,
+    ) {
+        if !self.has_backlog() {
+            self.trains.fetch_add(1, Ordering::Relaxed);
+            match parts.send(self.as_fd(), buffer, destination, segment_bytes) {
+                None | Some(Ok(())) => return,
+                // It is full, or cannot segment on this path: the library knows what to do then.
+                Some(Err(_)) => {}
+            }
+        }
+        if let Some(bytes) = parts.to_vec(buffer) {
+            self.send(&bytes, destination, segment_bytes);
+        }
+    }
+
+    fn transmit<'a>(
+        &self,
+        contents: &'a [u8],
+        destination: SocketAddr,
+        segment_size: Option<usize>,
+    ) -> Transmit<'a> {
+        Transmit {
+            destination,
+            ecn: self.ecn,
+            contents,
+            segment_size,
+            // The kernel takes the address that the path was made with: that of its routing table, or the one that
+            // the socket is bound to.
+            src_ip: None,
+        }
+    }
+
+    /// Keeps what the socket does not take now.
+    #[cold]
+    fn keep(&self, bytes: Vec<u8>, destination: SocketAddr, segment_bytes: Option<usize>) {
         let mut backlog = lock(&self.backlog);
-        let bytes: usize = backlog.iter().map(|unsent| unsent.bytes.len()).sum();
-        if bytes + transmit.contents.len() > MAX_BACKLOG_BYTES {
+        let kept: usize = backlog.iter().map(|unsent| unsent.bytes.len()).sum();
+        if kept + bytes.len() > MAX_BACKLOG_BYTES {
             return self.statistics.count(Count::SendBufferFull);
         }
         backlog.push_back(Unsent {
-            destination: transmit.destination,
-            segment_bytes: transmit.segment_size,
-            bytes: transmit.contents.to_vec(),
+            destination,
+            segment_bytes,
+            bytes,
         });
         self.has_backlog.store(true, Ordering::Relaxed);
     }
@@ -171,13 +219,7 @@ impl Socket {
         }
         let mut backlog = lock(&self.backlog);
         while let Some(unsent) = backlog.front() {
-            let transmit = Transmit {
-                destination: unsent.destination,
-                ecn: self.ecn,
-                contents: &unsent.bytes,
-                segment_size: unsent.segment_bytes,
-                src_ip: None,
-            };
+            let transmit = self.transmit(&unsent.bytes, unsent.destination, unsent.segment_bytes);
             match self.try_send(&transmit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => self.statistics.failed_to_send(&error),

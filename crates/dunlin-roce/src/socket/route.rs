@@ -5,11 +5,41 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use quinn_udp::EcnCodepoint;
 
+use crate::packet::MAX_PAYLOAD_BYTES;
+
 /// What stands around the payload of a packet at most: IPv6, UDP, base header, RETH, immediate data, padding and
 /// invariant CRC.
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4 + 3 + 4;
 /// What every IPv6 link carries, for where nothing can be asked.
 const LEAST_LINK_BYTES: usize = 1280;
+
+/// What a link carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// The largest MTU of RoCE.
+    pub(crate) mtu_bytes: usize,
+    /// The longest payload of a packet between two devices that need not keep to those, in steps of 64 bytes.
+    pub(crate) payload_bytes: usize,
+}
+
+impl Link {
+    fn of(link_bytes: usize) -> Self {
+        let mtu_bytes = within(link_bytes);
+        let payload_bytes = link_bytes.saturating_sub(OVERHEAD_BYTES) & !63;
+        Self {
+            mtu_bytes,
+            payload_bytes: payload_bytes.clamp(mtu_bytes, MAX_PAYLOAD_BYTES as usize),
+        }
+    }
+
+    /// What both carry.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self {
+            mtu_bytes: self.mtu_bytes.min(other.mtu_bytes),
+            payload_bytes: self.payload_bytes.min(other.payload_bytes),
+        }
+    }
+}
 
 /// The largest MTU of RoCE within what a link carries.
 fn within(link_bytes: usize) -> usize {
@@ -96,8 +126,8 @@ pub(super) fn never_fragment(socket: BorrowedFd<'_>) {
 pub(crate) struct Route {
     /// The address of this host that packets to it have.
     pub(crate) local: IpAddr,
-    /// The MTU of RoCE on the way, by what the kernel knows of it.
-    pub(crate) mtu_bytes: usize,
+    /// What the way carries, by what the kernel knows of it.
+    pub(crate) link: Link,
 }
 
 impl Route {
@@ -116,26 +146,26 @@ impl Route {
         };
         Some(Self {
             local: socket.local_addr().ok()?.ip().to_canonical(),
-            mtu_bytes: within(link_bytes?),
+            link: Link::of(link_bytes?),
         })
     }
 }
 
-/// The MTU of RoCE on the interface that has an address of this host; without one on all interfaces that lead to
-/// others, and where there are none on the loopback interface.
-pub(crate) fn interface_mtu_bytes(address: Option<IpAddr>) -> usize {
-    let loopback = within(64 << 10);
+/// What the interface carries that has an address of this host; without one what all interfaces do that lead to
+/// others, and where there are none the loopback interface.
+pub(crate) fn link_of_interface(address: Option<IpAddr>) -> Link {
+    let loopback = Link::of(64 << 10);
     if address.is_some_and(|address| address.is_loopback()) {
         return loopback;
     }
-    let link_bytes = |name: String| within(interface_bytes(&name).unwrap_or(LEAST_LINK_BYTES));
+    let link = |name: String| Link::of(interface_bytes(&name).unwrap_or(LEAST_LINK_BYTES));
     let wanted = |one: &IpAddr| match address {
         Some(address) => *one == address,
         None => !one.is_loopback(),
     };
-    let found = interfaces_of(wanted).into_iter().map(link_bytes).min();
-    found.unwrap_or(match address {
-        Some(_) => within(LEAST_LINK_BYTES),
+    let found = interfaces_of(wanted).into_iter().map(link);
+    found.reduce(Link::min).unwrap_or(match address {
+        Some(_) => Link::of(LEAST_LINK_BYTES),
         None => loopback,
     })
 }
@@ -211,14 +241,19 @@ mod tests {
 
     #[test]
     fn common_links_carry_common_mtus() {
-        for (link, mtu) in [
-            (1280, 1024),
-            (1500, 1024),
-            (9000, 4096),
-            (65536, 4096),
-            (576, 256),
+        for (link, mtu, payload) in [
+            (1280, 1024, 1152),
+            (1500, 1024, 1408),
+            (9000, 4096, 8896),
+            (65536, 4096, 57_344),
+            (576, 256, 448),
+            (100, 256, 256),
         ] {
-            assert_eq!(within(link), mtu, "{link}");
+            let expected = Link {
+                mtu_bytes: mtu,
+                payload_bytes: payload,
+            };
+            assert_eq!(Link::of(link), expected, "{link}");
         }
     }
 
@@ -226,8 +261,8 @@ mod tests {
     fn loopback_carries_the_largest() {
         let here = IpAddr::from([127, 0, 0, 1]);
         let route = Route::find(None, here).unwrap();
-        assert_eq!((route.local, route.mtu_bytes), (here, 4096));
+        assert_eq!((route.local, route.link.mtu_bytes), (here, 4096));
         assert_eq!(interfaces_of(|one| *one == here), ["lo"]);
-        assert_eq!(interface_mtu_bytes(Some(here)), 4096);
+        assert_eq!(link_of_interface(Some(here)), route.link);
     }
 }

@@ -1,12 +1,17 @@
 //! Trains: packets to one peer that go out in one system call, cut apart again by the kernel or not before the peer's.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use quinn_udp::Transmit;
-
+use super::parts::Parts;
 use super::Socket;
 use crate::address::Peer;
-use crate::packet::{encode, icrc, mark_icrc_omitted, Envelope, Header, Network, ICRC_BYTES};
+use crate::memory::RegionCore;
+use crate::packet::{
+    encode, encode_header, icrc, mark_icrc_omitted, padding_of, Envelope, Header, Network,
+    ICRC_BYTES,
+};
+use crate::work::Gone;
 
 /// Bytes of a train at most: a datagram's, with room for its headers.
 const MAX_TRAIN_BYTES: usize = 65_000;
@@ -20,11 +25,20 @@ pub(crate) struct Path {
     pub(crate) peer: Peer,
 }
 
+/// Payloads from this many bytes on are read by the kernel from where they lie; shorter ones are copied to where their
+/// headers are, which takes no longer than the kernel takes for one more piece.
+const HELD_BYTES: usize = 1024;
+
 /// Packets that wait to go out together. All have the same length, but the last, which may be shorter.
 #[derive(Debug)]
 pub(crate) struct Train {
+    /// Headers, and payloads that were copied.
     buffer: Box<[u8]>,
     used: usize,
+    /// What goes out, piece by piece.
+    parts: Parts,
+    /// Bytes of all parts.
+    bytes: usize,
     segment_bytes: usize,
     segments: usize,
     /// Whether the last was shorter: nothing comes after it.
@@ -37,6 +51,8 @@ impl Train {
         Self {
             buffer: vec![0; MAX_TRAIN_BYTES].into(),
             used: 0,
+            parts: Parts::new(),
+            bytes: 0,
             segment_bytes: 0,
             segments: 0,
             closed: false,
@@ -53,22 +69,48 @@ impl Train {
         payload_bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) {
-        let crc_bytes = if path.peer.icrc { ICRC_BYTES } else { 0 };
-        let bytes = header.encoded_bytes() + payload_bytes.next_multiple_of(4) + crc_bytes;
-        // The CRC covers what IPv4 numbers datagrams with, which is zero for each that goes alone.
-        let alone = path.peer.icrc && path.peer.address.is_ipv4();
-        let fits = self.path.as_ref() == Some(path)
-            && !self.closed
-            && !alone
-            && bytes <= self.segment_bytes
-            && self.used + bytes <= MAX_TRAIN_BYTES
-            && self.segments < socket.max_segments().min(MAX_SEGMENTS);
-        if !fits {
-            self.send(socket);
-            self.path = Some(*path);
-            self.segment_bytes = bytes;
-        }
-        let rest = &mut self.buffer[self.used..];
+        let bytes = packet_bytes(path, header, payload_bytes);
+        self.make_room(socket, path, bytes, None);
+        self.put(socket, path, header, payload_bytes, fill);
+    }
+
+    /// Adds a packet whose payload is in a region, from `offset` on. Long ones are not copied: the bytes are those that
+    /// are there when the train goes, at the latest when [`Train::send`] returns.
+    ///
+    /// # Errors
+    /// When the registration has ended; nothing was added then.
+    pub(crate) fn add_from(
+        &mut self,
+        socket: &Socket,
+        path: &Path,
+        header: &Header,
+        (region, offset): (&Arc<RegionCore>, usize),
+        payload_bytes: usize,
+    ) -> Result<(), Gone> {
+        let held = payload_bytes >= HELD_BYTES && !path.peer.icrc;
+        let bytes = packet_bytes(path, header, payload_bytes);
+        // What is sent here takes the lock of a region by itself, so it comes before that of this one.
+        self.make_room(socket, path, bytes, held.then_some(region));
+        let added = region.access(offset, payload_bytes, |memory| match held {
+            true => self.hold(header, (region, offset), payload_bytes),
+            false => self.put(socket, path, header, payload_bytes, |place| {
+                memory.read(offset, place);
+            }),
+        });
+        added.ok_or(Gone)
+    }
+
+    /// Adds a packet that there is room for.
+    fn put(
+        &mut self,
+        socket: &Socket,
+        path: &Path,
+        header: &Header,
+        payload_bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        let start = self.used;
+        let rest = &mut self.buffer[start..];
         let encoded = match encode(header, payload_bytes, rest, fill) {
             Ok(encoded) => encoded,
             // Headers are made by the state machines, which know what exists; a packet is shorter than a train.
@@ -77,7 +119,7 @@ impl Train {
                 return;
             }
         };
-        self.used += bytes;
+        let bytes = packet_bytes(path, header, payload_bytes);
         if path.peer.icrc {
             let envelope = envelope(path.local, socket.port(), path.peer.address, path.peer.port);
             let crc = icrc(&envelope, &rest[..encoded]).unwrap_or_default();
@@ -85,28 +127,101 @@ impl Train {
         } else {
             mark_icrc_omitted(rest);
         }
+        self.used += bytes;
+        self.parts.copied(start..self.used);
+        self.count(bytes);
+    }
+
+    /// Adds a packet that there is room for, without its payload.
+    fn hold(
+        &mut self,
+        header: &Header,
+        (region, offset): (&Arc<RegionCore>, usize),
+        payload_bytes: usize,
+    ) {
+        let start = self.used;
+        let rest = &mut self.buffer[start..];
+        let headers = match encode_header(header, payload_bytes, rest) {
+            Ok(headers) => headers,
+            Err(error) => {
+                debug_assert!(false, "{error}");
+                return;
+            }
+        };
+        mark_icrc_omitted(rest);
+        let padding = padding_of(payload_bytes);
+        rest[headers..headers + padding].fill(0);
+        let end = start + headers;
+        self.used = end + padding;
+        self.parts.copied(start..end);
+        self.parts.held(region, offset, payload_bytes);
+        self.parts.copied(end..self.used);
+        self.count(headers + payload_bytes + padding);
+    }
+
+    /// Sends what a packet of so many bytes cannot go with.
+    fn make_room(
+        &mut self,
+        socket: &Socket,
+        path: &Path,
+        bytes: usize,
+        region: Option<&Arc<RegionCore>>,
+    ) {
+        // The CRC covers what IPv4 numbers datagrams with, which is zero for each that goes alone.
+        let alone = path.peer.icrc && path.peer.address.is_ipv4();
+        let fits = self.path.as_ref() == Some(path)
+            && !self.closed
+            && !alone
+            && bytes <= self.segment_bytes
+            && self.bytes + bytes <= MAX_TRAIN_BYTES
+            && self.segments < socket.max_segments().min(MAX_SEGMENTS)
+            && region.is_none_or(|region| self.parts.may_hold(region));
+        if !fits {
+            self.send(socket);
+            self.path = Some(*path);
+            self.segment_bytes = bytes;
+        }
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.bytes += bytes;
         self.segments += 1;
         self.closed = bytes < self.segment_bytes;
     }
 
+    /// Lets go of payload: from here on its memory may change.
+    pub(crate) fn release(&mut self, socket: &Socket) {
+        if self.parts.hold_payload() {
+            self.send(socket);
+        }
+    }
+
     /// Sends what has been added.
     pub(crate) fn send(&mut self, socket: &Socket) {
-        if let (Some(path), true) = (self.path.take(), self.used > 0) {
-            socket.send(&Transmit {
-                destination: socket.destination(path.peer.address, path.peer.port),
-                ecn: socket.ecn,
-                contents: &self.buffer[..self.used],
-                segment_size: (self.segments > 1).then_some(self.segment_bytes),
-                // The kernel takes the address that the path was made with: that of its routing table, or the one
-                // that the socket is bound to.
-                src_ip: None,
-            });
+        if let (Some(path), true) = (self.path.take(), self.bytes > 0) {
+            let destination = socket.destination(path.peer.address, path.peer.port);
+            let segment_bytes = (self.segments > 1).then_some(self.segment_bytes);
+            match self.parts.hold_payload() {
+                true => {
+                    let buffer = &self.buffer[..self.used];
+                    socket.send_parts(destination, buffer, &self.parts, segment_bytes);
+                }
+                false => socket.send(&self.buffer[..self.used], destination, segment_bytes),
+            }
         }
+        self.parts.clear();
         self.used = 0;
+        self.bytes = 0;
         self.segments = 0;
         self.segment_bytes = 0;
         self.closed = false;
     }
+}
+
+/// Bytes of a packet with its padding and its CRC.
+fn packet_bytes(path: &Path, header: &Header, payload_bytes: usize) -> usize {
+    let crc_bytes = if path.peer.icrc { ICRC_BYTES } else { 0 };
+    header.encoded_bytes() + payload_bytes + padding_of(payload_bytes) + crc_bytes
 }
 
 /// What the invariant CRC covers of the headers below, for packets of a socket that is not connected.

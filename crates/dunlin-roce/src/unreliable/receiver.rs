@@ -2,7 +2,7 @@
 
 use dunlin_verbs::Access;
 
-use crate::packet::{Header, Operation, Psn, RemoteRange};
+use crate::packet::{Header, Operation, Psn, RemoteRange, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES};
 use crate::reliable::{Delivered, Target, MAX_MESSAGE_BYTES};
 
 /// What became of a packet.
@@ -38,7 +38,7 @@ impl Receiver {
     pub fn new(first: Psn, mtu_bytes: u32) -> Self {
         Self {
             expected: first,
-            mtu_bytes: mtu_bytes.clamp(256, 4096) as usize,
+            mtu_bytes: mtu_bytes.clamp(MIN_MTU_BYTES, MAX_PAYLOAD_BYTES) as usize,
             partial: None,
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::packet::{Header, Psn, Service, DEFAULT_PARTITION_KEY};
+use crate::packet::{
+    Header, Psn, Service, DEFAULT_PARTITION_KEY, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES,
+};
 use crate::reliable::{Request, Transmit};
 
 /// See the module.
@@ -22,7 +24,7 @@ impl Sender {
         Self {
             peer_queue_pair,
             next: first,
-            mtu_bytes: mtu_bytes.clamp(256, 4096),
+            mtu_bytes: mtu_bytes.clamp(MIN_MTU_BYTES, MAX_PAYLOAD_BYTES),
             queue: VecDeque::new(),
             offset: 0,
         }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::thread;
+use dunlin_verbs::{progress, thread};
 
 use crate::call::lane::{Lane, Sink};
 use crate::config::{WaitMode, UNHEARD_PAUSE};
@@ -43,6 +43,8 @@ pub(super) struct Waiter<'a> {
     clocks: u32,
     started: Option<Instant>,
     idle_since: Option<Instant>,
+    /// What [`progress::moved`] said last.
+    moved: u32,
     /// Which server is waited for, where the lane may be on another thread than it was made on; else zero.
     server: u64,
 }
@@ -60,6 +62,7 @@ impl<'a> Waiter<'a> {
             clocks: 0,
             started: None,
             idle_since: None,
+            moved: progress::moved(),
             server: 0,
         }
     }
@@ -129,6 +132,10 @@ impl<'a> Waiter<'a> {
         self.clocks += 1;
         if self.clocks % CLOCKS_PER_CHECK == 0 {
             lane.check(sink)?;
+        }
+        let moved = progress::moved();
+        if std::mem::replace(&mut self.moved, moved) != moved {
+            self.idle_since = None;
         }
         let idle_since = *self.idle_since.get_or_insert(now);
         if let WaitMode::Doze { spin } = self.mode {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{thread, CompletionChannel};
+use dunlin_verbs::{progress, thread, CompletionChannel};
 
 use super::thread_task::{ThreadProgress, ThreadTask};
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
@@ -169,6 +169,7 @@ pub(super) fn run(
     let mut next_check: Option<Instant> = None;
     let mut idle_since: Option<Instant> = None;
     let mut spinning = Spinning::new();
+    let mut moved = progress::moved();
     loop {
         let work = rounds.pass();
         if rounds.is_over() {
@@ -190,7 +191,9 @@ pub(super) fn run(
                 }
             }
         }
-        if work > 0 || own == ThreadProgress::Worked {
+        let moves = progress::moved();
+        let packets = std::mem::replace(&mut moved, moves) != moves;
+        if work > 0 || own == ThreadProgress::Worked || packets {
             idle_passes = 0;
             idle_since = None;
             spinning.found();
