@@ -26,9 +26,10 @@ pub struct RoceConfig {
     pub port: u16,
     /// Path MTU at most, in bytes: 256, 512, 1024, 2048 or 4096. Less where an interface or a route carries less.
     pub mtu_bytes: usize,
-    /// Whether packets between two devices of Dunlin carry all that the way between them does (1,408 bytes on Ethernet of
-    /// 1,500, 57,344 on loopback), where `mtu_bytes` is 4096, too: else no more than the path MTU.
-    pub long_packets: bool,
+    /// Payload of a packet between two devices of Dunlin at most, in bytes, up to [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES): as much as the
+    /// way between them carries (1,408 on Ethernet of 1,500, 8,896 on that of 9,000). Not above 4096, or with an
+    /// `mtu_bytes` below that: no more than the path MTU.
+    pub payload_bytes: usize,
     /// Bytes of the socket's receive buffer. The system gives less when `net.core.rmem_max` is less and the process may
     /// not go beyond it.
     pub receive_buffer_bytes: usize,
@@ -54,7 +55,7 @@ pub struct RoceConfig {
 
 impl RoceConfig {
     /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC`,
-    /// `_LONG_PACKETS`, `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
+    /// `_PAYLOAD`, `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
@@ -73,6 +74,7 @@ impl RoceConfig {
         config.local_address = parse("DUNLIN_ROCE_ADDRESS")?;
         config.port = parse("DUNLIN_ROCE_PORT")?.unwrap_or(config.port);
         config.mtu_bytes = parse("DUNLIN_ROCE_MTU")?.unwrap_or(config.mtu_bytes);
+        config.payload_bytes = parse("DUNLIN_ROCE_PAYLOAD")?.unwrap_or(config.payload_bytes);
         config.queue_key = parse("DUNLIN_ROCE_QUEUE_KEY")?;
         let choose = |name: &'static str| match parse::<String>(name)?.as_deref() {
             None | Some("yes") => Ok(true),
@@ -83,7 +85,6 @@ impl RoceConfig {
             }),
         };
         config.omit_icrc = choose("DUNLIN_ROCE_OMIT_ICRC")?;
-        config.long_packets = choose("DUNLIN_ROCE_LONG_PACKETS")?;
         config.congestion_marks = choose("DUNLIN_ROCE_CONGESTION_MARKS")?;
         config.huge_pages = choose("DUNLIN_ROCE_HUGE_PAGES")?;
         Ok(config)
@@ -95,10 +96,14 @@ impl RoceConfig {
             .mtu_bytes
             .min(way.map_or(usize::MAX, |way| way.mtu_bytes));
         let longest = way.map_or(MAX_PAYLOAD_BYTES as usize, |way| way.payload_bytes);
-        let long = self.long_packets && self.mtu_bytes == MAX_MTU_BYTES;
+        let long = self.mtu_bytes == MAX_MTU_BYTES && self.payload_bytes > MAX_MTU_BYTES;
         Link {
             mtu_bytes,
-            payload_bytes: if long { longest } else { 0 },
+            payload_bytes: if long {
+                longest.min(self.payload_bytes) & !63
+            } else {
+                0
+            },
         }
     }
 }
@@ -110,7 +115,7 @@ impl Default for RoceConfig {
             local_address: None,
             port: 0,
             mtu_bytes: MAX_MTU_BYTES,
-            long_packets: true,
+            payload_bytes: MAX_PAYLOAD_BYTES as usize,
             receive_buffer_bytes: 8 << 20,
             send_buffer_bytes: 4 << 20,
             omit_icrc: true,

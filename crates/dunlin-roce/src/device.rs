@@ -19,7 +19,7 @@ use crate::config::{RoceConfig, ROCE_PORT};
 use crate::core::Core;
 use crate::engine::{Parts, Shared};
 use crate::memory::MAX_REGIONS;
-use crate::packet::Psn;
+use crate::packet::{Psn, MAX_PAYLOAD_BYTES};
 use crate::port::{Driver, Port, MAX_QUEUE_PAIRS};
 use crate::queue_pair::{Limits, RoceQueuePair};
 use crate::region::RoceRegion;
@@ -162,6 +162,9 @@ fn check(config: &RoceConfig) -> Result<(), VerbsError> {
     };
     if ![256, 512, 1024, 2048, 4096].contains(&config.mtu_bytes) {
         return invalid("mtu_bytes", "256, 512, 1024, 2048 or 4096");
+    }
+    if config.payload_bytes > MAX_PAYLOAD_BYTES as usize {
+        return invalid("payload_bytes", "57344 at most");
     }
     if config.max_regions == 0 || config.max_regions > MAX_REGIONS {
         return invalid("max_regions", "1 to 65536");

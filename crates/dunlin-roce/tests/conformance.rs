@@ -36,7 +36,9 @@ impl Harness for Loopback {
         config.local_address = local.or(Some(self.0));
         config.port = chosen.port;
         config.omit_icrc = self.1 != Packets::WithCrc;
-        config.long_packets = self.1 == Packets::Long;
+        if self.1 != Packets::Long {
+            config.payload_bytes = config.mtu_bytes;
+        }
         RoceDevice::open(config).map_err(|error| error.to_string())
     }
 }
