@@ -398,18 +398,20 @@ impl Device for RoceDevice {
     }
 
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
-        if own.gid != [0; 16] {
-            return own;
-        }
         let remote = Ipv6Addr::from(peer.gid).to_canonical();
-        match Route::find(None, remote) {
-            None => own,
-            Some(route) => EndpointAddress {
+        let chosen = (own.gid != [0; 16]).then(|| Ipv6Addr::from(own.gid).to_canonical());
+        let route = Route::find(chosen, remote);
+        // What the peer is told here is what the queue pair goes by itself when it is connected.
+        let payload_bytes = route.map_or(0, |route| route.link.payload_bytes);
+        let token = limit_payload(own.token, payload_bytes);
+        match route {
+            Some(route) if chosen.is_none() => EndpointAddress {
                 gid: gid(route.local),
                 mtu_bytes: own.mtu_bytes.min(route.link.mtu_bytes as u32),
-                token: limit_payload(own.token, route.link.payload_bytes),
+                token,
                 ..own
             },
+            _ => EndpointAddress { token, ..own },
         }
     }
 

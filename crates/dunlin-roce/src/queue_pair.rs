@@ -90,13 +90,17 @@ impl RoceQueuePair {
     ) -> Result<(), VerbsError> {
         let habits = self.port.core.habits();
         let peer = Peer::new(remote, &habits)?;
-        let (local, link) = match self.local {
+        let route = Route::find(self.local, peer.address);
+        let (local, link) = match (self.local, route) {
             // What was said of the MTU before holds.
-            Some(local) => (local, self.limits.link),
-            None => {
-                let route = Route::find(None, peer.address)
-                    .ok_or_else(|| VerbsError::Address(format!("{}: no route", peer.address)))?;
-                (route.local, route.link.min(self.limits.link))
+            (Some(local), route) => {
+                let payload_bytes = route.map_or(0, |route| route.link.payload_bytes);
+                (local, self.limits.link.with_payload(payload_bytes))
+            }
+            (None, Some(route)) => (route.local, route.link.min(self.limits.link)),
+            (None, None) => {
+                let words = format!("{}: no route", peer.address);
+                return Err(VerbsError::Address(words));
             }
         };
         if peer.address.is_ipv4() != local.is_ipv4() {

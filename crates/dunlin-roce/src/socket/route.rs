@@ -32,6 +32,14 @@ impl Link {
         }
     }
 
+    /// With payloads of so many bytes at most.
+    pub(crate) fn with_payload(self, payload_bytes: usize) -> Self {
+        Self {
+            payload_bytes: self.payload_bytes.min(payload_bytes),
+            ..self
+        }
+    }
+
     /// What both carry.
     pub(crate) fn min(self, other: Self) -> Self {
         Self {
