@@ -79,15 +79,14 @@ impl Senders {
 
     /// Tells all what is asked of them; says whether that is news to any.
     fn tell(&self) -> bool {
-        let tell = |lane: &Arc<LaneShare>| lane.set(self.attempts.standing(lane.is_active()));
-        self.lanes
-            .values()
-            .flatten()
-            .fold(false, |news, lane| tell(lane) || news)
+        let mut news = false;
+        for lane in self.lanes.values().flatten() {
+            news |= lane.set(self.attempts.standing(lane.is_active()));
+        }
+        news
     }
 
-    /// Decides which lanes are active, `most` of them where nothing speaks for fewer; says whether any client is to be
-    /// told.
+    /// Decides which lanes are active, `most` of them unless fewer are tried; says whether any client is to be told.
     fn share_out(&self, uses: &[Vec<u64>], most: usize) -> bool {
         let load = |own: &Vec<u64>| Load {
             utilisation: own.iter().sum(),
