@@ -6,7 +6,8 @@ use std::sync::Arc;
 use dunlin_verbs::Device;
 
 use super::credits::{InvalidReport, Ledger, Renewal};
-use super::redistribution::{Admission, LaneShare};
+use super::lane_share::LaneShare;
+use super::redistribution::Admission;
 use super::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;

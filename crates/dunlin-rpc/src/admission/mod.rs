@@ -2,13 +2,14 @@
 //!
 //! [`credits`] and [`scheduler`] are pure. [`lane`] is one lane's admission at the server, driven by the poller that
 //! serves it; the [`redistribution`] thread decides which lanes are active, and sees when the device has no time left
-//! ([`saturation`]).
+//! ([`attempts`]).
 
+mod attempts;
 pub(crate) mod credits;
 pub(crate) mod grouping;
 pub(crate) mod lane;
+mod lane_share;
 pub(crate) mod redistribution;
-mod saturation;
 pub(crate) mod scheduler;
 
 pub use redistribution::{LaneUse, SenderReport};

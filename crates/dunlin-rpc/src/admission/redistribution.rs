@@ -6,7 +6,7 @@
 //! thread for credits.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -14,10 +14,9 @@ use std::time::Duration;
 use dunlin_verbs::thread::{self, Running};
 use serde::{Deserialize, Serialize};
 
-use super::credits::{Renewal, CREDITS};
-use super::saturation::Saturation;
+use super::attempts::Attempts;
+use super::lane_share::LaneShare;
 use super::scheduler::{distribute, newcomers_share, Load};
-use super::Standing;
 
 /// The scheduling interval (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -25,68 +24,6 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 10;
 /// The interval while nobody sends.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What the poller and the scheduler share about a lane.
-#[derive(Debug)]
-pub(crate) struct LaneShare {
-    sender: u64,
-    /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know
-    /// yet.
-    number: u64,
-    /// Whose work it is.
-    poller: usize,
-    /// Degrees reported since the last redistribution (U_ij).
-    pub(super) utilisation: AtomicU64,
-    /// Requests that have come, and messages that they came in, modulo 2^32: now, and when they were looked at last.
-    came: [AtomicU32; 2],
-    seen: [AtomicU32; 2],
-    /// The last of the degrees, and the credits that the client has: for people.
-    pub(super) degree: AtomicU64,
-    pub(super) credits: AtomicU64,
-    /// Bits of [`Standing`].
-    standing: AtomicU8,
-}
-
-impl LaneShare {
-    #[inline]
-    pub(super) fn standing(&self) -> Standing {
-        Standing::from_bits_truncate(self.standing.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn is_active(&self) -> bool {
-        self.standing().contains(Standing::ACTIVE)
-    }
-
-    /// Says whether that is news.
-    fn set(&self, standing: Standing) -> bool {
-        self.standing.swap(standing.bits(), Ordering::Relaxed) != standing.bits()
-    }
-
-    /// Credits were renewed for a client that reported a degree, which counts for each of FLOCK's C that it was given.
-    pub(super) fn renewed(&self, renewal: Renewal) {
-        let degree = u64::from(renewal.degree);
-        let used = degree * u64::from(renewal.credits.div_ceil(CREDITS));
-        self.utilisation.fetch_add(used, Ordering::Relaxed);
-        self.degree.store(degree, Ordering::Relaxed);
-    }
-
-    /// So many requests have come since the lane began, in so many messages: said by its poller, which alone writes
-    /// that.
-    #[inline]
-    pub(super) fn came(&self, requests: u32, messages: u64) {
-        self.came[0].store(requests, Ordering::Relaxed);
-        self.came[1].store(messages as u32, Ordering::Relaxed);
-    }
-
-    /// Requests and messages since the last look, which is the scheduler's.
-    fn look(&self) -> [u64; 2] {
-        [0, 1].map(|i| {
-            let now = self.came[i].load(Ordering::Relaxed);
-            let before = self.seen[i].swap(now, Ordering::Relaxed);
-            now.wrapping_sub(before).into()
-        })
-    }
-}
 
 /// A sender as the scheduler sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,8 +53,8 @@ pub struct LaneUse {
 struct Senders {
     lanes: BTreeMap<u64, Vec<Arc<LaneShare>>>,
     dormant: BTreeMap<u64, bool>,
-    /// Of the device that the lanes come over.
-    saturation: Saturation,
+    /// What clients are asked for while the device that the lanes come over is at its limit.
+    attempts: Attempts,
     thread: Option<Running>,
 }
 
@@ -132,6 +69,47 @@ impl Senders {
             crowd[lane.poller] += usize::from(lane.is_active());
         }
         crowd
+    }
+
+    /// How much each sender's lanes were used.
+    fn uses(&self, used: impl Fn(&LaneShare) -> u64) -> Vec<Vec<u64>> {
+        let own = |lanes: &Vec<Arc<LaneShare>>| lanes.iter().map(|lane| used(lane)).collect();
+        self.lanes.values().map(own).collect()
+    }
+
+    /// Tells all what is asked of them; says whether that is news to any.
+    fn tell(&self) -> bool {
+        let mut news = false;
+        for lane in self.lanes.values().flatten() {
+            news |= lane.set(self.attempts.standing(lane.is_active()));
+        }
+        news
+    }
+
+    /// Decides which lanes are active, `most` of them unless fewer are tried; says whether any client is to be told.
+    fn share_out(&self, uses: &[Vec<u64>], most: usize) -> bool {
+        let load = |own: &Vec<u64>| Load {
+            utilisation: own.iter().sum(),
+            lanes: own.len(),
+        };
+        let loads: Vec<Load> = uses.iter().map(load).collect();
+        let wanted = distribute(&loads, self.attempts.active(most));
+        let mut changed = false;
+        let mut crowd = self.crowd(0);
+        for ((lanes, own), &wanted) in self.lanes.values().zip(uses).zip(&wanted) {
+            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed
+            // over for one that nobody uses. Of those that are alike those whose pollers have the fewest.
+            let mut order: Vec<usize> = (0..lanes.len()).collect();
+            let crowded = |i: usize| std::cmp::Reverse(crowd[lanes[i].poller]);
+            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active(), crowded(i))));
+            for (rank, &i) in order.iter().enumerate() {
+                let (was, is) = (lanes[i].is_active(), rank < wanted);
+                changed |= lanes[i].set(self.attempts.standing(is));
+                let count = &mut crowd[lanes[i].poller];
+                *count = *count + usize::from(is) - usize::from(was);
+            }
+        }
+        changed
     }
 }
 
@@ -176,7 +154,7 @@ impl Admission {
             most_active,
             credits,
             senders: Mutex::new(Senders {
-                saturation: Saturation::new(messages_per_second),
+                attempts: Attempts::new(messages_per_second),
                 ..Senders::default()
             }),
             scheduler: Mutex::default(),
@@ -220,25 +198,16 @@ impl Admission {
         let known = senders.lanes.contains_key(&sender);
         let share = newcomers_share(
             functioning.saturating_sub(usize::from(known)),
-            self.most_active,
+            senders.attempts.active(self.most_active),
         );
-        let saturation = senders.saturation;
+        let attempts = senders.attempts;
         let lanes = senders.lanes.entry(sender).or_default();
         lanes.retain(|lane| lane.number != number);
         let own = lanes.iter().filter(|lane| lane.is_active()).count();
         let active = own == 0 || own < share && active < self.most_active;
-        let standing = saturation.standing(active);
-        let lane = Arc::new(LaneShare {
-            sender,
-            number,
-            poller,
-            utilisation: AtomicU64::new(0),
-            came: Default::default(),
-            seen: Default::default(),
-            degree: AtomicU64::new(0),
-            credits: AtomicU64::new(u64::from(self.credits.0)),
-            standing: AtomicU8::new(standing.bits()),
-        });
+        let standing = attempts.standing(active);
+        let lane = LaneShare::new(sender, number, poller, standing, self.credits.0);
+        let lane = Arc::new(lane);
         lanes.push(Arc::clone(&lane));
         // All senders start functioning.
         senders.dormant.entry(sender).or_insert(false);
@@ -258,7 +227,7 @@ impl Admission {
     /// A lane has ended. Its sender keeps at least one that is active.
     pub(super) fn leave(&self, lane: &Arc<LaneShare>) {
         let mut senders = self.lock();
-        let saturation = senders.saturation;
+        let attempts = senders.attempts;
         let Some(lanes) = senders.lanes.get_mut(&lane.sender) else {
             return;
         };
@@ -269,7 +238,7 @@ impl Admission {
                 senders.dormant.remove(&lane.sender);
             }
             Some(first) if active(lanes) == 0 => {
-                first.set(saturation.standing(true));
+                first.set(attempts.standing(true));
                 drop(senders);
                 (self.wake)();
             }
@@ -299,7 +268,7 @@ impl Admission {
 
     fn run(&self) {
         *self.scheduler() = Some(thread::waker());
-        let looks = match self.lock().saturation.is_known() {
+        let looks = match self.lock().attempts.is_known() {
             true => LOOKS,
             false => 1,
         };
@@ -323,69 +292,46 @@ impl Admission {
         }
     }
 
-    /// Looks at how many messages have come, and tells all lanes when that says something else of the device.
+    /// Looks at how many messages have come, and asks clients for something else when that says so.
     fn measure(&self, interval: Duration) {
         let mut senders = self.lock();
         let Senders {
-            lanes, saturation, ..
+            lanes, attempts, ..
         } = &mut *senders;
-        let lanes = lanes.values().flatten();
         let (mut messages, mut requests) = (0, 0);
-        for lane in lanes.clone() {
+        for lane in lanes.values().flatten() {
             let [more_requests, more_messages] = lane.look();
             requests += more_requests;
             messages += more_messages;
         }
-        if !saturation.see(messages, requests, interval) {
+        let before = attempts.active(self.most_active);
+        if !attempts.see(messages, requests, interval) {
             return;
         }
-        for lane in lanes {
-            lane.set(saturation.standing(lane.is_active()));
-        }
+        let changed = match attempts.active(self.most_active) == before {
+            true => senders.tell(),
+            false => {
+                let uses = senders.uses(LaneShare::of_late);
+                senders.share_out(&uses, self.most_active)
+            }
+        };
         drop(senders);
-        (self.wake)();
+        if changed {
+            (self.wake)();
+        }
     }
 
     /// One interval's end.
     fn redistribute(&self) {
         let mut senders = self.lock();
-        let mut loads = Vec::with_capacity(senders.lanes.len());
-        let mut uses = Vec::with_capacity(senders.lanes.len());
-        for lanes in senders.lanes.values() {
-            let own: Vec<u64> = lanes
-                .iter()
-                .map(|lane| lane.utilisation.swap(0, Ordering::Relaxed))
-                .collect();
-            loads.push(Load {
-                utilisation: own.iter().sum(),
-                lanes: lanes.len(),
-            });
-            uses.push(own);
-        }
-        self.idle.store(
-            loads.iter().all(|load| load.utilisation == 0),
-            Ordering::Relaxed,
-        );
-        let wanted = distribute(&loads, self.most_active);
-        let mut changed = false;
-        let mut crowd = senders.crowd(0);
-        for ((lanes, own), &wanted) in senders.lanes.values().zip(&uses).zip(&wanted) {
-            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed
-            // over for one that nobody uses. Of those that are alike those whose pollers have the fewest.
-            let mut order: Vec<usize> = (0..lanes.len()).collect();
-            let crowded = |i: usize| std::cmp::Reverse(crowd[lanes[i].poller]);
-            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active(), crowded(i))));
-            for (rank, &i) in order.iter().enumerate() {
-                let (was, is) = (lanes[i].is_active(), rank < wanted);
-                changed |= lanes[i].set(senders.saturation.standing(is));
-                let count = &mut crowd[lanes[i].poller];
-                *count = *count + usize::from(is) - usize::from(was);
-            }
-        }
+        let uses = senders.uses(LaneShare::end_interval);
+        let changed = senders.share_out(&uses, self.most_active);
         let Senders { lanes, dormant, .. } = &mut *senders;
-        for (sender, load) in lanes.keys().zip(&loads) {
-            dormant.insert(*sender, load.utilisation == 0);
+        for (sender, own) in lanes.keys().zip(&uses) {
+            dormant.insert(*sender, own.iter().all(|&used| used == 0));
         }
+        let idle = dormant.values().all(|&dormant| dormant);
+        self.idle.store(idle, Ordering::Relaxed);
         drop(senders);
         if changed {
             (self.wake)();

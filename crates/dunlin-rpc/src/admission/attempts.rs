@@ -1,0 +1,446 @@
+//! What a server asks of its clients while its NIC is at its limit, by attempts. Pure.
+//!
+//! A NIC at its limit queues messages, and a message that waits there could have waited at its sender for others to go
+//! with it. The server sees all senders, so it says when that is so, and asks for one of two things: that threads that
+//! keep many calls out send them in *fuller* messages ([`crate::sharing::thread_port`]), and that clients share *fewer*
+//! active queue pairs ([`super::redistribution`]).
+//!
+//! What a device takes is said of small messages, and not exactly, and what a step of either brings depends on the
+//! load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is taken
+//! back, and one that stands is doubted now and then: it goes when as many come without it. Attempts that fail come
+//! later each time.
+
+use std::time::Duration;
+
+use super::Standing;
+
+/// A step is worth an attempt from this part of what the device takes: all of it is never reached, because credits and
+/// grants are messages too, and messages that carry more are longer.
+const FULL: f64 = 2.0 / 3.0;
+/// A step has paid when so many times the requests came with it.
+const GAIN: f64 = 1.02;
+/// Looks after an attempt that failed until the next of its kind, at first and at most: each failure doubles them.
+const RESTS: (u32, u32) = (8, 1024);
+/// Looks that say nothing after a step was taken back, until all have heard it and are at their old pace.
+const RETURN: u32 = 1;
+/// Looks after a step that paid until it is doubted.
+const DOUBT: u32 = 32;
+/// A load that has become so many times what it was, or the other way around, is another: what failed with the old one
+/// may pay.
+const OTHER: f64 = 2.0;
+/// Most looks that a mean is taken of.
+const LOOKS: usize = 2;
+
+/// Fuller messages, step by step: what clients are told.
+const FULLER: [Standing; 3] = [
+    Standing::empty(),
+    Standing::SATURATED,
+    Standing::SATURATED.union(Standing::STILL_SATURATED),
+];
+/// Fewer active queue pairs, step by step: what part of all.
+const FEWER: [f64; 3] = [1.0, 0.8, 0.6];
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    Fuller,
+    Fewer,
+}
+
+impl Means {
+    const ALL: [Self; 2] = [Self::Fuller, Self::Fewer];
+
+    const fn steps(self) -> usize {
+        match self {
+            Self::Fuller => FULLER.len(),
+            Self::Fewer => FEWER.len(),
+        }
+    }
+
+    /// Looks that say nothing after a step, because clients do not do what they are asked yet, and those that judge it:
+    /// threads that change their queue pair end their calls first, and do not find their pace at once.
+    const fn looks(self) -> (u32, usize) {
+        match self {
+            Self::Fuller => (0, 1),
+            Self::Fewer => (1, LOOKS),
+        }
+    }
+}
+
+/// Where an attempt goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Further,
+    Back,
+}
+
+/// Looks until the next attempt, and after the next that fails.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    left: u32,
+    next: u32,
+}
+
+impl Rest {
+    const fn of(left: u32) -> Self {
+        Self {
+            left,
+            next: RESTS.0,
+        }
+    }
+
+    fn failed(&mut self) {
+        self.left = self.next;
+        self.next = (2 * self.next).min(RESTS.1);
+    }
+}
+
+/// A step that is not decided yet.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    means: Means,
+    way: Way,
+    from: usize,
+    /// As many requests came a second before it.
+    before: f64,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempts {
+    /// Messages that the device takes a second, in and out. None: it is never at its limit.
+    takes: Option<u64>,
+    /// By [`Means`].
+    steps: [usize; 2],
+    /// By [`Means`] and [`Way`].
+    rests: [[Rest; 2]; 2],
+    attempt: Option<Attempt>,
+    /// Looks that say nothing yet.
+    settling: u32,
+    /// The last rates of requests since then, the latest first, and how many.
+    rates: [f64; LOOKS],
+    seen: usize,
+    /// The rate at the last decision.
+    known: f64,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl Attempts {
+    pub(super) fn new(takes: Option<u64>) -> Self {
+        Self {
+            takes,
+            steps: [0; 2],
+            rests: [[Rest::of(0); 2]; 2],
+            attempt: None,
+            settling: 0,
+            rates: [0.0; LOOKS],
+            seen: 0,
+            known: 0.0,
+        }
+    }
+
+    /// Whether the device says what it takes.
+    pub(super) fn is_known(&self) -> bool {
+        self.takes.is_some()
+    }
+
+    /// So many messages with so many requests came in an interval; says whether clients are to be asked for something
+    /// else.
+    pub(super) fn see(&mut self, messages: u64, requests: u64, interval: Duration) -> bool {
+        let Some(takes) = self.takes.filter(|_| !interval.is_zero()) else {
+            return false;
+        };
+        let steps = self.steps;
+        let seconds = interval.as_secs_f64();
+        for rest in self.rests.as_flattened_mut() {
+            rest.left = rest.left.saturating_sub(1);
+        }
+        if self.settling > 0 {
+            self.settling -= 1;
+            return false;
+        }
+        self.rates.rotate_right(1);
+        self.rates[0] = requests as f64 / seconds;
+        self.seen = (self.seen + 1).min(LOOKS);
+        match self.attempt {
+            Some(attempt) if self.seen < attempt.means.looks().1 => return false,
+            Some(attempt) => self.decide(attempt),
+            None => self.forget_another_load(),
+        }
+        // Each message has one that answers it.
+        let part = 2.0 * messages as f64 / (takes as f64 * seconds);
+        self.begin(part);
+        self.steps != steps
+    }
+
+    /// The mean of the last looks, so many of them.
+    fn rate(&self, looks: usize) -> f64 {
+        self.rates[..looks].iter().sum::<f64>() / looks as f64
+    }
+
+    /// An attempt has been seen.
+    fn decide(&mut self, attempt: Attempt) {
+        let Attempt {
+            means,
+            way,
+            from,
+            before,
+        } = attempt;
+        self.attempt = None;
+        let rate = self.rate(means.looks().1);
+        let stands = match way {
+            Way::Further => rate >= GAIN * before,
+            Way::Back => GAIN * rate >= before,
+        };
+        let [further, back] = &mut self.rests[means as usize];
+        self.known = if stands { rate } else { before };
+        match (way, stands) {
+            (Way::Further, true) => back.left = DOUBT,
+            (Way::Further, false) => further.failed(),
+            // It had paid before, and does no more.
+            (Way::Back, true) => further.failed(),
+            (Way::Back, false) => back.failed(),
+        }
+        if !stands {
+            self.step(means, from);
+            self.settling = RETURN;
+        }
+    }
+
+    /// What failed and what paid is of the load at that time.
+    fn forget_another_load(&mut self) {
+        let rate = self.rate(self.seen);
+        if rate * OTHER < self.known || rate > OTHER * self.known {
+            self.known = rate;
+            self.rests = [[Rest::of(0); 2]; 2];
+        }
+    }
+
+    /// Makes an attempt, if one is worth it where messages are this part of what the device takes.
+    fn begin(&mut self, part: f64) {
+        for means in Means::ALL {
+            let (step, looks) = (self.steps[means as usize], means.looks().1);
+            if self.seen < looks || self.attempt.is_some() {
+                continue;
+            }
+            let is_rested = |way: Way| self.rests[means as usize][way as usize].left == 0;
+            let (way, to) = if step > 0 && is_rested(Way::Back) {
+                (Way::Back, step - 1)
+            } else if part > FULL && step + 1 < means.steps() && is_rested(Way::Further) {
+                (Way::Further, step + 1)
+            } else {
+                continue;
+            };
+            self.attempt = Some(Attempt {
+                means,
+                way,
+                from: step,
+                before: self.rate(looks),
+            });
+            self.step(means, to);
+        }
+    }
+
+    fn step(&mut self, means: Means, to: usize) {
+        self.steps[means as usize] = to;
+        self.settling = means.looks().0;
+        self.seen = 0;
+    }
+
+    /// What a lane is told that is active, or not.
+    pub(super) fn standing(&self, active: bool) -> Standing {
+        let mut standing = FULLER[self.steps[Means::Fuller as usize]];
+        standing.set(Standing::ACTIVE, active);
+        standing
+    }
+
+    /// How many queue pairs are active of `most`.
+    pub(super) fn active(&self, most: usize) -> usize {
+        let part = FEWER[self.steps[Means::Fewer as usize]];
+        ((most as f64 * part).round() as usize).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    /// Messages a second that the device takes, and as many requests as fill it.
+    const TAKES: u64 = 1_200_000;
+    const MUCH: u64 = 500_000;
+
+    /// A load that answers to what is asked for at once, but for a look after queue pairs have changed.
+    struct Load {
+        attempts: Attempts,
+        /// By steps of fuller messages, and of fewer queue pairs.
+        rates: [[u64; 3]; 3],
+        unsettled: u64,
+    }
+
+    impl Load {
+        fn new(rates: [[u64; 3]; 3], unsettled: u64) -> Self {
+            Self {
+                attempts: Attempts::new(Some(TAKES)),
+                rates,
+                unsettled,
+            }
+        }
+
+        fn rate(&self) -> u64 {
+            let [fuller, fewer] = self.attempts.steps;
+            self.rates[fuller][fewer]
+        }
+
+        /// One look at a NIC that is full.
+        fn look(&mut self) -> bool {
+            let rate = match self.attempts.settling {
+                0 => self.rate(),
+                _ => self.unsettled,
+            };
+            let before = (self.attempts.standing(true), self.attempts.active(100));
+            let news = self.attempts.see(MUCH, rate, SECOND);
+            let after = (self.attempts.standing(true), self.attempts.active(100));
+            assert_eq!(news, before != after);
+            news
+        }
+
+        fn looks(&mut self, count: usize) -> &mut Self {
+            for _ in 0..count {
+                self.look();
+            }
+            self
+        }
+
+        /// To the end of an attempt that is under way.
+        fn settle(&mut self) {
+            while self.attempts.attempt.is_some() {
+                self.look();
+            }
+        }
+    }
+
+    #[test]
+    fn what_pays_stands() {
+        let mut load = Load::new([[100, 110, 130], [105, 120, 140], [106, 120, 143]], 7);
+        // Fuller messages first; half of what is out brings no 2 % more than a quarter.
+        load.look();
+        assert_eq!(load.attempts.standing(true).together(), Some(4));
+        load.look();
+        assert_eq!(load.attempts.standing(true).together(), Some(2));
+        load.looks(8);
+        assert_eq!(load.attempts.steps, [1, 2]);
+        assert_eq!(load.attempts.standing(true).together(), Some(4));
+        assert!(!load.attempts.standing(false).contains(Standing::ACTIVE));
+        assert_eq!(load.attempts.active(36), 22);
+        // With fewer queue pairs half does bring more, and is found when its rest is over.
+        load.looks(8);
+        assert_eq!(load.attempts.steps, [2, 2]);
+    }
+
+    #[test]
+    fn what_does_not_pay_is_taken_back_and_tried_seldom() {
+        let mut load = Load::new([[100, 101, 90], [101, 90, 80], [90, 80, 70]], 200);
+        let mut tried = [Vec::new(), Vec::new()];
+        for second in 0..100 {
+            let before = load.attempts.steps;
+            load.look();
+            for (tried, (was, is)) in tried
+                .iter_mut()
+                .zip(before.into_iter().zip(load.attempts.steps))
+            {
+                if is > was {
+                    tried.push(second);
+                }
+            }
+            assert!(load.attempts.steps.iter().sum::<usize>() <= 1);
+        }
+        assert_eq!(tried, [vec![0, 9, 26, 59], vec![4, 15, 34, 69]]);
+    }
+
+    #[test]
+    fn a_step_goes_when_its_load_has_gone() {
+        let mut load = Load::new([[100, 150, 160]; 3], 7);
+        load.looks(20).settle();
+        assert_eq!(load.attempts.steps, [0, 2]);
+        // As many come with all queue pairs: found by doubt.
+        load.rates = [[150; 3]; 3];
+        load.looks(80).settle();
+        assert_eq!(load.attempts.steps, [0, 0]);
+        // Nobody sends, and that is seen soon.
+        load.rates = [[100, 150, 160]; 3];
+        load.looks(2048).settle();
+        assert_eq!(load.attempts.steps, [0, 2]);
+        for _ in 0..12 {
+            load.attempts.see(0, 0, SECOND);
+        }
+        assert_eq!(load.attempts.steps, [0, 0]);
+    }
+
+    #[test]
+    fn where_there_is_room_nothing_is_tried() {
+        let mut attempts = Attempts::new(Some(TAKES));
+        for _ in 0..100 {
+            assert!(!attempts.see(TAKES / 3, TAKES, SECOND));
+        }
+        assert!(attempts.see(TAKES / 3 + 1, TAKES, SECOND));
+    }
+
+    #[test]
+    fn a_device_of_which_nothing_is_known_is_never_full() {
+        let mut attempts = Attempts::new(None);
+        assert!(!attempts.see(u64::MAX, u64::MAX, SECOND));
+        assert_eq!(attempts.standing(true), Standing::ACTIVE);
+        assert_eq!((attempts.active(36), attempts.active(1)), (36, 1));
+        // An interval of no length says nothing that could be wrong.
+        let mut attempts = Attempts::new(Some(1000));
+        assert!(!attempts.see(1, 1, Duration::ZERO));
+        assert_eq!(attempts.standing(true), Standing::ACTIVE);
+    }
+
+    proptest! {
+        /// Whatever each step brings: those that stand bring 2 % each, and the time goes to attempts no more.
+        #[test]
+        fn no_load_is_worse_off(
+            rates in prop::array::uniform3(prop::array::uniform3(1_000u64..2_000)),
+            unsettled in 0u64..4_000,
+        ) {
+            let mut load = Load::new(rates, unsettled);
+            let mut trying = 0;
+            for look in 0..8_000 {
+                load.look();
+                if load.attempts.attempt.is_none() {
+                    let steps: usize = load.attempts.steps.iter().sum();
+                    let least = rates[0][0] as f64 * GAIN.powi(steps as i32);
+                    prop_assert!(load.rate() as f64 >= 0.9999 * least, "{:?}", load.attempts.steps);
+                } else if look >= 4_000 {
+                    trying += 1;
+                }
+            }
+            // Two kinds, two ways, four times at most, three looks at most.
+            prop_assert!(trying <= 48, "{trying} of 4000 looks");
+        }
+
+        /// Whatever comes, it goes by steps that there are, and one at a time.
+        #[test]
+        fn steps_are_steps(
+            looks in prop::collection::vec((0u64..TAKES, 0u64..10_000_000, 0u64..3), 0..300),
+        ) {
+            let mut attempts = Attempts::new(Some(TAKES));
+            for (messages, requests, seconds) in looks {
+                let before = attempts.steps;
+                let news = attempts.see(messages, requests, Duration::from_secs(seconds));
+                let moved: usize = before.iter().zip(attempts.steps).map(|(&a, b)| a.abs_diff(b)).sum();
+                prop_assert_eq!(news, moved > 0);
+                prop_assert!(moved <= 1);
+                prop_assert!(attempts.steps[0] < FULLER.len() && attempts.steps[1] < FEWER.len());
+            }
+        }
+    }
+}
