@@ -27,7 +27,7 @@ pub struct RoceConfig {
     /// Path MTU at most, in bytes: 256, 512, 1024, 2048 or 4096. Less where an interface or a route carries less.
     pub mtu_bytes: usize,
     /// Payload of a packet between two devices of Dunlin at most, in bytes, up to [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES): as much as the
-    /// way between them carries (1,408 on Ethernet of 1,500, 8,896 on that of 9,000). Not above 4096, or with an
+    /// way between them carries (1,280 on Ethernet of 1,500, 8,768 on that of 9,000). Not above 4096, or with an
     /// `mtu_bytes` below that: no more than the path MTU.
     pub payload_bytes: usize,
     /// Bytes of the socket's receive buffer. The system gives less when `net.core.rmem_max` is less and the process may
