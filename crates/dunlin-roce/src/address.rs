@@ -9,20 +9,19 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use dunlin_verbs::{EndpointAddress, VerbsError};
 
 use crate::config::ROCE_PORT;
-use crate::packet::MAX_PAYLOAD_BYTES;
+use crate::packet::{whole_payload_steps, MAX_PAYLOAD_BYTES, PAYLOAD_STEP_BYTES};
 
 /// The token is one of Dunlin's: its low 16 bits are the UDP port, of the sender's packets and for those to it.
 const TOKEN_DUNLIN: u64 = 1 << 16;
 /// It does without the invariant CRC.
 const TOKEN_OMITS_ICRC: u64 = 1 << 17;
-/// From this bit on: the payload of its packets at most, in units of 64 bytes, where that is not the path MTU.
+/// From this bit on: the payload of its packets at most, in steps of 64 bytes, where that is not the path MTU.
 const TOKEN_PAYLOAD_SHIFT: u32 = 18;
 const TOKEN_PAYLOAD_BITS: u64 = 0x3ff;
-const PAYLOAD_UNIT_BYTES: usize = 64;
 /// From this bit on: KiB of the receive buffer.
 const TOKEN_BUFFER_SHIFT: u32 = 32;
 
-/// A payload is at most this part of the smaller receive buffer: of a window of half of it there should be a few.
+/// The smaller receive buffer holds at least so many payloads, so that a window, which is half of it, is some packets.
 const PAYLOADS_IN_BUFFER: usize = 32;
 
 /// The receive buffer that is assumed of a peer that does not say: a quarter of what Linux gives without being asked.
@@ -55,12 +54,12 @@ impl Habits {
 }
 
 fn with_payload(token: u64, payload_bytes: usize) -> u64 {
-    let units = (payload_bytes / PAYLOAD_UNIT_BYTES) as u64 & TOKEN_PAYLOAD_BITS;
+    let units = (payload_bytes / PAYLOAD_STEP_BYTES) as u64 & TOKEN_PAYLOAD_BITS;
     token & !(TOKEN_PAYLOAD_BITS << TOKEN_PAYLOAD_SHIFT) | units << TOKEN_PAYLOAD_SHIFT
 }
 
 fn payload_of(token: u64) -> usize {
-    (token >> TOKEN_PAYLOAD_SHIFT & TOKEN_PAYLOAD_BITS) as usize * PAYLOAD_UNIT_BYTES
+    (token >> TOKEN_PAYLOAD_SHIFT & TOKEN_PAYLOAD_BITS) as usize * PAYLOAD_STEP_BYTES
 }
 
 /// A token of this device's, for a way that carries payloads of so many bytes.
@@ -82,8 +81,8 @@ pub(crate) struct Peer {
     pub(crate) buffer_bytes: usize,
     /// READs and atomics that it answers at once: one more is refused, or forgotten before it is asked for again.
     pub(crate) answers: usize,
-    /// What packets to it and from it carry at most, where this device's way there does and its own: zero for no more
-    /// than the path MTU. Both ends come to the same number.
+    /// Payload of a packet to it or from it at most, as far as its own limit and both receive buffers allow; zero for no
+    /// more than the path MTU. With both ends' ways it comes to the same number at either.
     pub(crate) payload_bytes: usize,
 }
 
@@ -126,7 +125,7 @@ impl Peer {
                 Err(_) => 1,
             },
             payload_bytes: match dunlin {
-                true => payload_of(token).min(longest) & !(PAYLOAD_UNIT_BYTES - 1),
+                true => payload_of(token).min(whole_payload_steps(longest)),
                 false => 0,
             },
         })

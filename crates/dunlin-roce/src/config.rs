@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use dunlin_verbs::VerbsError;
 
-use crate::packet::MAX_PAYLOAD_BYTES;
+use crate::packet::{whole_payload_steps, MAX_PAYLOAD_BYTES};
 use crate::socket::Link;
 
 /// UDP port of RoCEv2, where kernels and NICs listen.
@@ -26,9 +26,10 @@ pub struct RoceConfig {
     pub port: u16,
     /// Path MTU at most, in bytes: 256, 512, 1024, 2048 or 4096. Less where an interface or a route carries less.
     pub mtu_bytes: usize,
-    /// Payload of a packet between two devices of Dunlin at most, in bytes, up to [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES): as much as the
-    /// way between them carries (1,280 on Ethernet of 1,500, 8,768 on that of 9,000). Not above 4096, or with an
-    /// `mtu_bytes` below that: no more than the path MTU.
+    /// Payload of a packet of RC or UC between two devices of Dunlin at most, in bytes, up to
+    /// [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES). It is what the way between them carries, if that is less
+    /// (1,280 on Ethernet of 1,500, 8,768 on that of 9,000). With 4096 or less here, or an `mtu_bytes` below 4096, it is
+    /// the path MTU.
     pub payload_bytes: usize,
     /// Bytes of the socket's receive buffer. The system gives less when `net.core.rmem_max` is less and the process may
     /// not go beyond it.
@@ -90,7 +91,8 @@ impl RoceConfig {
         Ok(config)
     }
 
-    /// What packets may be on a way that carries this much, or on any.
+    /// What packets may carry on a way that carries `way`, or on one that is not known yet. A payload of zero: no more
+    /// than the path MTU.
     pub(crate) fn link(&self, way: Option<Link>) -> Link {
         let mtu_bytes = self
             .mtu_bytes
@@ -100,7 +102,7 @@ impl RoceConfig {
         Link {
             mtu_bytes,
             payload_bytes: if long {
-                longest.min(self.payload_bytes) & !63
+                whole_payload_steps(longest.min(self.payload_bytes))
             } else {
                 0
             },

@@ -25,3 +25,10 @@ pub const MIN_MTU_BYTES: u32 = 256;
 /// The largest payload of one packet, in bytes, between two devices that agree on more than the 4096 of the standard:
 /// what a UDP datagram holds, in whole pages.
 pub const MAX_PAYLOAD_BYTES: u32 = 56 << 10;
+/// In steps of so many bytes.
+pub(crate) const PAYLOAD_STEP_BYTES: usize = 64;
+
+/// The longest payload within so many bytes.
+pub(crate) fn whole_payload_steps(bytes: usize) -> usize {
+    bytes - bytes % PAYLOAD_STEP_BYTES
+}

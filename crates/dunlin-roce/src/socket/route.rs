@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use quinn_udp::EcnCodepoint;
 
-use crate::packet::MAX_PAYLOAD_BYTES;
+use crate::packet::{whole_payload_steps, MAX_PAYLOAD_BYTES};
 
 /// What stands around the payload of a packet at most: IPv6, UDP, base header, RETH, immediate data, padding and
 /// invariant CRC.
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4 + 3 + 4;
-/// What tunnels on the way may take, of which neither end's link tells: two of VXLAN, or one of WireGuard. The MTUs of the
-/// standard leave as much mostly.
+/// Left for the headers of tunnels on the way, which neither end's link tells of: two of VXLAN, or one of WireGuard.
 const TUNNEL_BYTES: usize = 100;
-/// What a link carries that leads to this host itself.
+/// The MTU of a loopback interface, on whose way there is no tunnel.
 const LOOPBACK_BYTES: usize = 64 << 10;
 /// What every IPv6 link carries, for where nothing can be asked.
 const LEAST_LINK_BYTES: usize = 1280;
@@ -34,7 +33,7 @@ impl Link {
             true => OVERHEAD_BYTES + TUNNEL_BYTES,
             false => OVERHEAD_BYTES,
         };
-        let payload_bytes = link_bytes.saturating_sub(beside) & !63;
+        let payload_bytes = whole_payload_steps(link_bytes.saturating_sub(beside));
         Self {
             mtu_bytes,
             payload_bytes: payload_bytes.clamp(mtu_bytes, MAX_PAYLOAD_BYTES as usize),
