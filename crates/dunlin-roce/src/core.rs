@@ -1,8 +1,9 @@
 //! What all objects of one device share.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{AsyncEvent, VerbsError};
@@ -12,6 +13,7 @@ use crate::address::Habits;
 use crate::channel::Event;
 use crate::config::RoceConfig;
 use crate::memory::RegionTable;
+use crate::reliable::PeerRoundTrip;
 use crate::socket::Socket;
 use crate::sync::{lock, system};
 use crate::timers::Timers;
@@ -35,6 +37,8 @@ pub(crate) struct Core {
     /// When that thread wakes by itself; zero while it is awake, and while others keep the time.
     pub(crate) wakes_ns: AtomicU64,
     events: Mutex<VecDeque<AsyncEvent>>,
+    /// What its queue pairs have measured of peers, by address and port, as long as one is connected to them.
+    round_trips: Mutex<HashMap<(IpAddr, u16), Weak<PeerRoundTrip>>>,
     next_domain: AtomicU64,
 }
 
@@ -49,6 +53,7 @@ impl Core {
             call: Event::new().map_err(system::<Errno>("eventfd of the device"))?,
             wakes_ns: AtomicU64::new(0),
             events: Mutex::new(VecDeque::new()),
+            round_trips: Mutex::default(),
             next_domain: AtomicU64::new(1),
             config,
         })
@@ -64,6 +69,18 @@ impl Core {
             omit_icrc: self.config.omit_icrc,
             receive_buffer_bytes: self.socket.receive_buffer_bytes(),
         }
+    }
+
+    /// What is measured of a peer.
+    pub(crate) fn round_trip(&self, peer: (IpAddr, u16)) -> Arc<PeerRoundTrip> {
+        let mut all = lock(&self.round_trips);
+        if let Some(known) = all.get(&peer).and_then(Weak::upgrade) {
+            return known;
+        }
+        all.retain(|_, known| known.strong_count() > 0);
+        let new = Arc::new(PeerRoundTrip::default());
+        all.insert(peer, Arc::downgrade(&new));
+        new
     }
 
     pub(crate) fn timers(&self) -> &Timers {

@@ -144,8 +144,9 @@ impl RoceQueuePair {
                     max_outstanding_reads: MAX_OUTSTANDING_READS,
                     receiver_not_ready_timer_ns: attributes.receiver_not_ready_timer_ns,
                 });
+                let round_trip = self.port.core.round_trip((peer.address, peer.port));
                 Protocol::Reliable {
-                    requester: Box::new(requester),
+                    requester: Box::new(requester.of_peer(round_trip)),
                     responder: Box::new(responder),
                 }
             }

@@ -151,15 +151,25 @@ pub(crate) fn at(address: IpAddr) -> Option<String> {
     here.next().map(|device| device.attributes().name.clone())
 }
 
-/// What was chosen on a device beyond its name, for people.
-pub fn chosen(name: &str) -> Option<String> {
+/// What was chosen on a device beyond its name for a peer at this address, for people.
+pub(crate) fn chosen(name: &str, peer: Option<IpAddr>) -> Option<String> {
     if name == "roce" {
-        let device = udp(Route::default()).ok()?;
-        let buffer = device.receive_buffer_bytes() >> 10;
+        let device = udp(Route {
+            local: None,
+            remote: peer,
+        });
+        let device = device.ok()?;
+        let mtu = device.attributes().mtu_bytes;
+        let packets = match device.payload_bytes() {
+            longest if longest > mtu => {
+                format!("packets of {longest} bytes at most, MTU {mtu} with others")
+            }
+            _ => format!("MTU {mtu} bytes at most"),
+        };
         return Some(format!(
-            "UDP port {}, MTU {} bytes at most, {buffer} KiB of receive buffer",
+            "UDP port {}, {packets}, {} KiB of receive buffer",
             device.port(),
-            device.attributes().mtu_bytes
+            device.receive_buffer_bytes() >> 10
         ));
     }
     let open = nics();

@@ -55,14 +55,15 @@ thread_local! {
     static MOVED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A device has taken packets on the calling thread's time.
+/// A device has moved a part of a long message on the calling thread's time. Packets that hold whole messages do not
+/// count: where many threads wait, one would look on for as long as anything comes for any of them.
 #[inline]
 pub fn note_moved() {
     MOVED.set(MOVED.get().wrapping_add(1));
 }
 
-/// How often devices have taken packets on the calling thread's time, modulo 2^32. A message is none before all its
-/// packets are there: who waits for a long one is not idle while this grows, though nothing has come.
+/// How often devices have moved parts of long messages on the calling thread's time, modulo 2^32. A message is none
+/// before all its packets are there: who waits for a long one is not idle while this grows, though nothing has come.
 #[inline]
 pub fn moved() -> u32 {
     MOVED.get()

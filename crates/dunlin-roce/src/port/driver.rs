@@ -69,11 +69,12 @@ fn run(port: &Port, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         // Before anything is decided: what woke us may be for somebody who sleeps.
         let armed = core.armed.load(Ordering::SeqCst);
-        port.look_for_all();
+        let is_behind = port.look_for_all();
         let now_ns = now_ns();
         let looks = port.polls().wrapping_sub(polls);
         let passed_ns = now_ns - since_ns;
-        let is_attended = looks >= ATTENDED_POLLS && passed_ns < looks * ATTENDED_GAP_NS;
+        let is_attended =
+            looks >= ATTENDED_POLLS && passed_ns < looks * ATTENDED_GAP_NS && !is_behind;
         if is_attended || passed_ns > ATTENDED.as_nanos() as u64 {
             (polls, since_ns) = (polls.wrapping_add(looks), now_ns);
         }

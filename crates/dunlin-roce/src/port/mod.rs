@@ -16,7 +16,7 @@ use dunlin_verbs::progress::{self, Progress};
 use crate::core::Core;
 use crate::engine::Shared;
 use crate::packet::{icrc_agrees, is_icrc_omitted, parse, Header, ICRC_BYTES};
-use crate::socket::{envelope, Count, ReceiveBuffer, Route, Train};
+use crate::socket::{envelope, Count, ReceiveBuffer, Route, Train, LONG_PAYLOAD_BYTES};
 use crate::sync::{lock, now_ns};
 
 /// System calls for datagrams in one look: whoever looks has other things to do.
@@ -94,18 +94,21 @@ impl Port {
                 return;
             }
         };
-        let trains = self.look(&mut inbound);
-        if trains > 0 {
+        let (trains, long) = self.look(&mut inbound);
+        if long {
             progress::note_moved();
         }
-        // A look at long trains takes as long as many at none.
-        self.polls.fetch_add(1 + trains, Ordering::Relaxed);
+        // A look at long payloads takes as long as many at none. One at short ones is one, or who looks seldom would seem to
+        // keep up with a socket that it lets overflow.
+        let looks = if long { 1 + trains } else { 1 };
+        self.polls.fetch_add(looks, Ordering::Relaxed);
     }
 
-    /// Says how many trains there were.
-    fn look(&self, inbound: &mut Inbound) -> u64 {
+    /// Says how many trains there were, and whether any of their packets, or of those that answer them, is likely to be
+    /// a part of a long message.
+    fn look(&self, inbound: &mut Inbound) -> (u64, bool) {
         self.core.socket.send_backlog();
-        let mut trains = 0;
+        let (mut trains, mut long) = (0, false);
         for _ in 0..RECEIVES_PER_LOOK {
             if !self.core.socket.receive(&mut inbound.buffer) {
                 break;
@@ -116,7 +119,10 @@ impl Port {
                 let statistics = &self.core.socket.statistics;
                 statistics.add(Count::ReceiveBufferFull, drops.into());
             }
-            with_train(|train| self.take(inbound, train));
+            long |= with_train(|train| {
+                let sent = train.long_payloads();
+                self.take(inbound, train) || train.long_payloads() != sent
+            });
             if !inbound.buffer.promises_more() {
                 break;
             }
@@ -124,11 +130,13 @@ impl Port {
         if self.core.timers().next_ns().is_some() {
             self.see_to_timers();
         }
-        trains
+        (trains, long)
     }
 
-    /// Hands the packets of a train to their queue pairs, and sends what these answer.
-    fn take(&self, inbound: &mut Inbound, train: &mut Train) {
+    /// Hands the packets of a train to their queue pairs, and sends what these answer; says whether any had a long
+    /// payload.
+    fn take(&self, inbound: &mut Inbound, train: &mut Train) -> bool {
+        let mut long = false;
         let now_ns = now_ns();
         let Inbound { buffer, touched } = inbound;
         let marked = buffer.is_marked();
@@ -145,6 +153,7 @@ impl Port {
                 continue;
             };
             let mut engine = shared.engine();
+            long |= payload.len() >= LONG_PAYLOAD_BYTES;
             engine.handle(&shared, now_ns, &source, &header, payload, marked);
             // Packets of one train are most often of one queue pair.
             while let Some(packet) = packets.peek() {
@@ -155,6 +164,7 @@ impl Port {
                 if header.queue_pair != shared.number {
                     break;
                 }
+                long |= payload.len() >= LONG_PAYLOAD_BYTES;
                 engine.handle(&shared, now_ns, &source, &header, payload, marked);
                 packets.next();
             }
@@ -169,6 +179,7 @@ impl Port {
         for shared in touched.drain(..) {
             shared.engine().progress(&shared, now_ns, train);
         }
+        long
     }
 
     /// The queue pair of a packet.
@@ -252,9 +263,11 @@ impl Port {
         }
     }
 
-    /// A look by the device's thread.
-    fn look_for_all(&self) {
-        self.look(&mut lock(&self.inbound));
+    /// A look by the device's thread. Says whether there was more than it took, of short packets: who polls does not keep
+    /// up, then. Of long ones a window stands in the socket as a rule.
+    fn look_for_all(&self) -> bool {
+        let (trains, long) = self.look(&mut lock(&self.inbound));
+        trains == RECEIVES_PER_LOOK as u64 && !long
     }
 
     fn polls(&self) -> u64 {

@@ -11,6 +11,7 @@ mod responder;
 mod responses;
 mod target;
 
+pub use recovery::PeerRoundTrip;
 pub use request::{Finished, PostError, ReadPlacement, Request, Transmit, Verb};
 pub use requester::{Requester, RequesterConfig, MAX_MESSAGE_BYTES};
 pub use responder::{Responder, ResponderConfig, Verdict};

@@ -1,30 +1,91 @@
 //! When to send again, and how much at a time: a timeout from the measured round trip, and a window that losses halve.
+//!
+//! Queue pairs of one peer measure the same way and the same socket at its end, so they share what they measure (as
+//! TCP's connections may, RFC 9040). Thousands that come at once make round trips of some 0.1 ms ones of 0.5 s; if each
+//! had to learn that by its own timeouts, what they send again would be most of what stands in the peer's socket.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// Nothing is sent again sooner: a peer's thread may be off its core for so long.
 const LEAST_TIMEOUT_NS: u64 = 1_000_000;
 /// The timeout before a round trip was measured; TCP's second is for other distances.
 const FIRST_TIMEOUT_NS: u64 = 10_000_000;
+/// So many queue pairs of one peer are a crowd: what they send can be most of what stands in its socket.
+const CROWD: usize = 64;
 /// The timeout is doubled so often at most.
 const MOST_DOUBLINGS: u32 = 16;
 /// Losses do not make the window smaller than this: with fewer packets on their way hardly one arrives out of order,
 /// and so nobody notices before the timeout that one is missing.
 const LEAST_WINDOW_PACKETS: u32 = 4;
 
-/// The time from a packet to its acknowledgement (RFC 6298).
+/// What was measured of round trips, and the timeout that follows from it (RFC 6298).
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    /// Zero: nothing was measured.
+    smoothed_ns: u64,
+    variation_ns: u64,
+}
+
+impl Estimate {
+    fn add(&mut self, measured_ns: u64) {
+        let measured_ns = measured_ns.max(1);
+        if self.smoothed_ns == 0 {
+            self.smoothed_ns = measured_ns;
+            self.variation_ns = measured_ns / 2;
+            return;
+        }
+        let difference_ns = self.smoothed_ns.abs_diff(measured_ns);
+        self.variation_ns = self.variation_ns - self.variation_ns / 4 + difference_ns / 4;
+        self.smoothed_ns = (self.smoothed_ns - self.smoothed_ns / 8 + measured_ns / 8).max(1);
+    }
+
+    fn timeout_ns(&self) -> Option<u64> {
+        let timeout_ns = self.variation_ns.saturating_mul(4);
+        (self.smoothed_ns > 0).then(|| timeout_ns.saturating_add(self.smoothed_ns))
+    }
+}
+
+/// What all requesters of one peer have measured. Two that add at once may lose one measurement of many.
+#[derive(Debug, Default)]
+pub struct PeerRoundTrip {
+    smoothed_ns: AtomicU64,
+    variation_ns: AtomicU64,
+}
+
+impl PeerRoundTrip {
+    fn get(&self) -> Estimate {
+        Estimate {
+            smoothed_ns: self.smoothed_ns.load(Ordering::Relaxed),
+            variation_ns: self.variation_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    fn add(&self, measured_ns: u64) {
+        let mut estimate = self.get();
+        estimate.add(measured_ns);
+        self.smoothed_ns
+            .store(estimate.smoothed_ns, Ordering::Relaxed);
+        self.variation_ns
+            .store(estimate.variation_ns, Ordering::Relaxed);
+    }
+}
+
+/// The time from a packet to its acknowledgement.
 #[derive(Clone, Debug)]
 pub(super) struct RoundTrip {
-    smoothed_ns: Option<u64>,
-    variation_ns: u64,
+    own: Estimate,
+    peer: Arc<PeerRoundTrip>,
     /// What is being measured: the sequence number that has to be acknowledged, and when it was sent.
     measured: Option<(u64, u64)>,
     doublings: u32,
 }
 
 impl RoundTrip {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(peer: Arc<PeerRoundTrip>) -> Self {
         Self {
-            smoothed_ns: None,
-            variation_ns: 0,
+            own: Estimate::default(),
+            peer,
             measured: None,
             doublings: 0,
         }
@@ -46,14 +107,8 @@ impl RoundTrip {
         self.measured = None;
         self.doublings = 0;
         let measured_ns = now_ns.saturating_sub(sent_ns);
-        let Some(smoothed_ns) = self.smoothed_ns else {
-            self.smoothed_ns = Some(measured_ns);
-            self.variation_ns = measured_ns / 2;
-            return;
-        };
-        let difference_ns = smoothed_ns.abs_diff(measured_ns);
-        self.variation_ns = self.variation_ns - self.variation_ns / 4 + difference_ns / 4;
-        self.smoothed_ns = Some(smoothed_ns - smoothed_ns / 8 + measured_ns / 8);
+        self.own.add(measured_ns);
+        self.peer.add(measured_ns);
     }
 
     /// Packets are sent again: nobody knows any more which of them an acknowledgement is for (Karn).
@@ -62,7 +117,13 @@ impl RoundTrip {
     }
 
     /// The timeout has passed: the next one is longer, until a round trip was measured again.
+    ///
+    /// Of many queue pairs of one peer those are measured whose packets were quick; the others send again before, and
+    /// learn nothing (Karn). Their timeouts say how long it takes at least.
     pub(super) fn timed_out(&mut self) {
+        if Arc::strong_count(&self.peer) > CROWD {
+            self.peer.add(self.timeout_ns());
+        }
         self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
     }
 
@@ -71,14 +132,12 @@ impl RoundTrip {
         self.doublings > 0
     }
 
-    /// How long an acknowledgement may take.
+    /// How long an acknowledgement may take: as long as those to this queue pair, or to others of the peer, whichever is
+    /// more.
     pub(super) fn timeout_ns(&self) -> u64 {
-        let once_ns = match self.smoothed_ns {
-            None => FIRST_TIMEOUT_NS,
-            Some(smoothed_ns) => smoothed_ns
-                .saturating_add(self.variation_ns.saturating_mul(4))
-                .max(LEAST_TIMEOUT_NS),
-        };
+        let own_ns = self.own.timeout_ns().unwrap_or(FIRST_TIMEOUT_NS);
+        let peer_ns = self.peer.get().timeout_ns().unwrap_or(0);
+        let once_ns = own_ns.max(peer_ns).max(LEAST_TIMEOUT_NS);
         once_ns.saturating_mul(1 << self.doublings)
     }
 }
@@ -148,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_timeout_follows_the_round_trip() {
-        let mut trip = RoundTrip::new();
+        let mut trip = RoundTrip::new(Arc::default());
         assert_eq!(trip.timeout_ns(), FIRST_TIMEOUT_NS);
         let mut now = 0;
         for (round, delay) in [4_000_000; 50].into_iter().enumerate() {
@@ -172,8 +231,50 @@ mod tests {
     }
 
     #[test]
+    fn what_others_of_the_peer_have_measured_counts() {
+        let peer = Arc::new(PeerRoundTrip::default());
+        let mut slow = RoundTrip::new(Arc::clone(&peer));
+        let mut other = RoundTrip::new(Arc::clone(&peer));
+        other.sent(0, 1);
+        other.acknowledged(10_000, 1);
+        slow.sent(0, 1);
+        slow.acknowledged(500_000_000, 1);
+        assert!(other.timeout_ns() > 62_500_000);
+        assert!(RoundTrip::new(Arc::clone(&peer)).timeout_ns() > 62_500_000);
+        // Those of another peer are not waited for.
+        assert_eq!(
+            RoundTrip::new(Arc::default()).timeout_ns(),
+            FIRST_TIMEOUT_NS
+        );
+        for round in 1..200 {
+            other.sent(0, round + 1);
+            other.acknowledged(10_000, round + 1);
+        }
+        assert_eq!(other.timeout_ns(), LEAST_TIMEOUT_NS);
+        assert!(slow.timeout_ns() > 500_000_000);
+    }
+
+    #[test]
+    fn a_crowd_learns_from_timeouts() {
+        for (count, crowd) in [(8, false), (CROWD, true)] {
+            let peer = Arc::new(PeerRoundTrip::default());
+            let new = |_| RoundTrip::new(Arc::clone(&peer));
+            let mut all: Vec<RoundTrip> = (0..count).map(new).collect();
+            for one in &mut all[1..] {
+                one.sent(0, 1);
+                one.timed_out();
+                one.sent_again();
+            }
+            // One that was quick is not the measure of all.
+            all[0].sent(0, 1);
+            all[0].acknowledged(10_000, 1);
+            assert_eq!(all[0].timeout_ns() > LEAST_TIMEOUT_NS, crowd);
+        }
+    }
+
+    #[test]
     fn silence_doubles_the_timeout_until_a_first_sending_is_acknowledged() {
-        let mut trip = RoundTrip::new();
+        let mut trip = RoundTrip::new(Arc::default());
         trip.sent(0, 1);
         trip.acknowledged(10_000, 1);
         trip.sent(20_000, 2);

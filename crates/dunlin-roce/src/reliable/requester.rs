@@ -4,12 +4,13 @@
 //! before `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dunlin_verbs::CompletionStatus;
 
 use super::inflight::Inflight;
 use super::packets_of;
-use super::recovery::{RoundTrip, Window};
+use super::recovery::{PeerRoundTrip, RoundTrip, Window};
 use super::request::{Finished, PostError, ReadPlacement, Request, Transmit, Verb};
 use crate::packet::{
     timer, Acknowledgement, Header, Operation, Psn, Refusal, Service, Syndrome,
@@ -126,7 +127,7 @@ impl Requester {
             sent: 0,
             cursor: 0,
             inflight: Inflight::new(config.max_outstanding_reads),
-            round_trip: RoundTrip::new(),
+            round_trip: RoundTrip::new(Arc::default()),
             window: Window::new(config.window_packets),
             hasty: None,
             went_back_at: None,
@@ -139,6 +140,13 @@ impl Requester {
             failed: false,
             config,
         }
+    }
+
+    /// With what all requesters of its peer measure. For before anything is posted.
+    #[must_use]
+    pub fn of_peer(mut self, peer: Arc<PeerRoundTrip>) -> Self {
+        self.round_trip = RoundTrip::new(peer);
+        self
     }
 
     /// Queue pair of the peer.

@@ -14,7 +14,7 @@ pub(crate) use receive::ReceiveBuffer;
 pub(crate) use route::{link_of_interface, Link, Route};
 pub(crate) use statistics::Statistics;
 pub use statistics::{Count, COUNTS};
-pub(crate) use train::{envelope, Path, Train};
+pub(crate) use train::{envelope, Path, Train, LONG_PAYLOAD_BYTES};
 
 use std::collections::VecDeque;
 use std::io;

@@ -25,9 +25,10 @@ pub(crate) struct Path {
     pub(crate) peer: Peer,
 }
 
-/// Payloads from this many bytes on are read by the kernel from where they lie; shorter ones are copied to where their
-/// headers are, which takes no longer than the kernel takes for one more piece.
-const HELD_BYTES: usize = 1024;
+/// Payloads from this many bytes on are long: parts of messages that take many packets, as a rule. They are read by the
+/// kernel from where they lie; shorter ones are copied to where their headers are, which takes no longer than the kernel
+/// takes for one more piece.
+pub(crate) const LONG_PAYLOAD_BYTES: usize = 1024;
 
 /// Packets that wait to go out together. All have the same length, but the last, which may be shorter.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Train {
     /// Whether the last was shorter: nothing comes after it.
     closed: bool,
     path: Option<Path>,
+    /// Long payloads that were added since the train was made, modulo 2^32.
+    long_payloads: u32,
 }
 
 impl Train {
@@ -57,7 +60,13 @@ impl Train {
             segments: 0,
             closed: false,
             path: None,
+            long_payloads: 0,
         }
+    }
+
+    /// How many long payloads were added since the train was made, modulo 2^32.
+    pub(crate) fn long_payloads(&self) -> u32 {
+        self.long_payloads
     }
 
     /// Adds a packet; sends what cannot go with it before. `fill` writes the payload.
@@ -87,7 +96,7 @@ impl Train {
         (region, offset): (&Arc<RegionCore>, usize),
         payload_bytes: usize,
     ) -> Result<(), Gone> {
-        let held = payload_bytes >= HELD_BYTES && !path.peer.icrc;
+        let held = payload_bytes >= LONG_PAYLOAD_BYTES && !path.peer.icrc;
         let bytes = packet_bytes(path, header, payload_bytes);
         // What is sent here takes the lock of a region by itself, so it comes before that of this one.
         self.make_room(socket, path, bytes, held.then_some(region));
@@ -184,6 +193,9 @@ impl Train {
     }
 
     fn count(&mut self, bytes: usize) {
+        if bytes >= LONG_PAYLOAD_BYTES {
+            self.long_payloads = self.long_payloads.wrapping_add(1);
+        }
         self.bytes += bytes;
         self.segments += 1;
         self.closed = bytes < self.segment_bytes;

@@ -41,9 +41,11 @@ impl Recipe {
                     None => dial(address, how)?,
                     Some(until) => dial_until(address, how, until)?,
                 };
-                *thread::lock(&self.peer) = dialed.peer();
+                let peer = dialed.peer();
+                let ip = peer.address().map(|address| address.ip().to_canonical());
+                *thread::lock(&self.peer) = peer;
                 let device = dialed.device().to_string();
-                let why = match devices::chosen(&device) {
+                let why = match devices::chosen(&device, ip) {
                     None => dialed.why().to_string(),
                     Some(chosen) => format!("{}; {chosen}", dialed.why()),
                 };
