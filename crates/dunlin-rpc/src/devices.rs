@@ -151,8 +151,8 @@ pub(crate) fn at(address: IpAddr) -> Option<String> {
     here.next().map(|device| device.attributes().name.clone())
 }
 
-/// What was chosen on a device beyond its name for a peer at this address, for people.
-pub(crate) fn chosen(name: &str, peer: Option<IpAddr>) -> Option<String> {
+/// What was chosen on a device beyond its name, for people; towards a peer at this address, or any.
+pub fn chosen(name: &str, peer: Option<IpAddr>) -> Option<String> {
     if name == "roce" {
         let device = udp(Route {
             local: None,

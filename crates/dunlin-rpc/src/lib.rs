@@ -47,7 +47,7 @@ pub use client::{
     RequestBuffer, ThreadFuture, Transfer, TransferBuffer, TransferError,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
-pub use devices::{available, capability, offered, DeviceReport};
+pub use devices::{available, capability, chosen, offered, DeviceReport};
 #[doc(hidden)]
 pub use doze::simulated_sleeps;
 pub use dunlin_bootstrap::Peer;

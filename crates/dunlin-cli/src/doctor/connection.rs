@@ -19,7 +19,7 @@ pub fn devices() -> Vec<Finding> {
         .into_iter()
         .map(|device| match device.attributes {
             Ok(attributes) => {
-                let chosen = dunlin_rpc::chosen(&device.name);
+                let chosen = dunlin_rpc::chosen(&device.name, None);
                 let chosen = chosen.map_or(String::new(), |on| format!(", {on}"));
                 let pages = attributes.page_kind;
                 Finding::ok(DEVICES, format!("{} ({pages} pages{chosen})", device.name))
@@ -58,7 +58,10 @@ pub fn connection(
     let (chosen, finding) = match dial(address, &config) {
         Ok(dialed) => {
             let device = dialed.device().to_owned();
-            let on = dunlin_rpc::chosen(&device).map_or(String::new(), |on| format!("; {on}"));
+            let peer = dialed.peer().address();
+            let peer = peer.map(|address| address.ip().to_canonical());
+            let on =
+                dunlin_rpc::chosen(&device, peer).map_or(String::new(), |on| format!("; {on}"));
             let why = dialed.why();
             let way = format!("{address} over {device} ({why}{on})");
             drop(dialed);
