@@ -98,8 +98,8 @@ impl Port {
         if long {
             progress::note_moved();
         }
-        // A look at long payloads takes as long as many at none. One at short ones is one, or who looks seldom would seem to
-        // keep up with a socket that it lets overflow.
+        // A look at long payloads takes as long as many that find nothing. Of short ones a look counts once: a thread
+        // that looks seldom must not seem to keep up with a socket that overflows.
         let looks = if long { 1 + trains } else { 1 };
         self.polls.fetch_add(looks, Ordering::Relaxed);
     }
@@ -263,8 +263,8 @@ impl Port {
         }
     }
 
-    /// A look by the device's thread. Says whether there was more than it took, of short packets: who polls does not keep
-    /// up, then. Of long ones a window stands in the socket as a rule.
+    /// A look by the device's thread. Says whether it found as many short packets as a look takes: then those who poll
+    /// do not keep up. Long ones say nothing, because a window of them stands in the socket as a rule.
     fn look_for_all(&self) -> bool {
         let (trains, long) = self.look(&mut lock(&self.inbound));
         trains == RECEIVES_PER_LOOK as u64 && !long

@@ -118,8 +118,8 @@ impl RoundTrip {
 
     /// The timeout has passed: the next one is longer, until a round trip was measured again.
     ///
-    /// Of many queue pairs of one peer those are measured whose packets were quick; the others send again before, and
-    /// learn nothing (Karn). Their timeouts say how long it takes at least.
+    /// In a crowd only quick packets are measured: the others are sent again, and what is acknowledged then tells nothing
+    /// (Karn). So a timeout counts as a measurement there: the round trip takes at least as long.
     pub(super) fn timed_out(&mut self) {
         if Arc::strong_count(&self.peer) > CROWD {
             self.peer.add(self.timeout_ns());
@@ -132,7 +132,7 @@ impl RoundTrip {
         self.doublings > 0
     }
 
-    /// How long an acknowledgement may take: as long as those to this queue pair, or to others of the peer, whichever is
+    /// How long an acknowledgement may take, by what this queue pair has measured or all of the peer have, whichever is
     /// more.
     pub(super) fn timeout_ns(&self) -> u64 {
         let own_ns = self.own.timeout_ns().unwrap_or(FIRST_TIMEOUT_NS);
