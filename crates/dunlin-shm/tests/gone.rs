@@ -48,6 +48,18 @@ fn a_device_that_is_gone_is_known_without_a_datagram() {
     wait(|| ShmDevice::is_gone(&late));
 }
 
+/// One may end between the connection to it and the first message, whose failure then is the only sign.
+#[test]
+fn devices_that_end_while_they_are_met_are_known() {
+    let here = ready();
+    for _ in 0..100 {
+        let there = ready();
+        let to = handle(&here, &there.pair.address());
+        drop(there);
+        wait(|| ShmDevice::is_gone(&to));
+    }
+}
+
 #[test]
 fn a_queue_pair_that_is_gone_is_known_to_who_sent_to_it() {
     let (mut here, there) = (ready(), ready());

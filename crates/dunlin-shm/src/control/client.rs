@@ -222,15 +222,14 @@ impl Client {
             Ok(index) => index,
             Err(errno) => {
                 tracing::debug!(%errno, "no session to the peer");
-                if errno == Errno::CONNREFUSED && !matches!(request.wish, Wish::Datagram(_)) {
-                    // Nobody listens under its name, which is random and was given out by a device that lived.
+                if is_gone(errno) && !matches!(request.wish, Wish::Datagram(_)) {
                     asking.enter_error();
                 }
                 if matches!(request.wish, Wish::Port) {
                     // It will not come back.
                     self.core.push_event(AsyncEvent::PeerGone(uid));
                 }
-                if errno == Errno::CONNREFUSED {
+                if is_gone(errno) {
                     self.gone(uid);
                 }
                 return request.refuse();
@@ -250,7 +249,7 @@ impl Client {
     /// Has a session to a device, which ends when its process does.
     pub(super) fn meet(&mut self, uid: [u8; 16]) {
         // When it cannot be opened for another reason, a datagram tries again.
-        if matches!(self.session(uid), Err(Errno::CONNREFUSED)) {
+        if self.session(uid).is_err_and(is_gone) {
             self.gone(uid);
         }
     }
@@ -570,6 +569,12 @@ impl Session {
             pair.enter_error();
         }
     }
+}
+
+/// Whether a session cannot be opened because its device is no more: nobody listens under its name, which is random and
+/// was given out by a device that lived, or it ended between our connection and the first message.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::CONNREFUSED | Errno::CONNRESET)
 }
 
 /// Closes what a peer sent here and now, if that is known to take no time.
