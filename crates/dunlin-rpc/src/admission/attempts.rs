@@ -1,9 +1,15 @@
-//! What a server asks of its clients while its NIC is at its limit, by attempts. Pure.
+//! What a server asks of its clients while its NIC is at its limit, and what it does itself while it is not, by
+//! attempts. Pure.
 //!
 //! A NIC at its limit queues messages, and a message that waits there could have waited at its sender for others to go
 //! with it. The server sees all senders, so it says when that is so, and asks for one of two things: that threads that
 //! keep many calls out send them in *fuller* messages ([`crate::sharing::thread_port`]), and that clients share *fewer*
 //! active queue pairs ([`super::redistribution`]).
+//!
+//! A NIC with room to spare can send more messages than come. So the answers to a message of many requests may go in
+//! two: the first *sooner*, while the handlers of the others run. And threads that have one call out each and were
+//! answered by the same message can go on together ([`crate::sharing::engine`]), if the first waits a moment for the
+//! others: that spares messages of their own NIC, of which the server knows nothing.
 //!
 //! What a device takes is said of small messages, and not exactly, and what a step of either brings depends on the
 //! load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is taken
@@ -39,21 +45,33 @@ const FULLER: [Standing; 3] = [
 ];
 /// Fewer active queue pairs, step by step: what part of all.
 const FEWER: [f64; 3] = [1.0, 0.8, 0.6];
+/// Sooner answers, step by step: in how many messages those to a message go.
+const SOONER: [f64; 2] = [1.0, 2.0];
+/// Requests of a message, in the mean, from which on its answers may go sooner.
+const MANY: f64 = 6.0;
+/// Threads that were answered together send together, step by step: what clients are told.
+const REJOINED: [Standing; 2] = [Standing::empty(), Standing::REJOINED];
+/// From this part of what the device takes on that is worth an attempt: below, nobody's NIC is in the way.
+const BUSY: f64 = 0.25;
 
-/// What is asked for.
+/// What is asked for, or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
     Fuller,
     Fewer,
+    Sooner,
+    Rejoined,
 }
 
 impl Means {
-    const ALL: [Self; 2] = [Self::Fuller, Self::Fewer];
+    const ALL: [Self; 4] = [Self::Fuller, Self::Fewer, Self::Sooner, Self::Rejoined];
 
     const fn steps(self) -> usize {
         match self {
             Self::Fuller => FULLER.len(),
             Self::Fewer => FEWER.len(),
+            Self::Sooner => SOONER.len(),
+            Self::Rejoined => REJOINED.len(),
         }
     }
 
@@ -61,7 +79,7 @@ impl Means {
     /// threads that change their queue pair end their calls first, and do not find their pace at once.
     const fn looks(self) -> (u32, usize) {
         match self {
-            Self::Fuller => (0, 1),
+            Self::Fuller | Self::Sooner | Self::Rejoined => (0, 1),
             Self::Fewer => (1, LOOKS),
         }
     }
@@ -111,9 +129,9 @@ pub(super) struct Attempts {
     /// Messages that the device takes a second, in and out. None: it is never at its limit.
     takes: Option<u64>,
     /// By [`Means`].
-    steps: [usize; 2],
+    steps: [usize; Means::ALL.len()],
     /// By [`Means`] and [`Way`].
-    rests: [[Rest; 2]; 2],
+    rests: [[Rest; 2]; Means::ALL.len()],
     attempt: Option<Attempt>,
     /// Looks that say nothing yet.
     settling: u32,
@@ -122,6 +140,8 @@ pub(super) struct Attempts {
     seen: usize,
     /// The rate at the last decision.
     known: f64,
+    /// Requests of a message in the last interval.
+    degree: f64,
 }
 
 impl Default for Attempts {
@@ -131,16 +151,19 @@ impl Default for Attempts {
 }
 
 impl Attempts {
+    const RESTED: [[Rest; 2]; Means::ALL.len()] = [[Rest::of(0); 2]; Means::ALL.len()];
+
     pub(super) fn new(takes: Option<u64>) -> Self {
         Self {
             takes,
-            steps: [0; 2],
-            rests: [[Rest::of(0); 2]; 2],
+            steps: [0; Means::ALL.len()],
+            rests: Self::RESTED,
             attempt: None,
             settling: 0,
             rates: [0.0; LOOKS],
             seen: 0,
             known: 0.0,
+            degree: 0.0,
         }
     }
 
@@ -156,6 +179,7 @@ impl Attempts {
             return false;
         };
         let steps = self.steps;
+        self.degree = requests as f64 / messages.max(1) as f64;
         let seconds = interval.as_secs_f64();
         for rest in self.rests.as_flattened_mut() {
             rest.left = rest.left.saturating_sub(1);
@@ -172,8 +196,8 @@ impl Attempts {
             Some(attempt) => self.decide(attempt),
             None => self.forget_another_load(),
         }
-        // Each message has one that answers it.
-        let part = 2.0 * messages as f64 / (takes as f64 * seconds);
+        let each = 1.0 + self.answers();
+        let part = each * messages as f64 / (takes as f64 * seconds);
         self.begin(part);
         self.steps != steps
     }
@@ -217,7 +241,7 @@ impl Attempts {
         let rate = self.rate(self.seen);
         if rate * OTHER < self.known || rate > OTHER * self.known {
             self.known = rate;
-            self.rests = [[Rest::of(0); 2]; 2];
+            self.rests = Self::RESTED;
         }
     }
 
@@ -225,13 +249,20 @@ impl Attempts {
     fn begin(&mut self, part: f64) {
         for means in Means::ALL {
             let (step, looks) = (self.steps[means as usize], means.looks().1);
+            let has_reason = match means {
+                Means::Fuller => part > FULL,
+                // Those that are left have fewer messages under way, which is no sign of room.
+                Means::Fewer => part > FULL * FEWER[step],
+                Means::Sooner => part <= FULL && self.degree >= MANY,
+                Means::Rejoined => part > BUSY,
+            };
             if self.seen < looks || self.attempt.is_some() {
                 continue;
             }
             let is_rested = |way: Way| self.rests[means as usize][way as usize].left == 0;
             let (way, to) = if step > 0 && is_rested(Way::Back) {
                 (Way::Back, step - 1)
-            } else if part > FULL && step + 1 < means.steps() && is_rested(Way::Further) {
+            } else if has_reason && step + 1 < means.steps() && is_rested(Way::Further) {
                 (Way::Further, step + 1)
             } else {
                 continue;
@@ -255,8 +286,22 @@ impl Attempts {
     /// What a lane is told that is active, or not.
     pub(super) fn standing(&self, active: bool) -> Standing {
         let mut standing = FULLER[self.steps[Means::Fuller as usize]];
+        standing |= REJOINED[self.steps[Means::Rejoined as usize]];
         standing.set(Standing::ACTIVE, active);
         standing
+    }
+
+    /// How many messages answer one.
+    fn answers(&self) -> f64 {
+        SOONER[self.steps[Means::Sooner as usize]]
+    }
+
+    /// How many requests of a message are answered together at most.
+    pub(super) fn answered_together(&self) -> usize {
+        match self.answers() {
+            1.0 => usize::MAX,
+            answers => ((self.degree / answers).ceil() as usize).max(1),
+        }
     }
 
     /// How many queue pairs are active of `most`.
@@ -281,33 +326,42 @@ mod tests {
         attempts: Attempts,
         /// By steps of fuller messages, and of fewer queue pairs.
         rates: [[u64; 3]; 3],
+        /// Percent of it by steps of sooner answers, and of threads that rejoin.
+        percent: [[u64; 2]; 2],
+        messages: u64,
         unsettled: u64,
     }
 
     impl Load {
+        /// One that fills the NIC.
         fn new(rates: [[u64; 3]; 3], unsettled: u64) -> Self {
             Self {
                 attempts: Attempts::new(Some(TAKES)),
                 rates,
+                percent: [[100; 2]; 2],
+                messages: MUCH,
                 unsettled,
             }
         }
 
         fn rate(&self) -> u64 {
-            let [fuller, fewer] = self.attempts.steps;
-            self.rates[fuller][fewer]
+            let [fuller, fewer, sooner, rejoined] = self.attempts.steps;
+            let [by_sooner, by_rejoined] = self.percent;
+            self.rates[fuller][fewer] * by_sooner[sooner] * by_rejoined[rejoined] / 10_000
         }
 
-        /// One look at a NIC that is full.
         fn look(&mut self) -> bool {
             let rate = match self.attempts.settling {
                 0 => self.rate(),
                 _ => self.unsettled,
             };
-            let before = (self.attempts.standing(true), self.attempts.active(100));
-            let news = self.attempts.see(MUCH, rate, SECOND);
-            let after = (self.attempts.standing(true), self.attempts.active(100));
-            assert_eq!(news, before != after);
+            let asked = |attempts: &Attempts| {
+                let together = attempts.answered_together() < usize::MAX;
+                (attempts.standing(true), attempts.active(100), together)
+            };
+            let before = asked(&self.attempts);
+            let news = self.attempts.see(self.messages, rate, SECOND);
+            assert_eq!(news, before != asked(&self.attempts));
             news
         }
 
@@ -334,20 +388,60 @@ mod tests {
         assert_eq!(load.attempts.standing(true).together(), Some(4));
         load.look();
         assert_eq!(load.attempts.standing(true).together(), Some(2));
-        load.looks(8);
-        assert_eq!(load.attempts.steps, [1, 2]);
+        load.looks(10);
+        assert_eq!(load.attempts.steps, [1, 2, 0, 0]);
         assert_eq!(load.attempts.standing(true).together(), Some(4));
         assert!(!load.attempts.standing(false).contains(Standing::ACTIVE));
         assert_eq!(load.attempts.active(36), 22);
         // With fewer queue pairs half does bring more, and is found when its rest is over.
         load.looks(8);
-        assert_eq!(load.attempts.steps, [2, 2]);
+        assert_eq!(load.attempts.steps, [2, 2, 0, 0]);
+    }
+
+    #[test]
+    fn threads_rejoin_where_that_pays() {
+        let mut load = Load::new([[100; 3]; 3], 100);
+        load.percent[1] = [100, 105];
+        // Nobody's NIC is in the way.
+        load.messages = TAKES / 8;
+        load.looks(100).settle();
+        assert_eq!(load.attempts.steps, [0; 4]);
+        load.messages += 1;
+        load.look();
+        assert!(load.attempts.standing(true).contains(Standing::REJOINED));
+        load.looks(300).settle();
+        assert_eq!(load.attempts.steps, [0, 0, 0, 1]);
+        load.percent[1] = [100, 101];
+        load.looks(100).settle();
+        assert!(!load.attempts.standing(true).contains(Standing::REJOINED));
+    }
+
+    #[test]
+    fn answers_leave_sooner_where_that_pays() {
+        let messages = TAKES / 10;
+        let mut load = Load::new([[9 * messages; 3]; 3], 9 * messages);
+        load.percent[0] = [100, 104];
+        load.messages = messages;
+        assert_eq!(load.attempts.answered_together(), usize::MAX);
+        load.look();
+        // Nine requests in two messages.
+        assert_eq!(load.attempts.answered_together(), 5);
+        load.looks(200).settle();
+        assert_eq!(load.attempts.steps, [0, 0, 1, 0]);
+        // A NIC that is full has no message to spare.
+        load.messages = MUCH;
+        load.percent[0] = [100, 90];
+        load.looks(100).settle();
+        assert_eq!(load.attempts.answered_together(), usize::MAX);
+        let mut few = Load::new([[5 * messages; 3]; 3], 5 * messages);
+        few.messages = messages;
+        assert!(!few.look());
     }
 
     #[test]
     fn what_does_not_pay_is_taken_back_and_tried_seldom() {
         let mut load = Load::new([[100, 101, 90], [101, 90, 80], [90, 80, 70]], 200);
-        let mut tried = [Vec::new(), Vec::new()];
+        let mut tried = [const { Vec::new() }; Means::ALL.len()];
         for second in 0..100 {
             let before = load.attempts.steps;
             load.look();
@@ -368,28 +462,30 @@ mod tests {
     fn a_step_goes_when_its_load_has_gone() {
         let mut load = Load::new([[100, 150, 160]; 3], 7);
         load.looks(20).settle();
-        assert_eq!(load.attempts.steps, [0, 2]);
+        assert_eq!(load.attempts.steps, [0, 2, 0, 0]);
         // As many come with all queue pairs: found by doubt.
         load.rates = [[150; 3]; 3];
         load.looks(80).settle();
-        assert_eq!(load.attempts.steps, [0, 0]);
+        assert_eq!(load.attempts.steps, [0; 4]);
         // Nobody sends, and that is seen soon.
         load.rates = [[100, 150, 160]; 3];
         load.looks(2048).settle();
-        assert_eq!(load.attempts.steps, [0, 2]);
+        assert_eq!(load.attempts.steps, [0, 2, 0, 0]);
         for _ in 0..12 {
             load.attempts.see(0, 0, SECOND);
         }
-        assert_eq!(load.attempts.steps, [0, 0]);
+        assert_eq!(load.attempts.steps, [0; 4]);
     }
 
     #[test]
     fn where_there_is_room_nothing_is_tried() {
-        let mut attempts = Attempts::new(Some(TAKES));
-        for _ in 0..100 {
-            assert!(!attempts.see(TAKES / 3, TAKES, SECOND));
-        }
-        assert!(attempts.see(TAKES / 3 + 1, TAKES, SECOND));
+        let mut load = Load::new([[100, 200, 300], [200; 3], [300; 3]], 100);
+        load.messages = TAKES / 3;
+        load.looks(100).settle();
+        assert_eq!(load.attempts.steps, [0; 4]);
+        load.messages += 1;
+        load.look();
+        assert_eq!(load.attempts.steps, [1, 0, 0, 0]);
     }
 
     #[test]
@@ -409,22 +505,24 @@ mod tests {
         #[test]
         fn no_load_is_worse_off(
             rates in prop::array::uniform3(prop::array::uniform3(1_000u64..2_000)),
+            rejoined in 80u64..130,
             unsettled in 0u64..4_000,
         ) {
-            let mut load = Load::new(rates, unsettled);
+            let mut load = Load::new(rates.map(|row| row.map(|rate| 100 * rate)), 100 * unsettled);
+            load.percent[1][1] = rejoined;
             let mut trying = 0;
             for look in 0..8_000 {
                 load.look();
                 if load.attempts.attempt.is_none() {
                     let steps: usize = load.attempts.steps.iter().sum();
-                    let least = rates[0][0] as f64 * GAIN.powi(steps as i32);
+                    let least = 100.0 * rates[0][0] as f64 * GAIN.powi(steps as i32);
                     prop_assert!(load.rate() as f64 >= 0.9999 * least, "{:?}", load.attempts.steps);
                 } else if look >= 4_000 {
                     trying += 1;
                 }
             }
-            // Two kinds, two ways, four times at most, three looks at most.
-            prop_assert!(trying <= 48, "{trying} of 4000 looks");
+            // Three kinds, two ways, four times at most, three looks at most.
+            prop_assert!(trying <= 72, "{trying} of 4000 looks");
         }
 
         /// Whatever comes, it goes by steps that there are, and one at a time.
@@ -439,7 +537,9 @@ mod tests {
                 let moved: usize = before.iter().zip(attempts.steps).map(|(&a, b)| a.abs_diff(b)).sum();
                 prop_assert_eq!(news, moved > 0);
                 prop_assert!(moved <= 1);
-                prop_assert!(attempts.steps[0] < FULLER.len() && attempts.steps[1] < FEWER.len());
+                for means in Means::ALL {
+                    prop_assert!(attempts.steps[means as usize] < means.steps());
+                }
             }
         }
     }

@@ -152,6 +152,12 @@ impl Admitted {
         Ok(())
     }
 
+    /// Requests of a message that are answered together at most.
+    #[inline]
+    pub(crate) fn answered_together(&self) -> usize {
+        self.admission.answered_together()
+    }
+
     /// Whether the client is to be told something.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {

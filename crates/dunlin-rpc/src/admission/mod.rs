@@ -40,6 +40,9 @@ bitflags::bitflags! {
         const SATURATED = 2;
         /// That was not enough: half of them.
         const STILL_SATURATED = 4;
+        /// Threads that have one call out each and were answered by one message are to send together again: whoever
+        /// comes first waits a moment for the others (`auto`).
+        const REJOINED = 8;
     }
 }
 

@@ -6,7 +6,7 @@
 //! thread for credits.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -119,6 +119,8 @@ pub(crate) struct Admission {
     /// Least and most of a renewal; a lane begins with the least.
     credits: (u32, u32),
     senders: Mutex<Senders>,
+    /// Requests of a message that are answered together at most.
+    answered_together: AtomicUsize,
     scheduler: Mutex<Option<Waker>>,
     idle: AtomicBool,
     ending: AtomicBool,
@@ -157,6 +159,7 @@ impl Admission {
                 attempts: Attempts::new(messages_per_second),
                 ..Senders::default()
             }),
+            answered_together: AtomicUsize::new(usize::MAX),
             scheduler: Mutex::default(),
             idle: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -168,6 +171,12 @@ impl Admission {
     /// Credits of a lane at the start, which is the least of a renewal, and the most of one.
     pub(crate) fn credits(&self) -> (u32, u32) {
         self.credits
+    }
+
+    /// Requests of a message that are answered together at most.
+    #[inline]
+    pub(super) fn answered_together(&self) -> usize {
+        self.answered_together.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Senders> {
@@ -305,7 +314,10 @@ impl Admission {
             messages += more_messages;
         }
         let before = attempts.active(self.most_active);
-        if !attempts.see(messages, requests, interval) {
+        let asks = attempts.see(messages, requests, interval);
+        self.answered_together
+            .store(attempts.answered_together(), Ordering::Relaxed);
+        if !asks {
             return;
         }
         let changed = match attempts.active(self.most_active) == before {

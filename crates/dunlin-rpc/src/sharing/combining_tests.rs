@@ -64,6 +64,46 @@ fn stress(threads: u32, rounds: u32, most: usize) -> Wire {
     std::mem::take(combiner.engine_mut())
 }
 
+/// A leader may wait for those that it knows to be coming, with a run of its own or without.
+#[test]
+fn a_leader_sees_how_many_have_come() {
+    for leaders_run in [&b"leader"[..], b""] {
+        let mut combiner = Combiner::new(Wire {
+            most: MOST_MEMBERS,
+            ..Default::default()
+        });
+        let run = |bytes| Run {
+            bytes,
+            messages: u32::from(!bytes.is_empty()),
+            requests: 0,
+            operations: &[],
+        };
+        let leads = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                combiner.try_lead(&Node::new(), run(leaders_run), |wire, members| {
+                    assert!(members.have_come(0) && !members.have_come(1));
+                    assert_eq!(members.leader_sends(), !leaders_run.is_empty());
+                    leads.store(true, Ordering::Release);
+                    while !members.have_come(2) {
+                        std::thread::yield_now();
+                    }
+                    assert!(!members.have_come(3));
+                    send(wire, members);
+                });
+            });
+            while !leads.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            for _ in 0..2 {
+                scope.spawn(|| combiner.join(&Node::new(), run(b"follower"), send));
+            }
+        });
+        let whole = [leaders_run, b"follower", b"follower"].concat();
+        assert_eq!(std::mem::take(combiner.engine_mut()).messages, [whole]);
+    }
+}
+
 /// 64 threads, far more than there are cores: every run is written once, whole, in its thread's order.
 #[test]
 fn sixty_four_threads_send_everything_once_and_in_order() {

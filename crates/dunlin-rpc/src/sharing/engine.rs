@@ -1,9 +1,12 @@
-//! The engine of a shared lane: what its leader does. No threads, no clocks, no waiting.
+//! The engine of a shared lane: what its leader does. It waits for nothing but, where the server asks for it, a moment
+//! for those who were answered with the leader.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
-use dunlin_verbs::{CompletionChannel, Device, Work};
+use dunlin_verbs::{thread, CompletionChannel, Device, Work};
 
+use super::calls::port_of;
 use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
@@ -18,11 +21,18 @@ use crate::channel::{Channel, ChannelError};
 use crate::effort;
 use crate::error::CallError;
 
+/// Longest that a leader waits for those who were answered together: about as long as a thread takes from its answer to
+/// its next call.
+const REJOIN_MOST: Duration = Duration::from_nanos(100);
+
 /// The calls of all ports that share a lane, what all see of the lane, and who takes their answers.
 pub(crate) struct Shared<'a, 'm, D> {
     ports: &'a Ports,
     status: &'a Status,
     mine: &'a mut Option<Mine<'m>>,
+    /// Threads that were answered, and the last of them: answers to one thread's calls stand together in a message.
+    answered: usize,
+    last: Option<usize>,
     device: PhantomData<D>,
 }
 
@@ -37,6 +47,8 @@ impl<'a, 'm, D: Device> Shared<'a, 'm, D> {
             ports,
             status,
             mine,
+            answered: 0,
+            last: None,
             device: PhantomData,
         }
     }
@@ -46,6 +58,8 @@ impl<D: Device> Outstanding for Shared<'_, '_, D> {
     #[inline]
     fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError> {
         D::charge(effort::ANSWERED);
+        let port = port_of(call);
+        self.answered += usize::from(self.last.replace(port) != Some(port));
         if self.ports.answer(call, response, self.mine)? {
             D::charge(Work::SharedLine);
         }
@@ -82,6 +96,8 @@ pub(crate) struct Engine<D: Device> {
     /// Whose core has the line of the queue's tail: the last leader's, if nobody followed it. For the price of it
     /// alone.
     led_by: usize,
+    /// Threads that have been answered since the last message was sent.
+    answered: usize,
 }
 
 impl<D: Device> Engine<D> {
@@ -93,6 +109,7 @@ impl<D: Device> Engine<D> {
             refused_at: (0, 0),
             most_members,
             led_by: 0,
+            answered: 0,
         }
     }
 
@@ -210,6 +227,30 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// Waits a moment for threads that were answered and have not come yet, where the server asks for that: who were
+    /// answered together send together.
+    #[inline]
+    fn await_answered(&mut self, members: &Members<'_>, status: &Status) {
+        let answered = std::mem::take(&mut self.answered);
+        if status.standing().contains(Standing::REJOINED) {
+            Self::await_others(
+                members,
+                answered.saturating_sub(usize::from(members.leader_sends())),
+            );
+        }
+    }
+
+    #[cold]
+    fn await_others(members: &Members<'_>, others: usize) {
+        if members.have_come(others) {
+            return;
+        }
+        let since = thread::now();
+        while !members.have_come(others) && thread::now().duration_since(since) < REJOIN_MOST {
+            thread::relax();
+        }
+    }
+
     /// Writes one message for the leader and its followers.
     #[inline]
     pub(crate) fn send(
@@ -218,6 +259,7 @@ impl<D: Device> Engine<D> {
         status: &Status,
         figures: &LaneFigures,
     ) -> Result<(), ChannelError> {
+        self.await_answered(members, status);
         let left = self.credits(status);
         let (mut bytes, mut messages, mut requests, mut operations) = (0, 0, 0, 0);
         let mut failed = None;
@@ -293,6 +335,7 @@ impl<D: Device> Engine<D> {
             }
             false => self.core.take(shared)?,
         };
+        self.answered += shared.answered;
         if taken > 0 {
             D::charge(effort::LOOKED);
         }

@@ -10,6 +10,7 @@ use super::engine::{Engine, Shared};
 use super::ports::{Held, Mine, Ports};
 use super::status::{LaneFigures, Status};
 use super::Discipline;
+use crate::admission::Standing;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, Registration};
@@ -312,7 +313,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         mut mine: Option<Mine<'_>>,
         looks: u32,
     ) -> (Outcome, usize) {
-        if self.spins {
+        if self.spins || self.status.standing().contains(Standing::REJOINED) {
             return (self.send(node, run, ports), 0);
         }
         let (mut outcome, mut taken) = (Outcome::Lost, 0);

@@ -183,11 +183,17 @@ impl<C: Channel> Connection<C> {
         if !self.backlog.is_empty() {
             taken += self.send_backlog()?;
         }
+        let admitted = self.admitted.as_ref();
+        let together = admitted.map_or(POLL_BUDGET, Admitted::answered_together);
         while taken < POLL_BUDGET && !self.is_full() {
-            let served = self.serve(POLL_BUDGET - taken, context)?;
+            let served = self.serve(together.min(POLL_BUDGET - taken), context)?;
             taken += served.messages;
             let Some(header) = served.other else {
-                break;
+                if served.messages < together {
+                    break;
+                }
+                self.channel.flush()?;
+                continue;
             };
             match served.outcome {
                 Some(outcome) => self.respond(header.call, outcome)?,

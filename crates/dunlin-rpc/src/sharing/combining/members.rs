@@ -30,6 +30,23 @@ impl Members<'_> {
         !next.is_null()
     }
 
+    /// Whether the leader comes with a run of its own.
+    #[inline]
+    pub(crate) fn leader_sends(&self) -> bool {
+        self.own.messages.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether so many wait for the leader.
+    #[inline]
+    pub(crate) fn have_come(&self, count: usize) -> bool {
+        let mut last = self.last;
+        (0..count).all(|_| {
+            // SAFETY: our own node, or one that is linked and waits for us to serve it.
+            last = unsafe { &*last }.next.load(Ordering::Acquire);
+            !last.is_null()
+        })
+    }
+
     /// Takes the leader and its followers into the message, as long as `accept` takes their runs (bytes, messages,
     /// requests, one-sided operations) and there are not more than `most`; says how many there are. Whoever comes later
     /// is not waited for.
