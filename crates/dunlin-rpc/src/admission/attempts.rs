@@ -388,14 +388,11 @@ mod tests {
         assert_eq!(load.attempts.standing(true).together(), Some(4));
         load.look();
         assert_eq!(load.attempts.standing(true).together(), Some(2));
-        load.looks(10);
-        assert_eq!(load.attempts.steps, [1, 2, 0, 0]);
-        assert_eq!(load.attempts.standing(true).together(), Some(4));
+        // With fewer queue pairs half does bring more, and is found when its rest is over.
+        load.looks(40).settle();
+        assert_eq!(load.attempts.steps, [2, 2, 0, 0]);
         assert!(!load.attempts.standing(false).contains(Standing::ACTIVE));
         assert_eq!(load.attempts.active(36), 22);
-        // With fewer queue pairs half does bring more, and is found when its rest is over.
-        load.looks(8);
-        assert_eq!(load.attempts.steps, [2, 2, 0, 0]);
     }
 
     #[test]
@@ -412,7 +409,7 @@ mod tests {
         load.looks(300).settle();
         assert_eq!(load.attempts.steps, [0, 0, 0, 1]);
         load.percent[1] = [100, 101];
-        load.looks(100).settle();
+        load.looks(2048).settle();
         assert!(!load.attempts.standing(true).contains(Standing::REJOINED));
     }
 
@@ -455,7 +452,12 @@ mod tests {
             }
             assert!(load.attempts.steps.iter().sum::<usize>() <= 1);
         }
-        assert_eq!(tried, [vec![0, 9, 26, 59], vec![4, 15, 34, 69]]);
+        let [fuller, fewer, sooner, rejoined] = tried;
+        assert_eq!(fuller, [0, 12, 29, 62]);
+        assert_eq!(fewer, [7, 19, 38, 73]);
+        assert_eq!(rejoined, [3, 15, 32, 65]);
+        // Not of a NIC that is full.
+        assert_eq!(sooner, [0; 0]);
     }
 
     #[test]
