@@ -34,6 +34,8 @@ const DOUBT: u32 = 32;
 /// A load that has become so many times what it was, or the other way around, is another: what failed with the old one
 /// may pay.
 const OTHER: f64 = 2.0;
+/// Looks until the clients' schedulers have run, which they do each 10 ms.
+const SCHEDULED: u32 = 10;
 /// Most looks that a mean is taken of.
 const LOOKS: usize = 2;
 
@@ -76,11 +78,12 @@ impl Means {
     }
 
     /// Looks that say nothing after a step, because clients do not do what they are asked yet, and those that judge it:
-    /// threads that change their queue pair end their calls first, and do not find their pace at once.
+    /// threads that change their queue pair end their calls first, and are spread evenly when their scheduler has run
+    /// ([`crate::sharing::assignment`]), until when they are a tenth faster or slower by chance.
     const fn looks(self) -> (u32, usize) {
         match self {
             Self::Fuller | Self::Sooner | Self::Rejoined => (0, 1),
-            Self::Fewer => (1, LOOKS),
+            Self::Fewer => (SCHEDULED, LOOKS),
         }
     }
 }
@@ -232,7 +235,7 @@ impl Attempts {
         }
         if !stands {
             self.step(means, from);
-            self.settling = RETURN;
+            self.settling = means.looks().0.max(RETURN);
         }
     }
 
@@ -523,8 +526,8 @@ mod tests {
                     trying += 1;
                 }
             }
-            // Three kinds, two ways, four times at most, three looks at most.
-            prop_assert!(trying <= 72, "{trying} of 4000 looks");
+            // Three kinds, two ways, four times at most; of fewer queue pairs twelve looks each, else one.
+            prop_assert!(trying <= 112, "{trying} of 4000 looks");
         }
 
         /// Whatever comes, it goes by steps that there are, and one at a time.

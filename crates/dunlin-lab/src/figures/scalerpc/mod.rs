@@ -82,10 +82,10 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
         true => 3,
         false => 12,
     };
-    // `auto` tries what pays, and moves threads: three intervals of its scheduler, and one that is measured whole.
+    // `auto` tries what pays, and moves threads: when it has tried all, one interval of its schedulers, whole.
     if plan.preset == Preset::Auto && !effort.quick {
         return Window {
-            warm_ns: 3 * SCHEDULED_NS,
+            warm_ns: 8 * SCHEDULED_NS,
             measured_ns: SCHEDULED_NS,
         };
     }
