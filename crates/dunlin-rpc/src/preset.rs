@@ -49,9 +49,9 @@ pub enum Preset {
     /// fetched by READ; one queue pair for each thread, everyone admitted.
     Xrdma,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
-    /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where a WRITE is not a message of
-    /// the network (shared memory, soft-RoCE) the first 17 lanes are one thread's each, as with `plain`, and all
-    /// share when one more is asked for; on a device without RC what goes over datagrams.
+    /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where queue pairs are software's the
+    /// first lanes (17 in shared memory, 9 over UDP) are one thread's each, as with `plain`, and all share when one more
+    /// is asked for; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }
@@ -78,16 +78,59 @@ const AUTO_LANES: usize = 32;
 /// beside three with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
 
-/// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's,
-/// which may never call, and those of sixteen workers or pipelines. When one more is asked for all share, from then on:
-/// threads that are many times more than the cores change places less often when whoever runs carries for all, and it
-/// is slower for some to share and some not (docs/auto.md).
-pub(crate) const AUTO_OWN_LANES: usize = 17;
+/// Calls that a pipeline keeps out from which on it fills messages by itself.
+const AUTO_DEEP_CALLS: usize = 32;
 
-/// Calls that a pipeline keeps out from which on it has a lane of its own all the same, because it fills messages by
-/// itself, and how many such lanes a client has at most: each is a connection to be looked at by the server.
-pub(crate) const AUTO_DEEP_CALLS: usize = 32;
-const AUTO_DEEP_LANES: usize = 64;
+/// How many lanes of a client nobody shares with the preset `auto`, by the device. When one more is asked for all share,
+/// from then on: threads that are many times more than the cores change places less often when whoever runs carries for
+/// all, and it is slower for some to share and some not (docs/auto.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnLanes {
+    /// The connecting thread's, which may never call, and those of workers or pipelines.
+    most: usize,
+    /// The same where it is for a pipeline that keeps [`AUTO_DEEP_CALLS`] out or more.
+    most_deep: usize,
+    /// Pipelines with so many calls out are counted apart, and stay when all others share: each is a connection to be
+    /// looked at by the server, which costs nothing but that where WRITEs are stores.
+    deep_stay: bool,
+}
+
+impl OwnLanes {
+    pub(crate) fn on(device: &DeviceAttributes) -> Self {
+        let (most, most_deep, deep_stay) =
+            match (device.packets_by_software, device.writes_are_messages) {
+                // A packet costs a system call, and many batches of many threads are fewer when they are shared.
+                (true, _) => (9, 25, false),
+                (false, false) => (17, 64, true),
+                // A NIC has a cache for so many queue pairs and takes so many messages: all share.
+                (false, true) => (0, 0, false),
+            };
+        Self {
+            most,
+            most_deep,
+            deep_stay,
+        }
+    }
+
+    /// Whether a lane is one of those that stay, and there may be one more beside so many.
+    pub(crate) fn has_deep(self, window: usize, deep: usize) -> bool {
+        self.deep_stay && window >= AUTO_DEEP_CALLS && deep < self.most_deep
+    }
+
+    /// Whether a pipeline that keeps so many calls out shares when all do.
+    pub(crate) fn may_share(self, window: usize) -> bool {
+        window < AUTO_DEEP_CALLS || !self.deep_stay
+    }
+
+    /// Whether so many lanes are all that there may be, for one more that keeps so many calls out.
+    pub(crate) fn are_taken(self, own: usize, window: usize) -> bool {
+        let most = match window >= AUTO_DEEP_CALLS && !self.deep_stay {
+            true => self.most_deep,
+            false => self.most,
+        };
+        most > 0 && own >= most
+    }
+}
 
 /// Whose lane it is that a preset is to be chosen for.
 #[derive(Clone, Copy, Debug)]
@@ -102,13 +145,6 @@ pub(crate) struct Situation {
     pub(crate) deep: usize,
     /// Most calls that its user keeps out.
     pub(crate) window: usize,
-}
-
-impl Situation {
-    /// Whether it is a lane for many calls at a time, of which there may be one more.
-    pub(crate) fn is_deep(&self) -> bool {
-        self.window >= AUTO_DEEP_CALLS && self.deep < AUTO_DEEP_LANES
-    }
 }
 
 impl Preset {
@@ -165,10 +201,12 @@ impl Preset {
             return Preset::Erpc;
         }
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
-        if !device.writes_are_messages {
-            // Queue pairs are memory, or a kernel's: no NIC has too many of them, and who has one for itself pays
-            // nothing for sharing.
-            return match lane.own < AUTO_OWN_LANES || lane.is_deep() {
+        if device.queue_pairs_by_software() {
+            // No NIC has too many of them, and who has one for itself pays nothing for sharing.
+            let lanes = OwnLanes::on(device);
+            return match !lanes.are_taken(lane.own, lane.window)
+                || lanes.has_deep(lane.window, lane.deep)
+            {
                 true => Preset::Plain,
                 false => self,
             };
@@ -313,11 +351,8 @@ mod tests {
         };
         // Notifications in memory are cheap to look at, and those of the first lanes are nobody else's.
         assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);
-        assert_eq!(
-            on(Preset::Auto, &with, 1, AUTO_OWN_LANES - 1),
-            Preset::Plain
-        );
-        assert_eq!(on(Preset::Auto, &with, 1, AUTO_OWN_LANES), Preset::Auto);
+        assert_eq!(on(Preset::Auto, &with, 1, 16), Preset::Plain);
+        assert_eq!(on(Preset::Auto, &with, 1, 17), Preset::Auto);
         assert_eq!(on(Preset::Auto, &without, 1, 0), Preset::Erpc);
         assert_eq!(on(Preset::Plain, &without, 100, 9), Preset::Plain);
         assert_eq!(on(Preset::Flock, &with, 1, 0), Preset::Flock);
@@ -342,5 +377,40 @@ mod tests {
             ..nic
         };
         assert_eq!(on(Preset::Auto, &lossy, 2, 0), Preset::Auto);
+        // Nor has software too many queue pairs, but each packet costs a system call.
+        let packets = DeviceAttributes {
+            packets_by_software: true,
+            ..lossy
+        };
+        assert_eq!(on(Preset::Auto, &packets, 2, 8), Preset::Plain);
+        assert_eq!(on(Preset::Auto, &packets, 1, 9), Preset::Auto);
+    }
+
+    #[test]
+    fn many_calls_have_a_lane_of_their_own() {
+        let shm = dunlin_shm::ShmDevice::open(dunlin_shm::ShmConfig::default()).unwrap();
+        let memory = dunlin_verbs::Device::attributes(&shm).clone();
+        let packets = DeviceAttributes {
+            packets_by_software: true,
+            ..memory.clone()
+        };
+        let on = |device: &DeviceAttributes, window, own, deep| {
+            let lane = Situation {
+                servers: 1,
+                one_sided: false,
+                own,
+                deep,
+                window,
+            };
+            Preset::Auto.on(device, lane)
+        };
+        // In memory beside all others, and as long as they like.
+        assert_eq!(on(&memory, 31, 17, 0), Preset::Auto);
+        assert_eq!(on(&memory, 32, 17, 63), Preset::Plain);
+        assert_eq!(on(&memory, 32, 17, 64), Preset::Auto);
+        // Else there may be more of them, until all share.
+        assert_eq!(on(&packets, 31, 9, 0), Preset::Auto);
+        assert_eq!(on(&packets, 32, 24, 0), Preset::Plain);
+        assert_eq!(on(&packets, 32, 25, 0), Preset::Auto);
     }
 }

@@ -134,3 +134,11 @@ pub struct DeviceAttributes {
     /// Whether it speaks RoCEv2 at the standard's UDP port, where devices of all kinds that do so find each other.
     pub speaks_roce: bool,
 }
+
+impl DeviceAttributes {
+    /// Whether queue pairs are memory of processes or of a kernel, so that there is no NIC that has too many of them, or
+    /// that is to be kept from too many messages.
+    pub fn queue_pairs_by_software(&self) -> bool {
+        self.packets_by_software || !self.writes_are_messages
+    }
+}

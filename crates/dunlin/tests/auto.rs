@@ -1,4 +1,4 @@
-//! The preset that users get without choosing, on shared memory: a client's first 17 lanes are one thread's
+//! The preset that users get without choosing, where no NIC has the queue pairs: a client's first lanes are one thread's
 //! each, and one more makes all share.
 
 mod common;
@@ -34,16 +34,29 @@ impl Worker {
     }
 }
 
-/// Lanes that are one thread's each.
+/// Lanes that are one thread's each, in memory.
 const OWN: usize = 17;
+/// And over UDP, and there of loops that keep many calls out.
+const OWN_OF_PACKETS: usize = 9;
+const OWN_DEEP_OF_PACKETS: usize = 25;
+
+fn workers(client: &Client, count: usize) -> Vec<Worker> {
+    (0..count).map(|_| Worker::new(client)).collect()
+}
 
 #[test]
 fn one_thread_too_many_makes_all_share() {
+    for (device, own) in [("shm", OWN), ("roce", OWN_OF_PACKETS)] {
+        one_too_many(device, own);
+    }
+}
+
+fn one_too_many(device: &str, own: usize) {
     let server = common::serve_echo();
-    let client = Client::builder().lanes(1);
+    let client = Client::builder().lanes(1).device(device);
     let client = client.connect(&server.address().to_string()).unwrap();
     assert_eq!(client.info().preset, Preset::Auto);
-    let workers = [(); OWN - 1].map(|()| Worker::new(&client));
+    let workers = workers(&client, own - 1);
     let last = Worker::new(&client);
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
     for worker in &workers {
@@ -51,7 +64,7 @@ fn one_thread_too_many_makes_all_share() {
     }
     assert!(client.figures().is_none(), "nobody shares");
     let connections = || server.connections();
-    eventually("one lane each", || connections() == OWN);
+    eventually("one lane each", || connections() == own);
     assert_eq!(last.call().unwrap(), b"x");
     let handle = client.figures().expect("there is a handle now");
     assert_eq!(handle.threads, 1);
@@ -60,7 +73,7 @@ fn one_thread_too_many_makes_all_share() {
         assert_eq!(worker.call().unwrap(), b"x");
     }
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-    assert_eq!(client.figures().unwrap().threads, OWN + 1);
+    assert_eq!(client.figures().unwrap().threads, own + 1);
     eventually("one lane for all", || connections() == 1);
     assert_eq!(server.statistics().violations, 0);
 }
@@ -71,7 +84,7 @@ fn one_that_is_refused_takes_nothing_from_the_others() {
     let server = server.handle(ECHO, |request, reply| reply.write(request.payload()));
     let server = server.max_connections(OWN).serve().unwrap();
     let client = Client::connect(&server.address().to_string()).unwrap();
-    let mut workers = Vec::from([(); OWN - 1].map(|()| Worker::new(&client)));
+    let mut workers = workers(&client, OWN - 1);
     let last = Worker::new(&client);
     for _ in 0..3 {
         for worker in &workers {
@@ -96,7 +109,7 @@ fn threads_that_come_at_the_same_time_share_too() {
     let server = common::serve_echo();
     let client = Client::builder().lanes(1);
     let client = client.connect(&server.address().to_string()).unwrap();
-    let workers = [(); OWN + 4].map(|()| Worker::new(&client));
+    let workers = workers(&client, OWN + 4);
     for _ in 0..2 {
         for worker in &workers {
             worker.go.send(()).unwrap();
@@ -148,5 +161,33 @@ fn loops_share_when_all_do_unless_they_keep_many_calls_out() {
     assert_eq!(answers, before.chain(after).collect::<Vec<_>>());
     assert_eq!(client.figures().unwrap().threads, few.len());
     eventually("five lanes, and one for all", || server.connections() == 6);
+    assert_eq!(server.statistics().violations, 0);
+}
+
+/// Over UDP many batches cost more system calls than one for all.
+#[test]
+fn loops_over_udp_share_when_all_do_however_many_calls_they_keep_out() {
+    let server = common::serve_echo();
+    let client = Client::builder().lanes(1).device("roce");
+    let client = client.connect(&server.address().to_string()).unwrap();
+    let loops = |count| (0..count).map(|_| client.pipeline_of(64).unwrap());
+    let mut all: Vec<_> = loops(OWN_DEEP_OF_PACKETS - 1).collect();
+    assert!(client.figures().is_none(), "nobody shares");
+    all.extend(loops(1));
+    let handle = client.figures().expect("there is a handle now");
+    assert_eq!(handle.threads, 1, "{handle:?}");
+    for pipeline in &mut all {
+        assert!(pipeline.submit(ECHO, b"x", 0).unwrap());
+        let mut answers = 0;
+        while pipeline.outstanding() > 0 {
+            let waited = pipeline.wait(|_, answer| answers += answer.unwrap().len());
+            waited.unwrap();
+        }
+        assert_eq!(answers, 1);
+    }
+    assert_eq!(client.figures().unwrap().threads, OWN_DEEP_OF_PACKETS);
+    eventually("one lane, and the connecting thread's", || {
+        server.connections() == 2
+    });
     assert_eq!(server.statistics().violations, 0);
 }

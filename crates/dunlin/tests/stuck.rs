@@ -10,7 +10,7 @@ use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use common::{eventually, ECHO};
-use dunlin::{CallError, Client, Preset, Reply, RunningServer, Server};
+use dunlin::{CallError, Client, Preset, Reply, RunningServer, Server, ServerBuilder};
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
 
@@ -62,9 +62,12 @@ enum Place {
 }
 
 fn serve(place: Place, gate: &Arc<Gate>) -> RunningServer {
+    serve_by(Server::bind("dunlin://127.0.0.1:0").unwrap(), place, gate)
+}
+
+fn serve_by(server: ServerBuilder, place: Place, gate: &Arc<Gate>) -> RunningServer {
     let gate = Arc::clone(gate);
-    let server = Server::bind("dunlin://127.0.0.1:0")
-        .unwrap()
+    let server = server
         .workers(2)
         .handle(ECHO, |request, reply| reply.write(request.payload()));
     let server = match place {
@@ -189,6 +192,36 @@ fn a_server_is_dropped_whatever_its_handlers_do() {
 #[test]
 fn a_shutdown_ends_whatever_handlers_do() {
     each(RunningServer::shutdown);
+}
+
+/// A poller is told of 32 new sessions before it looks at them; the clients after them are asked to come again.
+#[test]
+fn clients_that_come_while_a_poller_stands_still_come_again() {
+    for preset in [Preset::Fasst, Preset::Erpc, Preset::Herd] {
+        let gate = Arc::default();
+        let one = Server::bind("dunlin://127.0.0.1:0").unwrap().pollers(1);
+        let server = serve_by(one, Place::Poller, &gate);
+        std::thread::scope(|scope| {
+            let first = client(preset, &server);
+            let opener = Opener(&gate);
+            scope.spawn(move || call(&first, STUCK, b"first").unwrap());
+            eventually("the handler runs", || {
+                gate.inside.load(Ordering::Relaxed) == 1
+            });
+            let server = &server;
+            let others: Vec<_> = (0..40)
+                .map(|_| scope.spawn(move || call(&client(preset, server), ECHO, b"other")))
+                .collect();
+            eventually("one is asked to come again", || {
+                let endings = server.handshakes().by_name();
+                !endings.contains(&("busy", 0))
+            });
+            drop(opener);
+            for other in others {
+                assert_eq!(&*other.join().unwrap().unwrap(), b"other", "{preset}");
+            }
+        });
+    }
 }
 
 /// Not a test by itself: a process whose server has a handler that never returns, and that ends all the same.

@@ -11,8 +11,8 @@
 //! answered by the same message can go on together ([`crate::sharing::engine`]), if the first waits a moment for the
 //! others: that spares messages of their own NIC, of which the server knows nothing.
 //!
-//! What a device takes is said of small messages, and not exactly, and what a step of either brings depends on the
-//! load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is taken
+//! What a device takes is said of small messages, and not exactly, and what a step of any of the four brings depends on
+//! the load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is taken
 //! back, and one that stands is doubted now and then: it goes when as many come without it. Attempts that fail come
 //! later each time.
 
@@ -170,6 +170,11 @@ impl Attempts {
         }
     }
 
+    /// How far each of the means is, for people.
+    pub(super) fn steps(&self) -> impl std::fmt::Debug + use<> {
+        Means::ALL.map(|means| (means, self.steps[means as usize]))
+    }
+
     /// Whether the device says what it takes.
     pub(super) fn is_known(&self) -> bool {
         self.takes.is_some()
@@ -301,9 +306,9 @@ impl Attempts {
 
     /// How many requests of a message are answered together at most.
     pub(super) fn answered_together(&self) -> usize {
-        match self.answers() {
-            1.0 => usize::MAX,
-            answers => ((self.degree / answers).ceil() as usize).max(1),
+        match self.steps[Means::Sooner as usize] {
+            0 => usize::MAX,
+            _ => ((self.degree / self.answers()).ceil() as usize).max(1),
         }
     }
 

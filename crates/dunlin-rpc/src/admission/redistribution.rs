@@ -320,6 +320,7 @@ impl Admission {
         if !asks {
             return;
         }
+        tracing::debug!(steps = ?attempts.steps(), "something else is asked of clients with the preset `auto`");
         let changed = match attempts.active(self.most_active) == before {
             true => senders.tell(),
             false => {

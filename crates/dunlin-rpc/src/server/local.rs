@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use dunlin_bootstrap::{OpenReply, OpenRequest, Peer, Refusal};
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{EndpointAddress, PeerConfirmation, VerbsError};
+use dunlin_verbs::{EndpointAddress, PeerConfirmation};
 
 use super::callbacks::CallableClients;
 use super::caller::{Arrival, Caller};
@@ -149,18 +149,12 @@ impl LocalAcceptor {
         };
         let peer = peer.with_client(request.parameters.get(CLIENT_PARAMETER).copied());
         let caller = Caller::new(peer, self.rights.as_ref(), arrival);
-        let (endpoint, mut parameters) = service
-            .accept(
-                preset.channel(),
-                &request.endpoint,
-                &request.parameters,
-                caller,
-            )
-            .map_err(|error| match &error {
-                VerbsError::System { source, .. } => Refusal::exhausted(source)
-                    .unwrap_or_else(|| Refusal::rejected(error.to_string())),
-                error => Refusal::rejected(error.to_string()),
-            })?;
+        let (endpoint, mut parameters) = service.accept(
+            preset.channel(),
+            &request.endpoint,
+            &request.parameters,
+            caller,
+        )?;
         parameters.insert(SERVER_PARAMETER.to_owned(), self.identity.number());
         Ok(OpenReply {
             endpoint,

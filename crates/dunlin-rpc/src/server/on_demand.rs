@@ -6,7 +6,7 @@ use std::time::Instant;
 use dunlin_verbs::{EndpointAddress, PeerConfirmation, VerbsError};
 
 use super::caller::Caller;
-use super::service::Service;
+use super::service::{AcceptError, Service};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::channel::Parameters;
@@ -72,7 +72,7 @@ impl Service for OnDemand {
         peer: &EndpointAddress,
         parameters: &Parameters,
         caller: Caller,
-    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+    ) -> Result<(EndpointAddress, Parameters), AcceptError> {
         self.service()?.accept(channel, peer, parameters, caller)
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::Refusal;
 use dunlin_verbs::{
     CompletionChannel, Device, EndpointAddress, PeerConfirmation, Placement, VerbsError,
 };
@@ -42,6 +43,31 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a client's device may take to say that the client's queue pair is its own.
 const CONFIRMING: Duration = Duration::from_secs(1);
 
+/// Why a service does not take a client.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcceptError {
+    /// As many clients were accepted as a poller may have before it looks at them: the next one is to come again.
+    #[error("{limit} clients wait for a poller to look at them")]
+    Busy { limit: usize },
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+}
+
+impl From<AcceptError> for Refusal {
+    fn from(error: AcceptError) -> Self {
+        let words = Refusal::rejected(error.to_string());
+        match error {
+            AcceptError::Busy { limit } => Refusal::Busy {
+                limit: limit.try_into().unwrap_or(u32::MAX),
+            },
+            AcceptError::Verbs(VerbsError::System { source, .. }) => {
+                Refusal::exhausted(&source).unwrap_or(words)
+            }
+            AcceptError::Verbs(_) => words,
+        }
+    }
+}
+
 /// What a service is made of.
 #[derive(Clone)]
 pub(crate) struct ServiceSetup {
@@ -72,7 +98,7 @@ pub(crate) trait Service: Send + Sync {
         peer: &EndpointAddress,
         parameters: &Parameters,
         caller: Caller,
-    ) -> Result<(EndpointAddress, Parameters), VerbsError>;
+    ) -> Result<(EndpointAddress, Parameters), AcceptError>;
     /// What the queue-pair scheduler sees.
     fn senders(&self) -> Vec<SenderReport>;
     /// Connections now.
@@ -156,24 +182,24 @@ impl<D: Device> Service for DeviceService<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
         caller: Caller,
-    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+    ) -> Result<(EndpointAddress, Parameters), AcceptError> {
         if self.connections() >= self.max_connections {
-            return Err(VerbsError::Limit {
+            return Err(AcceptError::Verbs(VerbsError::Limit {
                 resource: "max_connections",
                 asked: 1,
                 available: 0,
                 limit: self.max_connections,
-            });
+            }));
         }
         crate::memory::room_for_client()?;
         let (own, answer) = match channel {
-            ChannelKind::Ring => self.rings.accept(peer, parameters, caller),
-            ChannelKind::Sent => self.sent.accept(peer, parameters, caller),
+            ChannelKind::Ring => self.rings.accept(peer, parameters, caller)?,
+            ChannelKind::Sent => self.sent.accept(peer, parameters, caller)?,
             ChannelKind::Datagram(protocol) => {
-                self.datagrams.accept(protocol, peer, parameters, caller)
+                self.datagrams.accept(protocol, peer, parameters, caller)?
             }
-            ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters, caller),
-        }?;
+            ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters, caller)?,
+        };
         Ok((self.rings.device.address_for(own, peer), answer))
     }
 
@@ -275,9 +301,9 @@ impl<D: Device> RingService<D> {
             Placement::Unordered => 2,
         };
         let takes = attributes.messages_per_second.map(|most| most / writes);
-        let credits = |most| match attributes.writes_are_messages {
-            true => (CREDITS, most),
-            false => (CREDITS_OF_MEMORY, CREDITS_OF_MEMORY),
+        let credits = |most| match attributes.queue_pairs_by_software() {
+            true => (CREDITS_OF_MEMORY, CREDITS_OF_MEMORY),
+            false => (CREDITS, most),
         };
         let few_active = most_active.min(active_for(takes));
         Ok(Self {

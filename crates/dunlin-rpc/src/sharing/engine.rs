@@ -160,6 +160,7 @@ impl<D: Device> Engine<D> {
             self.refused_at = self.core.channel.news();
             return Ok(Outcome::Full);
         }
+        self.answered = 0;
         if run.messages > 0 {
             D::charge(Work::Copy(bytes));
             copy(self.core.channel.run_space(bytes), run.bytes);

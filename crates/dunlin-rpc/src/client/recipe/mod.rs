@@ -26,7 +26,7 @@ use crate::call::timeout::Told;
 use crate::config::ChannelConfig;
 use crate::error::ConnectError;
 use crate::fabric::{Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
-use crate::preset::{ChannelKind, Preset, Situation, AUTO_DEEP_CALLS, AUTO_OWN_LANES};
+use crate::preset::{ChannelKind, OwnLanes, Preset, Situation};
 use crate::server::identity;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
@@ -226,7 +226,8 @@ impl Recipe {
 
     /// Whether a pipeline of so many calls shares when all do.
     pub(super) fn may_share(&self, lane: &dyn Lane, window: usize) -> bool {
-        self.preset == Preset::Auto && window < AUTO_DEEP_CALLS && !lane.is_shared()
+        let may = |fabric: &Arc<dyn Fabric>| OwnLanes::on(fabric.attributes()).may_share(window);
+        self.preset == Preset::Auto && !lane.is_shared() && self.first.get().is_some_and(may)
     }
 
     /// Whether another has taken its place.
@@ -309,11 +310,12 @@ impl Recipe {
             deep: Arc::strong_count(&token) - 2,
             window,
         };
-        if !situation.is_deep() {
+        let own_lanes = OwnLanes::on(fabric.attributes());
+        if !own_lanes.has_deep(window, situation.deep) {
             token = Arc::clone(&self.own);
             situation.own = match self.renewal.load(Ordering::Relaxed) {
                 IN_USE => Arc::strong_count(&token) - 2,
-                _ => AUTO_OWN_LANES,
+                _ => usize::MAX,
             };
         }
         let preset = self.preset.on(fabric.attributes(), situation);
@@ -321,7 +323,7 @@ impl Recipe {
             drop(token);
             sharing.dispatched = self.dispatched;
             let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
-            if situation.own >= AUTO_OWN_LANES {
+            if own_lanes.are_taken(situation.own, window) {
                 let (from, to) = (IN_USE, TO_SHARE);
                 let order = Ordering::Relaxed;
                 let _ = self.renewal.compare_exchange(from, to, order, order);

@@ -15,6 +15,7 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 use super::caller::Caller;
 use super::deadlines::Deadlines;
 use super::polling::PollingThreads;
+use super::service::AcceptError;
 use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::channel::datagram::connect::route_in;
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
@@ -72,18 +73,17 @@ impl<D: Device> DatagramService<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
         caller: Caller,
-    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+    ) -> Result<(EndpointAddress, Parameters), AcceptError> {
         let theirs = Greeting::read(parameters)?;
         let started = self.started()?;
         let (index, poller) = started.least()?;
         // Each of them may send one datagram before its own RECEIVEs are posted.
         let waiting = poller.waiting.fetch_add(1, Ordering::Relaxed);
         let newcomer = match waiting < FIRST_RECEIVES / 2 {
-            true => self.newcomer(poller, protocol, (peer, parameters, caller), theirs),
-            false => Err(VerbsError::Limit {
-                resource: "sessions that a poller has not adopted yet",
-                asked: 1,
-                available: 0,
+            true => self
+                .newcomer(poller, protocol, (peer, parameters, caller), theirs)
+                .map_err(AcceptError::Verbs),
+            false => Err(AcceptError::Busy {
                 limit: FIRST_RECEIVES / 2,
             }),
         };
