@@ -131,6 +131,19 @@ impl Peer {
         })
     }
 
+    /// A device of Dunlin that has asked something and is connected to nobody yet.
+    pub(crate) fn asking(source: &SocketAddr, icrc: bool) -> Self {
+        Self {
+            address: source.ip(),
+            port: source.port(),
+            is_dunlin: true,
+            icrc,
+            buffer_bytes: 0,
+            answers: 1,
+            payload_bytes: 0,
+        }
+    }
+
     /// Whether a datagram from there can be one of its packets.
     #[inline]
     pub(crate) fn sends_from(&self, source: &SocketAddr) -> bool {

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use dunlin_verbs::progress::{self, Progress};
 use dunlin_verbs::{
     best_pages, within, Access, AnyRegion, AsyncEvent, Device, DeviceAttributes, EndpointAddress,
-    Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
-    VerbsError,
+    PeerConfirmation, Placement, QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport,
+    TransportSet, Verbs, VerbsError,
 };
 
 use crate::address::{gid, limit_payload, Peer, RoceAddressHandle};
@@ -142,6 +143,11 @@ impl RoceDevice {
     /// How often something happened to packets since the device was opened.
     pub fn count(&self, what: Count) -> u64 {
         self.core().socket.statistics.get(what)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<Port> {
+        &self.handle.port
     }
 
     fn core(&self) -> &Arc<Core> {
@@ -409,17 +415,38 @@ impl Device for RoceDevice {
         let chosen = (own.gid != [0; 16]).then(|| Ipv6Addr::from(own.gid).to_canonical());
         let route = Route::find(chosen, remote);
         // What the peer is told here is what the queue pair goes by itself when it is connected.
+        let known = self.handle.port.probes.known(remote);
         let payload_bytes = route.map_or(0, |route| route.link.payload_bytes);
-        let token = limit_payload(own.token, payload_bytes);
+        let payload_bytes = known.map_or(payload_bytes, |known| {
+            payload_bytes.min(known.payload_bytes)
+        });
+        let known_mtu = known.map_or(u32::MAX, |known| known.mtu_bytes as u32);
+        let own = EndpointAddress {
+            mtu_bytes: own.mtu_bytes.min(known_mtu),
+            token: limit_payload(own.token, payload_bytes),
+            ..own
+        };
         match route {
             Some(route) if chosen.is_none() => EndpointAddress {
                 gid: gid(route.local),
                 mtu_bytes: own.mtu_bytes.min(route.link.mtu_bytes as u32),
-                token,
                 ..own
             },
-            _ => EndpointAddress { token, ..own },
+            _ => own,
         }
+    }
+
+    fn confirm_peer(
+        &self,
+        address: &EndpointAddress,
+        patience: Duration,
+    ) -> Result<PeerConfirmation, VerbsError> {
+        self.core().made_in.check()?;
+        let peer = Peer::new(address, &self.core().habits())?;
+        let port = &self.handle.port;
+        port.find_out(peer, self.local, self.link, patience);
+        // Whoever speaks for it has come by TCP, from where the handshake says.
+        Ok(PeerConfirmation::Confirmed { user: None })
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {

@@ -40,8 +40,12 @@ pub(crate) fn now_ns() -> u64 {
 
 /// A random number of the system's generator: keys, numbers and sequences are not to be guessed.
 pub(crate) fn random_u32() -> Result<u32, VerbsError> {
-    let number = random::number().map_err(system("getrandom"))?;
-    Ok(number as u32)
+    Ok(random_u64()? as u32)
+}
+
+/// The same with 64 bits.
+pub(crate) fn random_u64() -> Result<u64, VerbsError> {
+    random::number().map_err(system("getrandom"))
 }
 
 /// Makes the wall's error of one of the system's.

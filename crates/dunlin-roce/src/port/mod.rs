@@ -1,9 +1,11 @@
 //! The port: packets from the socket to queue pairs, deadlines, and the thread that does both while nobody polls.
 
 mod driver;
+mod probe;
 mod table;
 
 pub(crate) use driver::Driver;
+pub(crate) use probe::Probes;
 pub(crate) use table::{Pairs, MAX_QUEUE_PAIRS};
 
 use std::cell::RefCell;
@@ -13,6 +15,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use dunlin_verbs::progress::{self, Progress};
 
+use self::probe::PROBE_QUEUE_PAIR;
 use crate::core::Core;
 use crate::engine::Shared;
 use crate::packet::{icrc_agrees, is_icrc_omitted, parse, Header, ICRC_BYTES};
@@ -52,6 +55,8 @@ pub(crate) struct Port {
     inbound: Mutex<Inbound>,
     /// Looks by threads that poll.
     polls: AtomicU64,
+    /// What ways to peers carry.
+    pub(crate) probes: Probes,
 }
 
 #[derive(Debug)]
@@ -79,6 +84,7 @@ impl Port {
                 touched: Vec::new(),
             }),
             polls: AtomicU64::new(0),
+            probes: Probes::default(),
         }
     }
 
@@ -190,11 +196,18 @@ impl Port {
     ) -> Option<(Arc<Shared>, Header, &'a [u8])> {
         let (header, payload) = self.read(source, packet)?;
         let found = self.pairs.get(header.queue_pair);
-        if found.is_none() {
-            let statistics = &self.core.socket.statistics;
-            statistics.count(Count::UnknownQueuePair);
+        match found {
+            Some(found) => Some((found, header, payload)),
+            None if header.queue_pair == PROBE_QUEUE_PAIR => {
+                self.take_probe(source, &header, payload, !is_icrc_omitted(packet));
+                None
+            }
+            None => {
+                let statistics = &self.core.socket.statistics;
+                statistics.count(Count::UnknownQueuePair);
+                None
+            }
         }
-        Some((found?, header, payload))
     }
 
     /// Reads a packet, and checks the invariant CRC at its end where there is one.

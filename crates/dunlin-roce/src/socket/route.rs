@@ -28,7 +28,7 @@ pub(crate) struct Link {
 
 impl Link {
     fn of(link_bytes: usize) -> Self {
-        let mtu_bytes = within(link_bytes);
+        let mtu_bytes = largest_mtu(link_bytes.saturating_sub(OVERHEAD_BYTES));
         let beside = match link_bytes < LOOPBACK_BYTES {
             true => OVERHEAD_BYTES + TUNNEL_BYTES,
             false => OVERHEAD_BYTES,
@@ -48,6 +48,14 @@ impl Link {
         }
     }
 
+    /// Where a payload of so many bytes comes through, and no longer one.
+    pub(crate) fn within(self, payload_bytes: usize) -> Self {
+        self.min(Self {
+            mtu_bytes: largest_mtu(payload_bytes),
+            payload_bytes,
+        })
+    }
+
     /// What both carry.
     pub(crate) fn min(self, other: Self) -> Self {
         Self {
@@ -57,12 +65,11 @@ impl Link {
     }
 }
 
-/// The largest MTU of RoCE within what a link carries.
-fn within(link_bytes: usize) -> usize {
-    let fits = |mtu: &usize| mtu + OVERHEAD_BYTES <= link_bytes;
+/// The largest MTU of RoCE of so many bytes at most.
+fn largest_mtu(bytes: usize) -> usize {
     [4096, 2048, 1024, 512]
         .into_iter()
-        .find(fits)
+        .find(|mtu| *mtu <= bytes)
         .unwrap_or(256)
 }
 

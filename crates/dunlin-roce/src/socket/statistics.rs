@@ -61,6 +61,8 @@ counts! {
     CongestionMark = "congestion_mark",
     /// Times that a peer said that our packets were marked.
     CongestionNotification = "congestion_notification",
+    /// Questions whether long packets come through, and answers to ours.
+    Probe = "probe",
 }
 
 /// Counters of a device.

@@ -1,0 +1,392 @@
+//! What a way carries, found out by asking: before a queue pair is connected to a peer on another host, the peer's
+//! device is sent a datagram as long as packets will be, and answers with one as long. A hop in the middle that carries
+//! less than the links of both ends drops it, and shorter ones are tried (as RFC 8899 does below other protocols). The
+//! routing table knows of such hops only where their messages come back, and not before something was dropped.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::{with_train, Port};
+use crate::address::Peer;
+use crate::packet::{Header, Operation, Psn, Service, DEFAULT_PARTITION_KEY};
+use crate::socket::{Count, Link, Path, Route};
+use crate::sync::{lock, random_u64};
+
+/// Where questions and answers go: no queue pair has this number, which is that of general services on InfiniBand.
+pub(super) const PROBE_QUEUE_PAIR: u32 = 1;
+/// What they have for a queue key.
+const PROBE_KEY: u32 = 0x6475_6e6c;
+/// Immediate data of both.
+const QUESTION: u32 = 0;
+const ANSWER: u32 = 1;
+/// The headers of a WRITE with immediate data are longer than those of a datagram by so many bytes.
+const BESIDE_BYTES: usize = 8;
+/// Payloads that are tried where a longer one does not come through: what Ethernet of 9,000 and of 1,500 bytes carries
+/// beside tunnels, what each IPv6 link carries, and what each IPv4 link does.
+const SHORTER: [usize; 4] = [8768, 1280, 1088, 384];
+/// How long an answer is waited for before the question is asked again, or a shorter one.
+const WAITS: [Duration; 3] = [
+    Duration::from_millis(20),
+    Duration::from_millis(60),
+    Duration::from_millis(120),
+];
+/// Between two looks for an answer.
+const LOOK: Duration = Duration::from_micros(100);
+/// How long a way is believed to stay as it was found; what a kernel believes.
+const KEPT: Duration = Duration::from_secs(600);
+/// Ways that are remembered at most.
+const WAYS_MAX: usize = 4096;
+
+/// What has been asked, and what is known.
+#[derive(Debug, Default)]
+pub(crate) struct Probes {
+    /// By the number that an answer repeats.
+    asked: Mutex<HashMap<u64, Asked>>,
+    /// By the peer's host.
+    known: Mutex<HashMap<IpAddr, (Link, Instant)>>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    peer: SocketAddr,
+    /// The longest payload that has come back.
+    answered: usize,
+}
+
+impl Probes {
+    /// What the way to a host was found to carry.
+    pub(crate) fn known(&self, host: IpAddr) -> Option<Link> {
+        let known = lock(&self.known);
+        let (link, since) = known.get(&host)?;
+        (since.elapsed() < KEPT).then_some(*link)
+    }
+
+    fn learn(&self, host: IpAddr, link: Link) {
+        let mut known = lock(&self.known);
+        if known.len() >= WAYS_MAX {
+            known.retain(|_, (_, since)| since.elapsed() < KEPT);
+        }
+        if known.len() < WAYS_MAX {
+            known.insert(host, (link, Instant::now()));
+        }
+    }
+
+    fn note(&self, number: u64, source: &SocketAddr, payload_bytes: usize) {
+        if let Some(asked) = lock(&self.asked).get_mut(&number) {
+            if asked.peer == *source {
+                asked.answered = asked.answered.max(payload_bytes);
+            }
+        }
+    }
+
+    fn answered(&self, number: u64) -> usize {
+        lock(&self.asked)
+            .get(&number)
+            .map_or(0, |asked| asked.answered)
+    }
+}
+
+impl Port {
+    /// Finds out what the way to a peer's device carries, of at most `link`, unless that is known. Without an answer in
+    /// time nothing is: the connection will tell.
+    pub(crate) fn find_out(
+        &self,
+        peer: Peer,
+        local: Option<IpAddr>,
+        link: Link,
+        patience: Duration,
+    ) {
+        let way = || Route::find(local, peer.address);
+        let Some(route) = way() else { return };
+        // Nothing is between a host and itself.
+        if !peer.is_dunlin
+            || route.local == peer.address
+            || self.probes.known(peer.address).is_some()
+        {
+            return;
+        }
+        let Ok(number) = random_u64() else { return };
+        let asked = Asked {
+            peer: SocketAddr::new(peer.address, peer.port),
+            answered: 0,
+        };
+        lock(&self.probes.asked).insert(number, asked);
+        let path = Path {
+            local: route.local,
+            peer,
+        };
+        let until = Instant::now() + patience;
+        let link = link.min(route.link);
+        let longest = |link: Link| {
+            link.payload_bytes
+                .min(peer.payload_bytes)
+                .max(link.mtu_bytes)
+        };
+        let mut payload_bytes = longest(link);
+        let found = loop {
+            if let Some(found) = self.try_payload(&path, number, payload_bytes, until) {
+                break found;
+            }
+            // A router may have told the kernel meanwhile.
+            let told = way().map_or(payload_bytes, |route| longest(link.min(route.link)));
+            let shorter = SHORTER.into_iter().find(|shorter| *shorter < payload_bytes);
+            match shorter.filter(|_| Instant::now() < until) {
+                Some(_) if told < payload_bytes => payload_bytes = told,
+                Some(shorter) => payload_bytes = shorter,
+                None => break 0,
+            }
+        };
+        lock(&self.probes.asked).remove(&number);
+        if found > 0 {
+            self.probes.learn(peer.address, link.within(found));
+        }
+    }
+
+    /// Asks with a payload of so many bytes; says how long the longest was that came back.
+    fn try_payload(&self, path: &Path, number: u64, bytes: usize, until: Instant) -> Option<usize> {
+        for wait in WAITS {
+            self.send_probe(path, QUESTION, number, bytes + BESIDE_BYTES);
+            let end = (Instant::now() + wait).min(until);
+            loop {
+                self.poll();
+                let answered = self.probes.answered(number);
+                if answered > 0 {
+                    return Some(answered.saturating_sub(BESIDE_BYTES));
+                }
+                if Instant::now() >= end {
+                    break;
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        None
+    }
+
+    fn send_probe(&self, path: &Path, immediate: u32, number: u64, bytes: usize) {
+        let header = Header {
+            service: Service::Datagram {
+                queue_key: PROBE_KEY,
+                source_queue_pair: PROBE_QUEUE_PAIR,
+            },
+            operation: Operation::SendOnly {
+                immediate: Some(immediate),
+            },
+            solicited: false,
+            acknowledge: false,
+            partition_key: DEFAULT_PARTITION_KEY,
+            queue_pair: PROBE_QUEUE_PAIR,
+            psn: Psn::new(0),
+        };
+        let socket = &self.core.socket;
+        with_train(|train| {
+            train.add(socket, path, &header, bytes, |place| {
+                place.fill(0);
+                place[..size_of::<u64>()].copy_from_slice(&number.to_be_bytes());
+            });
+            train.send(socket);
+        });
+    }
+
+    /// A packet for [`PROBE_QUEUE_PAIR`] has come. A question is answered with as many bytes as it has, so who asks in
+    /// another's name gains nothing.
+    #[cold]
+    pub(super) fn take_probe(
+        &self,
+        source: &SocketAddr,
+        header: &Header,
+        payload: &[u8],
+        icrc: bool,
+    ) {
+        let statistics = &self.core.socket.statistics;
+        let (Service::Datagram { queue_key, .. }, Operation::SendOnly { immediate }) =
+            (header.service, header.operation)
+        else {
+            return statistics.count(Count::UnknownQueuePair);
+        };
+        let (PROBE_KEY, Some(number)) = (queue_key, payload.first_chunk()) else {
+            return statistics.count(Count::UnknownQueuePair);
+        };
+        let number = u64::from_be_bytes(*number);
+        statistics.count(Count::Probe);
+        match immediate {
+            Some(ANSWER) => self.probes.note(number, source, payload.len()),
+            Some(QUESTION) => {
+                let local = || Route::find(None, source.ip()).map(|route| route.local);
+                // Only what the CRC covers names the address of this host.
+                let local = match icrc {
+                    true => self.core.config.local_address.or_else(local),
+                    false => Some(source.ip()),
+                };
+                let peer = Peer::asking(source, icrc);
+                if let Some(local) = local {
+                    self.send_probe(&Path { local, peer }, ANSWER, number, payload.len());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{gid, Habits};
+    use crate::config::RoceConfig;
+    use crate::packet::MAX_PAYLOAD_BYTES;
+    use crate::RoceDevice;
+    use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation};
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+    /// Another host, as far as the routing table knows.
+    const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+    const PATIENCE: Duration = Duration::from_secs(20);
+    /// Where the immediate data of a datagram end.
+    const IMMEDIATE_END: usize = 24;
+
+    fn device() -> RoceDevice {
+        RoceDevice::open(RoceConfig {
+            omit_icrc: true,
+            ..RoceConfig::default()
+        })
+        .unwrap()
+    }
+
+    fn peer() -> (UdpSocket, EndpointAddress) {
+        let socket = UdpSocket::bind((THERE, 0)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let habits = Habits {
+            port: socket.local_addr().unwrap().port(),
+            omit_icrc: true,
+            receive_buffer_bytes: 64 << 20,
+        };
+        let address = EndpointAddress {
+            gid: gid(THERE.into()),
+            lid: 0,
+            mtu_bytes: 4096,
+            queue_pair: 1 << 20,
+            packet_sequence: 1,
+            queue_key: 0,
+            token: habits.token(MAX_PAYLOAD_BYTES as usize),
+        };
+        (socket, address)
+    }
+
+    /// What a device says of a queue pair to a peer: MTU and payload.
+    fn told(device: &RoceDevice, peer: &EndpointAddress) -> (u32, usize) {
+        let habits = device.inner().core.habits();
+        let own = EndpointAddress {
+            gid: [0; 16],
+            token: habits.token(MAX_PAYLOAD_BYTES as usize),
+            ..*peer
+        };
+        let told = device.address_for(own, peer);
+        let read = Peer::new(&told, &habits).unwrap();
+        (told.mtu_bytes, read.payload_bytes)
+    }
+
+    /// Answers questions of so many bytes at most, `count` of them, and says how long they all were.
+    fn hop(socket: &UdpSocket, carries: usize, count: usize) -> Vec<usize> {
+        let (mut lengths, mut answered) = (Vec::new(), 0);
+        let mut packet = vec![0; 1 << 16];
+        while answered < count {
+            let (length, source) = socket.recv_from(&mut packet).unwrap();
+            lengths.push(length);
+            if length <= carries {
+                packet[IMMEDIATE_END - 1] = ANSWER as u8;
+                socket.send_to(&packet[..length], source).unwrap();
+                answered += 1;
+            }
+        }
+        lengths
+    }
+
+    #[test]
+    fn a_hop_that_carries_less_than_both_ends_is_found_out_once() {
+        let (device, (socket, address)) = (device(), peer());
+        assert_eq!(told(&device, &address).0, 4096);
+        let asks = || device.confirm_peer(&address, PATIENCE).unwrap();
+        std::thread::scope(|scope| {
+            let hop = scope.spawn(|| hop(&socket, 1400, 1));
+            assert_eq!(asks(), PeerConfirmation::Confirmed { user: None });
+            let lengths = hop.join().unwrap();
+            assert!(lengths.is_sorted_by(|a, b| a >= b), "{lengths:?}");
+            assert!(
+                lengths[0] > 8768 && lengths.len() > 2 * WAITS.len(),
+                "{lengths:?}"
+            );
+        });
+        assert_eq!(told(&device, &address), (1024, 1280));
+        // It is known, so nobody is asked.
+        asks();
+        socket.set_nonblocking(true).unwrap();
+        assert!(socket.recv_from(&mut [0; 9000]).is_err());
+    }
+
+    #[test]
+    fn nothing_is_made_of_silence_and_of_answers_from_elsewhere() {
+        let (device, (socket, address)) = (device(), peer());
+        let before = told(&device, &address);
+        let elsewhere = UdpSocket::bind((THERE, 0)).unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut packet = vec![0; 1 << 16];
+                let (length, source) = socket.recv_from(&mut packet).unwrap();
+                packet[IMMEDIATE_END - 1] = ANSWER as u8;
+                elsewhere.send_to(&packet[..length], source).unwrap();
+                elsewhere.send_to(&packet[..30], source).unwrap();
+            });
+            device
+                .confirm_peer(&address, Duration::from_millis(300))
+                .unwrap();
+            other.join().unwrap();
+        });
+        assert_eq!(told(&device, &address), before);
+        assert!(lock(&device.inner().probes.asked).is_empty());
+    }
+
+    #[test]
+    fn a_question_is_answered_with_as_many_bytes_and_another_key_with_none() {
+        let device = device();
+        let port = device.inner();
+        let (socket, _) = peer();
+        let asks = |key: u32, bytes: usize| {
+            let mut packet = vec![0; 200];
+            let header = Header {
+                service: Service::Datagram {
+                    queue_key: key,
+                    source_queue_pair: PROBE_QUEUE_PAIR,
+                },
+                operation: Operation::SendOnly {
+                    immediate: Some(QUESTION),
+                },
+                solicited: false,
+                acknowledge: false,
+                partition_key: DEFAULT_PARTITION_KEY,
+                queue_pair: PROBE_QUEUE_PAIR,
+                psn: Psn::new(0),
+            };
+            let length = crate::packet::encode(&header, bytes, &mut packet, |place| place.fill(7));
+            packet.truncate(length.unwrap());
+            crate::packet::mark_icrc_omitted(&mut packet);
+            socket.send_to(&packet, (HERE, device.port())).unwrap();
+            packet
+        };
+        asks(PROBE_KEY + 1, 100);
+        asks(PROBE_KEY, 4);
+        let question = asks(PROBE_KEY, 100);
+        let end = Instant::now() + PATIENCE;
+        while device.count(Count::Probe) == 0 && Instant::now() < end {
+            port.poll();
+        }
+        let mut answer = [0; 400];
+        let length = socket.recv(&mut answer).unwrap();
+        assert_eq!(length, question.len());
+        let number = IMMEDIATE_END..IMMEDIATE_END + size_of::<u64>();
+        assert_eq!(answer[number.clone()], question[number]);
+        assert_eq!(answer[IMMEDIATE_END - 1], ANSWER as u8);
+        assert_eq!(device.count(Count::UnknownQueuePair), 2);
+    }
+}
