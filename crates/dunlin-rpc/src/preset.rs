@@ -49,9 +49,9 @@ pub enum Preset {
     /// fetched by READ; one queue pair for each thread, everyone admitted.
     Xrdma,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
-    /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where queue pairs are software's the
-    /// first lanes (17 in shared memory, 9 over UDP) are one thread's each, as with `plain`, and all share when one more
-    /// is asked for; on a device without RC what goes over datagrams.
+    /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where queue pairs are software's
+    /// the first lanes (17 in shared memory, 9 over UDP) are one thread's each, as with `plain`, and all share when one
+    /// more is asked for; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }
@@ -81,9 +81,9 @@ const AUTO_REQUEST_BYTES: u64 = 300;
 /// Calls that a pipeline keeps out from which on it fills messages by itself.
 const AUTO_DEEP_CALLS: usize = 32;
 
-/// How many lanes of a client nobody shares with the preset `auto`, by the device. When one more is asked for all share,
-/// from then on: threads that are many times more than the cores change places less often when whoever runs carries for
-/// all, and it is slower for some to share and some not (docs/auto.md).
+/// How many lanes of a client nobody shares with the preset `auto`, by the device. When one more is asked for all
+/// share, from then on: threads that are many times more than the cores change places less often when whoever runs
+/// carries for all, and it is slower for some to share and some not (docs/auto.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnLanes {
     /// The connecting thread's, which may never call, and those of workers or pipelines.
