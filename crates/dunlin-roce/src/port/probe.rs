@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use super::{with_train, Port};
 use crate::address::Peer;
 use crate::packet::{Header, Operation, Psn, Service, DEFAULT_PARTITION_KEY};
 use crate::socket::{Count, Link, Path, Route};
-use crate::sync::{lock, random_u64};
+use crate::sync::{lock, now_ns, random_u64};
 
 /// Where questions and answers go: no queue pair has this number, which is that of general services on InfiniBand.
 pub(super) const PROBE_QUEUE_PAIR: u32 = 1;
@@ -34,6 +35,9 @@ const WAITS: [Duration; 3] = [
 ];
 /// Between two looks for an answer.
 const LOOK: Duration = Duration::from_micros(100);
+/// Between two answers, so that whoever asks without end takes little of a polling thread's time. Who gets no answer
+/// asks again.
+const ANSWERS_APART_NS: u64 = 100_000;
 /// How long a way is believed to stay as it was found; what a kernel believes.
 const KEPT: Duration = Duration::from_secs(600);
 /// Ways that are remembered at most.
@@ -46,6 +50,8 @@ pub(crate) struct Probes {
     asked: Mutex<HashMap<u64, Asked>>,
     /// By the peer's host.
     known: Mutex<HashMap<IpAddr, (Link, Instant)>>,
+    /// When the next question may be answered.
+    next_answer_ns: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -79,6 +85,16 @@ impl Probes {
                 asked.answered = asked.answered.max(payload_bytes);
             }
         }
+    }
+
+    fn may_answer(&self, now_ns: u64) -> bool {
+        let next = self.next_answer_ns.load(Ordering::Relaxed);
+        if now_ns < next {
+            return false;
+        }
+        let after = now_ns + ANSWERS_APART_NS;
+        self.next_answer_ns.store(after, Ordering::Relaxed);
+        true
     }
 
     fn answered(&self, number: u64) -> usize {
@@ -212,7 +228,7 @@ impl Port {
         statistics.count(Count::Probe);
         match immediate {
             Some(ANSWER) => self.probes.note(number, source, payload.len()),
-            Some(QUESTION) => {
+            Some(QUESTION) if self.probes.may_answer(now_ns()) => {
                 let local = || Route::find(None, source.ip()).map(|route| route.local);
                 // Only what the CRC covers names the address of this host.
                 let local = match icrc {
