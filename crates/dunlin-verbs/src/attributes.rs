@@ -136,8 +136,8 @@ pub struct DeviceAttributes {
 }
 
 impl DeviceAttributes {
-    /// Whether queue pairs are memory of processes or of a kernel, so that there is no NIC that has too many of them, or
-    /// that is to be kept from too many messages.
+    /// Whether queue pairs are memory of processes or of a kernel, so that there is no NIC that has too many of them,
+    /// or that is to be kept from too many messages.
     pub fn queue_pairs_by_software(&self) -> bool {
         self.packets_by_software || !self.writes_are_messages
     }

@@ -1,5 +1,5 @@
-//! The preset that users get without choosing, where no NIC has the queue pairs: a client's first lanes are one thread's
-//! each, and one more makes all share.
+//! The preset that users get without choosing, where no NIC has the queue pairs: a client's first lanes are one
+//! thread's each, and one more makes all share.
 
 mod common;
 

@@ -114,15 +114,14 @@ impl Port {
         link: Link,
         patience: Duration,
     ) {
-        let way = || Route::find(local, peer.address);
-        let Some(route) = way() else { return };
-        // Nothing is between a host and itself.
-        if !peer.is_dunlin
-            || route.local == peer.address
-            || self.probes.known(peer.address).is_some()
-        {
+        if !peer.is_dunlin || self.probes.known(peer.address).is_some() {
             return;
         }
+        let way = || Route::find(local, peer.address);
+        // Nothing is between a host and itself.
+        let Some(route) = way().filter(|route| route.local != peer.address) else {
+            return;
+        };
         let Ok(number) = random_u64() else { return };
         let asked = Asked {
             peer: SocketAddr::new(peer.address, peer.port),

@@ -12,9 +12,9 @@
 //! others: that spares messages of their own NIC, of which the server knows nothing.
 //!
 //! What a device takes is said of small messages, and not exactly, and what a step of any of the four brings depends on
-//! the load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is taken
-//! back, and one that stands is doubted now and then: it goes when as many come without it. Attempts that fail come
-//! later each time.
+//! the load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is
+//! taken back, and one that stands is doubted now and then: it goes when as many come without it. Attempts that fail
+//! come later each time.
 
 use std::time::Duration;
 

@@ -10,8 +10,8 @@ pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
 /// Messages that a renewal is to last for, about: each costs the server a WRITE. The server gives no less than at the
 /// start and no more than the preset allows.
 const MESSAGES_OF_RENEWAL: u32 = CREDITS / 2;
-/// Credits at the start and of each renewal where queue pairs are software's and no NIC is to be kept from a flood: four
-/// threads' worth of 64 calls, so that the ring's room is the bound rather than a wait that would protect nothing.
+/// Credits at the start and of each renewal where queue pairs are software's and no NIC is to be kept from a flood:
+/// four threads' worth of 64 calls, so that the ring's room is the bound rather than a wait that would protect nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
 /// Credits that a client believes to have at most: many times what any honest server grants.
 const MOST_LEFT: u32 = 1 << 16;
