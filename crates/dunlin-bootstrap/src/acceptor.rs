@@ -183,10 +183,9 @@ impl Acceptor {
         self.note(client.peer, &ending);
     }
 
-    /// Counts a handshake that has ended, and says so where somebody may have to know. What strangers can cause is
-    /// said at a bounded rate.
+    /// Says that a handshake has ended where somebody may have to know, and counts it: who has seen the count finds the
+    /// line in the log. What strangers can cause is said at a bounded rate.
     pub(crate) fn note(&self, peer: SocketAddr, ending: &Ending) {
-        self.counters.count(ending);
         match ending {
             Ending::Refused(
                 refusal @ (Refusal::WrongSecret
@@ -223,6 +222,7 @@ impl Acceptor {
             }
             ending => tracing::debug!(%peer, ?ending, "a handshake ended"),
         }
+        self.counters.count(ending);
     }
 
     /// Counts a client that the system could not hand over.

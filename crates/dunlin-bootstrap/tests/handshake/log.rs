@@ -71,7 +71,8 @@ fn failed_authentication_is_logged_with_its_peer_at_a_bounded_rate() {
     receive(&mut stranger);
     server.wait_for("refused", |counts| counts.secret_required == 1);
     let said = lines_with(&without);
-    assert_eq!(said.len(), 1, "{:?}", LINES.lock().unwrap());
+    // Not under the lock: the other tests' servers write to the log, too.
+    assert_eq!(said.len(), 1, "{:?}", lines_with(""));
     assert!(said[0].contains("asks for a secret"), "{said:?}");
 
     let wrong = DialConfig {
