@@ -98,12 +98,11 @@ impl Database {
     fn until(&self, what: &str, mut is: impl FnMut(&str) -> bool) {
         let began = Instant::now();
         loop {
-            let shown = self.txn(&["--machines"]);
-            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-            if is(&shown) {
+            let output = self.txn(&["--machines"]);
+            if is(&String::from_utf8_lossy(&output.stdout)) {
                 return;
             }
-            assert!(began.elapsed() < BOUND, "{what}: {shown}");
+            assert!(began.elapsed() < BOUND, "{what}: {output:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

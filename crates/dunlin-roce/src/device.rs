@@ -414,25 +414,22 @@ impl Device for RoceDevice {
         let remote = Ipv6Addr::from(peer.gid).to_canonical();
         let chosen = (own.gid != [0; 16]).then(|| Ipv6Addr::from(own.gid).to_canonical());
         let route = Route::find(chosen, remote);
-        // What the peer is told here is what the queue pair goes by itself when it is connected.
-        let known = self.handle.port.probes.known(remote);
-        let payload_bytes = route.map_or(0, |route| route.link.payload_bytes);
-        let payload_bytes = known.map_or(payload_bytes, |known| {
-            payload_bytes.min(known.payload_bytes)
-        });
-        let known_mtu = known.map_or(u32::MAX, |known| known.mtu_bytes as u32);
-        let own = EndpointAddress {
-            mtu_bytes: own.mtu_bytes.min(known_mtu),
-            token: limit_payload(own.token, payload_bytes),
-            ..own
+        let carried = Link {
+            mtu_bytes: own.mtu_bytes as usize,
+            payload_bytes: route.map_or(0, |route| route.link.payload_bytes),
         };
-        match route {
-            Some(route) if chosen.is_none() => EndpointAddress {
-                gid: gid(route.local),
-                mtu_bytes: own.mtu_bytes.min(route.link.mtu_bytes as u32),
-                ..own
-            },
-            _ => own,
+        // Where the local address was chosen, what was said of the MTU before holds.
+        let (gid, carried) = match route {
+            Some(route) if chosen.is_none() => (gid(route.local), carried.min(route.link)),
+            _ => (own.gid, carried),
+        };
+        // What the peer is told here is what the queue pair goes by itself when it is connected.
+        let carried = self.handle.port.probes.limit(remote, carried);
+        EndpointAddress {
+            gid,
+            mtu_bytes: carried.mtu_bytes as u32,
+            token: limit_payload(own.token, carried.payload_bytes),
+            ..own
         }
     }
 

@@ -103,11 +103,7 @@ impl RoceQueuePair {
                 return Err(VerbsError::Address(words));
             }
         };
-        let link = self
-            .port
-            .probes
-            .known(peer.address)
-            .map_or(link, |known| link.min(known));
+        let link = self.port.probes.limit(peer.address, link);
         if peer.address.is_ipv4() != local.is_ipv4() {
             return Err(VerbsError::Address(format!(
                 "{} cannot be reached from {local}: one is IPv4 and the other IPv6",

@@ -40,6 +40,8 @@ const LOOK: Duration = Duration::from_micros(100);
 const ANSWERS_APART_NS: u64 = 100_000;
 /// How long a way is believed to stay as it was found; what a kernel believes.
 const KEPT: Duration = Duration::from_secs(600);
+/// How long nobody asks again where nothing was answered, so that each of many connections need not wait for that.
+const KEPT_SILENT: Duration = Duration::from_secs(10);
 /// Ways that are remembered at most.
 const WAYS_MAX: usize = 4096;
 
@@ -48,10 +50,22 @@ const WAYS_MAX: usize = 4096;
 pub(crate) struct Probes {
     /// By the number that an answer repeats.
     asked: Mutex<HashMap<u64, Asked>>,
-    /// By the peer's host.
-    known: Mutex<HashMap<IpAddr, (Link, Instant)>>,
+    /// By the peer's host, and until when.
+    known: Mutex<HashMap<IpAddr, (Way, Instant)>>,
     /// When the next question may be answered.
     next_answer_ns: AtomicU64,
+}
+
+/// What was found of a way.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// All that the links of both ends carry, up to so many bytes of payload: of more the peer that was asked had no
+    /// use, and another may.
+    Whole(usize),
+    /// A payload of so many bytes, and no longer one.
+    AtMost(usize),
+    /// Nothing came back.
+    Silent,
 }
 
 #[derive(Debug)]
@@ -62,20 +76,41 @@ struct Asked {
 }
 
 impl Probes {
-    /// What the way to a host was found to carry.
-    pub(crate) fn known(&self, host: IpAddr) -> Option<Link> {
-        let known = lock(&self.known);
-        let (link, since) = known.get(&host)?;
-        (since.elapsed() < KEPT).then_some(*link)
+    /// What is left of a link on the way to a host, as far as that is known.
+    pub(crate) fn limit(&self, host: IpAddr, link: Link) -> Link {
+        match self.known(host) {
+            Some(Way::AtMost(payload_bytes)) => link.within(payload_bytes),
+            Some(Way::Whole(_) | Way::Silent) | None => link,
+        }
     }
 
-    fn learn(&self, host: IpAddr, link: Link) {
+    fn known(&self, host: IpAddr) -> Option<Way> {
+        let known = lock(&self.known);
+        let (way, until) = known.get(&host)?;
+        (Instant::now() < *until).then_some(*way)
+    }
+
+    /// Whether there is nothing to ask about payloads of so many bytes.
+    fn is_known(&self, host: IpAddr, payload_bytes: usize) -> bool {
+        match self.known(host) {
+            Some(Way::Whole(asked)) => payload_bytes <= asked,
+            Some(Way::AtMost(_) | Way::Silent) => true,
+            None => false,
+        }
+    }
+
+    fn learn(&self, host: IpAddr, way: Way) {
+        let now = Instant::now();
+        let kept = match way {
+            Way::Whole(_) | Way::AtMost(_) => KEPT,
+            Way::Silent => KEPT_SILENT,
+        };
         let mut known = lock(&self.known);
         if known.len() >= WAYS_MAX {
-            known.retain(|_, (_, since)| since.elapsed() < KEPT);
+            known.retain(|_, (_, until)| now < *until);
         }
         if known.len() < WAYS_MAX {
-            known.insert(host, (link, Instant::now()));
+            known.insert(host, (way, now + kept));
         }
     }
 
@@ -114,7 +149,13 @@ impl Port {
         link: Link,
         patience: Duration,
     ) {
-        if !peer.is_dunlin || self.probes.known(peer.address).is_some() {
+        let longest = |link: Link| {
+            link.payload_bytes
+                .min(peer.payload_bytes)
+                .max(link.mtu_bytes)
+        };
+        let wanted = longest(link);
+        if !peer.is_dunlin || self.probes.is_known(peer.address, wanted) {
             return;
         }
         let way = || Route::find(local, peer.address);
@@ -133,13 +174,8 @@ impl Port {
             peer,
         };
         let until = Instant::now() + patience;
-        let link = link.min(route.link);
-        let longest = |link: Link| {
-            link.payload_bytes
-                .min(peer.payload_bytes)
-                .max(link.mtu_bytes)
-        };
-        let mut payload_bytes = longest(link);
+        let first = longest(link.min(route.link));
+        let mut payload_bytes = first;
         let found = loop {
             if let Some(found) = self.try_payload(&path, number, payload_bytes, until) {
                 break found;
@@ -154,9 +190,12 @@ impl Port {
             }
         };
         lock(&self.probes.asked).remove(&number);
-        if found > 0 {
-            self.probes.learn(peer.address, link.within(found));
-        }
+        let way = match found {
+            0 => Way::Silent,
+            found if found < first => Way::AtMost(found),
+            _ => Way::Whole(wanted),
+        };
+        self.probes.learn(peer.address, way);
     }
 
     /// Asks with a payload of so many bytes; says how long the longest was that came back.
@@ -270,6 +309,10 @@ mod tests {
     }
 
     fn peer() -> (UdpSocket, EndpointAddress) {
+        peer_that_takes(MAX_PAYLOAD_BYTES as usize)
+    }
+
+    fn peer_that_takes(payload_bytes: usize) -> (UdpSocket, EndpointAddress) {
         let socket = UdpSocket::bind((THERE, 0)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let habits = Habits {
@@ -284,7 +327,7 @@ mod tests {
             queue_pair: 1 << 20,
             packet_sequence: 1,
             queue_key: 0,
-            token: habits.token(MAX_PAYLOAD_BYTES as usize),
+            token: habits.token(payload_bytes),
         };
         (socket, address)
     }
@@ -341,6 +384,23 @@ mod tests {
     }
 
     #[test]
+    fn what_one_device_has_no_use_for_is_asked_of_the_next_of_its_host() {
+        let device = device();
+        let asks = |(socket, address): (UdpSocket, EndpointAddress), carries: usize| {
+            std::thread::scope(|scope| {
+                let hop = scope.spawn(|| hop(&socket, carries, 1));
+                device.confirm_peer(&address, PATIENCE).unwrap();
+                hop.join().unwrap()
+            });
+            told(&device, &address)
+        };
+        let whole = told(&device, &peer().1);
+        assert_eq!(asks(peer_that_takes(4096), usize::MAX), whole);
+        // It is the hop that carries less, for all of them.
+        assert_eq!(asks(peer(), 1400), (1024, 1280));
+    }
+
+    #[test]
     fn nothing_is_made_of_silence_and_of_answers_from_elsewhere() {
         let (device, (socket, address)) = (device(), peer());
         let before = told(&device, &address);
@@ -360,6 +420,12 @@ mod tests {
         });
         assert_eq!(told(&device, &address), before);
         assert!(lock(&device.inner().probes.asked).is_empty());
+        // Nor is a silent host waited for again at once.
+        let mut packet = vec![0; 1 << 16];
+        socket.set_nonblocking(true).unwrap();
+        while socket.recv_from(&mut packet).is_ok() {}
+        device.confirm_peer(&address, PATIENCE).unwrap();
+        assert!(socket.recv_from(&mut packet).is_err());
     }
 
     #[test]
