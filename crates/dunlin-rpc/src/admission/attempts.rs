@@ -14,7 +14,7 @@
 //! What a device takes is said of small messages, and not exactly, and what a step of any of the four brings depends on
 //! the load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is
 //! taken back, and one that stands is doubted now and then: it goes when as many come without it. Attempts that fail
-//! come later each time, those that take long more so.
+//! come later each time.
 
 use std::time::Duration;
 
@@ -25,11 +25,8 @@ use super::Standing;
 const FULL: f64 = 2.0 / 3.0;
 /// A step has paid when so many times the requests came with it.
 const GAIN: f64 = 1.02;
-/// After an attempt that failed the next of its kind comes when so many times the looks are over that it took, so that a
-/// ninth of the time goes to it at most. Each failure doubles them.
-const REST: u32 = 8;
-/// Most looks until then.
-const REST_MOST: u32 = 1024;
+/// Looks after an attempt that failed until the next of its kind, at first and at most: each failure doubles them.
+const RESTS: (u32, u32) = (8, 1024);
 /// Looks that say nothing after a step was taken back, until all have heard it and are at their old pace.
 const RETURN: u32 = 1;
 /// Looks after a step that paid until it is doubted.
@@ -98,19 +95,24 @@ enum Way {
     Back,
 }
 
-/// Looks until the next attempt, and how many have failed.
-#[derive(Clone, Copy, Debug, Default)]
+/// Looks until the next attempt, and after the next that fails.
+#[derive(Clone, Copy, Debug)]
 struct Rest {
     left: u32,
-    failures: u32,
+    next: u32,
 }
 
 impl Rest {
-    /// An attempt of so many looks has failed.
-    fn failed(&mut self, looks: u32) {
-        let doubled = (REST * looks).saturating_mul(1 << self.failures.min(16));
-        self.left = doubled.min(REST_MOST);
-        self.failures += 1;
+    const fn of(left: u32) -> Self {
+        Self {
+            left,
+            next: RESTS.0,
+        }
+    }
+
+    fn failed(&mut self) {
+        self.left = self.next;
+        self.next = (2 * self.next).min(RESTS.1);
     }
 }
 
@@ -152,11 +154,13 @@ impl Default for Attempts {
 }
 
 impl Attempts {
+    const RESTED: [[Rest; 2]; Means::ALL.len()] = [[Rest::of(0); 2]; Means::ALL.len()];
+
     pub(super) fn new(takes: Option<u64>) -> Self {
         Self {
             takes,
             steps: [0; Means::ALL.len()],
-            rests: Default::default(),
+            rests: Self::RESTED,
             attempt: None,
             settling: 0,
             rates: [0.0; LOOKS],
@@ -227,18 +231,16 @@ impl Attempts {
         };
         let [further, back] = &mut self.rests[means as usize];
         self.known = if stands { rate } else { before };
-        let (unsettled, judging) = means.looks();
-        let looks = unsettled + judging as u32;
         match (way, stands) {
             (Way::Further, true) => back.left = DOUBT,
-            (Way::Further, false) => further.failed(looks),
+            (Way::Further, false) => further.failed(),
             // It had paid before, and does no more.
-            (Way::Back, true) => further.failed(looks),
-            (Way::Back, false) => back.failed(looks),
+            (Way::Back, true) => further.failed(),
+            (Way::Back, false) => back.failed(),
         }
         if !stands {
             self.step(means, from);
-            self.settling = unsettled.max(RETURN);
+            self.settling = means.looks().0.max(RETURN);
         }
     }
 
@@ -247,7 +249,7 @@ impl Attempts {
         let rate = self.rate(self.seen);
         if rate * OTHER < self.known || rate > OTHER * self.known {
             self.known = rate;
-            self.rests = Default::default();
+            self.rests = Self::RESTED;
         }
     }
 
