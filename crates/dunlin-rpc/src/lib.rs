@@ -43,8 +43,9 @@ pub use call::callbacks::CALLBACKS;
 pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, CallbackServer, Capture, Client, ClientBuilder, ClientReport,
-    ConnectFuture, ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply,
-    RequestBuffer, ThreadFuture, Transfer, TransferBuffer, TransferError,
+    ConnectFuture, ConnectionInfo, LocalCall, LocalClient, LocalDriver, LocalReply, Peers, Permit,
+    Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, ThreadFuture, Transfer, TransferBuffer,
+    TransferError,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, capability, chosen, offered, DeviceReport};

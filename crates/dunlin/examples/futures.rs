@@ -6,14 +6,16 @@
 //! ```
 //!
 //! The second keeps so many calls out, and makes so many in each of its turns: as futures, by a pipeline that a thread
-//! waits for (`pipeline`) or a task (`awaited`), as futures that one task awaits in their order (`window`), and none at
-//! all (`executor`: what as many tasks cost that only run).
+//! waits for (`pipeline`) or a task (`awaited`), as futures that one task awaits in their order (`window`), the same two
+//! as calls of one thread (`local`, `local-window`), and none at all (`executor`: what as many tasks cost that only
+//! run).
 
 use std::error::Error;
+use std::future::Future;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use dunlin::{ChannelConfig, Client, Server};
+use dunlin::{CallError, ChannelConfig, Client, Server};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -54,23 +56,61 @@ async fn futures(client: &Client, out: usize, calls: usize) -> Result<Duration, 
     Ok(start.elapsed())
 }
 
+/// As [`futures`], by a client of this thread.
+async fn local(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    let (client, driver) = client.local()?;
+    let tasks = tokio::task::LocalSet::new();
+    let start = Instant::now();
+    tasks.spawn_local(driver);
+    for _ in 0..out {
+        let client = client.clone();
+        tasks.spawn_local(async move {
+            for _ in 0..calls / out {
+                let answer = client.call_async(ECHO, &PAYLOAD).await?;
+                if answer[..] != PAYLOAD {
+                    return Err("another answer".into());
+                }
+            }
+            Ok::<(), Failure>(())
+        });
+    }
+    drop(client);
+    // The driver ends with the last of the calls.
+    tasks.await;
+    Ok(start.elapsed())
+}
+
 /// One task that keeps futures in a queue and awaits the oldest: most are never polled before their answer is there.
-async fn window(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+async fn in_order<R: AsRef<[u8]>, F: Future<Output = Result<R, CallError>>>(
+    out: usize,
+    calls: usize,
+    call: impl Fn() -> F,
+) -> Result<Duration, Failure> {
     let start = Instant::now();
     let mut queue = std::collections::VecDeque::with_capacity(out);
     let mut sent = 0;
     while sent < calls || !queue.is_empty() {
         while sent < calls && queue.len() < out {
-            queue.push_back(client.call_async(ECHO, &PAYLOAD));
+            queue.push_back(call());
             sent += 1;
         }
         if let Some(oldest) = queue.pop_front() {
-            if oldest.await?[..] != PAYLOAD {
+            if oldest.await?.as_ref() != PAYLOAD {
                 return Err("another answer".into());
             }
         }
     }
     Ok(start.elapsed())
+}
+
+async fn window(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    in_order(out, calls, || client.call_async(ECHO, &PAYLOAD)).await
+}
+
+async fn local_window(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    let (client, mut driver) = client.local()?;
+    let calls = in_order(out, calls, || client.call_async(ECHO, &PAYLOAD));
+    driver.run_until(calls).await
 }
 
 /// What the executor alone takes: as many tasks that are woken and polled as often, and call nobody.
@@ -119,7 +159,15 @@ async fn awaited(client: &Client, out: usize, calls: usize) -> Result<Duration, 
 }
 
 /// What is measured.
-const KINDS: [&str; 5] = ["futures", "window", "pipeline", "awaited", "executor"];
+const KINDS: [&str; 7] = [
+    "futures",
+    "window",
+    "local",
+    "local-window",
+    "pipeline",
+    "awaited",
+    "executor",
+];
 
 async fn call(address: &str, out: usize, calls: usize, kinds: &[&str]) -> Result<(), Failure> {
     let channel = ChannelConfig {
@@ -133,6 +181,8 @@ async fn call(address: &str, out: usize, calls: usize, kinds: &[&str]) -> Result
             let took = match *kind {
                 "futures" => futures(&client, out, calls).await?,
                 "window" => window(&client, out, calls).await?,
+                "local" => local(&client, out, calls).await?,
+                "local-window" => local_window(&client, out, calls).await?,
                 "pipeline" => pipeline(&client, out, calls)?,
                 "awaited" => awaited(&client, out, calls).await?,
                 "executor" => executor(out, calls).await?,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin::{CallError, CallFuture, Client, RemoteRegion, Reply};
+use dunlin::{CallError, CallFuture, Client, LocalCall, LocalClient, LocalDriver, RemoteRegion};
 use dunlin_verbs::thread;
 
 use super::caller::{draw_request, judge, Drawn, Load, Log, LATER, NESTED};
@@ -31,14 +31,17 @@ pub(super) enum Front {
     Calls,
     Batches,
     Futures,
+    /// Futures of one thread.
+    Local,
 }
 
 impl Front {
     pub(super) fn draw(dice: &mut Dice) -> Self {
-        match dice.between(0, 5) {
+        match dice.between(0, 6) {
             0 | 1 => Self::Pipeline,
             2 => Self::Calls,
             3 => Self::Batches,
+            4 => Self::Local,
             _ => Self::Futures,
         }
     }
@@ -63,7 +66,31 @@ pub(super) struct Fronts {
 struct Out {
     drawn: Drawn,
     hurried: bool,
-    future: CallFuture,
+    future: Made,
+}
+
+/// How it was made.
+enum Made {
+    Any(CallFuture),
+    Local(LocalCall),
+}
+
+impl Future for Made {
+    type Output = Result<Vec<u8>, CallError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Any(call) => Pin::new(call).poll(context).map_ok(|reply| reply.to_vec()),
+            Self::Local(call) => Pin::new(call).poll(context).map_ok(|reply| reply.to_vec()),
+        }
+    }
+}
+
+/// The client of one thread, and who drives its calls.
+struct Local {
+    client: LocalClient,
+    driver: LocalDriver,
+    is_lost: bool,
 }
 
 impl Fronts {
@@ -79,6 +106,7 @@ impl Fronts {
         let mut cell = Cell::default();
         let mut made = 0;
         let mut out = VecDeque::new();
+        let mut local = None;
         while (made < self.load.calls || !out.is_empty()) && self.lives > 0 {
             if self.closes_after.is_some_and(|after| made >= after) {
                 self.closes_after = None;
@@ -87,6 +115,7 @@ impl Fronts {
             match self.front {
                 Front::Batches => self.send_batch(&mut made),
                 Front::Futures => self.turn_futures(&mut made, &mut out),
+                Front::Local => self.turn_local(&mut made, &mut out, &mut local),
                 Front::Calls | Front::Pipeline => self.call_one(&mut made),
             }
             self.log().made = made;
@@ -181,9 +210,9 @@ impl Fronts {
             let hurried = self.hurried();
             let client = hurried.as_ref().unwrap_or(&self.client);
             let future = match self.dice.chance(1, 4) {
-                false => client.call_async(drawn.handler, &drawn.payload),
+                false => Made::Any(client.call_async(drawn.handler, &drawn.payload)),
                 true => match block_on(client.ready()) {
-                    Ok(permit) => permit.call(drawn.handler, &drawn.payload),
+                    Ok(permit) => Made::Any(permit.call(drawn.handler, &drawn.payload)),
                     Err(error) => {
                         self.judge(&drawn, false, Err(error));
                         continue;
@@ -197,17 +226,78 @@ impl Fronts {
                 future,
             });
         }
+        self.give_up_one(out);
+        if let Some((one, ended)) = block_on(First(out)) {
+            self.judge_future(&one, &ended);
+        }
+    }
+
+    /// As [`Self::turn_futures`], by a client of this thread; one that has lost its connection is made anew.
+    fn turn_local(&mut self, made: &mut u64, out: &mut VecDeque<Out>, local: &mut Option<Local>) {
+        if local.is_none() {
+            match self.client.local() {
+                Ok((client, driver)) => {
+                    *local = Some(Local {
+                        client,
+                        driver,
+                        is_lost: false,
+                    });
+                }
+                Err(error) => {
+                    let drawn = self.draw(made);
+                    self.judge(&drawn, false, Err(CallError::Connect(Arc::new(error))));
+                }
+            }
+        }
+        let Some(Local {
+            client,
+            driver,
+            is_lost,
+        }) = local
+        else {
+            return;
+        };
+        while !*is_lost && out.len() < self.load.outstanding && *made < self.load.calls {
+            let drawn = self.draw(made);
+            let hurried = self.dice.chance(1, 10);
+            let deadline = Duration::from_micros(self.dice.between(5, 2_000));
+            let future = match hurried {
+                true => client
+                    .within(deadline)
+                    .call_async(drawn.handler, &drawn.payload),
+                false => client.call_async(drawn.handler, &drawn.payload),
+            };
+            out.push_back(Out {
+                drawn,
+                hurried,
+                future: Made::Local(future),
+            });
+        }
+        self.give_up_one(out);
+        if let Some((one, ended)) = block_on(driver.run_until(First(out))) {
+            *is_lost |= matches!(
+                ended,
+                Err(CallError::ConnectionLost { .. } | CallError::Connect(_) | CallError::Closed)
+            );
+            self.judge_future(&one, &ended);
+        }
+        if *is_lost && out.is_empty() {
+            *local = None;
+        }
+    }
+
+    /// Gives one of some futures up, now and then.
+    fn give_up_one(&mut self, out: &mut VecDeque<Out>) {
         if out.len() > 1 && self.dice.chance(1, 12) {
             let place = self.dice.between(0, out.len() as u64 - 1) as usize;
             drop(out.remove(place));
         }
-        let Some((one, ended)) = block_on(First(out)) else {
-            return;
-        };
+    }
+
+    fn judge_future(&mut self, one: &Out, ended: &Result<Vec<u8>, CallError>) {
         // Futures of other threads of the client may take all places.
-        let full = matches!(ended, Err(CallError::TooManyOutstanding { .. }));
-        if !full {
-            self.judge(&one.drawn, one.hurried, as_bytes(&ended));
+        if !matches!(ended, Err(CallError::TooManyOutstanding { .. })) {
+            self.judge(&one.drawn, one.hurried, as_bytes(ended));
         }
     }
 
@@ -234,8 +324,8 @@ impl Fronts {
     }
 }
 
-fn as_bytes(ended: &Result<Reply, CallError>) -> Result<&[u8], CallError> {
-    ended.as_ref().map(|reply| &reply[..]).map_err(Clone::clone)
+fn as_bytes<R: AsRef<[u8]>>(ended: &Result<R, CallError>) -> Result<&[u8], CallError> {
+    ended.as_ref().map(AsRef::as_ref).map_err(Clone::clone)
 }
 
 /// What a thread knows of its part of the region.
@@ -299,7 +389,7 @@ impl Cell {
 struct First<'a>(&'a mut VecDeque<Out>);
 
 impl Future for First<'_> {
-    type Output = Option<(Out, Result<Reply, CallError>)>;
+    type Output = Option<(Out, Result<Vec<u8>, CallError>)>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let out = &mut *self.0;

@@ -40,6 +40,7 @@ pub use capture::Capture;
 pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
 pub use peers::Peers;
+pub use pipeline::local::{LocalCall, LocalClient, LocalDriver, LocalReply};
 pub use pipeline::Pipeline;
 pub(crate) use recipe::Opener;
 pub use region::{AttachFuture, RemoteRegion};
@@ -403,6 +404,25 @@ impl Client {
             window,
             self.deadline,
         ))
+    }
+
+    /// A client for tasks that stay on this thread, and the driver of its calls, which is to be spawned there:
+    ///
+    /// ```no_run
+    /// # async fn calls() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = dunlin_rpc::Client::connect("dunlin://127.0.0.1:7400")?;
+    /// let (local, mut driver) = client.local()?;
+    /// // Or `tokio::task::spawn_local(driver)`, and what its runtime has for it.
+    /// let answer = driver.run_until(local.call(1, b"hello")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub fn local(&self) -> Result<(LocalClient, LocalDriver), ConnectError> {
+        let limit = self.core.settings.channel.max_outstanding;
+        Ok(LocalClient::new(self.pipeline()?, limit))
     }
 
     fn is_closed(&self) -> bool {

@@ -93,7 +93,7 @@ impl RemoteRegion {
         self.length
     }
 
-    pub(super) fn key(&self) -> &RegionKey {
+    pub(super) fn key(&self) -> &Arc<RegionKey> {
         &self.key
     }
 

@@ -103,6 +103,14 @@ fn operate(client: &crate::Client, preset: Preset) {
             assert_eq!(&*table.read(8, 8).expect("a READ"), b"one side");
             let read = dunlin_verbs::thread::block_on(table.read_async(8, 8)).expect("a READ");
             assert_eq!(&*read, b"one side");
+            let (local, mut driver) = client.local().expect("a lane");
+            let both = async {
+                let written = local.write_async(&table, 16, b"by tasks");
+                written.await.expect("a WRITE");
+                local.read_async(&table, 8, 16).await
+            };
+            let read = dunlin_verbs::thread::block_on(driver.run_until(both));
+            assert_eq!(&*read.expect("a READ"), b"one sideby tasks");
         }
         other => panic!("{other:?}"),
     }

@@ -11,6 +11,7 @@ mod errors;
 pub mod hostile;
 mod later;
 mod lifecycle;
+mod local;
 mod loss;
 mod many;
 
@@ -42,6 +43,7 @@ pub use lifecycle::{
     a_shutdown_answers_what_was_accepted, closing_ends_calls_that_are_out, connections_come_and_go,
     dropping_a_future_cancels_its_call_alone, idle_threads_sleep_and_are_woken,
 };
+pub use local::tasks_of_one_thread_have_their_own_answers;
 pub use loss::{each_call_is_executed_once_or_reported, nothing_is_lost_on_a_good_network};
 pub use many::{
     batches_give_each_call_its_own_answer, futures_of_many_tasks_end, pipelines_are_awaited,
@@ -485,6 +487,7 @@ macro_rules! rpc_conformance {
                 pipelines_are_awaited,
                 threads_share_a_client,
                 futures_of_many_tasks_end,
+                tasks_of_one_thread_have_their_own_answers,
                 slow_handlers_hold_up_nobody,
                 deferred_handlers_answer_in_any_order,
                 async_handlers_wait_together,

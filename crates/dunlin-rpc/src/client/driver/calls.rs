@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
-use super::ready::Waiters;
+use super::waiters::Waiters;
 use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Submitted};
 use crate::call::reply::Reply;
 use crate::call::timeout::{Said, Told};
@@ -18,53 +18,78 @@ use crate::error::CallError;
 use crate::HandlerId;
 
 /// The tag of the driver's own question for a region; calls have the numbers of their slots.
-pub(super) const ATTACH: u64 = u64::MAX;
+pub(in crate::client) const ATTACH: u64 = u64::MAX;
+
+/// How answers are kept until their tasks take them.
+pub(in crate::client) trait Keep {
+    /// What a task gets.
+    type Reply;
+    /// The answer of the call with this tag.
+    fn keep(&mut self, tag: usize, answer: Answer<'_>) -> Self::Reply;
+}
+
+/// Each by itself, for a task on any thread.
+#[derive(Default)]
+pub(in crate::client) struct Apart;
+
+impl Keep for Apart {
+    type Reply = Reply;
+
+    #[inline]
+    fn keep(&mut self, _tag: usize, answer: Answer<'_>) -> Reply {
+        Reply::new(answer)
+    }
+}
 
 /// What became of the calls, by tag.
-pub(super) struct Calls {
-    pub(super) slots: Vec<Slot>,
-    pub(super) free: Vec<usize>,
+pub(in crate::client) struct Calls<K: Keep = Apart> {
+    keep: K,
+    pub(in crate::client) slots: Vec<Slot<K::Reply>>,
+    pub(in crate::client) free: Vec<usize>,
     /// Calls that are not sent yet, in their order.
-    pub(super) waiting: VecDeque<usize>,
+    pub(in crate::client) waiting: VecDeque<usize>,
     /// Calls that are out or wait, and how many there may be.
-    pub(super) live: usize,
-    pub(super) limit: usize,
-    pub(super) attaching: Option<Attaching>,
-    pub(super) waiters: Waiters,
+    pub(in crate::client) live: usize,
+    pub(in crate::client) limit: usize,
+    pub(in crate::client) attaching: Option<Attaching>,
+    pub(in crate::client) waiters: Waiters,
     /// The call whose task has asked last to be woken.
-    pub(super) last_asked: usize,
+    pub(in crate::client) last_asked: usize,
     /// Who is to be woken when the lock is given back.
-    pub(super) woken: Vec<Waker>,
+    pub(in crate::client) woken: Vec<Waker>,
 }
 
 /// The question for a region that the first of the waiting calls needs.
-pub(super) struct Attaching {
-    pub(super) call: CallId,
-    pub(super) region: Arc<RegionKey>,
-    pub(super) answer: Option<Result<Reply, CallError>>,
+pub(in crate::client) struct Attaching {
+    pub(in crate::client) call: CallId,
+    pub(in crate::client) region: Arc<RegionKey>,
+    pub(in crate::client) answer: Option<Result<Reply, CallError>>,
 }
 
 #[derive(Default)]
-pub(super) enum Slot {
+pub(in crate::client) enum Slot<R> {
     #[default]
     Free,
     Waiting(Asked, Terms),
     Out(CallId, Terms),
-    Done(Result<Reply, CallError>),
+    /// `None`: its task has taken it. What is here is written and taken by itself, not with the whole slot: a move that is
+    /// wider than the stores before it waits for them.
+    Answered(Option<R>),
+    Failed(CallError),
 }
 
 /// How long a call may take, and who wants its answer.
-pub(super) struct Terms {
+pub(in crate::client) struct Terms {
     /// `None`: it counts from the next look at the clock on. A call that is sent at once does not look at it by itself.
     deadline: Option<Instant>,
-    pub(super) after: Duration,
-    pub(super) told: Told,
-    pub(super) waker: Option<Waker>,
+    pub(in crate::client) after: Duration,
+    pub(in crate::client) told: Told,
+    pub(in crate::client) waker: Option<Waker>,
 }
 
 impl Terms {
     /// Of a call that is made now.
-    pub(super) fn new(after: Duration, told: Told) -> Self {
+    fn new(after: Duration, told: Told) -> Self {
         Self {
             deadline: None,
             after,
@@ -73,17 +98,8 @@ impl Terms {
         }
     }
 
-    /// What a call says of its time that is sent at once: something, if its deadline is a short one.
-    pub(super) fn says(&mut self) -> Option<Said> {
-        let said = self.told.says(self.after, None);
-        if said.is_some() {
-            self.begin();
-        }
-        said
-    }
-
     /// Its time begins now, if it has not yet.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::client) fn begin(&mut self) {
         self.until(thread::now());
     }
 
@@ -102,14 +118,14 @@ impl Terms {
 
 /// What a caller wants, in its own memory.
 #[derive(Clone, Copy)]
-pub(super) enum Wish<'a> {
+pub(in crate::client) enum Wish<'a> {
     Call(HandlerId, &'a [u8]),
     OneSided(&'a Arc<RegionKey>, u64, Wanted<'a>),
     Attach(&'a Arc<RegionKey>),
 }
 
 /// The same, until it can be sent.
-pub(super) enum Asked {
+pub(in crate::client) enum Asked {
     Call(HandlerId, Box<[u8]>),
     Write(Arc<RegionKey>, u64, Box<[u8]>),
     /// An operation that takes no bytes along.
@@ -118,7 +134,7 @@ pub(super) enum Asked {
 }
 
 impl Wish<'_> {
-    pub(super) fn keep(&self) -> Asked {
+    pub(in crate::client) fn keep(&self) -> Asked {
         match *self {
             Wish::Call(handler, payload) => Asked::Call(handler, payload.into()),
             Wish::Attach(region) => Asked::Attach(Arc::clone(region)),
@@ -140,7 +156,7 @@ impl Wish<'_> {
     }
 
     /// Submits it, with what it says of its time. `Full`: there is no room now.
-    pub(super) fn submit(
+    pub(in crate::client) fn submit(
         &self,
         lane: &mut dyn Lane,
         tag: usize,
@@ -152,6 +168,9 @@ impl Wish<'_> {
                 let mut body = Body::Bytes(payload);
                 if let Some(said) = said {
                     (handler, body) = said.put_behind(handler, body, lane.longest(), &mut copy);
+                }
+                if let Some(call) = lane.submit_short(handler, body.bytes(), tag as u64) {
+                    return Ok(Submitted::Call(call));
                 }
                 lane.submit(handler, &mut body, tag as u64)
                     .map(|call| call.map_or(Submitted::Full, Submitted::Call))
@@ -168,7 +187,7 @@ impl Wish<'_> {
 }
 
 impl Asked {
-    pub(super) fn wish(&self) -> Wish<'_> {
+    pub(in crate::client) fn wish(&self) -> Wish<'_> {
         match self {
             Asked::Call(handler, payload) => Wish::Call(*handler, payload),
             Asked::Write(region, offset, bytes) => {
@@ -180,9 +199,13 @@ impl Asked {
     }
 }
 
-impl Calls {
-    pub(super) fn new(limit: usize) -> Self {
+impl<K: Keep> Calls<K> {
+    pub(in crate::client) fn new(limit: usize) -> Self
+    where
+        K: Default,
+    {
         Self {
+            keep: K::default(),
             slots: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
@@ -196,7 +219,7 @@ impl Calls {
     }
 
     /// Whether somebody waits for one that has not ended.
-    pub(super) fn are_awaited(&self) -> bool {
+    pub(in crate::client) fn are_awaited(&self) -> bool {
         self.slots.iter().any(|slot| slot.terms().is_some())
     }
 
@@ -205,7 +228,7 @@ impl Calls {
     /// # Errors
     /// When as many as there may be are out or wait.
     #[inline]
-    pub(super) fn reserve(&mut self) -> Result<(usize, &mut Slot), CallError> {
+    pub(in crate::client) fn reserve(&mut self) -> Result<(usize, &mut Slot<K::Reply>), CallError> {
         if self.live >= self.limit {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
         }
@@ -225,14 +248,14 @@ impl Calls {
 
     /// A call that has failed before it could be sent, for its future to find.
     #[cold]
-    pub(super) fn refuse(&mut self, error: CallError) -> usize {
+    pub(in crate::client) fn refuse(&mut self, error: CallError) -> usize {
         let tag = self.unused();
-        self.slots[tag] = Slot::Done(Err(error));
+        self.slots[tag] = Slot::Failed(error);
         tag
     }
 
     /// Nobody wants what is in the slot any more, which is given back for the caller to drop: it may hold a waker.
-    pub(super) fn release(&mut self, tag: usize) -> Slot {
+    pub(in crate::client) fn release(&mut self, tag: usize) -> Slot<K::Reply> {
         self.free.push(tag);
         let slot = std::mem::take(&mut self.slots[tag]);
         if slot.terms().is_some() {
@@ -245,9 +268,40 @@ impl Calls {
         slot
     }
 
-    /// A call has ended.
+    /// What became of a call, for its task; `None`: it has not ended.
     #[inline]
-    pub(super) fn finish(&mut self, tag: usize, result: Result<Reply, CallError>) {
+    pub(in crate::client) fn take(&mut self, tag: usize) -> Option<Result<K::Reply, CallError>> {
+        let slot = &mut self.slots[tag];
+        let ended = match slot {
+            Slot::Answered(reply) => reply.take().ok_or(CallError::Closed),
+            Slot::Failed(error) => Err(std::mem::replace(error, CallError::Closed)),
+            _ => return None,
+        };
+        slot.fill(Slot::Free);
+        self.free.push(tag);
+        Some(ended)
+    }
+
+    /// A call has been answered.
+    #[inline]
+    fn answered(&mut self, tag: usize, answer: Answer<'_>) {
+        let Some(slot @ Slot::Out(..)) = self.slots.get_mut(tag) else {
+            return;
+        };
+        let Some(terms) = slot.terms_mut() else {
+            return;
+        };
+        if let Some(waker) = terms.waker.take() {
+            self.woken.push(waker);
+        }
+        slot.fill(Slot::Answered(Some(self.keep.keep(tag, answer))));
+        self.live -= 1;
+        self.offer_place();
+    }
+
+    /// A call has failed.
+    #[cold]
+    fn fail(&mut self, tag: usize, error: CallError) {
         let Some(slot) = self.slots.get_mut(tag) else {
             return;
         };
@@ -255,23 +309,27 @@ impl Calls {
             return;
         };
         self.woken.extend(terms.waker.take());
-        *slot = Slot::Done(result);
+        *slot = Slot::Failed(error);
         self.live -= 1;
         self.offer_place();
     }
 
     /// All calls end.
-    pub(super) fn end(&mut self, error: &CallError) {
+    pub(in crate::client) fn end(&mut self, error: &CallError) {
         self.waiting.clear();
         self.attaching = None;
         for tag in 0..self.slots.len() {
-            self.finish(tag, Err(error.clone()));
+            self.fail(tag, error.clone());
         }
         self.wake_waiters();
     }
 
     /// Calls end whose time is up.
-    pub(super) fn expire(&mut self, now: Instant, mut lane: Option<&mut (dyn Lane + 'static)>) {
+    pub(in crate::client) fn expire(
+        &mut self,
+        now: Instant,
+        mut lane: Option<&mut (dyn Lane + 'static)>,
+    ) {
         let mut waited = false;
         for tag in 0..self.slots.len() {
             let slot = &mut self.slots[tag];
@@ -286,7 +344,7 @@ impl Calls {
                 (&Slot::Out(call, _), Some(lane)) => lane.abandon(call),
                 (slot, _) => waited |= matches!(slot, Slot::Waiting(..)),
             }
-            self.finish(tag, Err(CallError::DeadlineExceeded { after }));
+            self.fail(tag, CallError::DeadlineExceeded { after });
         }
         if waited {
             let slots = &self.slots;
@@ -300,7 +358,7 @@ impl Calls {
     }
 
     /// When the first of the waiting calls has to end.
-    pub(super) fn first_deadline(&self) -> Option<Instant> {
+    pub(in crate::client) fn first_deadline(&self) -> Option<Instant> {
         let waiting = self
             .waiting
             .iter()
@@ -309,14 +367,14 @@ impl Calls {
     }
 
     /// How long it is until the first call has to end, whether it is out or waits.
-    pub(super) fn until_deadline(&mut self, now: Instant) -> Duration {
+    pub(in crate::client) fn until_deadline(&mut self, now: Instant) -> Duration {
         let terms = self.slots.iter_mut().filter_map(Slot::terms_mut);
         let first = terms.map(|terms| terms.until(now)).min();
         first.map_or(Duration::MAX, |first| first.saturating_duration_since(now))
     }
 
     /// Sends those that wait, as far as there is room; says whether any was.
-    pub(super) fn send_waiting(&mut self, lane: &mut dyn Lane) -> bool {
+    pub(in crate::client) fn send_waiting(&mut self, lane: &mut dyn Lane) -> bool {
         let mut sent = false;
         while let Some(&tag) = self.waiting.front() {
             let mut refused = None;
@@ -372,7 +430,7 @@ impl Calls {
                     }
                 }
                 Ok(Submitted::Full | Submitted::Unattached) => return sent,
-                Err(error) => self.finish(tag, Err(error)),
+                Err(error) => self.fail(tag, error),
             }
             self.waiting.pop_front();
         }
@@ -380,9 +438,71 @@ impl Calls {
     }
 }
 
-impl Calls {
+impl<K: Keep> Calls<K> {
+    /// Sends a call, or lets it wait for room. `leaves`: nobody else hands the lane's batch to the device soon.
+    #[inline]
+    pub(in crate::client) fn put(
+        &mut self,
+        lane: &mut (dyn Lane + 'static),
+        wish: Wish<'_>,
+        (after, told): (Duration, Told),
+        leaves: bool,
+    ) -> Result<usize, CallError> {
+        if !self.waiting.is_empty() {
+            // Those that wait are before it.
+            return self.wait(wish, (after, told));
+        }
+        let (tag, slot) = self.reserve()?;
+        // It is out before it is named: it may end while it is sent.
+        slot.fill(Slot::Out(CallId::MAX, Terms::new(after, told)));
+        let said = told.says(after, None);
+        if let (Some(_), Some(terms)) = (said, slot.terms_mut()) {
+            // It says how much time it has, so that begins now.
+            terms.begin();
+        }
+        let mut submitted = wish.submit(lane, tag, said);
+        if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(self, true), Ok(1..)) {
+            submitted = wish.submit(lane, tag, said);
+        }
+        match submitted {
+            Ok(Submitted::Call(name)) => {
+                if let Slot::Out(call, _) = &mut self.slots[tag] {
+                    *call = name;
+                }
+                if leaves {
+                    // A lane that is lost has said so to its calls.
+                    let _ = lane.flush(self);
+                }
+            }
+            Ok(Submitted::Full | Submitted::Unattached) => self.put_behind(lane, wish, tag),
+            Err(error) => {
+                drop(self.release(tag));
+                return Err(error);
+            }
+        }
+        Ok(tag)
+    }
+
+    /// A call that found no room waits for it.
+    #[cold]
+    fn put_behind(&mut self, lane: &mut (dyn Lane + 'static), wish: Wish<'_>, tag: usize) {
+        if let Slot::Out(_, mut terms) = std::mem::take(&mut self.slots[tag]) {
+            terms.begin();
+            self.slots[tag] = Slot::Waiting(wish.keep(), terms);
+            self.waiting.push_back(tag);
+        }
+        if self.send_waiting(lane) {
+            let _ = lane.flush(self);
+        }
+    }
+
     /// Puts a call behind those that wait.
-    pub(super) fn wait(&mut self, wish: Wish<'_>, mut terms: Terms) -> Result<usize, CallError> {
+    pub(in crate::client) fn wait(
+        &mut self,
+        wish: Wish<'_>,
+        (after, told): (Duration, Told),
+    ) -> Result<usize, CallError> {
+        let mut terms = Terms::new(after, told);
         terms.begin();
         let (tag, slot) = self.reserve()?;
         *slot = Slot::Waiting(wish.keep(), terms);
@@ -391,39 +511,53 @@ impl Calls {
     }
 }
 
-impl Slot {
+impl<R> Slot<R> {
+    /// Puts something where nothing is left that would have to be dropped: all has been taken from it. So nobody looks
+    /// what it was.
+    #[inline]
+    fn fill(&mut self, with: Self) {
+        let _ = std::mem::ManuallyDrop::new(std::mem::replace(self, with));
+    }
+
     /// Of a call that has not ended.
-    pub(super) fn terms(&self) -> Option<&Terms> {
+    pub(in crate::client) fn terms(&self) -> Option<&Terms> {
         match self {
             Slot::Waiting(_, terms) | Slot::Out(_, terms) => Some(terms),
-            Slot::Free | Slot::Done(_) => None,
+            Slot::Free | Slot::Answered(_) | Slot::Failed(_) => None,
         }
     }
 
-    pub(super) fn terms_mut(&mut self) -> Option<&mut Terms> {
+    pub(in crate::client) fn terms_mut(&mut self) -> Option<&mut Terms> {
         match self {
             Slot::Waiting(_, terms) | Slot::Out(_, terms) => Some(terms),
-            Slot::Free | Slot::Done(_) => None,
+            Slot::Free | Slot::Answered(_) | Slot::Failed(_) => None,
         }
     }
 }
 
-impl Sink for Calls {
+impl<K: Keep> Sink for Calls<K> {
     #[inline]
     fn answer(&mut self, tag: u64, response: &[u8]) {
         match tag {
-            ATTACH => self.complete(tag, Ok(Answer::Short(response))),
-            _ => self.finish(tag as usize, Ok(Reply::new(Answer::Short(response)))),
+            ATTACH => self.answer_attaching(Ok(Answer::Short(response))),
+            _ => self.answered(tag as usize, Answer::Short(response)),
         }
     }
 
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
-        let result = result.map(Reply::new);
-        if tag != ATTACH {
-            return self.finish(tag as usize, result);
+        match (tag, result) {
+            (ATTACH, result) => self.answer_attaching(result),
+            (_, Ok(answer)) => self.answered(tag as usize, answer),
+            (_, Err(error)) => self.fail(tag as usize, error),
         }
+    }
+}
+
+impl<K: Keep> Calls<K> {
+    #[cold]
+    fn answer_attaching(&mut self, result: Result<Answer<'_>, CallError>) {
         if let Some(attaching) = &mut self.attaching {
-            attaching.answer = Some(result);
+            attaching.answer = Some(result.map(Reply::new));
         }
     }
 }

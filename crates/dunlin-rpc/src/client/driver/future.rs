@@ -10,10 +10,11 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::calls::{Slot, Terms, Wish};
+use super::calls::{Slot, Wish};
 use super::looking::Looked;
 use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
+use crate::call::timeout::Told;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::one_sided::Attached;
 use crate::client::region::granted_on;
@@ -89,7 +90,7 @@ fn put(
     wish: Wish<'_>,
     held: &mut Option<Arc<Owned<AsyncLane>>>,
 ) -> CallFuture {
-    let terms = Terms::new(after, core.settings.told);
+    let time = (after, core.settings.told);
     let mut place = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return CallFuture::failed(core, CallError::Closed);
@@ -104,7 +105,7 @@ fn put(
         if inner.takes_calls() {
             drop(place);
             let awake = !lane.sleeping.load(Ordering::SeqCst);
-            let put = inner.put(wish, terms, awake);
+            let put = inner.put(wish, time, awake);
             let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
             give_back(inner);
             lane.rouse();
@@ -114,7 +115,7 @@ fn put(
         lane.replace();
         *place = None;
     }
-    match begin(core, wish, terms) {
+    match begin(core, wish, time) {
         Ok((lane, tag)) => {
             *place = Some(Arc::clone(&lane));
             CallFuture::new(lane, tag)
@@ -127,13 +128,13 @@ fn put(
 fn begin(
     core: &Core,
     wish: Wish<'_>,
-    terms: Terms,
+    time: (Duration, Told),
 ) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
     let recipe = core.recipe();
     let lane = AsyncLane::new(&core.settings.channel);
     let lane = Arc::new(Owned::new(lane));
     // Its first call stands there before its driver looks for one.
-    let tag = lane.lock().calls.wait(wish, terms)?;
+    let tag = lane.lock().calls.wait(wish, time)?;
     let (driven, made_by) = (Arc::clone(&lane), Arc::clone(&recipe));
     // The lane that proved the address, if nobody has taken it.
     let spare = match core.settings.is_local {
@@ -218,13 +219,13 @@ impl AsyncLane {
         };
         let leads = matches!(looked, Looked::Lead(_));
         loop {
-            let Some(terms) = inner.calls.slots[tag].terms_mut() else {
-                let ended = match inner.release(tag) {
-                    Slot::Done(result) => result,
-                    _ => Err(CallError::Closed),
-                };
+            if let Some(ended) = inner.take(tag) {
                 give_back(inner);
                 return Poll::Ready(ended);
+            }
+            let Some(terms) = inner.calls.slots[tag].terms_mut() else {
+                give_back(inner);
+                return Poll::Ready(Err(CallError::Closed));
             };
             // Who leads is woken by itself.
             let known = terms.waker.as_ref();

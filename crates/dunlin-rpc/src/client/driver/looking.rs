@@ -18,6 +18,7 @@ use dunlin_verbs::thread;
 use super::calls::{Calls, Slot};
 use super::{give_back, AsyncLane, Inner, DEADLINE_STEP};
 use crate::call::lane::Lane;
+use crate::call::reply::Reply;
 use crate::config::WaitMode;
 use crate::error::CallError;
 
@@ -121,13 +122,28 @@ impl Inner {
         lane.check(calls)
     }
 
-    /// As [`Calls::release`]; if it was the leader's call, another that waits is to look.
-    pub(super) fn release(&mut self, tag: usize) -> Slot {
+    /// As [`Calls::take`]; if it was the leader's call, another that waits is to look.
+    #[inline]
+    pub(super) fn take(&mut self, tag: usize) -> Option<Result<Reply, CallError>> {
+        let ended = self.calls.take(tag);
+        if ended.is_some() {
+            self.leave_lead_of(tag);
+        }
+        ended
+    }
+
+    /// As [`Calls::release`], and as for [`Inner::take`].
+    pub(super) fn release(&mut self, tag: usize) -> Slot<Reply> {
+        self.leave_lead_of(tag);
+        self.calls.release(tag)
+    }
+
+    #[inline]
+    fn leave_lead_of(&mut self, tag: usize) {
         if self.leader.tag == Some(tag) {
             self.leader.tag = None;
             self.calls.wake_one_that_is_out(tag);
         }
-        self.calls.release(tag)
     }
 
     /// The driver looks from now on, whatever a task has promised.
@@ -148,7 +164,7 @@ pub(super) fn turn(lane: &mut (dyn Lane + 'static), calls: &mut Calls) -> Result
 impl Calls {
     /// Wakes the task of one call that is out, other than `tag`; whoever it is asks again to be woken.
     fn wake_one_that_is_out(&mut self, tag: usize) {
-        let asked = |slot: &mut Slot| -> Option<Waker> { slot.terms_mut()?.waker.take() };
+        let asked = |slot: &mut Slot<Reply>| -> Option<Waker> { slot.terms_mut()?.waker.take() };
         let last = self.last_asked;
         let mut waker = match last == tag {
             true => None,

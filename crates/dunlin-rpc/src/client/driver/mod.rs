@@ -5,11 +5,12 @@
 //! some for it; the lock is held for a look at the lane and never while a connection is made. Wakers are
 //! somebody else's code, which may call or give up calls: none is cloned, woken or dropped under the lock.
 
-mod calls;
+pub(in crate::client) mod calls;
 mod future;
 mod looking;
 mod ready;
 mod sleeping;
+mod waiters;
 
 pub use future::CallFuture;
 pub(in crate::client) use future::{attach, call, operate};
@@ -23,12 +24,13 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
-use crate::call::lane::{CallId, Lane, Sleeper, Submitted};
+use crate::call::lane::{Lane, Sleeper};
+use crate::call::timeout::Told;
 use crate::client::recipe::Recipe;
 use crate::config::{ChannelConfig, WaitMode, REST};
 use crate::error::CallError;
 use crate::fabric::Owner;
-use calls::{Calls, Slot, Terms, Wish};
+use calls::{Calls, Wish};
 use looking::{turn, Leader};
 
 /// Polls between two looks at the clock.
@@ -37,7 +39,7 @@ const POLLS_PER_CLOCK: u32 = 64;
 /// driver that waited for it would cost that task a system call.
 const LOOKS_LEFT_OUT: u32 = 256;
 /// How exactly deadlines are kept.
-const DEADLINE_STEP: Duration = Duration::from_millis(1);
+pub(in crate::client) const DEADLINE_STEP: Duration = Duration::from_millis(1);
 /// Longest sleep: the harm of a wake-up lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
@@ -81,48 +83,20 @@ impl Inner {
     }
 
     /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
-    fn put(&mut self, wish: Wish<'_>, mut terms: Terms, awake: bool) -> Result<usize, CallError> {
+    fn put(
+        &mut self,
+        wish: Wish<'_>,
+        time: (Duration, Told),
+        awake: bool,
+    ) -> Result<usize, CallError> {
         let is_led = self.is_led();
         let Self { lane, calls, .. } = self;
-        let lane = match lane {
-            // Those that wait are before it.
-            Some(lane) if calls.waiting.is_empty() => lane,
-            _ => return calls.wait(wish, terms),
-        };
-        // It is out before it is named: it may end while it is sent.
-        let said = terms.says();
-        let (tag, slot) = calls.reserve()?;
-        *slot = Slot::Out(CallId::MAX, terms);
-        let mut submitted = wish.submit(lane.as_mut(), tag, said);
-        if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(calls, true), Ok(1..)) {
-            submitted = wish.submit(lane.as_mut(), tag, said);
-        }
-        match submitted {
-            Ok(Submitted::Call(name)) => {
-                if let Slot::Out(call, _) = &mut calls.slots[tag] {
-                    *call = name;
-                }
-                if !(is_led || awake && lane.gathers()) {
-                    // A lane that is lost has said so to its calls.
-                    let _ = lane.flush(calls);
-                }
-                Ok(tag)
+        match lane {
+            Some(lane) => {
+                let leaves = !(is_led || awake && lane.gathers());
+                calls.put(lane.as_mut(), wish, time, leaves)
             }
-            Ok(Submitted::Full | Submitted::Unattached) => {
-                if let Slot::Out(_, mut terms) = std::mem::take(&mut calls.slots[tag]) {
-                    terms.begin();
-                    calls.slots[tag] = Slot::Waiting(wish.keep(), terms);
-                    calls.waiting.push_back(tag);
-                }
-                if calls.send_waiting(lane.as_mut()) {
-                    let _ = lane.flush(calls);
-                }
-                Ok(tag)
-            }
-            Err(error) => {
-                drop(calls.release(tag));
-                Err(error)
-            }
+            None => calls.wait(wish, time),
         }
     }
 }

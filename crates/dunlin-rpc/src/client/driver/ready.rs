@@ -1,57 +1,19 @@
 //! Back-pressure that can be awaited: a place for a call of the client's futures, taken before the call is made.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::calls::Calls;
 use super::future::{call, CallFuture};
 use super::{give_back, AsyncLane};
 use crate::client::Core;
 use crate::error::CallError;
 use crate::HandlerId;
-
-/// Those that wait for a place, in their order.
-#[derive(Default)]
-pub(super) struct Waiters {
-    queue: VecDeque<(u64, Waker)>,
-    next: u64,
-}
-
-impl Calls {
-    /// A place has become free, or who was told of one does not want it any more: the first that waits is woken.
-    #[inline]
-    pub(super) fn offer_place(&mut self) {
-        if self.live < self.limit && !self.waiters.queue.is_empty() {
-            let first = self.waiters.queue.pop_front();
-            self.woken.extend(first.map(|(_, waker)| waker));
-        }
-    }
-
-    /// Takes a place; `false`: there is none.
-    fn take_place(&mut self) -> bool {
-        let free = self.live < self.limit;
-        self.live += usize::from(free);
-        free
-    }
-
-    pub(super) fn give_place_back(&mut self) {
-        self.live -= 1;
-        self.offer_place();
-    }
-
-    /// All that wait look again: the lane has ended.
-    pub(super) fn wake_waiters(&mut self) {
-        let all = self.waiters.queue.drain(..);
-        self.woken.extend(all.map(|(_, waker)| waker));
-    }
-}
 
 /// A place for one more call among the client's futures, when there is one. Made by [`crate::Client::ready`].
 #[must_use = "a future does nothing unless it is awaited"]
@@ -87,14 +49,7 @@ impl Ready {
             return;
         }
         let mut inner = lane.lock();
-        let queue = &mut inner.calls.waiters.queue;
-        let left = match queue.iter().position(|(other, _)| *other == ticket) {
-            Some(index) => queue.remove(index),
-            None => {
-                inner.calls.offer_place();
-                None
-            }
-        };
+        let left = inner.calls.leave_queue(ticket);
         give_back(inner);
         drop(left);
     }
@@ -131,35 +86,17 @@ impl Future for Ready {
             // Who was woken for this place has left the queue; who was not leaves it now.
             if let Some((_, ticket)) = this.waiting.take() {
                 let mut inner = lane.lock();
-                let queue = &mut inner.calls.waiters.queue;
-                let index = queue.iter().position(|(other, _)| *other == ticket);
-                let left = index.and_then(|index| queue.remove(index));
+                let left = inner.calls.waiters.remove(ticket);
                 give_back(inner);
                 drop(left);
             }
             return Poll::Ready(Ok(permit));
         }
-        let calls = &mut inner.calls;
-        let same = this.waiting.as_ref();
-        let same = same.filter(|(known, _)| Arc::ptr_eq(known, &lane));
-        let queue = &mut calls.waiters.queue;
-        let known =
-            same.and_then(|(_, ticket)| queue.iter_mut().find(|(other, _)| other == ticket));
-        let former = match (known, same) {
-            (Some((_, former)), _) => Some(std::mem::replace(former, waker)),
-            // It was woken, and somebody else was faster.
-            (None, Some((_, ticket))) => {
-                queue.push_front((*ticket, waker));
-                None
-            }
-            (None, None) => {
-                let ticket = calls.waiters.next;
-                calls.waiters.next += 1;
-                calls.waiters.queue.push_back((ticket, waker));
-                this.waiting = Some((Arc::clone(&lane), ticket));
-                None
-            }
-        };
+        let known = this.waiting.take();
+        let known = known.filter(|(known, _)| Arc::ptr_eq(known, &lane));
+        let ticket = known.map(|(_, ticket)| ticket);
+        let (ticket, former) = inner.calls.waiters.stand(ticket, waker);
+        this.waiting = Some((Arc::clone(&lane), ticket));
         give_back(inner);
         drop(former);
         Poll::Pending

@@ -38,8 +38,12 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    pub(super) fn is_to_look_at_clock(&self) -> bool {
+        self.polls % POLLS_PER_CLOCK == 0
+    }
+
     /// Another wait begins.
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.polls = 0;
         self.began = None;
         self.idle_since = None;
@@ -75,6 +79,36 @@ impl Pipeline {
         sink: &mut dyn Sink,
     ) -> Result<Option<usize>, CallError> {
         self.lane.check()?;
+        if let Some(answered) = self.look_some(before, sink)? {
+            return Ok(Some(answered));
+        }
+        if before == 0 || !self.waiting.is_to_look_at_clock() {
+            context.waker().wake_by_ref();
+            return Ok(None);
+        }
+        let (now, waited) = self.waited()?;
+        if waited >= self.deadline {
+            return Err(CallError::DeadlineExceeded {
+                after: self.deadline,
+            });
+        }
+        self.lane.as_mut().check(sink)?;
+        match self.is_to_sleep(now) {
+            true => self.fall_asleep(waited, self.deadline - waited, context, sink)?,
+            false => context.waker().wake_by_ref(),
+        }
+        // It may have come while the task fell asleep.
+        let answered = before - self.outstanding();
+        Ok((answered > 0).then_some(answered))
+    }
+
+    /// Looks of one poll, until an answer comes: how many of `before` have been taken, if any.
+    #[inline]
+    pub(super) fn look_some(
+        &mut self,
+        before: usize,
+        sink: &mut dyn Sink,
+    ) -> Result<Option<usize>, CallError> {
         let looks = match thread::is_simulated() {
             true => 1,
             false => LOOKS_PER_POLL,
@@ -101,45 +135,41 @@ impl Pipeline {
             self.lane.rest();
         }
         self.waiting.polls += 1;
-        if before == 0 || self.waiting.polls % POLLS_PER_CLOCK != 0 {
-            context.waker().wake_by_ref();
-            return Ok(None);
-        }
+        Ok(None)
+    }
+
+    /// The clock, and how long the task has waited.
+    pub(super) fn waited(&mut self) -> Result<(Instant, Duration), CallError> {
         if identity::is_polled_here(self.server) {
             return Err(CallError::OwnServer);
         }
         let now = thread::now();
-        let waited = now.duration_since(*self.waiting.began.get_or_insert(now));
-        if waited >= self.deadline {
-            return Err(CallError::DeadlineExceeded {
-                after: self.deadline,
-            });
-        }
-        self.lane.as_mut().check(sink)?;
-        let idle_since = *self.waiting.idle_since.get_or_insert(now);
-        let idle = now.duration_since(idle_since);
-        match self.wait {
-            // A sleeper hears of one lane only.
-            WaitMode::Doze { spin } if idle >= spin && self.former.is_none() => {
-                self.fall_asleep(waited, context, sink)?;
-            }
-            _ => context.waker().wake_by_ref(),
-        }
-        // It may have come while the task fell asleep.
-        let answered = before - self.outstanding();
-        Ok((answered > 0).then_some(answered))
+        let began = *self.waiting.began.get_or_insert(now);
+        Ok((now, now.duration_since(began)))
     }
 
-    /// The task, which has waited so long, is woken when something comes, or at the deadline.
-    fn fall_asleep(
+    /// Whether nothing has come for as long as a thread would spin.
+    pub(super) fn is_to_sleep(&mut self, now: Instant) -> bool {
+        let idle_since = *self.waiting.idle_since.get_or_insert(now);
+        match self.wait {
+            // A sleeper hears of one lane only.
+            WaitMode::Doze { spin } => {
+                now.duration_since(idle_since) >= spin && self.former.is_none()
+            }
+            WaitMode::Spin => false,
+        }
+    }
+
+    /// The task, which has waited so long, is woken when something comes, or when what is left is over.
+    pub(super) fn fall_asleep(
         &mut self,
         waited: Duration,
+        left: Duration,
         context: &mut Context<'_>,
         sink: &mut dyn Sink,
     ) -> Result<(), CallError> {
         // A task that is woken looks at once at what there is, and then at the clock.
         self.waiting.polls = POLLS_PER_CLOCK - 1;
-        let left = self.deadline - waited;
         let sleeper = match &mut self.waiting.sleeper {
             Some(sleeper) => sleeper,
             none => none.insert(Owned::new(SleepThread::start(&self.recipe)?)),

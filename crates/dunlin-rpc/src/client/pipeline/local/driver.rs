@@ -1,0 +1,183 @@
+//! The task that looks for the answers of one thread's calls.
+
+use std::future::{poll_fn, Future};
+use std::pin::{pin, Pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use dunlin_verbs::thread;
+
+use super::{Inner, Shared};
+use crate::client::driver::DEADLINE_STEP;
+use crate::error::CallError;
+
+/// Looks that took something between two looks at the clock: there may be no answer to one of the calls.
+const FOUND_PER_CLOCK: u32 = 64;
+/// How often a future of [`LocalDriver::run_until`] is polled again at once because an answer has come.
+const ROUNDS: u32 = 16;
+
+/// Sends the calls of a [`super::LocalClient`] and takes their answers, as a task of its own: spawn it where the calls
+/// are made, or give it what makes them ([`LocalDriver::run_until`]). While it is not polled nothing is sent and no call
+/// ends; when it is dropped all calls end with [`CallError::Closed`].
+///
+/// It is ready when the client, its clones and its calls have been dropped, or with an error when the connection is
+/// lost.
+#[must_use = "no call ends while its driver is not polled"]
+pub struct LocalDriver {
+    shared: Rc<Shared>,
+}
+
+impl std::fmt::Debug for LocalDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalDriver").finish_non_exhaustive()
+    }
+}
+
+/// What the driver does after a look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It has taken something, and looks again.
+    Found,
+    /// It looks again.
+    Again,
+    /// It waits until it is woken: by a call, or by the thread that sleeps for it.
+    Wait,
+    /// Nobody can make a call any more.
+    End,
+}
+
+impl Inner {
+    /// Looks for answers as often as one poll does.
+    fn look(&mut self, context: &mut Context<'_>) -> Result<Next, CallError> {
+        let Self {
+            pipeline: Some(pipeline),
+            calls,
+            ..
+        } = self
+        else {
+            return Err(self.end.clone());
+        };
+        if calls.live == 0 {
+            // Nobody wants to hear anything.
+            return Ok(Next::Wait);
+        }
+        pipeline.lane.check()?;
+        let before = pipeline.lane.outstanding();
+        let found = pipeline.look_some(before, calls)?.is_some();
+        if !calls.waiting.is_empty()
+            && pipeline.is_in_place()
+            && calls.send_waiting(pipeline.lane.as_mut())
+        {
+            pipeline.lane.flush(calls)?;
+        }
+        if found {
+            pipeline.waiting.reset();
+            self.found = self.found.wrapping_add(1);
+            if self.found % FOUND_PER_CLOCK == 0 {
+                self.expire();
+            }
+            return Ok(Next::Found);
+        }
+        if before == 0 || !pipeline.waiting.is_to_look_at_clock() {
+            return Ok(Next::Again);
+        }
+        let (now, waited) = pipeline.waited()?;
+        pipeline.lane.as_mut().check(calls)?;
+        if !pipeline.is_to_sleep(now) {
+            self.expire();
+            return Ok(Next::Again);
+        }
+        let left = calls.until_deadline(now);
+        if left.is_zero() {
+            calls.expire(now, Some(pipeline.lane.as_mut()));
+            return Ok(Next::Again);
+        }
+        pipeline.fall_asleep(waited, left, context, calls)?;
+        Ok(Next::Wait)
+    }
+
+    /// Calls end whose time is up.
+    fn expire(&mut self) {
+        let now = thread::now();
+        if let Some(pipeline) = self.pipeline.as_mut().filter(|_| now >= self.next_expiry) {
+            self.next_expiry = now + DEADLINE_STEP;
+            self.calls.expire(now, Some(pipeline.lane.as_mut()));
+        }
+    }
+}
+
+impl LocalDriver {
+    pub(super) fn new(shared: Rc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// One look; after all but [`Next::Wait`] somebody has to see to the next.
+    fn turn(&self, context: &mut Context<'_>) -> Result<Next, CallError> {
+        if Rc::strong_count(&self.shared) == 1 {
+            return Ok(Next::End);
+        }
+        let mut inner = self.shared.lock();
+        let next = match inner.look(context) {
+            Ok(next) => next,
+            Err(error) => {
+                drop(inner);
+                self.shared.end(error.clone());
+                return Err(error);
+            }
+        };
+        let mut former = None;
+        if next == Next::Wait {
+            drop(inner);
+            let waker = context.waker().clone();
+            inner = self.shared.lock();
+            former = inner.driver.replace(waker);
+        }
+        self.shared.give_back(inner);
+        drop(former);
+        Ok(next)
+    }
+
+    /// Drives the calls that this future makes, in its own task. What it brings is there at once when its calls are
+    /// answered; other tasks that call on the same client go on as long as it does.
+    pub async fn run_until<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            for _ in 0..ROUNDS {
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(output);
+                }
+                match self.turn(context) {
+                    Ok(Next::Found) => {}
+                    Ok(Next::Again) => break,
+                    // After an error as after the end: there is nothing to drive, and its calls have been told.
+                    Ok(Next::Wait | Next::End) | Err(_) => return Poll::Pending,
+                }
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Future for LocalDriver {
+    type Output = Result<(), CallError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.turn(context) {
+            Ok(Next::Found | Next::Again) => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(Next::Wait) => Poll::Pending,
+            Ok(Next::End) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Drop for LocalDriver {
+    fn drop(&mut self) {
+        self.shared.end(CallError::Closed);
+    }
+}
