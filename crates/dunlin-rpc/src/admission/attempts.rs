@@ -49,7 +49,8 @@ const FULLER: [Standing; 3] = [
 const FEWER: [f64; 3] = [1.0, 0.8, 0.6];
 /// Sooner answers, step by step: in how many messages those to a message go.
 const SOONER: [f64; 2] = [1.0, 2.0];
-/// Requests of a message, in the mean, from which on its answers may go sooner.
+/// Requests of a message, in the mean, from which on its answers may go sooner, and below which those who were answered
+/// together may send together: a message that carries fewer is not worth two.
 const MANY: f64 = 6.0;
 /// Threads that were answered together send together, step by step: what clients are told.
 const REJOINED: [Standing; 2] = [Standing::empty(), Standing::REJOINED];
@@ -262,7 +263,8 @@ impl Attempts {
                 // Those that are left have fewer messages under way, which is no sign of room.
                 Means::Fewer => part > FULL * FEWER[step],
                 Means::Sooner => part <= FULL && self.degree >= MANY,
-                Means::Rejoined => part > BUSY,
+                // A message that carries many already has little to gain from more senders.
+                Means::Rejoined => part > BUSY && self.degree < MANY,
             };
             if self.seen < looks || self.attempt.is_some() {
                 continue;
@@ -419,6 +421,17 @@ mod tests {
         load.percent[1] = [100, 101];
         load.looks(2048).settle();
         assert!(!load.attempts.standing(true).contains(Standing::REJOINED));
+        // Messages that carry many already.
+        let many = 6 * load.messages;
+        let mut load = Load {
+            messages: load.messages,
+            ..Load::new([[many; 3]; 3], many)
+        };
+        load.percent[1] = [100, 105];
+        for _ in 0..300 {
+            load.look();
+            assert!(!load.attempts.standing(true).contains(Standing::REJOINED));
+        }
     }
 
     #[test]
@@ -537,7 +550,7 @@ mod tests {
                     trying += 1;
                 }
             }
-            // Three kinds, two ways, four times at most, of twelve looks or of one.
+            // Four kinds, two ways, four times at most, of twelve looks or of one.
             prop_assert!(trying <= 200, "{trying} of 4000 looks");
         }
 
