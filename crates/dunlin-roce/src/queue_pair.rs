@@ -1,26 +1,26 @@
 //! Queue pairs, as their owners hold them: states, and posting.
 
+mod posting;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Aborter, Access, CompletionOpcode, ConnectAttributes, EndpointAddress, NotMapped, Operation,
-    Payload, PostError, PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, SendFlags,
-    SendRequest, Transport, VerbsError,
+    Aborter, Access, ConnectAttributes, EndpointAddress, NotMapped, PostError, PostErrorKind,
+    QueuePair, QueuePairState, ReceiveRequest, SendRequest, Transport, VerbsError,
 };
 
 use crate::address::{gid, Peer, RoceAddressHandle, MAX_OUTSTANDING_READS};
-use crate::engine::{Datagram, Engine, Protocol, Shared};
-use crate::packet::{AtomicTarget, Psn};
+use crate::engine::{Engine, Protocol, Shared};
+use crate::packet::Psn;
 use crate::port::{with_train, Port};
 use crate::region::RoceRegion;
-use crate::reliable::{Request, Requester, RequesterConfig, Responder, ResponderConfig, Verb};
-use crate::shared_receive::{bytes_of, post_receives};
-use crate::socket::{Link, Path, Route, Train};
+use crate::reliable::{Requester, RequesterConfig, Responder, ResponderConfig};
+use crate::shared_receive::post_receives;
+use crate::socket::{Link, Path, Route};
 use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
-use crate::work::{Bytes, Send};
 
 /// Packets on their way at most, whatever the peer's buffer.
 const MAX_WINDOW_PACKETS: usize = 128;
@@ -179,162 +179,6 @@ impl RoceQueuePair {
             while shared.receives.pop().is_some() {}
         }
         shared.retired.store(self.posted, Ordering::Release);
-    }
-
-    fn post_one(
-        &mut self,
-        engine: &mut Engine,
-        request: &SendOf<'_>,
-        train: &mut Train,
-    ) -> Result<(), PostErrorKind> {
-        let shared = &*self.shared;
-        let state = shared.state_in_engine();
-        if !state.takes_sends() {
-            return Err(PostErrorKind::State(state));
-        }
-        let bytes = self.check(request)?;
-        let limit = shared.send_requests;
-        let retired = shared.retired.load(Ordering::Acquire);
-        if self.posted.wrapping_sub(retired) as usize >= limit {
-            return Err(PostErrorKind::Full { limit });
-        }
-        self.posted = self.posted.wrapping_add(1);
-        let length = bytes.len() as u32;
-        let number = engine.keep(Send {
-            id: request.id,
-            opcode: opcode(&request.operation),
-            signaled: request.flags.contains(SendFlags::SIGNALED),
-            bytes,
-        });
-        if state == QueuePairState::Error {
-            engine.flush(shared);
-            return Ok(());
-        }
-        let solicited = request.flags.contains(SendFlags::SOLICITED);
-        if let Some(to) = &request.destination {
-            let Operation::Send { immediate } = request.operation else {
-                return Err(PostErrorKind::Verb(shared.transport));
-            };
-            let datagram = Datagram {
-                path: Path {
-                    local: self.local.unwrap_or(to.handle.local),
-                    peer: to.handle.peer,
-                },
-                queue_pair: to.queue_pair,
-                queue_key: to.queue_key,
-                immediate,
-                solicited,
-            };
-            engine.send_datagram(shared, train, &datagram);
-            return Ok(());
-        }
-        let request = Request {
-            id: number,
-            verb: verb(&request.operation),
-            bytes: length,
-            fence: request.flags.contains(SendFlags::FENCE),
-            prompt: request.flags.contains(SendFlags::SIGNALED),
-            solicited,
-        };
-        engine.post(request, state == QueuePairState::SendQueueDrained);
-        Ok(())
-    }
-
-    /// Checks a request and keeps what its payload names.
-    fn check(&self, request: &SendOf<'_>) -> Result<Bytes, PostErrorKind> {
-        let transport = self.shared.transport;
-        let not_carried = PostErrorKind::Verb(transport);
-        let is_datagram = transport == Transport::UnreliableDatagram;
-        if request.destination.is_some() != is_datagram {
-            return Err(not_carried);
-        }
-        let is_reliable = transport == Transport::ReliableConnection;
-        let (carried, access) = match request.operation {
-            Operation::Send { .. } => (true, Access::empty()),
-            Operation::Write { .. } => (!is_datagram, Access::empty()),
-            Operation::Read { .. }
-            | Operation::CompareAndSwap { .. }
-            | Operation::FetchAndAdd { .. } => (is_reliable, Access::LOCAL_WRITE),
-        };
-        if !carried {
-            return Err(not_carried);
-        }
-        let bytes = match request.payload {
-            Payload::Inline(bytes) => {
-                if bytes.len() > self.limits.inline_bytes {
-                    return Err(PostErrorKind::Inline {
-                        bytes: bytes.len(),
-                        limit: self.limits.inline_bytes,
-                    });
-                }
-                if !access.is_empty() {
-                    return Err(not_carried);
-                }
-                Bytes::Inline(bytes.into())
-            }
-            Payload::Segments(segments) => {
-                bytes_of(segments, self.limits.segments, self.shared.domain, access)?
-            }
-        };
-        let (length, limit) = (bytes.len(), self.limits.message_bytes);
-        if length > limit {
-            return Err(PostErrorKind::Length {
-                bytes: length,
-                limit,
-            });
-        }
-        let is_atomic = matches!(
-            request.operation,
-            Operation::CompareAndSwap { .. } | Operation::FetchAndAdd { .. }
-        );
-        if is_atomic && !(length == 8 && matches!(bytes, Bytes::Piece(_))) {
-            return Err(not_carried);
-        }
-        Ok(bytes)
-    }
-}
-
-fn opcode(operation: &Operation) -> CompletionOpcode {
-    match operation {
-        Operation::Send { .. } => CompletionOpcode::Send,
-        Operation::Write { .. } => CompletionOpcode::Write,
-        Operation::Read { .. } => CompletionOpcode::Read,
-        Operation::CompareAndSwap { .. } => CompletionOpcode::CompareAndSwap,
-        Operation::FetchAndAdd { .. } => CompletionOpcode::FetchAndAdd,
-    }
-}
-
-fn verb(operation: &Operation) -> Verb {
-    match *operation {
-        Operation::Send { immediate } => Verb::Send { immediate },
-        Operation::Write { remote, immediate } => Verb::Write {
-            address: remote.address,
-            key: remote.key.0,
-            immediate,
-        },
-        Operation::Read { remote } => Verb::Read {
-            address: remote.address,
-            key: remote.key.0,
-        },
-        Operation::CompareAndSwap {
-            remote,
-            compare,
-            swap,
-        } => Verb::CompareAndSwap {
-            target: AtomicTarget {
-                address: remote.address,
-                key: remote.key.0,
-            },
-            compare,
-            swap,
-        },
-        Operation::FetchAndAdd { remote, add } => Verb::FetchAdd {
-            target: AtomicTarget {
-                address: remote.address,
-                key: remote.key.0,
-            },
-            add,
-        },
     }
 }
 

@@ -1,26 +1,26 @@
 //! A hunt's load of calls: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check
 //! what they get.
 
+mod put_off;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer,
-    OwnedRequest, OwnedResponder, Pace, Preset, Region, Server, WaitMode,
+    CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer, Pace,
+    Preset, Region, Server, WaitMode,
 };
 use dunlin_sim::HostId;
-use dunlin_verbs::thread;
 
-use super::caller::{
-    self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES, NESTED, NOT_NESTED,
-};
+use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES, NESTED};
 use super::chaos;
-use super::fronts::{self, Front, Fronts, CELLS, CELL_BYTES, REGION};
+use super::fronts::{Front, Fronts, CELLS, CELL_BYTES, REGION};
 use super::terrain::Terrain;
 use super::Seen;
 use crate::dice::{bytes_of, Dice};
+use put_off::PutOff;
 
 /// Presets whose packets nobody sends again: a call ends with `PacketLost` where one is lost, a second later.
 const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
@@ -48,63 +48,6 @@ struct Party {
 
 /// How often each call was executed, and what was wrong with requests.
 type Executed = Arc<Mutex<(BTreeMap<(u64, u64), usize>, Vec<String>)>>;
-
-/// Calls that handlers have put off, and whether no more will come.
-#[derive(Clone, Default)]
-struct PutOff {
-    calls: Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>,
-    over: Arc<AtomicBool>,
-}
-
-/// How often the thread that answers calls that were put off looks, with some there and without.
-const LATER_LOOK: Duration = Duration::from_micros(60);
-const LATER_REST: Duration = Duration::from_micros(600);
-
-impl PutOff {
-    /// Answers in any order, some at once and some late; asks `other` first, by a call or a future of this thread.
-    fn answer_all(self, other: Option<&Client>, mut dice: Dice) {
-        while !self.over.load(Ordering::Relaxed) {
-            let next = {
-                let mut calls = lock(&self.calls);
-                match calls.len() as u64 {
-                    0 => None,
-                    count => Some(calls.swap_remove(dice.between(0, count - 1) as usize)),
-                }
-            };
-            let Some((request, responder)) = next else {
-                thread::sleep(LATER_REST);
-                continue;
-            };
-            // One without its key was reported when it came.
-            let (thread, call) = caller::read_key(request.payload()).unwrap_or_default();
-            let response = caller::response(thread, call);
-            if let Some(other) = other {
-                let asked = match dice.chance(1, 2) {
-                    true => other.call(ECHO, request.payload()),
-                    false => fronts::block_on(other.call_async(ECHO, request.payload())),
-                };
-                let echoed = asked
-                    .as_ref()
-                    .is_ok_and(|reply| **reply == *request.payload());
-                if !echoed {
-                    let words = match asked {
-                        Ok(_) => "another answer".to_owned(),
-                        Err(error) => error.to_string(),
-                    };
-                    responder.fail(HandlerError::new(NOT_NESTED, words));
-                    continue;
-                }
-            }
-            match dice.chance(1, 2) {
-                true => responder.reply(response),
-                false => responder.answer(|reply| reply.write(&response)),
-            }
-            if dice.chance(1, 2) {
-                thread::sleep(LATER_LOOK);
-            }
-        }
-    }
-}
 
 pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let (_, late_before) = dunlin::simulated_sleeps();

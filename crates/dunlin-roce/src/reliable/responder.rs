@@ -2,17 +2,19 @@
 //!
 //! What it touches (memory, RECEIVEs, completions) it asks of a [`Target`].
 
+mod acknowledging;
+
 use std::collections::VecDeque;
 
 use dunlin_verbs::Access;
 
 use super::packets_of;
 use super::requester::MAX_MESSAGE_BYTES;
-use super::responses::{Response, Responses};
+use super::responses::Responses;
 use super::target::{AccessError, Delivered, Target};
 use crate::packet::{
-    timer, Acknowledgement, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Service,
-    Syndrome, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES, PSN_COUNT,
+    timer, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Service, Syndrome,
+    MAX_PAYLOAD_BYTES, MIN_MTU_BYTES, PSN_COUNT,
 };
 
 /// How a responder behaves.
@@ -437,54 +439,6 @@ impl Responder {
     fn end_of_message(&mut self) {
         self.partial = None;
         self.messages = (self.messages + 1) % PSN_COUNT;
-    }
-
-    fn acknowledgement(&self, syndrome: Syndrome) -> Acknowledgement {
-        Acknowledgement {
-            syndrome,
-            messages: self.messages,
-        }
-    }
-
-    /// No credits are kept: the code for that is 31.
-    fn positive(&self) -> Acknowledgement {
-        self.acknowledgement(Syndrome::Acknowledged(31))
-    }
-
-    /// Acknowledges everything so far.
-    fn acknowledge(&mut self) {
-        let acknowledgement = self.positive();
-        self.responses
-            .acknowledge(self.expected.plus(PSN_COUNT - 1), acknowledgement);
-    }
-
-    /// Refuses the expected packet.
-    fn refuse(&mut self, refusal: Refusal) {
-        let acknowledgement = self.acknowledgement(Syndrome::Refused(refusal));
-        self.responses.acknowledge(self.expected, acknowledgement);
-    }
-
-    /// The next packet to send: a READ's payload is to be read from its range, with the right checked again. When that
-    /// fails, [`Responder::fail_read`]; otherwise [`Responder::sent`].
-    pub fn poll_transmit(&self) -> Option<Response> {
-        self.responses.front()
-    }
-
-    /// Has everything so far acknowledged, although nobody asked for it.
-    pub fn acknowledge_unasked(&mut self) {
-        if !self.failed {
-            self.acknowledge();
-        }
-    }
-
-    /// Whether all there is to send is that packets have come, which may wait a little for company.
-    pub fn has_acknowledgement_only(&self) -> bool {
-        self.responses.is_acknowledgement_only()
-    }
-
-    /// The packet that [`Responder::poll_transmit`] gave is on its way.
-    pub fn sent(&mut self) {
-        self.responses.sent();
     }
 
     /// The memory of the READ that is being answered is no longer there: the READ is refused, and the connection in

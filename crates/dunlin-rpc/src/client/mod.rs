@@ -19,18 +19,15 @@ mod recipe;
 pub(crate) mod region;
 mod report;
 mod spares;
+mod state;
 mod thread_future;
 mod thread_lane;
 mod transfer;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
-
-use dunlin_verbs::process::Owned;
-use dunlin_verbs::thread;
 
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
@@ -50,17 +47,15 @@ pub use thread_future::ThreadFuture;
 pub use transfer::{Transfer, TransferBuffer, TransferError};
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
-use crate::call::timeout::{Told, TRAILER_BYTES};
-use crate::config::ChannelConfig;
-use callbacks::Serving;
-use driver::AsyncLane;
+use crate::call::timeout::TRAILER_BYTES;
 use recipe::Recipe;
-use thread_lane::ThreadLane;
 use wait::Waiter;
 
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 use crate::HandlerId;
+use state::Settings;
+pub(crate) use state::{Core, CoreState};
 
 /// What a connection uses, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,37 +77,6 @@ pub struct Client {
     core: Arc<Core>,
     /// Of what is done by this clone.
     deadline: Duration,
-}
-
-/// What the clones of a client share.
-pub(crate) type Core = Owned<CoreState>;
-
-/// See [`Core`].
-pub(crate) struct CoreState {
-    id: u64,
-    /// What holds for all lanes, whatever the preset.
-    settings: Settings,
-    /// How lanes are made, and what the first of them uses.
-    current: RwLock<(Arc<Recipe>, ConnectionInfo)>,
-    /// Held while the preset changes.
-    changing: Mutex<()>,
-    closed: AtomicBool,
-    lanes: Mutex<Vec<Weak<Owned<ThreadLane>>>>,
-    asynchronous: Mutex<Option<Arc<Owned<AsyncLane>>>>,
-    /// The thread that reports, if there is one.
-    reporter: OnceLock<Thread>,
-    /// Regions attached so far.
-    regions: AtomicU64,
-    /// The server that the client's own server calls, if there is or was one.
-    callable: Mutex<Weak<Serving>>,
-}
-
-/// See [`CoreState::settings`].
-struct Settings {
-    channel: ChannelConfig,
-    deadline: Duration,
-    told: Told,
-    is_local: bool,
 }
 
 impl std::fmt::Debug for Client {
@@ -438,47 +402,6 @@ impl Client {
         self.core.close();
         if let Some(handle) = self.core.recipe().handle() {
             handle.close();
-        }
-    }
-}
-
-impl CoreState {
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    fn current(&self) -> RwLockReadGuard<'_, (Arc<Recipe>, ConnectionInfo)> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How lanes are made now.
-    fn recipe(&self) -> Arc<Recipe> {
-        Arc::clone(&self.current().0)
-    }
-
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        if let Some(thread) = self.reporter.get() {
-            thread.unpark();
-        }
-        self.recipe().spares.clear();
-        let lanes = std::mem::take(&mut *thread::lock(&self.lanes));
-        for lane in lanes.iter().filter_map(Weak::upgrade) {
-            lane.close();
-        }
-        let asynchronous = thread::lock(&self.asynchronous).take();
-        if let Some(lane) = asynchronous {
-            lane.close();
-        }
-    }
-}
-
-impl Drop for CoreState {
-    fn drop(&mut self) {
-        self.close();
-        // Pipelines may go on: the handle ends with the last of them.
-        if let Some(handle) = self.recipe().handle() {
-            handle.orphan();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A lane for a loop that keeps many calls out: the fastest way for one thread.
 
 pub(super) mod local;
+mod one_sided;
 mod sleep_thread;
 mod task;
 
@@ -9,21 +10,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{thread, AnyRegion, PeerMemory, PeerSource};
+use dunlin_verbs::thread;
 
 use super::recipe::Recipe;
-use super::region::attach_by;
 use super::wait::{end_of, Waiter};
-use super::{buffer_on, Core, One, RemoteRegion};
-use crate::call::lane::{Answer, Body, Lane, Sink, Submitted};
-use crate::call::own::Own;
+use super::{buffer_on, Core};
+use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::reply::RequestBuffer;
 use crate::call::timeout::{Said, Told};
-use crate::call::wanted::{RegionKey, Wanted};
 use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::fabric::Owner;
 use crate::HandlerId;
+pub(super) use one_sided::operate;
 
 /// Polls without an answer between two looks for failures, which messages do not show.
 const POLLS_PER_CHECK: u32 = 1024;
@@ -118,44 +117,6 @@ impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
             Err(error) => Err(error),
         };
         (self.0)(tag, result);
-    }
-}
-
-/// Puts a one-sided operation into the batch of a lane of the caller's own; `false`: there is no room, poll first.
-pub(super) fn operate(
-    lane: &mut dyn Lane,
-    region: &RemoteRegion,
-    (offset, wanted): (u64, &Wanted<'_>),
-    tag: u64,
-    deadline: Duration,
-) -> Result<bool, CallError> {
-    submit_attached(lane, region, deadline, |lane, key| {
-        lane.submit_one_sided(key, offset, wanted, tag)
-    })
-}
-
-/// Submits an operation, and attaches its region before if it has to be.
-fn submit_attached(
-    lane: &mut dyn Lane,
-    region: &RemoteRegion,
-    deadline: Duration,
-    mut submit: impl FnMut(&mut dyn Lane, &RegionKey) -> Result<Submitted, CallError>,
-) -> Result<bool, CallError> {
-    let key = region.key();
-    loop {
-        match submit(lane, key) {
-            Ok(Submitted::Call(_)) => return Ok(true),
-            Ok(Submitted::Full) => return Ok(false),
-            Ok(Submitted::Unattached) => {
-                // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
-                if lane.outstanding() > 0 {
-                    return Ok(false);
-                }
-                let mut sink = One(None);
-                attach_by(lane, &mut sink, key, 0, deadline, |sink| sink.0.take())?;
-            }
-            Err(error) => return Err(error),
-        }
     }
 }
 
@@ -381,121 +342,6 @@ impl Pipeline {
             },
             Err(error) => Err(error),
         }
-    }
-
-    /// Reads `length` bytes of a region; as for [`Pipeline::submit`], and the answer is the bytes. The first operation
-    /// on a region waits until it is attached on this connection.
-    ///
-    /// # Errors
-    /// When it cannot be sent at all: see [`super::RemoteRegion::read`].
-    pub fn read(
-        &mut self,
-        region: &RemoteRegion,
-        offset: u64,
-        length: usize,
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.operate(region, offset, &Wanted::Read(length), tag)
-    }
-
-    /// Writes into a region; the answer has no bytes.
-    ///
-    /// # Errors
-    /// As for [`Pipeline::read`].
-    pub fn write(
-        &mut self,
-        region: &RemoteRegion,
-        offset: u64,
-        bytes: &[u8],
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.operate(region, offset, &Wanted::Write(bytes), tag)
-    }
-
-    /// Adds to 8 bytes of a region; the answer is the 8 bytes that were there.
-    ///
-    /// # Errors
-    /// As for [`Pipeline::read`].
-    pub fn fetch_add(
-        &mut self,
-        region: &RemoteRegion,
-        offset: u64,
-        add: u64,
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.operate(region, offset, &Wanted::FetchAndAdd(add), tag)
-    }
-
-    /// Replaces 8 bytes of a region when they are `compare`; the answer is the 8 bytes that were there.
-    ///
-    /// # Errors
-    /// As for [`Pipeline::read`].
-    pub fn compare_and_swap(
-        &mut self,
-        region: &RemoteRegion,
-        offset: u64,
-        (compare, swap): (u64, u64),
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.operate(
-            region,
-            offset,
-            &Wanted::CompareAndSwap { compare, swap },
-            tag,
-        )
-    }
-
-    fn operate(
-        &mut self,
-        region: &RemoteRegion,
-        offset: u64,
-        wanted: &Wanted<'_>,
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.lane.check()?;
-        operate(
-            self.lane.as_mut(),
-            region,
-            (offset, wanted),
-            tag,
-            self.deadline,
-        )
-    }
-
-    /// Memory that no peer reaches, for [`Pipeline::submit_own`].
-    pub(super) fn allocate(&mut self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
-        self.lane.check()?;
-        self.lane.allocate(length)
-    }
-
-    /// As [`Pipeline::read`] and [`Pipeline::write`], of memory of the caller's own; the answer has no bytes. `None`:
-    /// its lane cannot have that memory.
-    pub(super) fn submit_own(
-        &mut self,
-        region: &RemoteRegion,
-        offset: u64,
-        own: &Own<'_>,
-        tag: u64,
-    ) -> Result<Option<bool>, CallError> {
-        self.lane.check()?;
-        let deadline = self.deadline;
-        let mut has_it = true;
-        let submitted = submit_attached(self.lane.as_mut(), region, deadline, |lane, key| {
-            let submitted = lane.submit_own(key, offset, own, tag)?;
-            has_it = submitted.is_some();
-            Ok(submitted.unwrap_or(Submitted::Full))
-        })?;
-        Ok(has_it.then_some(submitted))
-    }
-
-    /// The memory of a region, where it is mapped here and may be written, after a WRITE to it has succeeded.
-    pub(super) fn region_target(&mut self, region: &RemoteRegion) -> Option<Box<dyn PeerMemory>> {
-        self.lane.region_target(region.key())
-    }
-
-    /// The same for who may read it, after a READ.
-    pub(super) fn region_source(&mut self, region: &RemoteRegion) -> Option<Box<dyn PeerSource>> {
-        self.lane.region_source(region.key())
     }
 
     /// A request of `length` bytes to fill in place.

@@ -5,6 +5,7 @@
 //! numbers, whatever order they come in, and says how far it is: that is RC's acknowledgement. Nothing here waits.
 
 mod cause;
+mod granting;
 mod requester;
 mod responder;
 mod shared;
@@ -345,56 +346,6 @@ impl<D: Device> Engine<D> {
         if let (Some(landing), Some(link)) = (landing, &mut self.link) {
             link.release(landing);
         }
-    }
-
-    /// Finds memory for what the peer wants to write.
-    fn grant(&mut self) {
-        let Some(link) = &mut self.link else {
-            return;
-        };
-        for _ in 0..self.announced.len() {
-            let Some(announced) = self.announced.pop_front() else {
-                return;
-            };
-            let Announced {
-                message,
-                bytes,
-                tag,
-            } = announced;
-            let next = self.responder.next();
-            let wanted = match Tag::decode(tag, next) {
-                Some(Tag::Request(sequence)) => {
-                    let wanted = self.responder.wants(sequence, bytes);
-                    wanted.map(|known| known.then_some(sequence == next))
-                }
-                Some(Tag::Answer(_)) => {
-                    let first = self.requester.first();
-                    match Tag::decode(tag, first) {
-                        Some(Tag::Answer(sequence)) if self.requester.wants(sequence, bytes) => {
-                            Some(Some(sequence == first))
-                        }
-                        _ => None,
-                    }
-                }
-                None => None,
-            };
-            match wanted {
-                // Nobody asked for it.
-                None => link.refuse(message),
-                // Its request has not come yet.
-                Some(None) => self.announced.push_back(announced),
-                // What all others wait for gets memory in any case.
-                Some(Some(first)) => match link.landing(bytes, first) {
-                    Some(landing) => link.grant(message, tag, landing),
-                    None => self.announced.push_back(announced),
-                },
-            }
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        // A request may be two messages.
-        self.held.len() + 4 <= self.place.config.link.connection.max_messages
     }
 
     /// Sends a frame, with its payload behind it where there is one. There is room. `false`: there was no memory.

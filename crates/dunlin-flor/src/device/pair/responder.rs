@@ -1,5 +1,7 @@
 //! Work requests of the peer: taken in any order, carried out in theirs.
 
+mod requests;
+
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{
@@ -12,75 +14,10 @@ use crate::device::frame::{Frame, Kind, Tag, FRAME_BYTES, MAX_SHORT_BYTES};
 use crate::device::region::Found;
 use crate::device::work::Receive;
 use crate::logical::{Landing, Source};
+use requests::{Request, Requests};
 
 /// Requests that are carried out before others have their turn.
 const REQUESTS_PER_STEP: usize = 256;
-
-/// A request of the peer.
-#[derive(Debug)]
-struct Request<R: Region> {
-    operation: Operation,
-    solicited: bool,
-    wants_done: bool,
-    long: bool,
-    not_ready_retries: u8,
-    bytes: usize,
-    /// The frame, and behind it the payload.
-    message: Vec<u8>,
-    landing: Option<Landing<R>>,
-}
-
-/// Requests by their numbers, of which as many may be here as a sender may run ahead.
-#[derive(Debug)]
-struct Requests<R: Region> {
-    places: Vec<Option<Request<R>>>,
-    count: usize,
-}
-
-impl<R: Region> Requests<R> {
-    fn new() -> Self {
-        Self {
-            places: Vec::new(),
-            count: 0,
-        }
-    }
-
-    fn place(sequence: u32) -> usize {
-        (sequence % RUN_AHEAD) as usize
-    }
-
-    fn get(&self, sequence: u32) -> Option<&Request<R>> {
-        self.places.get(Self::place(sequence))?.as_ref()
-    }
-
-    fn get_mut(&mut self, sequence: u32) -> Option<&mut Request<R>> {
-        self.places.get_mut(Self::place(sequence))?.as_mut()
-    }
-
-    /// Its place is free, since it is less than [`RUN_AHEAD`] from all others.
-    fn insert(&mut self, sequence: u32, request: Request<R>) {
-        if self.places.is_empty() {
-            self.places.resize_with(RUN_AHEAD as usize, || None);
-        }
-        self.places[Self::place(sequence)] = Some(request);
-        self.count += 1;
-    }
-
-    fn remove(&mut self, sequence: u32) -> Option<Request<R>> {
-        let request = self.places.get_mut(Self::place(sequence))?.take()?;
-        self.count -= 1;
-        Some(request)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    fn clear(&mut self) {
-        self.places.clear();
-        self.count = 0;
-    }
-}
 
 /// See the module.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! The calls of a client's futures: what is wanted, until it can be sent, and what became of it.
 
+mod wish;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -8,14 +10,14 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::thread;
 
 use super::waiters::Waiters;
-use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Submitted};
+use crate::call::lane::{Answer, CallId, Lane, Sink, Submitted};
 use crate::call::reply::Reply;
 use crate::call::timeout::{Said, Told};
-use crate::call::wanted::{RegionKey, Wanted};
+use crate::call::wanted::RegionKey;
 use crate::client::region::granted_on;
 use crate::client::wait::end_of;
 use crate::error::CallError;
-use crate::HandlerId;
+pub(in crate::client) use wish::{Asked, Wish};
 
 /// The tag of the driver's own question for a region; calls have the numbers of their slots.
 pub(in crate::client) const ATTACH: u64 = u64::MAX;
@@ -113,89 +115,6 @@ impl Terms {
     /// When it has to end.
     fn until(&mut self, now: Instant) -> Instant {
         *self.deadline.get_or_insert_with(|| end_of(now, self.after))
-    }
-}
-
-/// What a caller wants, in its own memory.
-#[derive(Clone, Copy)]
-pub(in crate::client) enum Wish<'a> {
-    Call(HandlerId, &'a [u8]),
-    OneSided(&'a Arc<RegionKey>, u64, Wanted<'a>),
-    Attach(&'a Arc<RegionKey>),
-}
-
-/// The same, until it can be sent.
-pub(in crate::client) enum Asked {
-    Call(HandlerId, Box<[u8]>),
-    Write(Arc<RegionKey>, u64, Box<[u8]>),
-    /// An operation that takes no bytes along.
-    Bare(Arc<RegionKey>, u64, Wanted<'static>),
-    Attach(Arc<RegionKey>),
-}
-
-impl Wish<'_> {
-    pub(in crate::client) fn keep(&self) -> Asked {
-        match *self {
-            Wish::Call(handler, payload) => Asked::Call(handler, payload.into()),
-            Wish::Attach(region) => Asked::Attach(Arc::clone(region)),
-            Wish::OneSided(region, offset, wanted) => {
-                let region = Arc::clone(region);
-                match wanted {
-                    Wanted::Write(bytes) => Asked::Write(region, offset, bytes.into()),
-                    Wanted::Read(length) => Asked::Bare(region, offset, Wanted::Read(length)),
-                    Wanted::FetchAndAdd(add) => {
-                        Asked::Bare(region, offset, Wanted::FetchAndAdd(add))
-                    }
-                    Wanted::CompareAndSwap { compare, swap } => {
-                        let wanted = Wanted::CompareAndSwap { compare, swap };
-                        Asked::Bare(region, offset, wanted)
-                    }
-                }
-            }
-        }
-    }
-
-    /// Submits it, with what it says of its time. `Full`: there is no room now.
-    pub(in crate::client) fn submit(
-        &self,
-        lane: &mut dyn Lane,
-        tag: usize,
-        said: Option<Said>,
-    ) -> Result<Submitted, CallError> {
-        let submitted = match *self {
-            Wish::Call(handler, payload) => {
-                let (mut copy, mut handler) = (Vec::new(), handler);
-                let mut body = Body::Bytes(payload);
-                if let Some(said) = said {
-                    (handler, body) = said.put_behind(handler, body, lane.longest(), &mut copy);
-                }
-                if let Some(call) = lane.submit_short(handler, body.bytes(), tag as u64) {
-                    return Ok(Submitted::Call(call));
-                }
-                lane.submit(handler, &mut body, tag as u64)
-                    .map(|call| call.map_or(Submitted::Full, Submitted::Call))
-            }
-            Wish::OneSided(region, offset, wanted) => {
-                lane.submit_one_sided(region, offset, &wanted, tag as u64)
-            }
-            Wish::Attach(region) => lane
-                .submit_attach(region, tag as u64)
-                .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
-        };
-        submitted
-    }
-}
-
-impl Asked {
-    pub(in crate::client) fn wish(&self) -> Wish<'_> {
-        match self {
-            Asked::Call(handler, payload) => Wish::Call(*handler, payload),
-            Asked::Write(region, offset, bytes) => {
-                Wish::OneSided(region, *offset, Wanted::Write(bytes))
-            }
-            Asked::Bare(region, offset, wanted) => Wish::OneSided(region, *offset, *wanted),
-            Asked::Attach(region) => Wish::Attach(region),
-        }
     }
 }
 

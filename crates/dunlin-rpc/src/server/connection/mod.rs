@@ -1,18 +1,19 @@
 //! One client's connection at the server: takes requests, runs or hands out their handlers, sends responses.
 
 mod answering;
+mod attaching;
 mod long;
+mod outcome;
 
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use dunlin_verbs::{Access, Device, QueuePair, Region, Work};
+use dunlin_verbs::{Device, QueuePair, Work};
 
 use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut, Landed};
 use crate::channel::message::{Header, Kind};
-use crate::channel::one_sided::Attached;
 use crate::channel::upcoming::Upcoming;
 use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
@@ -22,12 +23,12 @@ use crate::server::caller::Caller;
 use crate::server::deadlines::{expired, handler_of, Deadline, Deadlines};
 use crate::server::dispatch::Dispatch;
 use crate::server::handler::{
-    Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request,
-    Responder,
+    Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request, Responder,
 };
 use crate::server::region::ServedRegions;
 use crate::server::statistics::Counters;
 use crate::{memory, HandlerId};
+pub(in crate::server) use outcome::{execute, Outcome};
 
 /// Requests taken from one connection before the next gets its turn.
 const POLL_BUDGET: usize = 64;
@@ -37,13 +38,6 @@ const MAX_FETCHES: usize = 64;
 const MAX_FETCHING_BYTES: usize = 64 << 20;
 /// Calls of one client whose handlers run elsewhere, and answers that wait for room in its ring.
 const MAX_PENDING: usize = 4096;
-
-/// A response that is ready to go.
-pub(in crate::server) enum Outcome {
-    Short(Vec<u8>),
-    Long(Box<dyn BytesMut>),
-    Failure(WireFailure),
-}
 
 /// What came of short requests.
 struct Served {
@@ -108,38 +102,6 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
             Err(error) => Err(HandlerError::no_memory(error)),
         }
     }
-}
-
-/// How a handler ended: its own error, or a panic.
-pub(in crate::server) type Ended = Result<Result<(), HandlerError>, Box<dyn std::any::Any + Send>>;
-
-impl Outcome {
-    /// Of a handler that did not write its response into its place, or failed.
-    pub(in crate::server) fn new(ended: Ended, elsewhere: Elsewhere) -> Self {
-        match ended {
-            Ok(Ok(())) => match elsewhere {
-                Elsewhere::Heap(bytes) => Self::Short(bytes),
-                Elsewhere::Exported(buffer) => Self::Long(buffer),
-            },
-            Ok(Err(error)) => Self::Failure(error.into_failure()),
-            Err(_) => Self::panicked(),
-        }
-    }
-
-    /// Of a handler that panicked.
-    pub(in crate::server) fn panicked() -> Self {
-        Self::Failure(WireFailure::new(FailureReason::Panicked, 0, ""))
-    }
-}
-
-/// Runs a handler, and stops its panic.
-#[inline]
-pub(in crate::server) fn execute(
-    function: &HandlerFunction,
-    request: &Request<'_>,
-    responder: &mut Responder<'_>,
-) -> Ended {
-    catch_unwind(AssertUnwindSafe(|| function(request, responder)))
 }
 
 impl<C: Channel> Connection<C> {
@@ -389,51 +351,6 @@ impl<C: Channel> Connection<C> {
                 "a message of another kind of channel",
             )),
         }
-    }
-
-    /// Grants a region to the client: a registration in the domain of this connection, which ends with it.
-    #[cold]
-    fn attach(&mut self, header: Header) -> Result<(), ChannelError> {
-        if let Some(admitted) = &mut self.admitted {
-            admitted.take()?;
-        }
-        let regions = Arc::clone(&self.regions);
-        let name = self.channel.payload(header);
-        let of_caller = self.caller.access(name);
-        let Some((index, region)) = regions.find(name) else {
-            let words = "it may be on another device of the server, or on none";
-            return self.fail(
-                header.call,
-                WireFailure::new(FailureReason::UnknownRegion, 0, words),
-            );
-        };
-        let access = region.access() & of_caller.unwrap_or(region.access());
-        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if !access.intersects(remote) {
-            let failure = self.caller.refuse_region(self.channel.payload(header));
-            return self.fail(header.call, failure);
-        }
-        let known = self.attached.iter().find(|(known, _)| *known == index);
-        let own = match known {
-            Some((_, own)) => own.clone(),
-            None => match self.channel.register_again(region, access) {
-                Ok(own) => {
-                    self.attached.push((index, own.clone()));
-                    own
-                }
-                Err(error) => {
-                    let words = error.to_string();
-                    let failure = WireFailure::new(FailureReason::Overloaded, 0, words);
-                    return self.fail(header.call, failure);
-                }
-            },
-        };
-        let grant = Attached {
-            remote: own.remote(),
-            length: own.memory().len() as u64,
-            access: own.access(),
-        };
-        self.respond(header.call, Outcome::Short(grant.encode().to_vec()))
     }
 
     #[inline]

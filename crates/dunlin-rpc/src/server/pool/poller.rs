@@ -1,10 +1,12 @@
 //! The thread that serves clients by message pools.
 
+mod notifications;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{thread, Completion, CompletionQueue, Device, Notify};
+use dunlin_verbs::{thread, Device};
 
 use super::long_calls::LongCalls;
 use super::turns::{Failed, Turns};
@@ -165,59 +167,6 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Takes what completions tell of messages, within a budget; says how many they were.
-    #[inline]
-    fn take_notifications(&mut self) -> usize {
-        // Without anybody who is heard so it costs this look.
-        if self.handle.notified.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
-        let mut completions = [Completion::EMPTY; NOTIFICATIONS_BUDGET];
-        let polled = thread::hold(|| match self.handle.notifications.try_lock() {
-            Ok(mut notifications) => notifications
-                .as_mut()
-                .map_or(Ok(0), |notifications| notifications.poll(&mut completions)),
-            // A client is being made.
-            Err(_) => Ok(0),
-        });
-        let heard = match polled {
-            Ok(heard) => heard,
-            Err(error) => {
-                self.end_notified(&ChannelError::queue_pair(error.to_string()));
-                return 0;
-            }
-        };
-        for completion in &completions[..heard] {
-            self.take_notification(completion);
-        }
-        heard
-    }
-
-    #[inline]
-    fn take_notification(&mut self, completion: &Completion) {
-        let number = completion.id as u32;
-        let known = |members: &Members<D>| {
-            let member = members.get(number as usize).and_then(Option::as_ref);
-            member.is_some_and(|client| client.id == completion.id)
-        };
-        if !known(&self.members) {
-            // It may not have been adopted yet; or it has left, and this is what it has left.
-            self.take_mail();
-            if !known(&self.members) {
-                return;
-            }
-        }
-        let Some(Some(client)) = self.members.get_mut(number as usize) else {
-            return;
-        };
-        let was_notified = client.channel.is_notified();
-        match client.channel.ring(completion) {
-            Ok(()) if client.channel.is_notified() && !was_notified => self.notified.push(number),
-            Ok(()) => {}
-            Err(error) => self.failed.push((number, error)),
-        }
-    }
-
     /// Whether something has come that need not wait for its slot.
     #[cold]
     fn has_work_now(&self) -> bool {
@@ -226,45 +175,6 @@ impl<D: Device> Poller<D> {
         let mut clients = self.members.iter().flatten();
         clients.any(|client| client.has_arrival() && !waits(client))
             || self.turns.until_wanted(thread::now(), &self.members) == Some(Duration::ZERO)
-    }
-
-    /// Asks for an event with the next completion that tells of a message. `false`: not now.
-    fn arm_notifications(&mut self) -> bool {
-        let armed = thread::hold(|| match self.handle.notifications.try_lock() {
-            Ok(mut notifications) => {
-                let arm = |notifications: &mut D::CompletionQueue| {
-                    notifications.request_notify(Notify::Next)
-                };
-                Some(notifications.as_mut().map_or(Ok(()), arm))
-            }
-            Err(_) => None,
-        });
-        if let Some(Err(error)) = &armed {
-            self.end_notified(&ChannelError::queue_pair(error.to_string()));
-        }
-        armed.is_some()
-    }
-
-    #[cold]
-    fn end_notified(&mut self, error: &ChannelError) {
-        for (number, client) in self.members.iter().enumerate() {
-            let notified =
-                |client: &Connection<ServedPool<D>>| client.channel.mapping() == Mapping::Notified;
-            if client.as_ref().is_some_and(notified) {
-                self.failed.push((number as u32, error.clone()));
-            }
-        }
-    }
-
-    /// Whether a client that told of messages has some that are not taken.
-    fn is_still_notified(&mut self, number: u32) -> bool {
-        let Some(Some(client)) = self.members.get(number as usize) else {
-            return false;
-        };
-        if client.is_fetching() && !self.still_fetching.contains(&number) {
-            self.still_fetching.push(number);
-        }
-        client.channel.is_notified()
     }
 
     /// Ends the clients that have failed.

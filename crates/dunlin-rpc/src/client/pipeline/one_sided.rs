@@ -1,0 +1,178 @@
+//! One-sided operations of a pipeline, and of other lanes of a caller's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_verbs::{AnyRegion, PeerMemory, PeerSource};
+
+use super::super::region::attach_by;
+use super::super::{One, RemoteRegion};
+use super::Pipeline;
+use crate::call::lane::{Lane, Submitted};
+use crate::call::own::Own;
+use crate::call::wanted::{RegionKey, Wanted};
+use crate::error::CallError;
+
+/// Puts a one-sided operation into the batch of a lane of the caller's own; `false`: there is no room, poll first.
+pub(in crate::client) fn operate(
+    lane: &mut dyn Lane,
+    region: &RemoteRegion,
+    (offset, wanted): (u64, &Wanted<'_>),
+    tag: u64,
+    deadline: Duration,
+) -> Result<bool, CallError> {
+    submit_attached(lane, region, deadline, |lane, key| {
+        lane.submit_one_sided(key, offset, wanted, tag)
+    })
+}
+
+/// Submits an operation, and attaches its region before if it has to be.
+pub(super) fn submit_attached(
+    lane: &mut dyn Lane,
+    region: &RemoteRegion,
+    deadline: Duration,
+    mut submit: impl FnMut(&mut dyn Lane, &RegionKey) -> Result<Submitted, CallError>,
+) -> Result<bool, CallError> {
+    let key = region.key();
+    loop {
+        match submit(lane, key) {
+            Ok(Submitted::Call(_)) => return Ok(true),
+            Ok(Submitted::Full) => return Ok(false),
+            Ok(Submitted::Unattached) => {
+                // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
+                if lane.outstanding() > 0 {
+                    return Ok(false);
+                }
+                let mut sink = One(None);
+                attach_by(lane, &mut sink, key, 0, deadline, |sink| sink.0.take())?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Pipeline {
+    /// Reads `length` bytes of a region; as for [`Pipeline::submit`], and the answer is the bytes. The first operation
+    /// on a region waits until it is attached on this connection.
+    ///
+    /// # Errors
+    /// When it cannot be sent at all: see [`super::RemoteRegion::read`].
+    pub fn read(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        length: usize,
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(region, offset, &Wanted::Read(length), tag)
+    }
+
+    /// Writes into a region; the answer has no bytes.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::read`].
+    pub fn write(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        bytes: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(region, offset, &Wanted::Write(bytes), tag)
+    }
+
+    /// Adds to 8 bytes of a region; the answer is the 8 bytes that were there.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::read`].
+    pub fn fetch_add(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        add: u64,
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(region, offset, &Wanted::FetchAndAdd(add), tag)
+    }
+
+    /// Replaces 8 bytes of a region when they are `compare`; the answer is the 8 bytes that were there.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::read`].
+    pub fn compare_and_swap(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        (compare, swap): (u64, u64),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(
+            region,
+            offset,
+            &Wanted::CompareAndSwap { compare, swap },
+            tag,
+        )
+    }
+
+    pub(super) fn operate(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.lane.check()?;
+        operate(
+            self.lane.as_mut(),
+            region,
+            (offset, wanted),
+            tag,
+            self.deadline,
+        )
+    }
+
+    /// Memory that no peer reaches, for [`Pipeline::submit_own`].
+    pub(in crate::client) fn allocate(
+        &mut self,
+        length: usize,
+    ) -> Result<Arc<dyn AnyRegion>, CallError> {
+        self.lane.check()?;
+        self.lane.allocate(length)
+    }
+
+    /// As [`Pipeline::read`] and [`Pipeline::write`], of memory of the caller's own; the answer has no bytes. `None`:
+    /// its lane cannot have that memory.
+    pub(in crate::client) fn submit_own(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        own: &Own<'_>,
+        tag: u64,
+    ) -> Result<Option<bool>, CallError> {
+        self.lane.check()?;
+        let deadline = self.deadline;
+        let mut has_it = true;
+        let submitted = submit_attached(self.lane.as_mut(), region, deadline, |lane, key| {
+            let submitted = lane.submit_own(key, offset, own, tag)?;
+            has_it = submitted.is_some();
+            Ok(submitted.unwrap_or(Submitted::Full))
+        })?;
+        Ok(has_it.then_some(submitted))
+    }
+
+    /// The memory of a region, where it is mapped here and may be written, after a WRITE to it has succeeded.
+    pub(in crate::client) fn region_target(
+        &mut self,
+        region: &RemoteRegion,
+    ) -> Option<Box<dyn PeerMemory>> {
+        self.lane.region_target(region.key())
+    }
+
+    /// The same for who may read it, after a READ.
+    pub(in crate::client) fn region_source(
+        &mut self,
+        region: &RemoteRegion,
+    ) -> Option<Box<dyn PeerSource>> {
+        self.lane.region_source(region.key())
+    }
+}

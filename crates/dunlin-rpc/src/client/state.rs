@@ -1,0 +1,89 @@
+//! What the clones of a client share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
+
+use super::callbacks::Serving;
+use super::driver::AsyncLane;
+use super::recipe::Recipe;
+use super::thread_lane::ThreadLane;
+use super::ConnectionInfo;
+use crate::call::timeout::Told;
+use crate::config::ChannelConfig;
+
+/// What the clones of a client share.
+pub(crate) type Core = Owned<CoreState>;
+
+/// See [`Core`].
+pub(crate) struct CoreState {
+    pub(super) id: u64,
+    /// What holds for all lanes, whatever the preset.
+    pub(super) settings: Settings,
+    /// How lanes are made, and what the first of them uses.
+    pub(super) current: RwLock<(Arc<Recipe>, ConnectionInfo)>,
+    /// Held while the preset changes.
+    pub(super) changing: Mutex<()>,
+    pub(super) closed: AtomicBool,
+    pub(super) lanes: Mutex<Vec<Weak<Owned<ThreadLane>>>>,
+    pub(super) asynchronous: Mutex<Option<Arc<Owned<AsyncLane>>>>,
+    /// The thread that reports, if there is one.
+    pub(super) reporter: OnceLock<Thread>,
+    /// Regions attached so far.
+    pub(super) regions: AtomicU64,
+    /// The server that the client's own server calls, if there is or was one.
+    pub(super) callable: Mutex<Weak<Serving>>,
+}
+
+/// See [`CoreState::settings`].
+pub(super) struct Settings {
+    pub(super) channel: ChannelConfig,
+    pub(super) deadline: Duration,
+    pub(super) told: Told,
+    pub(super) is_local: bool,
+}
+
+impl CoreState {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn current(&self) -> RwLockReadGuard<'_, (Arc<Recipe>, ConnectionInfo)> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How lanes are made now.
+    pub(super) fn recipe(&self) -> Arc<Recipe> {
+        Arc::clone(&self.current().0)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(thread) = self.reporter.get() {
+            thread.unpark();
+        }
+        self.recipe().spares.clear();
+        let lanes = std::mem::take(&mut *thread::lock(&self.lanes));
+        for lane in lanes.iter().filter_map(Weak::upgrade) {
+            lane.close();
+        }
+        let asynchronous = thread::lock(&self.asynchronous).take();
+        if let Some(lane) = asynchronous {
+            lane.close();
+        }
+    }
+}
+
+impl Drop for CoreState {
+    fn drop(&mut self) {
+        self.close();
+        // Pipelines may go on: the handle ends with the last of them.
+        if let Some(handle) = self.recipe().handle() {
+            handle.orphan();
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! How a handler ended, and what its caller is to be told.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use crate::channel::buffers::BytesMut;
+use crate::error::{FailureReason, WireFailure};
+use crate::server::handler::{Elsewhere, HandlerError, HandlerFunction, Request, Responder};
+
+/// A response that is ready to go.
+pub(in crate::server) enum Outcome {
+    Short(Vec<u8>),
+    Long(Box<dyn BytesMut>),
+    Failure(WireFailure),
+}
+
+/// How a handler ended: its own error, or a panic.
+pub(in crate::server) type Ended = Result<Result<(), HandlerError>, Box<dyn std::any::Any + Send>>;
+
+impl Outcome {
+    /// Of a handler that did not write its response into its place, or failed.
+    pub(in crate::server) fn new(ended: Ended, elsewhere: Elsewhere) -> Self {
+        match ended {
+            Ok(Ok(())) => match elsewhere {
+                Elsewhere::Heap(bytes) => Self::Short(bytes),
+                Elsewhere::Exported(buffer) => Self::Long(buffer),
+            },
+            Ok(Err(error)) => Self::Failure(error.into_failure()),
+            Err(_) => Self::panicked(),
+        }
+    }
+
+    /// Of a handler that panicked.
+    pub(in crate::server) fn panicked() -> Self {
+        Self::Failure(WireFailure::new(FailureReason::Panicked, 0, ""))
+    }
+}
+
+/// Runs a handler, and stops its panic.
+#[inline]
+pub(in crate::server) fn execute(
+    function: &HandlerFunction,
+    request: &Request<'_>,
+    responder: &mut Responder<'_>,
+) -> Ended {
+    catch_unwind(AssertUnwindSafe(|| function(request, responder)))
+}
