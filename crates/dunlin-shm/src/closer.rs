@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
+use dunlin_verbs::process::PerProcess;
+
 use crate::core::lock;
 
 /// Threads that close at once: so many files can be stuck, each for as long as its maker lives, before others wait to
@@ -20,16 +22,14 @@ const THREADS_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Foreign(Option<OwnedFd>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Closing {
     files: VecDeque<OwnedFd>,
     threads: usize,
 }
 
-static CLOSING: Mutex<Closing> = Mutex::new(Closing {
-    files: VecDeque::new(),
-    threads: 0,
-});
+/// A child has none of its parent's threads, and one of them may have had the lock when it was forked.
+static CLOSING: PerProcess<Mutex<Closing>> = PerProcess::new();
 
 impl Foreign {
     /// The descriptor, for who knows that it may be closed anywhere.
@@ -63,7 +63,7 @@ impl Drop for Foreign {
 
 fn close(file: OwnedFd) {
     {
-        let mut closing = lock(&CLOSING);
+        let mut closing = lock(CLOSING.get());
         closing.files.push_back(file);
         if closing.threads == THREADS_MAX {
             return;
@@ -77,17 +77,17 @@ fn close(file: OwnedFd) {
         .spawn(close_all);
     if let Err(error) = spawned {
         // It waits for the next one.
-        lock(&CLOSING).threads -= 1;
+        lock(CLOSING.get()).threads -= 1;
         tracing::warn!(%error, "no thread to close a peer's descriptor");
     }
 }
 
 fn close_all() {
-    let mut closing = lock(&CLOSING);
+    let mut closing = lock(CLOSING.get());
     while let Some(file) = closing.files.pop_front() {
         drop(closing);
         drop(file);
-        closing = lock(&CLOSING);
+        closing = lock(CLOSING.get());
     }
     closing.threads -= 1;
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use crate::process::PerProcess;
+
 /// A device that needs time of a processor.
 pub trait Progress: Send + Sync {
     /// Does what can be done now, without waiting; nothing when another thread is at it.
@@ -21,11 +23,14 @@ pub trait Progress: Send + Sync {
 }
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static DEVICES: RwLock<Vec<Weak<dyn Progress>>> = RwLock::new(Vec::new());
+/// Of this process alone: a child's threads do not work for its parent's devices, and one of the parent's may have held
+/// the lock when it was forked.
+static DEVICES: PerProcess<RwLock<Vec<Weak<dyn Progress>>>> = PerProcess::new();
 
 /// Has a device work whenever a thread of this process looks in vain, for as long as it lives.
 pub fn register(device: Weak<dyn Progress>) {
-    let mut devices = DEVICES.write().unwrap_or_else(PoisonError::into_inner);
+    let devices = DEVICES.get().write();
+    let mut devices = devices.unwrap_or_else(PoisonError::into_inner);
     devices.retain(|device| device.strong_count() > 0);
     devices.push(device);
     COUNT.store(devices.len(), Ordering::Release);
@@ -43,7 +48,7 @@ pub fn progress() {
 #[inline(never)]
 fn progress_all() {
     // Who registers one waits for nobody.
-    let Ok(devices) = DEVICES.try_read() else {
+    let Ok(devices) = DEVICES.get().try_read() else {
         return;
     };
     for device in devices.iter().filter_map(Weak::upgrade) {

@@ -90,6 +90,8 @@ fn parent_and_child_never_get_each_others_answers() {
             let mut pipeline = client.pipeline().unwrap();
             let mut peers = Peers::new([&client]).unwrap();
             let future = client.call_async(ECHO, b"before");
+            let (local, mut driver) = client.local().unwrap();
+            let early = local.call_async(ECHO, b"before");
             let mut number = 0;
             let mut call = |client: &Client, who: &str| {
                 number += 1;
@@ -136,6 +138,13 @@ fn parent_and_child_never_get_each_others_answers() {
                         forked("batch", client.batch().call(ECHO, b"child").send());
                         forked("future", block_on(client.call_async(ECHO, b"child")));
                         forked("a future of before", block_on(future));
+                        forked("a local future of before", block_on(early));
+                        forked("local future", block_on(local.call_async(ECHO, b"child")));
+                        forked(
+                            "local call",
+                            block_on(driver.run_until(local.call(ECHO, b"child"))),
+                        );
+                        assert!(matches!(client.local(), Err(ConnectError::Forked)));
                         assert!(matches!(client.pipeline(), Err(ConnectError::Forked)));
                         assert!(matches!(Peers::new([&client]), Err(ConnectError::Forked)));
                         forked("submit", pipeline.submit(ECHO, b"child", 1));
@@ -146,7 +155,7 @@ fn parent_and_child_never_get_each_others_answers() {
                         assert_eq!(peers.poll(|_, _, _| panic!("an answer")), 0);
                         assert!(client.figures().is_none());
                         client.close();
-                        drop((client, pipeline, peers));
+                        drop((client, pipeline, peers, local, driver));
                         let own = connect();
                         for _ in 0..50 {
                             call(&own, "child").unwrap();

@@ -55,6 +55,11 @@ impl Future for LocalCall {
             self.holder = None;
             return Poll::Ready(ended);
         }
+        if !inner.is_here() {
+            // Its driver is the parent's, and wakes nobody here.
+            drop(inner);
+            return Poll::Ready(Err(CallError::Forked));
+        }
         let terms = inner.calls.slots[tag].terms();
         let known = terms.and_then(|terms| terms.waker.as_ref());
         if known.is_some_and(|known| known.will_wake(context.waker())) {
@@ -85,11 +90,12 @@ impl Drop for LocalCall {
             return;
         };
         let mut inner = holder.0.lock();
+        let is_here = inner.is_here();
         let Inner {
             pipeline, calls, ..
         } = &mut *inner;
         if let (Slot::Out(call, _), Some(pipeline)) = (&calls.slots[self.tag], pipeline) {
-            if pipeline.lane.is_here() {
+            if is_here {
                 pipeline.lane.abandon(*call);
             }
         }

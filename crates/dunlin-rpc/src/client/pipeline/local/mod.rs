@@ -83,6 +83,13 @@ impl Shared {
 }
 
 impl Inner {
+    /// Whether this process has not been forked since.
+    #[inline]
+    fn is_here(&self) -> bool {
+        let pipeline = self.pipeline.as_ref();
+        pipeline.is_none_or(|pipeline| pipeline.lane.is_here())
+    }
+
     /// Sends a call with the driver's next look, or lets it wait for room.
     #[inline]
     fn put(&mut self, wish: Wish<'_>, deadline: Duration) -> Result<usize, CallError> {
