@@ -56,7 +56,7 @@ impl Pipeline {
     /// on a region waits until it is attached on this connection.
     ///
     /// # Errors
-    /// When it cannot be sent at all: see [`super::RemoteRegion::read`].
+    /// When it cannot be sent at all: see [`crate::RemoteRegion::read`].
     pub fn read(
         &mut self,
         region: &RemoteRegion,

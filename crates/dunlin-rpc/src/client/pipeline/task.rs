@@ -82,6 +82,9 @@ impl Pipeline {
         if let Some(answered) = self.look_some(before, sink)? {
             return Ok(Some(answered));
         }
+        if before == 0 && self.waiting.polls > 1 {
+            return Ok(Some(0));
+        }
         if before == 0 || !self.waiting.is_to_look_at_clock() {
             context.waker().wake_by_ref();
             return Ok(None);
@@ -120,7 +123,7 @@ impl Pipeline {
             };
             taken += self.lane.turn(sink, true)?;
             let answered = before - self.outstanding();
-            if answered > 0 || before == 0 && self.waiting.polls > 0 {
+            if answered > 0 {
                 thread::found();
                 return Ok(Some(answered));
             }

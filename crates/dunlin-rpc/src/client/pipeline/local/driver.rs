@@ -78,7 +78,7 @@ impl Inner {
             }
             return Ok(Next::Found);
         }
-        if before == 0 || !pipeline.waiting.is_to_look_at_clock() {
+        if !pipeline.waiting.is_to_look_at_clock() {
             return Ok(Next::Again);
         }
         let (now, waited) = pipeline.waited()?;
