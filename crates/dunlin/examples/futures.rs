@@ -34,21 +34,28 @@ fn serve(address: &str) -> Result<(), Failure> {
     }
 }
 
+/// One call after the other.
+async fn one_by_one<R: AsRef<[u8]>, F: Future<Output = Result<R, CallError>>>(
+    calls: usize,
+    call: impl Fn() -> F,
+) -> Result<(), Failure> {
+    for _ in 0..calls {
+        if call().await?.as_ref() != PAYLOAD {
+            return Err("another answer".into());
+        }
+    }
+    Ok(())
+}
+
 /// So many tasks, each of which makes one call after the other.
 async fn futures(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
     let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..out {
         let client = client.clone();
-        tasks.spawn(async move {
-            for _ in 0..calls / out {
-                let answer = client.call_async(ECHO, &PAYLOAD).await?;
-                if answer[..] != PAYLOAD {
-                    return Err("another answer".into());
-                }
-            }
-            Ok::<(), Failure>(())
-        });
+        tasks.spawn(
+            async move { one_by_one(calls / out, || client.call_async(ECHO, &PAYLOAD)).await },
+        );
     }
     while let Some(done) = tasks.join_next().await {
         done??;
@@ -65,13 +72,7 @@ async fn local(client: &Client, out: usize, calls: usize) -> Result<Duration, Fa
     for _ in 0..out {
         let client = client.clone();
         tasks.spawn_local(async move {
-            for _ in 0..calls / out {
-                let answer = client.call_async(ECHO, &PAYLOAD).await?;
-                if answer[..] != PAYLOAD {
-                    return Err("another answer".into());
-                }
-            }
-            Ok::<(), Failure>(())
+            one_by_one(calls / out, || client.call_async(ECHO, &PAYLOAD)).await
         });
     }
     drop(client);

@@ -3,7 +3,7 @@
 //! Who has it polls it: reads and writes run to their end on that thread. [`Volume::begin`] and [`Volume::poll`] keep
 //! many out at once; [`Volume::read_at`] and its sisters wait.
 
-mod whole;
+mod blocking;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

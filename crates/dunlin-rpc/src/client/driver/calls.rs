@@ -20,7 +20,7 @@ use crate::error::CallError;
 pub(in crate::client) use wish::{Asked, Wish};
 
 /// The tag of the driver's own question for a region; calls have the numbers of their slots.
-pub(in crate::client) const ATTACH: u64 = u64::MAX;
+pub(super) const ATTACH: u64 = u64::MAX;
 
 /// How answers are kept until their tasks take them.
 pub(in crate::client) trait Keep {
@@ -30,11 +30,11 @@ pub(in crate::client) trait Keep {
     fn keep(&mut self, tag: usize, answer: Answer<'_>) -> Self::Reply;
 }
 
-/// Each by itself, for a task on any thread.
+/// Each in a [`Reply`] that its task owns, on any thread.
 #[derive(Default)]
-pub(in crate::client) struct Apart;
+pub(in crate::client) struct OwnedReplies;
 
-impl Keep for Apart {
+impl Keep for OwnedReplies {
     type Reply = Reply;
 
     #[inline]
@@ -44,28 +44,28 @@ impl Keep for Apart {
 }
 
 /// What became of the calls, by tag.
-pub(in crate::client) struct Calls<K: Keep = Apart> {
+pub(in crate::client) struct Calls<K: Keep = OwnedReplies> {
     keep: K,
     pub(in crate::client) slots: Vec<Slot<K::Reply>>,
-    pub(in crate::client) free: Vec<usize>,
+    pub(super) free: Vec<usize>,
     /// Calls that are not sent yet, in their order.
     pub(in crate::client) waiting: VecDeque<usize>,
     /// Calls that are out or wait, and how many there may be.
     pub(in crate::client) live: usize,
-    pub(in crate::client) limit: usize,
-    pub(in crate::client) attaching: Option<Attaching>,
+    pub(super) limit: usize,
+    pub(super) attaching: Option<Attaching>,
     pub(in crate::client) waiters: Waiters,
     /// The call whose task has asked last to be woken.
-    pub(in crate::client) last_asked: usize,
+    pub(super) last_asked: usize,
     /// Who is to be woken when the lock is given back.
     pub(in crate::client) woken: Vec<Waker>,
 }
 
 /// The question for a region that the first of the waiting calls needs.
-pub(in crate::client) struct Attaching {
-    pub(in crate::client) call: CallId,
-    pub(in crate::client) region: Arc<RegionKey>,
-    pub(in crate::client) answer: Option<Result<Reply, CallError>>,
+pub(super) struct Attaching {
+    pub(super) call: CallId,
+    pub(super) region: Arc<RegionKey>,
+    pub(super) answer: Option<Result<Reply, CallError>>,
 }
 
 #[derive(Default)]
@@ -74,8 +74,8 @@ pub(in crate::client) enum Slot<R> {
     Free,
     Waiting(Asked, Terms),
     Out(CallId, Terms),
-    /// `None`: its task has taken it. What is here is written and taken by itself, not with the whole slot: a move that is
-    /// wider than the stores before it waits for them.
+    /// `None`: its task has taken it. It is written and taken by itself, not with the whole slot: a move that is wider
+    /// than the stores before it waits for them.
     Answered(Option<R>),
     Failed(CallError),
 }
@@ -84,8 +84,8 @@ pub(in crate::client) enum Slot<R> {
 pub(in crate::client) struct Terms {
     /// `None`: it counts from the next look at the clock on. A call that is sent at once does not look at it by itself.
     deadline: Option<Instant>,
-    pub(in crate::client) after: Duration,
-    pub(in crate::client) told: Told,
+    pub(super) after: Duration,
+    pub(super) told: Told,
     pub(in crate::client) waker: Option<Waker>,
 }
 
@@ -138,7 +138,7 @@ impl<K: Keep> Calls<K> {
     }
 
     /// Whether somebody waits for one that has not ended.
-    pub(in crate::client) fn are_awaited(&self) -> bool {
+    pub(super) fn are_awaited(&self) -> bool {
         self.slots.iter().any(|slot| slot.terms().is_some())
     }
 
@@ -204,10 +204,10 @@ impl<K: Keep> Calls<K> {
     /// A call has been answered.
     #[inline]
     fn answered(&mut self, tag: usize, answer: Answer<'_>) {
-        let Some(slot @ Slot::Out(..)) = self.slots.get_mut(tag) else {
+        let Some(slot) = self.slots.get_mut(tag) else {
             return;
         };
-        let Some(terms) = slot.terms_mut() else {
+        let Slot::Out(_, terms) = slot else {
             return;
         };
         if let Some(waker) = terms.waker.take() {
@@ -277,7 +277,7 @@ impl<K: Keep> Calls<K> {
     }
 
     /// When the first of the waiting calls has to end.
-    pub(in crate::client) fn first_deadline(&self) -> Option<Instant> {
+    pub(super) fn first_deadline(&self) -> Option<Instant> {
         let waiting = self
             .waiting
             .iter()
@@ -358,14 +358,14 @@ impl<K: Keep> Calls<K> {
 }
 
 impl<K: Keep> Calls<K> {
-    /// Sends a call, or lets it wait for room. `leaves`: nobody else hands the lane's batch to the device soon.
+    /// Sends a call, or lets it wait for room. `flush_now`: nobody else hands the lane's batch to the device soon.
     #[inline]
     pub(in crate::client) fn put(
         &mut self,
         lane: &mut (dyn Lane + 'static),
         wish: Wish<'_>,
         (after, told): (Duration, Told),
-        leaves: bool,
+        flush_now: bool,
     ) -> Result<usize, CallError> {
         if !self.waiting.is_empty() {
             // Those that wait are before it.
@@ -388,7 +388,7 @@ impl<K: Keep> Calls<K> {
                 if let Slot::Out(call, _) = &mut self.slots[tag] {
                     *call = name;
                 }
-                if leaves {
+                if flush_now {
                     // A lane that is lost has said so to its calls.
                     let _ = lane.flush(self);
                 }

@@ -93,8 +93,8 @@ impl Inner {
         let Self { lane, calls, .. } = self;
         match lane {
             Some(lane) => {
-                let leaves = !(is_led || awake && lane.gathers());
-                calls.put(lane.as_mut(), wish, time, leaves)
+                let flush_now = !(is_led || awake && lane.gathers());
+                calls.put(lane.as_mut(), wish, time, flush_now)
             }
             None => calls.wait(wish, time),
         }

@@ -12,8 +12,8 @@ pub(in crate::client) struct Waiters {
 }
 
 impl Waiters {
-    /// A task waits from now on, at the place in the queue that its ticket names if it has one. Gives its ticket, and the
-    /// waker that it had there, for the caller to drop.
+    /// A task waits from now on: at the end of the queue, or where it stood if it has a ticket. Gives its ticket, and
+    /// the waker that it had there, for the caller to drop.
     pub(in crate::client) fn stand(
         &mut self,
         ticket: Option<u64>,

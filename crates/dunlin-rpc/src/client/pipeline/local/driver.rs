@@ -17,8 +17,8 @@ const FOUND_PER_CLOCK: u32 = 64;
 const ROUNDS: u32 = 16;
 
 /// Sends the calls of a [`super::LocalClient`] and takes their answers, as a task of its own: spawn it where the calls
-/// are made, or give it what makes them ([`LocalDriver::run_until`]). While it is not polled nothing is sent and no call
-/// ends; when it is dropped all calls end with [`CallError::Closed`].
+/// are made, or give it what makes them ([`LocalDriver::run_until`]). While it is not polled nothing is sent and no
+/// call ends; when it is dropped all calls end with [`CallError::Closed`].
 ///
 /// It is ready when the client, its clones and its calls have been dropped, or with an error when the connection is
 /// lost.

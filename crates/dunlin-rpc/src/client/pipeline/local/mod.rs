@@ -1,5 +1,5 @@
-//! Calls of one thread as futures: tasks that stay on a thread share a lane that nobody else has, so neither a lock, nor
-//! an atomic instruction, nor another thread is between a task and its answer.
+//! Calls of one thread as futures: tasks that stay on a thread share a lane that nobody else has, so neither a lock,
+//! nor an atomic instruction, nor another thread is between a task and its answer.
 //!
 //! One task more, the [`LocalDriver`], sends what the others have submitted and takes what has come for all of them,
 //! each time that the executor comes to it; while nothing is out, nobody polls it. What is out is kept as for futures
@@ -27,7 +27,7 @@ use crate::client::driver::calls::{Calls, Wish};
 use crate::client::RemoteRegion;
 use crate::error::CallError;
 use crate::HandlerId;
-use reply::Replies;
+use reply::CountedReplies;
 
 /// What a thread's client, its driver and its calls share.
 struct Shared(RefCell<Inner>);
@@ -35,7 +35,7 @@ struct Shared(RefCell<Inner>);
 struct Inner {
     /// `None`: no call is taken any more.
     pipeline: Option<Pipeline>,
-    calls: Calls<Replies>,
+    calls: Calls<CountedReplies>,
     /// Why calls end that come after the end.
     end: CallError,
     /// The driver's task, while it waits for a call, or sleeps.
@@ -120,7 +120,7 @@ impl Pipeline {
     }
 }
 
-/// Holds what a thread's futures share; the driver ends with the last.
+/// What a client or a call has of the shared state; the driver ends when the last is dropped.
 struct Holder(Rc<Shared>);
 
 impl Clone for Holder {
@@ -215,8 +215,8 @@ impl LocalClient {
         self.put(Wish::Call(handler, payload))
     }
 
-    /// As [`LocalClient::call_async`], but is sent with the first poll, and waits while as many calls are out or wait as
-    /// may be, in the order of those that do.
+    /// As [`LocalClient::call_async`], but it is sent with the first poll, and waits for its place while as many calls
+    /// are out or wait as may be. Those that wait are served in their order.
     ///
     /// # Errors
     /// As for [`crate::Client::call`].

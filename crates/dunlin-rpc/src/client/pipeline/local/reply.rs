@@ -10,8 +10,8 @@ use crate::client::driver::calls::Keep;
 /// Room for a short response that a place keeps for the next, at most, in bytes.
 const KEPT_BYTES: usize = 4096;
 
-/// A response of a [`super::LocalClient`]'s call. Reads as a byte slice; a long one stands in registered memory that goes
-/// back to its pool with it.
+/// A response of a [`super::LocalClient`]'s call. Reads as a byte slice; a long one stands in registered memory that
+/// goes back to its pool with it.
 #[derive(Clone)]
 pub struct LocalReply(Rc<Response>);
 
@@ -46,9 +46,9 @@ impl std::fmt::Debug for LocalReply {
 
 /// The last response of each place, whose memory is used again when its task has dropped it.
 #[derive(Default)]
-pub(super) struct Replies(Vec<Rc<Response>>);
+pub(super) struct CountedReplies(Vec<Rc<Response>>);
 
-impl Keep for Replies {
+impl Keep for CountedReplies {
     type Reply = LocalReply;
 
     #[inline]
@@ -66,7 +66,7 @@ impl Keep for Replies {
     }
 }
 
-impl Replies {
+impl CountedReplies {
     #[cold]
     fn keep_anew(&mut self, tag: usize, answer: Answer<'_>) -> LocalReply {
         let response = Rc::new(match answer {
