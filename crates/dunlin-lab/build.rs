@@ -21,7 +21,7 @@ const FROZEN: [&str; 24] = [
     "dunlin-lab/src/experiment/expect.rs",
     "dunlin-lab/src/experiment/expression.rs",
     "dunlin-lab/src/experiment/figure.rs",
-    "dunlin-lab/src/experiment/keys.rs",
+    "dunlin-lab/src/experiment/keys",
     "dunlin-lab/src/experiment/load.rs",
     "dunlin-lab/src/experiment/model.rs",
     "dunlin-lab/src/experiment/parameters.rs",

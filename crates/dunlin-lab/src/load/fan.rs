@@ -66,6 +66,7 @@ pub fn fan(
         receives: 0,
         transport: fan.transport,
         zone_bytes,
+        own_completions: false,
         plan: fan.plan,
     };
     posting.spawn(&cluster, seed, None);

@@ -34,6 +34,8 @@ pub struct Posting {
     pub transport: Transport,
     /// Bytes of a target's memory for each queue pair; without it all have the same.
     pub zone_bytes: Option<u64>,
+    /// Whether each queue pair that posts has a completion queue of its own; else a thread has one for all of its.
+    pub own_completions: bool,
     /// What the threads do.
     pub plan: Plan,
 }
@@ -89,9 +91,9 @@ impl Machine {
     }
 }
 
-/// What one thread of a host has: where its completions go, and its queue pairs.
+/// What one thread of a host has: where its completions go, and its queue pairs. It has one completion queue at least.
 struct Seat<T> {
-    queue: SimCompletionQueue,
+    queues: Vec<SimCompletionQueue>,
     has: Vec<T>,
 }
 
@@ -180,7 +182,7 @@ impl Posting {
                     ..self.plan
                 };
                 let region = machine.region.clone();
-                let mut requester = Requester::new(plan, seat.has, seat.queue, region);
+                let mut requester = Requester::new(plan, seat.has, seat.queues, region);
                 if let Some(answers) = answers {
                     requester = requester.counting(Arc::clone(answers));
                 }
@@ -222,7 +224,7 @@ impl Posting {
                     _ => self.plan.bytes,
                 };
                 let receiver = Receiver::new(
-                    (seat.has, seat.queue),
+                    (seat.has, only(seat.queues)),
                     region,
                     (self.receives, bytes),
                     self.plan.places,
@@ -294,10 +296,16 @@ impl Posting {
                         receives: self.receives.max(1),
                         ..cable(self.transport, self.plan)
                     };
+                    let seat = &mut places[from].requests[thread];
+                    if self.own_completions && !seat.has.is_empty() {
+                        let queue = places[from].machine.queue(COMPLETIONS);
+                        places[from].requests[thread].queues.push(queue);
+                    }
+                    let queue = places[from].requests[thread].queues.len() - 1;
                     let (one, other) = (&places[from], &places[to]);
                     let (pair, peer) = connect(
-                        &one.machine.end(&one.requests[thread].queue),
-                        &other.machine.end(&other.takes[taker].queue),
+                        &one.machine.end(&one.requests[thread].queues[queue]),
+                        &other.machine.end(&other.takes[taker].queues[0]),
                         cable,
                     );
                     let remote = other.machine.region.remote().plus(offset);
@@ -309,6 +317,7 @@ impl Posting {
                         pair,
                         remote,
                         to: None,
+                        queue,
                     }
                 }
             };
@@ -325,7 +334,7 @@ impl Posting {
                 receives: self.receives.max(1),
                 ..cable(self.transport, self.plan)
             };
-            let pair = datagram_pair(&place.machine.end(&seat.queue), cable);
+            let pair = datagram_pair(&place.machine.end(&seat.queues[0]), cable);
             seat.has.push(Taker {
                 pair,
                 offset: offset as usize,
@@ -339,18 +348,24 @@ impl Posting {
         let handle = machine
             .device
             .create_address_handle(&machine.domain, &address);
-        let end = machine.end(&from.requests[thread].queue);
+        let end = machine.end(&from.requests[thread].queues[0]);
         Way {
             pair: datagram_pair(&end, cable(self.transport, self.plan)),
             remote: to.machine.region.remote(),
             to: Some((handle.expect("of this cluster"), address)),
+            queue: 0,
         }
     }
 }
 
+/// The queue of a seat that has one.
+fn only(mut queues: Vec<SimCompletionQueue>) -> SimCompletionQueue {
+    queues.pop().expect("each seat has one")
+}
+
 fn seats<T>(machine: &Machine, count: usize, entries: usize) -> Vec<Seat<T>> {
     let seat = |_| Seat {
-        queue: machine.queue(entries),
+        queues: vec![machine.queue(entries)],
         has: Vec::new(),
     };
     (0..count).map(seat).collect()

@@ -90,6 +90,8 @@ pub struct Way {
     pub remote: RemoteAddress,
     /// UD: to whom it sends.
     pub to: Option<(SimAddressHandle, EndpointAddress)>,
+    /// Which of the thread's queues its completions go to.
+    pub queue: usize,
 }
 
 /// The thread.
@@ -97,12 +99,13 @@ pub struct Way {
 pub struct Requester {
     plan: Plan,
     ways: Vec<Way>,
-    completions: SimCompletionQueue,
+    queues: Vec<SimCompletionQueue>,
     local: SimRegion,
-    /// Requests posted, and of the window those known to be done by place.
+    /// Requests posted, and of the window those known to be done by place, with the queue of each.
     posted: usize,
     oldest: usize,
     done: Vec<bool>,
+    queue_of: Vec<usize>,
     turn: usize,
     random: u64,
     bytes: Vec<u8>,
@@ -112,20 +115,22 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// On these queue pairs.
+    /// On these queue pairs, whose completions go to these queues. With several it waits for the oldest request at its
+    /// queue, as rdma_bench does.
     pub fn new(
         plan: Plan,
         ways: Vec<Way>,
-        completions: SimCompletionQueue,
+        queues: Vec<SimCompletionQueue>,
         local: SimRegion,
     ) -> Self {
         Self {
             ways,
-            completions,
+            queues,
             local,
             posted: 0,
             oldest: 0,
             done: vec![false; plan.window],
+            queue_of: vec![0; plan.window],
             turn: 0,
             random: plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             bytes: vec![0; if plan.inline { plan.bytes } else { 0 }],
@@ -151,8 +156,8 @@ impl Requester {
 
     fn take_completions(&mut self, now_ns: u64) {
         let mut some = [Completion::EMPTY; 16];
-        let count = self
-            .completions
+        let queue = self.queue_of[self.oldest % self.plan.window];
+        let count = self.queues[queue]
             .poll(&mut some)
             .expect("the queue holds a window");
         for completion in &some[..count] {
@@ -190,7 +195,12 @@ impl Requester {
         let (distance, places) = self.plan.places;
         let offset = self.random() % places * distance;
         let plan = self.plan;
-        let Way { pair, remote, to } = &mut self.ways[which];
+        let Way {
+            pair,
+            remote,
+            to,
+            queue,
+        } = &mut self.ways[which];
         let remote = remote.plus(offset);
         let destination = to.as_ref().map(|(handle, address)| Destination {
             handle,
@@ -223,6 +233,9 @@ impl Requester {
             request
         };
         let first = self.posted;
+        for number in first..first + plan.batch {
+            self.queue_of[number % plan.window] = *queue;
+        }
         if self.answers.is_some() {
             for number in first..first + plan.batch {
                 self.begun_ns[number % plan.window] = now_ns;

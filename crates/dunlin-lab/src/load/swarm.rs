@@ -49,29 +49,34 @@ pub fn swarm_on(cluster: &Cluster, seed: u64, swarm: Swarm) {
     let machines: Vec<Machine> = hosts.iter().map(machine).collect();
     let queue = |machine: &Machine| machine.queue(1024);
     for thread in 0..swarm.threads {
-        let queues: Vec<_> = machines.iter().map(queue).collect();
         let mut pairs: Vec<Vec<_>> = machines.iter().map(|_| Vec::new()).collect();
-        let end = |number: usize| End {
-            device: &machines[number].device,
-            domain: &machines[number].domain,
-            completions: &queues[number],
-        };
+        let mut queues: Vec<Vec<_>> = machines.iter().map(|_| Vec::new()).collect();
         for _ in 0..swarm.virtual_machines {
             for one in 0..hosts.len() {
                 for other in 0..one {
-                    let (a, b) =
-                        connect(&end(one), &end(other), cable(swarm.transport, swarm.plan));
-                    let way = |pair, to: usize| Way {
-                        pair,
-                        remote: machines[to].region.remote(),
-                        to: None,
+                    let new = [one, other].map(|number| queue(&machines[number]));
+                    let end = |number: usize, completions| End {
+                        device: &machines[number].device,
+                        domain: &machines[number].domain,
+                        completions,
                     };
-                    pairs[one].push(way(a, other));
-                    pairs[other].push(way(b, one));
+                    let cable = cable(swarm.transport, swarm.plan);
+                    let (a, b) = connect(&end(one, &new[0]), &end(other, &new[1]), cable);
+                    for ((pair, completions), (from, to)) in
+                        [a, b].into_iter().zip(new).zip([(one, other), (other, one)])
+                    {
+                        pairs[from].push(Way {
+                            pair,
+                            remote: machines[to].region.remote(),
+                            to: None,
+                            queue: queues[from].len(),
+                        });
+                        queues[from].push(completions);
+                    }
                 }
             }
         }
-        for (number, ((queue, pairs), &host)) in
+        for (number, ((queues, pairs), &host)) in
             queues.into_iter().zip(pairs).zip(&hosts).enumerate()
         {
             let plan = Plan {
@@ -79,7 +84,7 @@ pub fn swarm_on(cluster: &Cluster, seed: u64, swarm: Swarm) {
                 ..swarm.plan
             };
             let local = machines[number].region.clone();
-            cluster.spawn(host, thread, Requester::new(plan, pairs, queue, local));
+            cluster.spawn(host, thread, Requester::new(plan, pairs, queues, local));
         }
     }
 }

@@ -34,9 +34,9 @@ impl World {
             Kind::ReadResponse | Kind::AtomicResponse => {
                 return self.response(host, qp, packet, cost)
             }
-            Kind::Refuse(refusal) => self.refused(host, qp, psn, refusal, cost),
+            Kind::Refuse(refusal) => self.refused(host, qp, psn, refusal, &mut cost),
             _ => {
-                self.acknowledged(host, qp, psn, cost);
+                self.acknowledged(host, qp, psn, &mut cost);
             }
         }
         self.packets.give_back(packet);
@@ -50,11 +50,8 @@ impl World {
 
     /// Completes what `psn` acknowledges; false when a READ before it still lacks its response, to which the sender
     /// then goes back.
-    fn acknowledged(&mut self, host: u16, qp: u32, psn: u64, cost: Cost) -> bool {
-        let at = self.now
-            + cost.engine
-            + cost.latency
-            + self.hosts[usize::from(host)].nic.parameters.pipeline;
+    fn acknowledged(&mut self, host: u16, qp: u32, psn: u64, cost: &mut Cost) -> bool {
+        let pipeline = self.hosts[usize::from(host)].nic.parameters.pipeline;
         loop {
             let pair = &mut self.pairs[qp as usize];
             let Some(front) = pair.sends.front_mut() else {
@@ -85,17 +82,19 @@ impl World {
                 }
                 break;
             }
-            self.finish_front(host, qp, at);
+            let at = self.now + cost.engine + cost.latency + pipeline;
+            *cost += self.finish_front(host, qp, at);
         }
         true
     }
 
-    /// The oldest request is done.
-    fn finish_front(&mut self, host: u16, qp: u32, at: Ps) {
+    /// The oldest request is done; gives what its completion costs.
+    fn finish_front(&mut self, host: u16, qp: u32, at: Ps) -> Cost {
         let pair = &mut self.pairs[qp as usize];
         let Some(element) = pair.sends.pop_front() else {
-            return;
+            return Cost::default();
         };
+        let cq = pair.send_cq;
         pair.base += 1;
         // When the sender had gone back, the cursor may stand before what is now known to be done.
         if pair.cursor < pair.base {
@@ -109,6 +108,11 @@ impl World {
         }
         self.progressed(qp);
         let signaled = element.flags.contains(dunlin_verbs::SendFlags::SIGNALED);
+        let cost = match signaled {
+            true => self.touch_completions(host, cq),
+            false => Cost::default(),
+        };
+        let at = at + cost.engine + cost.latency;
         let written = match (signaled, fetches) {
             (false, _) => 0,
             // Right behind its data, whose way into memory `at` contains.
@@ -117,6 +121,7 @@ impl World {
         };
         self.complete_send(qp, &element, CompletionStatus::Success, at + written);
         self.wake_sender(qp);
+        cost
     }
 
     fn progressed(&mut self, qp: u32) {
@@ -151,7 +156,7 @@ impl World {
             .front()
             .map(|element| element.first_psn);
         let before = psn > 0 && front_first.is_some_and(|first| first < psn);
-        let whole = !before || self.acknowledged_before(host, qp, psn, cost);
+        let whole = !before || self.acknowledged_before(host, qp, psn, &mut cost);
         let pair = &self.pairs[qp as usize];
         let due = pair
             .sends
@@ -204,13 +209,13 @@ impl World {
         if element.answered == element.packets {
             let nic = &mut self.hosts[usize::from(host)].nic;
             nic.elements.forget_in(context, element_key(context, index));
-            self.finish_front(host, qp, at);
+            cost += self.finish_front(host, qp, at);
         }
         cost.engine
     }
 
     /// A response acknowledges the requests before its own, not its own.
-    fn acknowledged_before(&mut self, host: u16, qp: u32, psn: u64, cost: Cost) -> bool {
+    fn acknowledged_before(&mut self, host: u16, qp: u32, psn: u64, cost: &mut Cost) -> bool {
         let own = self.pairs[qp as usize]
             .sends
             .iter()
@@ -236,7 +241,7 @@ impl World {
     }
 
     /// The peer refused a request.
-    fn refused(&mut self, host: u16, qp: u32, psn: u64, refusal: Refusal, cost: Cost) {
+    fn refused(&mut self, host: u16, qp: u32, psn: u64, refusal: Refusal, cost: &mut Cost) {
         if psn > 0 && !self.acknowledged(host, qp, psn - 1, cost) {
             return;
         }

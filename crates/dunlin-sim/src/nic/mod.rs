@@ -67,6 +67,8 @@ pub(crate) struct Nic {
     /// Contexts as the requester and as the responder needs them.
     pub(crate) contexts: Cache,
     pub(crate) responders: Cache,
+    /// Contexts of completion queues, where the NIC may miss them.
+    pub(crate) completions: Option<Cache>,
     pub(crate) elements: Cache,
     pub(crate) translations: Cache,
     pub(crate) engines: [Engine; 2],
@@ -128,6 +130,10 @@ impl Nic {
                 p.responder_ways,
                 Victim::Random,
             ),
+            completions: (p.completion_sets != 0.0).then(|| {
+                let (sets, ways) = (p.completion_sets, p.completion_ways);
+                cache("completions", sets, ways, Victim::Random)
+            }),
             elements: cache("elements", p.wqe_sets, p.wqe_ways, Victim::Oldest),
             translations: cache(
                 "translations",

@@ -5,8 +5,10 @@ use crate::memory::{self, LINE};
 use crate::observe::{Activity, Part};
 use crate::world::World;
 
-/// Bytes of a context, as fetched.
+/// Bytes of a queue pair's context, as fetched.
 const CONTEXT_BYTES: u64 = 256;
+/// Bytes of a completion queue's context: `struct mlx4_cq_context` of the kernel.
+const COMPLETION_CONTEXT_BYTES: u64 = 64;
 
 /// Engine time and latency of a piece of work.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,7 +110,17 @@ impl World {
         let context = self.pairs[qp as usize].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
         let hit = nic.contexts.touch(context);
-        self.fetch_context(host, hit)
+        self.fetch_context(host, hit, CONTEXT_BYTES)
+    }
+
+    /// Looks up a completion queue's context, where an entry is written into it.
+    pub(super) fn touch_completions(&mut self, host: u16, cq: u32) -> Cost {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let hit = match &mut nic.completions {
+            Some(cache) => cache.touch(u64::from(host) << 32 | u64::from(cq)),
+            None => return Cost::default(),
+        };
+        self.fetch_context(host, hit, COMPLETION_CONTEXT_BYTES)
     }
 
     /// Looks up a queue pair's context as the responder needs it.
@@ -116,10 +128,10 @@ impl World {
         let context = self.pairs[qp as usize].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
         let hit = nic.responders.touch(context);
-        self.fetch_context(host, hit)
+        self.fetch_context(host, hit, CONTEXT_BYTES)
     }
 
-    fn fetch_context(&mut self, host: u16, hit: bool) -> Cost {
+    fn fetch_context(&mut self, host: u16, hit: bool, bytes: u64) -> Cost {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
         if hit {
@@ -127,14 +139,14 @@ impl World {
             return Cost::default();
         }
         nic.counters.context_misses += 1;
-        nic.counters.pcie_read_lines += CONTEXT_BYTES / LINE;
+        nic.counters.pcie_read_lines += bytes / LINE;
         let (engine, fetch) = (nic.parameters.context_miss, nic.parameters.context_fetch);
         // As many fetches at once as the NIC has places; the next waits for one.
         let share = fetch / (nic.parameters.context_parallel as u64).max(1);
         let start = nic.fetch_free.max(now);
         nic.fetch_free = start + share;
         let wait = start - now;
-        let bytes = CONTEXT_BYTES + nic.parameters.pcie_completion_bytes as u64;
+        let bytes = bytes + nic.parameters.pcie_completion_bytes as u64;
         self.pcie_down(host, bytes);
         Cost {
             engine,

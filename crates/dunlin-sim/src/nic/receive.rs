@@ -168,7 +168,9 @@ impl World {
             offset: GRH_BYTES as u64,
         };
         self.queue.push(at, host, Event::Place { packet });
-        let written = self.completion_latency(host);
+        let context = self.touch_completions(host, self.pairs[qp as usize].receive_cq);
+        let written = self.completion_latency(host) + context.engine + context.latency;
+        cost += context;
         self.complete_receive(qp, completion, solicited, at + written);
         cost.engine
     }

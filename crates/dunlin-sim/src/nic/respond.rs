@@ -337,7 +337,9 @@ impl World {
                     immediate,
                     ..Completion::EMPTY
                 };
-                let written = self.completion_latency(host);
+                let context = self.touch_completions(host, self.pairs[qp as usize].receive_cq);
+                let written = self.completion_latency(host) + context.engine + context.latency;
+                cost += context;
                 self.complete_receive(qp, completion, solicited, rest + written);
             }
         }

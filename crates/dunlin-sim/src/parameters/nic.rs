@@ -126,6 +126,10 @@ super::file::parameters! {
         rate_per_destination,
     }
     defaults {
+        /// Sets of the cache of completion queues' contexts; with 0 the NIC has all of them.
+        completion_sets = 0.0,
+        /// Ways of the cache of completion queues' contexts.
+        completion_ways = 8.0,
         /// How fast or slow the NIC's clock may be, in parts per million; each NIC's is drawn, either way.
         clock_drift_ppm = 0.0,
         /// How far ahead it may be at time zero; each NIC's is drawn.

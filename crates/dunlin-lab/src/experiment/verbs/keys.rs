@@ -119,6 +119,13 @@ pub(in super::super) const SECTION: Section = Section {
             "`own_places`: bytes from those of one queue pair to those of the next.",
         ),
         key(
+            "own_completions",
+            Kind::Flag,
+            Need::Default("false"),
+            "`rc` and `uc`: whether each queue pair has a completion queue of its own, where a thread waits for its \
+             oldest request. If not, a thread has one for all of its queue pairs.",
+        ),
+        key(
             "receivers",
             Kind::Count(1, 256),
             Need::Or("as many as a requester has threads"),

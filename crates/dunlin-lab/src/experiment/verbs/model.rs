@@ -131,6 +131,7 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
         receives: receives as usize,
         transport,
         zone_bytes: zone(group)?,
+        own_completions: own_completions(group, transport)?,
     };
     of_memory(group, &posting, hosts)?;
     Ok(posting)
@@ -157,6 +158,15 @@ fn zone(group: &Values<'_>) -> Result<Option<u64>, Mistake> {
             Err(group.wrong("zone", &format!("{zone} B"), must))
         }
     }
+}
+
+fn own_completions(group: &Values<'_>, transport: Transport) -> Result<bool, Mistake> {
+    let own = group.flag("own_completions");
+    if own && transport == Transport::UnreliableDatagram {
+        let must = "with ud a thread posts on one queue pair at a time: it is for rc and uc";
+        return Err(group.wrong("own_completions", "true", must));
+    }
+    Ok(own)
 }
 
 fn shown(group: &Values<'_>, key: &str) -> String {
@@ -268,7 +278,7 @@ fn of_memory(group: &Values<'_>, posting: &Posting, hosts: &[Hosts]) -> Result<(
 }
 
 /// What the load of answered datagrams decides by itself.
-const OF_UNANSWERED: [&str; 9] = [
+const OF_UNANSWERED: [&str; 10] = [
     "signal_every",
     "batch",
     "inline",
@@ -277,6 +287,7 @@ const OF_UNANSWERED: [&str; 9] = [
     "place",
     "own_places",
     "zone",
+    "own_completions",
     "receives",
 ];
 

@@ -176,6 +176,12 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "outstanding = 8",
+        "outstanding = 8\ntransport = \"ud\"\nown_completions = true",
+        "my.toml:18:19: `verbs.own_completions` is true: with ud a thread posts on one queue pair at a time: it is for \
+         rc and uc",
+    ),
+    (
+        "outstanding = 8",
         "outstanding = 8\nreceivers = 64",
         "my.toml:17:13: `verbs.receivers` is 64: one of its hosts has 32 cores, and each thread takes one",
     ),

@@ -1,0 +1,51 @@
+//! The list of all keys that an experiment can have: one file for each group of its tables.
+
+mod calls;
+mod faults;
+mod shown;
+mod topology;
+
+use super::schema::{Key, Kind, Need, Section};
+use super::unit::TIME;
+
+/// The section of a name.
+pub(super) fn section(name: &str) -> &'static Section {
+    let found = SECTIONS.iter().find(|section| section.name == name);
+    found.expect("a name of the list")
+}
+
+pub(super) const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) -> Key {
+    Key {
+        name,
+        kind,
+        need,
+        meaning,
+    }
+}
+
+const MOST: f64 = f64::INFINITY;
+pub(super) const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
+/// The longest message that the channels of a default configuration take.
+const LONGEST: f64 = 1_048_576.0;
+
+/// All of them, in the order of the page.
+pub(super) const SECTIONS: &[Section] = &[
+    shown::NAME,
+    topology::TOPOLOGY,
+    topology::CABLES,
+    topology::HOSTS,
+    calls::SERVER,
+    calls::CLIENTS,
+    super::flows::SECTION,
+    super::verbs::SECTION,
+    faults::SECTION,
+    shown::RUN,
+    shown::PRINT,
+    shown::PLOT,
+    shown::LINES,
+    shown::CASES,
+    shown::EXPECT,
+];
+
+/// Tables whose keys are those of the parameter files: they change parameters of all NICs, processors, switches.
+pub(super) const PARAMETERS: [&str; 3] = ["nic", "cpu", "switch"];
