@@ -175,9 +175,9 @@ const WRONG: &[(&str, &str, &str)] = &[
         "my.toml:17:10: `verbs.places` is too much: a host would need 68718428192 B for it, 17179869184 at most",
     ),
     (
-        "outstanding = 8",
-        "outstanding = 8\ntransport = \"ud\"\nown_completions = true",
-        "my.toml:18:19: `verbs.own_completions` is true: with ud a thread posts on one queue pair at a time: it is for \
+        "operation = \"write\"\ntransport = \"rc\"",
+        "operation = \"send\"\ntransport = \"ud\"\nown_completions = true",
+        "my.toml:14:19: `verbs.own_completions` is true: with ud a thread posts on one queue pair at a time: it is for \
          rc and uc",
     ),
     (
