@@ -19,8 +19,6 @@ mod requester;
 mod ring;
 mod rpc;
 mod sharing;
-// It is frozen as it stands; to be formatted with the next freeze that runs the calibrating rows.
-#[rustfmt::skip]
 mod swarm;
 mod transactions;
 mod unreliable;

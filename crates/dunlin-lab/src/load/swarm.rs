@@ -62,8 +62,10 @@ pub fn swarm_on(cluster: &Cluster, seed: u64, swarm: Swarm) {
                     };
                     let cable = cable(swarm.transport, swarm.plan);
                     let (a, b) = connect(&end(one, &new[0]), &end(other, &new[1]), cable);
-                    for ((pair, completions), (from, to)) in
-                        [a, b].into_iter().zip(new).zip([(one, other), (other, one)])
+                    for ((pair, completions), (from, to)) in [a, b]
+                        .into_iter()
+                        .zip(new)
+                        .zip([(one, other), (other, one)])
                     {
                         pairs[from].push(Way {
                             pair,
