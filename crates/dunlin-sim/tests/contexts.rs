@@ -1,9 +1,12 @@
-//! Contexts of completion queues that a NIC does not have are fetched where an entry is written, and nowhere else.
+//! Contexts of completion queues that a NIC does not have are fetched where an entry is written (here of requests over
+//! RC), and nowhere else.
+
+mod support;
 
 use dunlin_sim::{Cluster, Counters, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
-    QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
+    Region, Segment, SendFlags, SendRequest,
 };
 
 /// Queue pairs of the host that posts.
@@ -32,31 +35,14 @@ fn counted(completion_sets: f64, queues: u64, flags: SendFlags) -> Counters {
     };
     let mut completions: Vec<_> = (0..queues).map(|_| queue(0)).collect();
     let other = queue(1);
-    let pair = |end: usize, completions| {
-        let (device, domain, _) = &ends[end];
-        let config = QueuePairConfig {
-            transport: Transport::ReliableConnection,
-            send_completions: completions,
-            receive_completions: completions,
-            send_requests: 8,
-            receive_queue: ReceiveQueue::Own(1),
-            segments: 1,
-            inline_bytes: 0,
-        };
-        let mut pair = device.create_queue_pair(domain, &config).expect("a pair");
-        pair.to_init(Access::all()).expect("from Reset");
-        pair
-    };
     let connected = |number: u64| {
-        let mut one = pair(0, &completions[(number % queues) as usize]);
-        let mut two = pair(1, &other);
-        let (to_one, to_two) = (one.address(), two.address());
-        for (pair, to) in [(&mut one, to_two), (&mut two, to_one)] {
-            pair.to_ready_to_receive(Some(&to), ConnectAttributes::default())
-                .expect("from Init");
-            pair.to_ready_to_send().expect("from ReadyToReceive");
-        }
-        (one, two)
+        let queues = [&completions[(number % queues) as usize], &other];
+        let mut pairs = [0, 1].map(|end| {
+            let (device, domain, _) = &ends[end];
+            support::pair(device, domain, queues[end])
+        });
+        support::connect(&mut pairs, ConnectAttributes::default());
+        pairs
     };
     let mut pairs: Vec<_> = (0..PAIRS).map(connected).collect();
     let segments = [Segment {
@@ -71,7 +57,7 @@ fn counted(completion_sets: f64, queues: u64, flags: SendFlags) -> Counters {
             immediate: None,
         };
         let request = SendRequest::new(number, operation, Payload::Segments(&segments), flags);
-        let (pair, _) = &mut pairs[(number % PAIRS) as usize];
+        let [pair, _] = &mut pairs[(number % PAIRS) as usize];
         pair.post_send(&[request]).expect("room");
         cluster.run_for(20_000);
         let mut some = [Completion::EMPTY; 4];

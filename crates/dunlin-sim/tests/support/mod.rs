@@ -3,7 +3,9 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
-use dunlin_sim::{Cluster, HostId, SimCompletionQueue, SimQueuePair, SimRegion};
+use dunlin_sim::{
+    Cluster, HostId, SimCompletionQueue, SimDevice, SimProtectionDomain, SimQueuePair, SimRegion,
+};
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
     QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
@@ -45,22 +47,33 @@ pub(crate) fn connected_between(
     let queues = devices
         .each_ref()
         .map(|device| device.create_completion_queue(64, None).expect("a queue"));
-    let mut pairs = [0, 1].map(|i| {
-        let config = QueuePairConfig {
-            transport: Transport::ReliableConnection,
-            send_completions: &queues[i],
-            receive_completions: &queues[i],
-            send_requests: 512,
-            receive_queue: ReceiveQueue::Own(1),
-            segments: 1,
-            inline_bytes: 0,
-        };
-        let mut pair = devices[i]
-            .create_queue_pair(&domains[i], &config)
-            .expect("a pair");
-        pair.to_init(Access::all()).expect("Init");
-        pair
-    });
+    let mut pairs = [0, 1].map(|i| pair(&devices[i], &domains[i], &queues[i]));
+    connect(&mut pairs, attributes);
+    (regions, queues, pairs)
+}
+
+/// An RC queue pair in state Init.
+pub(crate) fn pair(
+    device: &SimDevice,
+    domain: &SimProtectionDomain,
+    completions: &SimCompletionQueue,
+) -> SimQueuePair {
+    let config = QueuePairConfig {
+        transport: Transport::ReliableConnection,
+        send_completions: completions,
+        receive_completions: completions,
+        send_requests: 512,
+        receive_queue: ReceiveQueue::Own(1),
+        segments: 1,
+        inline_bytes: 0,
+    };
+    let mut pair = device.create_queue_pair(domain, &config).expect("a pair");
+    pair.to_init(Access::all()).expect("Init");
+    pair
+}
+
+/// Connects two queue pairs in state Init.
+pub(crate) fn connect(pairs: &mut [SimQueuePair; 2], attributes: ConnectAttributes) {
     let addresses = pairs.each_ref().map(|pair| pair.address());
     for i in 0..2 {
         pairs[i]
@@ -68,7 +81,6 @@ pub(crate) fn connected_between(
             .expect("RTR");
         pairs[i].to_ready_to_send().expect("RTS");
     }
-    (regions, queues, pairs)
 }
 
 /// Posts so many WRITEs of so many bytes to the first host's end.
