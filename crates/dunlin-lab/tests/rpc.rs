@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::{ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, WaitMode};
+use dunlin::{
+    ChannelConfig, Client, DatagramBatches, LocalServer, Pipeline, Preset, Server, WaitMode,
+};
 use dunlin_lab::load::{all_to_all, AllToAll, RpcBench, RpcPlan, Window};
 use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
@@ -518,4 +520,33 @@ fn machines_that_all_ask_each_other_may_be_divided() {
             assert_eq!(run(seed, parts), one, "seed {seed}, {parts} parts");
         }
     }
+}
+
+/// A thread of FaSST asks while it answers (§4.1), and in its benchmarks each message has a datagram of its own.
+#[test]
+fn polling_threads_ask_and_send_as_many_messages_in_a_datagram_as_they_are_told() {
+    let verbs = |messages: usize| {
+        let batches = DatagramBatches {
+            messages,
+            ..DatagramBatches::default()
+        };
+        let plan = AllToAll {
+            batches: [batches; 2],
+            ..AllToAll::new(Preset::Fasst, 0, 2)
+        };
+        let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
+        let cluster = Cluster::star(1, 3, &host, &nic, &SwitchParameters::sx6036());
+        let window = Window {
+            warm_ns: 100_000,
+            measured_ns: 200_000,
+        };
+        let result = all_to_all(&cluster, &plan, window);
+        assert_eq!(result.failed, (0, 0), "{messages} messages: {result:?}");
+        assert_eq!(result.answering, 3, "{messages} messages: {result:?}");
+        result.verbs
+    };
+    let alone = verbs(1);
+    assert!((3.9..4.1).contains(&alone), "{alone} verbs for each call");
+    let together = verbs(255);
+    assert!(together < 3.0, "{together} verbs for each call");
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dunlin_verbs::DeviceAttributes;
 
+use crate::channel::datagram::packet::MESSAGES;
 use crate::channel::datagram::{DOORBELL, RECEIVES_AT_ONCE, SIGNAL_EVERY};
 use crate::channel::message;
 
@@ -57,6 +58,11 @@ pub struct DatagramBatches {
     pub receives: usize,
     /// One in this many SENDs is signaled, from 1 to 64 (selective signaling). 64 by default.
     pub sends_per_completion: usize,
+    /// Requests in a datagram of a thread, and responses in one of a server, from 1 to 255; no more than fit. 255 by
+    /// default: what leaves at one moment for one peer goes together. One is a datagram for each message, as in FaSST's
+    /// own benchmarks (four verbs for each RPC, also where all is batched). `erpc`, whose packets are numbered, has its
+    /// own rule.
+    pub messages: usize,
 }
 
 impl Default for DatagramBatches {
@@ -65,6 +71,7 @@ impl Default for DatagramBatches {
             sends: DOORBELL,
             receives: RECEIVES_AT_ONCE,
             sends_per_completion: SIGNAL_EVERY,
+            messages: usize::from(MESSAGES),
         }
     }
 }
@@ -80,6 +87,7 @@ impl DatagramBatches {
                 self.sends_per_completion,
                 SIGNAL_EVERY,
             ),
+            ("messages", self.messages, usize::from(MESSAGES)),
         ];
         for (name, number, most) in numbers {
             if number == 0 || number > most {

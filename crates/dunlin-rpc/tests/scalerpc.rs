@@ -55,6 +55,7 @@ fn groups_of_many_clients_take_their_turns() {
             clients: 3,
             slice: Duration::from_micros(50),
             by_priority: true,
+            warm_up_beside: true,
         })
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .serve_at("dunlin://127.0.0.1:0")

@@ -194,7 +194,7 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_verbs(
         "verbs",
         "M/s",
-        "Millions of verbs done a second: completed, or answered where they have `answers`.",
+        "Millions of verbs done a second.",
         |w| w.mops(w.verbs_done()),
     ),
     of_verbs(

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use dunlin::{
-    ChannelConfig, Client, ConnectError, Grouping, LocalServer, ServeError, Server, WaitMode,
+    ChannelConfig, Client, ConnectError, DatagramBatches, LocalServer, ServeError, Server, WaitMode,
 };
 use dunlin_sim::{Cluster, SimDevice};
 use dunlin_verbs::{Device, VerbsError, Work};
@@ -127,7 +127,7 @@ impl Load {
                     .dispatched(group.dispatcher)
                     .channel(ChannelConfig {
                         loss_timeout: group.loss_timeout,
-                        ..channel(point)
+                        ..channel(point, group.datagram_messages)
                     })
                     .deadline(group.deadline)
                     .connect_on(cluster.device(hosts[host]), &acceptor)?;
@@ -258,25 +258,25 @@ fn serve(cluster: &Cluster, point: &Point, settings: &Settings) -> Result<LocalS
         .channel(ChannelConfig {
             // As FLOCK's server does, and the figures with it.
             answer_each_message: true,
-            ..channel(point)
+            ..channel(point, settings.datagram_messages)
         })
         .pollers(settings.pollers)
         .pin_pollers(0)
         .max_active_queue_pairs(settings.most_active)
-        .grouping(Grouping {
-            clients: settings.group,
-            slice: settings.slice,
-            by_priority: false,
-        })
+        .grouping(settings.grouping)
         .serve_on(cluster.device(cluster.hosts()[settings.host]))
 }
 
-/// Both sides agree on what is out at most.
-fn channel(point: &Point) -> ChannelConfig {
+/// Both sides agree on what is out at most; each has its own number of messages in a datagram.
+fn channel(point: &Point, datagram_messages: usize) -> ChannelConfig {
     let most = point.clients.iter().map(|group| group.outstanding).max();
     ChannelConfig {
         max_outstanding: most.unwrap_or(1).max(64),
         wait: WaitMode::Spin,
+        datagram_batches: DatagramBatches {
+            messages: datagram_messages,
+            ..DatagramBatches::default()
+        },
         ..ChannelConfig::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin::Preset;
+use dunlin::{Grouping, Preset};
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
 use super::check::{self, Values};
@@ -63,8 +63,9 @@ pub(super) struct Server {
     pub(super) pollers: usize,
     pub(super) handler_ns: u64,
     pub(super) most_active: usize,
-    pub(super) group: usize,
-    pub(super) slice: Duration,
+    pub(super) grouping: Grouping,
+    /// Responses of a datagram at most.
+    pub(super) datagram_messages: usize,
 }
 
 /// A group of clients.
@@ -89,6 +90,8 @@ pub(super) struct Clients {
     pub(super) arrivals: Option<Arrivals>,
     pub(super) deadline: Duration,
     pub(super) loss_timeout: Duration,
+    /// Requests of a datagram at most.
+    pub(super) datagram_messages: usize,
 }
 
 impl Clients {
@@ -371,8 +374,13 @@ impl Server {
             pollers,
             handler_ns: server.count("handler"),
             most_active: server.count("max_active") as usize,
-            group: server.count("group") as usize,
-            slice: Duration::from_nanos(server.count("slice")),
+            grouping: Grouping {
+                clients: server.count("group") as usize,
+                slice: Duration::from_nanos(server.count("slice")),
+                by_priority: false,
+                warm_up_beside: server.flag("warm_up_beside"),
+            },
+            datagram_messages: server.count("datagram_messages") as usize,
         })
     }
 }
@@ -400,6 +408,7 @@ impl Clients {
             arrivals: None,
             deadline: Duration::from_nanos(group.count("deadline")),
             loss_timeout: Duration::from_nanos(group.count("loss_timeout")),
+            datagram_messages: group.count("datagram_messages") as usize,
         };
         if let Some(bytes) = group.number("large") {
             clients.large = Some((group.count("large_every") as usize, bytes as usize));

@@ -51,7 +51,7 @@ const WRONG: &[(&str, &str, &str)] = &[
         "pollers = 4",
         "polers = 4",
         "my.toml:11:1: unknown `server.polers`; did you mean `pollers`? (there are: \
-         host, pollers, handler, max_active, group, slice)",
+         host, pollers, handler, max_active, group, slice, warm_up_beside, datagram_messages)",
     ),
     (
         "pollers = 4",
@@ -168,7 +168,8 @@ const WRONG: &[(&str, &str, &str)] = &[
         "\"clients.thread\" = [1, 2]",
         "my.toml:22:1: no key `clients.thread`; did you mean `threads`? (there are: \
          name, hosts, processes, threads, preset, lanes, dispatcher, outstanding, together, \
-         request, response, large, large_every, think, rate, arrivals, deadline, loss_timeout)",
+         request, response, large, large_every, think, rate, arrivals, deadline, loss_timeout, \
+             datagram_messages)",
     ),
     (
         "\"clients.threads\" = [1, 2]",
@@ -357,7 +358,8 @@ fn wrong_settings_are_told_as_they_were_given() {
             "clients.treads=2",
             "--set clients.treads=2: no key `clients.treads`; did you mean `threads`? (there are: \
              name, hosts, processes, threads, preset, lanes, dispatcher, outstanding, together, request, \
-             response, large, large_every, think, rate, arrivals, deadline, loss_timeout)",
+             response, large, large_every, think, rate, arrivals, deadline, loss_timeout, \
+             datagram_messages)",
         ),
         (
             "server.pollers=many",

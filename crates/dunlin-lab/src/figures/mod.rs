@@ -12,6 +12,7 @@ mod flor;
 mod raw_limits;
 mod rb2;
 mod scalerpc;
+mod system;
 
 use std::sync::LazyLock;
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer, Pace,
-    Preset, Region, Server, WaitMode,
+    CallError, ChannelConfig, Client, DatagramBatches, Grouping, HandlerError, LocalAcceptor,
+    LocalServer, Pace, Preset, Region, Server, WaitMode,
 };
 use dunlin_sim::HostId;
 
@@ -244,6 +244,10 @@ fn draw_channel(dice: &mut Dice) -> ChannelConfig {
             true => WaitMode::Spin,
             false => WaitMode::default(),
         },
+        datagram_batches: DatagramBatches {
+            messages: [1, 3, 255][dice.next() as usize % 3],
+            ..DatagramBatches::default()
+        },
         ..ChannelConfig::default()
     }
 }
@@ -273,6 +277,7 @@ fn serve(
         clients: [1, 2, 40][dice.next() as usize % 3],
         slice: Duration::from_micros([5, 20, 100][dice.next() as usize % 3]),
         by_priority: dice.chance(1, 2),
+        warm_up_beside: dice.chance(1, 2),
     };
     let pace = Pace::new(dice.between(1, 4) as usize, grouping.slice);
     let mut server = Server::unbound();

@@ -1,16 +1,17 @@
 //! FaSST's benchmark (§4.4, §5): every machine asks every other. A thread's coroutines post batches of requests to
 //! servers that are chosen at random, one queue pair for all of them.
 //!
-//! In FaSST a thread asks and answers. Here a machine has threads that ask and pollers that answer, each on a core of
-//! its own, so a core of FaSST is a share of both: what a core can do is told by calls over the time that cores were
-//! busy.
+//! A thread of FaSST asks and answers (§4.1): so do the server's polling threads where no others are asked for. Else a
+//! machine has threads that ask and pollers that answer, each on a core of its own, and a core of FaSST is a share of
+//! both. What a core can do is told by calls over the time that cores were busy.
 
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin::{
-    ChannelConfig, Client, DatagramBatches, LocalServer, Peers, Preset, Server, WaitMode,
+    ChannelConfig, Client, DatagramBatches, LocalServer, Peers, PollingThread, Preset, Server,
+    ThreadProgress, WaitMode,
 };
 use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
@@ -32,7 +33,7 @@ const REST: Duration = Duration::from_micros(20);
 pub struct AllToAll {
     /// How they call.
     pub preset: Preset,
-    /// Threads of a machine that ask.
+    /// Threads of a machine that ask and do not answer. None: those that answer ask.
     pub threads: usize,
     /// Threads of a machine that answer.
     pub pollers: usize,
@@ -74,7 +75,18 @@ impl AllToAll {
             batches: [DatagramBatches::default(); 2],
         }
     }
+
+    /// Threads of a machine that ask.
+    fn asking(&self) -> usize {
+        match self.threads {
+            0 => self.pollers,
+            threads => threads,
+        }
+    }
 }
+
+/// Where a polling thread finds what it asks for, once there is somebody to ask.
+type Place = Arc<Mutex<Option<Thread>>>;
 
 /// What a window showed, of all machines together, and for each of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,9 +135,14 @@ impl AllToAllResult {
 pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAllResult {
     let shared = Arc::new(Shared::default());
     let hosts = cluster.hosts();
+    let places: Vec<Vec<Place>> = hosts
+        .iter()
+        .map(|_| (0..plan.pollers).map(|_| Place::default()).collect())
+        .collect();
     let servers: Vec<LocalServer> = hosts
         .iter()
-        .map(|&host| serve(cluster, host, plan))
+        .zip(&places)
+        .map(|(&host, places)| serve(cluster, host, plan, places))
         .collect();
     let acceptors: Vec<_> = servers.iter().map(LocalServer::acceptor).collect();
     let reach = plan.reach.min(hosts.len() - 1);
@@ -136,7 +153,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
         let connect = |to: usize| {
             Client::builder()
                 .preset(plan.preset)
-                .lanes(plan.threads * plan.sessions)
+                .lanes(plan.asking() * plan.sessions)
                 .servers(reach)
                 .channel(channel(plan, hosts.len(), plan.batches[0]))
                 .connect_on(device.clone(), &acceptors[to])
@@ -153,18 +170,16 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
     // What `auto` has chosen.
     let preset = clients[0][0].info().preset;
     let mut came = reach;
-    for number in 0..plan.threads {
+    for number in 0..plan.asking() {
         for ((machine, clients), &host) in clients.iter().enumerate().zip(&hosts) {
             let all = (0..plan.sessions).flat_map(|_| clients);
-            let load = Thread {
-                peers: Peers::new(all).expect("lanes"),
-                servers: clients.len() * plan.sessions,
-                plan: *plan,
-                shared: Arc::clone(&shared),
-                seed: (machine * plan.threads + number) as u64 + 1,
-            };
-            shared.running.fetch_add(1, Ordering::Relaxed);
-            cluster.spawn_thread(host, plan.pollers + number, move || load.run());
+            let seed = (machine * plan.asking() + number) as u64 + 1;
+            let peers = Peers::new(all).expect("lanes");
+            let load = Thread::new(peers, clients.len() * plan.sessions, plan, (&shared, seed));
+            match plan.threads {
+                0 => *lock(&places[machine][number]) = Some(load),
+                _ => drop(cluster.spawn_thread(host, plan.pollers + number, move || load.run())),
+            }
         }
         came += reach * plan.sessions;
         take_in(cluster, preset, &mut came, plan.pollers);
@@ -229,13 +244,37 @@ fn channel(plan: &AllToAll, machines: usize, datagram_batches: DatagramBatches) 
     }
 }
 
-fn serve(cluster: &Cluster, host: HostId, plan: &AllToAll) -> LocalServer {
+fn lock(place: &Place) -> std::sync::MutexGuard<'_, Option<Thread>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn serve(cluster: &Cluster, host: HostId, plan: &AllToAll, places: &[Place]) -> LocalServer {
     let (bytes, handler_ns) = (plan.response_bytes.min(RESPONSE_BYTES), plan.handler_ns);
     let answer = payload(RESPONSE_BYTES, 0);
     let server = Server::unbound().handle(ECHO, move |_request, reply| {
         SimDevice::charge(Work::Compute(handler_ns));
         reply.write(&answer[..bytes])
     });
+    let places = places.to_vec();
+    let task = move |polling: PollingThread| {
+        let place = Arc::clone(&places[polling.index()]);
+        let mut asking = None;
+        move || {
+            let Some(thread) = &mut asking else {
+                asking = lock(&place).take();
+                return ThreadProgress::Waiting;
+            };
+            let progress = thread.turn();
+            if progress == ThreadProgress::Idle {
+                asking = None;
+            }
+            progress
+        }
+    };
+    let server = match plan.threads {
+        0 => server.on_polling_threads(task),
+        _ => server,
+    };
     server
         .channel(channel(plan, cluster.hosts().len(), plan.batches[1]))
         .pollers(plan.pollers)
@@ -249,8 +288,47 @@ struct Thread {
     peers: Peers,
     servers: usize,
     plan: AllToAll,
-    shared: Arc<Shared>,
-    seed: u64,
+    request: Vec<u8>,
+    dice: Dice,
+    workers: Workers,
+    posting: Option<Posting>,
+    lost: bool,
+    /// Told when all that is above has gone.
+    _counted: Counted,
+}
+
+/// A batch that a coroutine posts.
+struct Posting {
+    worker: usize,
+    /// Who gets its first request.
+    first: usize,
+    posted: usize,
+}
+
+/// What came of an attempt to let a coroutine go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Went,
+    /// It stands until requests have left.
+    NoRoom,
+    /// All wait for answers.
+    Nobody,
+}
+
+/// One of the threads that run.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A coroutine.
@@ -293,66 +371,118 @@ impl Workers {
 }
 
 impl Thread {
-    fn run(self) {
-        let Self {
-            mut peers,
-            servers,
-            plan,
-            shared,
-            seed,
-        } = self;
-        let request = payload(plan.bytes, seed);
-        let mut dice = Dice::new(seed);
+    fn new(peers: Peers, servers: usize, plan: &AllToAll, of: (&Arc<Shared>, u64)) -> Self {
+        let (shared, seed) = of;
         let idle = Worker {
             out: 0,
             begun: thread::now(),
         };
-        let mut workers = Workers {
-            all: vec![idle; plan.workers],
-            ready: (0..plan.workers).collect(),
-            response_bytes: plan.response_bytes.min(RESPONSE_BYTES),
-            shared: Arc::clone(&shared),
-        };
-        let mut lost = false;
-        while !lost {
-            let stopping = shared.stopping.load(Ordering::Relaxed);
-            if stopping && peers.outstanding() == 0 {
-                break;
-            }
-            let Some(number) = workers.ready.pop().filter(|_| !stopping) else {
-                lost |= peers
-                    .wait(|_, tag, answer| workers.take(tag, answer))
-                    .is_err();
-                continue;
-            };
-            SimDevice::charge(Work::Switch);
-            // All of them count from the start: answers may come while the last ones find no room yet.
-            workers.all[number] = Worker {
-                out: plan.batch,
-                begun: thread::now(),
-            };
-            let first = dice.between(0, servers as u64 - 1) as usize;
-            for one in 0..plan.batch {
-                // Each to another, as far as there are so many.
-                let peer = (first + one) % servers;
-                loop {
-                    match peers.submit(peer, ECHO, &request, number as u64) {
-                        Ok(true) => break,
-                        Ok(false) => {
-                            peers.poll(|_, tag, answer| workers.take(tag, answer));
-                            thread::idle(REST, false);
-                        }
-                        Err(_) => {
-                            lost = true;
-                            break;
-                        }
-                    }
+        Self {
+            peers,
+            servers,
+            plan: *plan,
+            request: payload(plan.bytes, seed),
+            dice: Dice::new(seed),
+            workers: Workers {
+                all: vec![idle; plan.workers],
+                ready: (0..plan.workers).collect(),
+                response_bytes: plan.response_bytes.min(RESPONSE_BYTES),
+                shared: Arc::clone(shared),
+            },
+            posting: None,
+            lost: false,
+            _counted: Counted::new(shared),
+        }
+    }
+
+    /// On a core of its own, until all is over.
+    fn run(mut self) {
+        while !self.is_over() {
+            match self.go_on() {
+                Step::Went => {}
+                Step::NoRoom => {
+                    self.poll();
+                    thread::idle(REST, false);
+                }
+                Step::Nobody => {
+                    let Self { peers, workers, .. } = &mut self;
+                    let waited = peers.wait(|_, tag, answer| workers.take(tag, answer));
+                    self.lost |= waited.is_err();
                 }
             }
-            // A coroutine's batch leaves with one doorbell, and the next one goes on.
-            peers.poll(|_, tag, answer| workers.take(tag, answer));
         }
-        drop(peers);
-        shared.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Between two passes of a polling thread: all coroutines that can go on do, then the master polls for them.
+    fn turn(&mut self) -> ThreadProgress {
+        if self.is_over() {
+            return ThreadProgress::Idle;
+        }
+        let ready = 1 + self.workers.ready.len();
+        let went = (0..ready).take_while(|_| self.go_on() == Step::Went);
+        let went = went.count();
+        match self.poll() + went {
+            0 => ThreadProgress::Waiting,
+            _ => ThreadProgress::Worked,
+        }
+    }
+
+    /// Sends, and takes the answers that are there; says how many messages those were.
+    fn poll(&mut self) -> usize {
+        let Self { peers, workers, .. } = self;
+        peers.poll(|_, tag, answer| workers.take(tag, answer))
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.workers.shared.stopping.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.lost || self.is_stopping() && self.posting.is_none() && self.peers.outstanding() == 0
+    }
+
+    /// A coroutine posts its batch, if one can: it goes on with one that found no room.
+    fn go_on(&mut self) -> Step {
+        if self.posting.is_none() && !self.is_stopping() && !self.lost {
+            self.posting = self.begin();
+        }
+        let Some(mut posting) = self.posting.take() else {
+            return Step::Nobody;
+        };
+        while posting.posted < self.plan.batch {
+            // Each to another, as far as there are so many.
+            let peer = (posting.first + posting.posted) % self.servers;
+            let tag = posting.worker as u64;
+            match self.peers.submit(peer, ECHO, &self.request, tag) {
+                Ok(true) => posting.posted += 1,
+                Ok(false) => {
+                    self.posting = Some(posting);
+                    return Step::NoRoom;
+                }
+                Err(_) => {
+                    self.lost = true;
+                    return Step::Went;
+                }
+            }
+        }
+        // A coroutine's batch leaves with one doorbell, and the next one goes on.
+        self.poll();
+        Step::Went
+    }
+
+    /// The next coroutine that can go on.
+    fn begin(&mut self) -> Option<Posting> {
+        let worker = self.workers.ready.pop()?;
+        SimDevice::charge(Work::Switch);
+        // All of them count from the start: answers may come while the last ones find no room yet.
+        self.workers.all[worker] = Worker {
+            out: self.plan.batch,
+            begun: thread::now(),
+        };
+        Some(Posting {
+            worker,
+            first: self.dice.between(0, self.servers as u64 - 1) as usize,
+            posted: 0,
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::{ChannelConfig, Client, Grouping, Pipeline, Preset, WaitMode};
+use dunlin::{ChannelConfig, Client, DatagramBatches, Grouping, Pipeline, Preset, WaitMode};
 use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
@@ -36,6 +36,8 @@ pub struct Crowd {
     pub pollers: usize,
     /// Turns of ScaleRPC.
     pub grouping: Grouping,
+    /// What goes together over datagrams, at both sides.
+    pub datagram_batches: DatagramBatches,
     /// What a handler computes, in nanoseconds.
     pub handler_ns: u64,
     /// What each client computes between two batches, in nanoseconds; those that there are repeat. None: nothing.
@@ -99,6 +101,7 @@ impl RpcBench {
             ring_bytes: (4 * plan.block_bytes).next_power_of_two().max(16 << 10),
             eager_bytes: plan.block_bytes,
             wait: WaitMode::Spin,
+            datagram_batches: plan.datagram_batches,
             ..ChannelConfig::default()
         };
         let server = echo(plan.handler_ns)
@@ -367,6 +370,7 @@ mod tests {
                     clients: 4,
                     ..Grouping::default()
                 },
+                datagram_batches: DatagramBatches::default(),
                 handler_ns: 20,
                 pauses_ns: vec![0, 0, 5_000],
             };

@@ -1,11 +1,10 @@
 //! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and how their rate is taken.
 
 mod all_to_all;
-mod answers;
 mod application;
 mod connect;
 mod crowd;
-mod datagrams;
+mod done;
 mod fan;
 mod flor;
 mod index;
@@ -24,11 +23,10 @@ mod transactions;
 mod unreliable;
 
 pub use all_to_all::{all_to_all, AllToAll, AllToAllResult};
-pub use answers::Answers;
 pub use application::{Application, ApplicationBench, ApplicationResult};
 pub use connect::{connect, pair_config, Cable, End};
 pub use crowd::{Crowd, CrowdResult};
-pub use datagrams::{datagram_rpc, Datagrams};
+pub use done::Done;
 pub use fan::{fan, one_requester, Direction, Fan};
 pub use flor::{mesh, time_to_switch, Flor, FlorBench, FlorResult};
 pub use index::{Cost, Index, IndexLoad};

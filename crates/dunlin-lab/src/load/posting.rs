@@ -12,7 +12,7 @@ use dunlin_verbs::{Access, ConnectAttributes, Device, QueuePair, Region, Transpo
 
 use super::receiver::Receiver;
 use super::requester::{Verb, Way};
-use super::{connect, pair_config, Answers, Cable, End, Plan, Requester};
+use super::{connect, pair_config, Cable, Done, End, Plan, Requester};
 
 /// What is posted, from where to where.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl Posting {
     ///
     /// # Panics
     /// When a device refuses, or has too few cores.
-    pub fn spawn(&self, cluster: &Cluster, seed: u64, answers: Option<&Arc<Answers>>) {
+    pub fn spawn(&self, cluster: &Cluster, seed: u64, done: Option<&Arc<Done>>) {
         let mut places = self.places(cluster);
         self.connect(&mut places);
         let hosts = cluster.hosts();
@@ -183,8 +183,8 @@ impl Posting {
                 };
                 let region = machine.region.clone();
                 let mut requester = Requester::new(plan, seat.has, seat.queues, region);
-                if let Some(answers) = answers {
-                    requester = requester.counting(Arc::clone(answers));
+                if let Some(done) = done {
+                    requester = requester.counting(Arc::clone(done));
                 }
                 let thread = cluster.spawn(host, thread, requester);
                 cluster.name_thread(thread, "verbs".to_owned());

@@ -8,7 +8,7 @@ use dunlin_verbs::{
     RemoteAddress, Segment, SendFlags, SendRequest,
 };
 
-use super::Answers;
+use super::Done;
 
 /// What is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub struct Requester {
     random: u64,
     bytes: Vec<u8>,
     /// Who counts what is done, and when each request of the window was posted.
-    answers: Option<Arc<Answers>>,
+    counted: Option<Arc<Done>>,
     begun_ns: Vec<u64>,
 }
 
@@ -134,7 +134,7 @@ impl Requester {
             turn: 0,
             random: plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             bytes: vec![0; if plan.inline { plan.bytes } else { 0 }],
-            answers: None,
+            counted: None,
             begun_ns: vec![0; plan.window],
             plan,
         }
@@ -142,8 +142,8 @@ impl Requester {
 
     /// Counts there what is done, and ends when it is told so there.
     #[must_use]
-    pub fn counting(mut self, answers: Arc<Answers>) -> Self {
-        self.answers = Some(answers);
+    pub fn counting(mut self, counted: Arc<Done>) -> Self {
+        self.counted = Some(counted);
         self
     }
 
@@ -164,8 +164,8 @@ impl Requester {
             assert!(completion.is_success(), "{completion:?}");
             // The id is the request's number; with selective signaling it stands for those before it on its queue pair.
             let last = completion.id as usize;
-            if let Some(answers) = &self.answers {
-                answers.time_of(now_ns - self.begun_ns[last % self.plan.window]);
+            if let Some(counted) = &self.counted {
+                counted.time_of(now_ns - self.begun_ns[last % self.plan.window]);
             }
             for number in (last + 1).saturating_sub(self.plan.signal_every)..=last {
                 self.done[number % self.plan.window] = true;
@@ -176,8 +176,8 @@ impl Requester {
             self.done[self.oldest % self.plan.window] = false;
             self.oldest += 1;
         }
-        if let Some(answers) = &self.answers {
-            answers.add((self.oldest - before) as u64);
+        if let Some(counted) = &self.counted {
+            counted.add((self.oldest - before) as u64);
         }
     }
 
@@ -236,7 +236,7 @@ impl Requester {
         for number in first..first + plan.batch {
             self.queue_of[number % plan.window] = *queue;
         }
-        if self.answers.is_some() {
+        if self.counted.is_some() {
             for number in first..first + plan.batch {
                 self.begun_ns[number % plan.window] = now_ns;
             }
@@ -255,7 +255,7 @@ impl Requester {
 
 impl Step for Requester {
     fn step(&mut self, now_ns: u64) -> Next {
-        if self.answers.as_ref().is_some_and(|all| all.are_enough()) {
+        if self.counted.as_ref().is_some_and(|all| all.are_enough()) {
             return Next::Done;
         }
         if self.posted - self.oldest + self.plan.batch > self.plan.window {

@@ -73,6 +73,7 @@ fn run(seed: u64) -> ServerStatistics {
             clients: plan.clients_in_group,
             slice: plan.slice,
             by_priority: seed % 2 == 0,
+            warm_up_beside: seed % 4 >= 2,
         })
         .handle(COUNTED, move |request, reply| {
             let number = request.payload().first_chunk().expect("each has a number");

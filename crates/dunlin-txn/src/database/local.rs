@@ -37,7 +37,8 @@ impl DatabaseBuilder {
         device: &D,
         stores: &[LocalStore],
     ) -> Result<Database, OpenError> {
-        let (this, named) = self.on(device, &LocalAddresses::default()).decided()?;
+        let this = self.on(device, &LocalAddresses::default());
+        let (this, named) = this.decided(stores.len())?;
         let first = stores.first().ok_or(OpenError::NoAddress)?.catalogue();
         let (tables, replicas) = (first.tables.clone(), first.replicas);
         let mut machines = Vec::new();

@@ -21,6 +21,9 @@ const OPENING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection to a machine may take. A thread that runs many transactions waits meanwhile.
 const CONNECTING: Duration = Duration::from_secs(2);
+/// Most machines whose memory `auto` reads. Of more each gets so few requests of a thread at once that one datagram queue
+/// pair with one doorbell for all of them is worth more than reads past their processors (`docs/auto.md`).
+const READ_MOST: usize = 8;
 
 /// How a database is to be opened. Made by [`Database::builder`].
 #[derive(Debug)]
@@ -92,13 +95,14 @@ impl DatabaseBuilder {
         self,
         addresses: impl IntoIterator<Item = A>,
     ) -> Result<Database, OpenError> {
-        let (this, named) = self.decided()?;
+        let given: Vec<String> = addresses
+            .into_iter()
+            .map(|address| address.as_ref().to_owned())
+            .collect();
+        let (this, named) = self.decided(given.len())?;
         let mut found: Vec<(Catalogue, Client, String)> = Vec::new();
         let mut unreached = None;
-        let mut given = Vec::new();
-        for address in addresses {
-            let address = address.as_ref().to_owned();
-            given.push(address.clone());
+        for address in given.iter().cloned() {
             let builder = this.client.clone().connect_timeout(CONNECTING);
             let asked = this.host.connect(builder, &address);
             let asked = asked.map_err(|source| OpenError::Connect {
@@ -169,9 +173,12 @@ impl DatabaseBuilder {
         Ok(Database::new(Cluster::Remote(remote), protocol, self.host).within(self.deadline))
     }
 
-    /// The protocol by name, none for `auto`, and clients below that can do what it needs. `auto` wants memory of the
-    /// machines where it can be had.
-    pub(super) fn decided(mut self) -> Result<(Self, Option<Protocol>), OpenError> {
+    /// The protocol by name, none for `auto`, and clients below that can do what it needs with so many machines. `auto`
+    /// wants their memory where it can be had and they are few.
+    pub(super) fn decided(
+        mut self,
+        machines: usize,
+    ) -> Result<(Self, Option<Protocol>), OpenError> {
         let named = match self.protocol.as_str() {
             "auto" => None,
             name => {
@@ -179,9 +186,12 @@ impl DatabaseBuilder {
                 Some(found.ok_or_else(|| OpenError::NoProtocol(name.to_owned()))?)
             }
         };
-        if named.is_none_or(uses_memory) {
-            self.client = self.client.one_sided(true);
-        }
+        self.client = match named {
+            None if machines > READ_MOST => self.client.servers(machines),
+            None => self.client.one_sided(true),
+            Some(protocol) if uses_memory(protocol) => self.client.one_sided(true),
+            Some(_) => self.client,
+        };
         Ok((self, named))
     }
 

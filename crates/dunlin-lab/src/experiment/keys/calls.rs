@@ -53,6 +53,19 @@ pub(super) const SERVER: Section = Section {
             Need::Default("100us"),
             "A group's turn (ScaleRPC).",
         ),
+        key(
+            "warm_up_beside",
+            Kind::Flag,
+            Need::Default("false"),
+            "Whether the requests of the next group are fetched while the last turns end (ScaleRPC). If not, when \
+             they have.",
+        ),
+        key(
+            "datagram_messages",
+            Kind::Count(1, 255),
+            Need::Default("255"),
+            "For presets over datagrams: responses that one datagram carries at most.",
+        ),
     ],
 };
 
@@ -174,6 +187,12 @@ pub(super) const CLIENTS: Section = Section {
             Need::Default("1s"),
             "Presets over datagrams: how long a call may be without a sign before \
              its caller asks what became of it.",
+        ),
+        key(
+            "datagram_messages",
+            Kind::Count(1, 255),
+            Need::Default("255"),
+            "Presets over datagrams: requests that one datagram carries at most.",
         ),
     ],
 };

@@ -2,7 +2,7 @@
 
 mod calls;
 mod faults;
-mod shown;
+mod run;
 mod topology;
 
 use super::schema::{Key, Kind, Need, Section};
@@ -30,7 +30,7 @@ const LONGEST: f64 = 1_048_576.0;
 
 /// All of them, in the order of the page.
 pub(super) const SECTIONS: &[Section] = &[
-    shown::NAME,
+    run::NAME,
     topology::TOPOLOGY,
     topology::CABLES,
     topology::HOSTS,
@@ -39,12 +39,12 @@ pub(super) const SECTIONS: &[Section] = &[
     super::flows::SECTION,
     super::verbs::SECTION,
     faults::SECTION,
-    shown::RUN,
-    shown::PRINT,
-    shown::PLOT,
-    shown::LINES,
-    shown::CASES,
-    shown::EXPECT,
+    run::RUN,
+    run::PRINT,
+    run::PLOT,
+    run::LINES,
+    run::CASES,
+    run::EXPECT,
 ];
 
 /// Tables whose keys are those of the parameter files: they change parameters of all NICs, processors, switches.

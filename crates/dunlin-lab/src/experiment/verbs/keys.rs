@@ -1,6 +1,6 @@
 //! The keys of a table of verbs.
 
-use crate::experiment::keys::{key, TIME_OR_ZERO};
+use crate::experiment::keys::key;
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::BYTES;
 
@@ -136,19 +136,6 @@ pub(in super::super) const SECTION: Section = Section {
             Kind::Count(1, 32768),
             Need::Or("`outstanding`, and 512 with `ud`"),
             "SENDs: RECEIVEs that a target keeps posted on each of its queue pairs.",
-        ),
-        key(
-            "answers",
-            Kind::Flag,
-            Need::Default("false"),
-            "SENDs over `ud`: each is answered by one of the same size, and `outstanding` are those without an answer. \
-             A thread has one queue pair, and each datagram costs what the RPC's do.",
-        ),
-        key(
-            "handler",
-            TIME_OR_ZERO,
-            Need::Or("0ns"),
-            "`answers`: what a target computes for each.",
         ),
     ],
 };

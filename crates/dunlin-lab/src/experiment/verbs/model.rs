@@ -6,25 +6,13 @@ use super::super::check::{self, Values};
 use super::super::mistake::Mistake;
 use super::super::model::{cores_of, nic_of, numbers, Hosts};
 use super::super::tree::Table;
-use crate::load::{Choice, Datagrams, Plan, Posting, Verb};
+use crate::load::{Choice, Plan, Posting, Verb};
 
 /// A group of verbs.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Verbs {
     pub(in super::super) name: String,
-    pub(super) load: Load,
-}
-
-/// What it is for the figures' loads.
-#[derive(Clone, Debug)]
-pub(super) enum Load {
-    Posting(Posting),
-    /// SENDs that are answered: hosts and cores that ask, and those that answer.
-    Answered {
-        requesters: Vec<(usize, usize)>,
-        servers: Vec<(usize, usize)>,
-        plan: Datagrams,
-    },
+    pub(super) posting: Posting,
 }
 
 /// Most queue pairs of all groups, most RECEIVEs of a thread, and most memory of a host.
@@ -35,8 +23,6 @@ const ZONES_MOST: u64 = 16 << 30;
 const DATAGRAMS: u64 = 512;
 /// A cache line, in which no two places are if nothing is said.
 const LINE: u64 = 64;
-/// The longest datagram of the load that answers.
-const ANSWERED_MOST: usize = 4096;
 
 /// Reads the tables of verbs.
 pub(in super::super) fn read(root: &Table, hosts: &[Hosts]) -> Result<Vec<Verbs>, Mistake> {
@@ -53,15 +39,7 @@ pub(in super::super) fn read(root: &Table, hosts: &[Hosts]) -> Result<Vec<Verbs>
             let must = format!("with it there are {queue_pairs}, {QUEUE_PAIRS_MOST} at most");
             return Err(group.wrong("queue_pairs", &posting.queue_pairs.to_string(), must));
         }
-        let load = match group.flag("answers") {
-            true => answered(group, &posting)?,
-            false if group.has("handler") => {
-                let must = "it is for SENDs that are answered: let `answers` be true";
-                return Err(group.wrong("handler", "there", must));
-            }
-            false => Load::Posting(posting),
-        };
-        all.push(Verbs { name, load });
+        all.push(Verbs { name, posting });
     }
     Ok(all)
 }
@@ -275,63 +253,4 @@ fn of_memory(group: &Values<'_>, posting: &Posting, hosts: &[Hosts]) -> Result<(
         return Err(group.wrong("receives", &posting.receives.to_string(), must));
     }
     Ok(())
-}
-
-/// What the load of answered datagrams decides by itself.
-const OF_UNANSWERED: [&str; 10] = [
-    "signal_every",
-    "batch",
-    "inline",
-    "order",
-    "places",
-    "place",
-    "own_places",
-    "zone",
-    "own_completions",
-    "receives",
-];
-
-fn answered(group: &Values<'_>, posting: &Posting) -> Result<Load, Mistake> {
-    if (posting.plan.verb, posting.transport) != (Verb::Send, Transport::UnreliableDatagram) {
-        let must = "it is for SENDs over ud";
-        return Err(group.wrong("answers", "true", must));
-    }
-    if let Some(key) = OF_UNANSWERED.iter().find(|key| group.has(key)) {
-        let must = "with `answers` the load decides that by itself: leave it out";
-        return Err(group.wrong(key, "there", must));
-    }
-    let bytes = posting.plan.bytes;
-    if bytes > ANSWERED_MOST {
-        let must = format!("with `answers` it is {ANSWERED_MOST} B at most");
-        return Err(group.wrong("size", &format!("{bytes} B"), must));
-    }
-    let hosts = posting.requesters.len();
-    let of_host = |(place, &host): (usize, &usize)| {
-        let threads = (posting.queue_pairs + hosts - 1 - place) / hosts;
-        (0..threads.min(posting.threads)).map(move |core| (host, core))
-    };
-    if posting.queue_pairs > posting.threads * hosts {
-        let must = format!(
-            "with `answers` a thread has one, so {} at most",
-            posting.threads * hosts
-        );
-        return Err(group.wrong("queue_pairs", &posting.queue_pairs.to_string(), must));
-    }
-    let cores = |&host: &usize| (0..posting.receivers).map(move |core| (host, core));
-    Ok(Load::Answered {
-        requesters: posting
-            .requesters
-            .iter()
-            .enumerate()
-            .flat_map(of_host)
-            .collect(),
-        servers: posting.targets.iter().flat_map(cores).collect(),
-        plan: Datagrams {
-            bytes,
-            window: posting.plan.window,
-            batch: false,
-            coroutines: false,
-            handler_ns: group.count("handler"),
-        },
-    })
 }

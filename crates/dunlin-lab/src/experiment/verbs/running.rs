@@ -3,41 +3,25 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use dunlin_sim::{Cluster, HostId};
+use dunlin_sim::Cluster;
 
-use super::model::{Load, Verbs};
+use super::model::Verbs;
 use crate::experiment::window::VerbTally;
-use crate::load::{datagram_rpc, Answers};
+use crate::load::Done;
 
 /// Verbs at work.
 #[derive(Debug)]
 pub(in super::super) struct Running {
     /// Of each group.
-    done: Vec<Arc<Answers>>,
+    done: Vec<Arc<Done>>,
 }
 
 impl Running {
     /// Puts them on the hosts of a cluster, where they begin at once.
     pub(in super::super) fn begin(cluster: &Cluster, groups: &[Verbs], seed: u64) -> Self {
-        let hosts = cluster.hosts();
-        let places = |all: &[(usize, usize)]| -> Vec<(HostId, usize)> {
-            all.iter()
-                .map(|&(host, core)| (hosts[host], core))
-                .collect()
-        };
         let begin = |group: &Verbs| {
-            let done = match &group.load {
-                Load::Posting(posting) => {
-                    let done = Arc::new(Answers::default());
-                    posting.spawn(cluster, seed, Some(&done));
-                    done
-                }
-                Load::Answered {
-                    requesters,
-                    servers,
-                    plan,
-                } => datagram_rpc(cluster, &places(requesters), &places(servers), *plan),
-            };
+            let done = Arc::new(Done::default());
+            group.posting.spawn(cluster, seed, Some(&done));
             done.time();
             done
         };
@@ -57,7 +41,7 @@ impl Running {
     /// What groups did between these counts; takes the times.
     pub(in super::super) fn tallies(&self, before: &[u64], after: &[u64]) -> Vec<VerbTally> {
         let counts = before.iter().zip(after);
-        let tally = |(done, (before, after)): (&Arc<Answers>, (&u64, &u64))| VerbTally {
+        let tally = |(done, (before, after)): (&Arc<Done>, (&u64, &u64))| VerbTally {
             done: after - before,
             times_ns: done.take(),
         };

@@ -197,26 +197,6 @@ const WRONG: &[(&str, &str, &str)] = &[
         "my.toml:13:12: `verbs.receives` is 32768: a thread of a target would keep 65667072 posted, 1048576 at most",
     ),
     (
-        "outstanding = 8",
-        "outstanding = 8\nanswers = true",
-        "my.toml:17:11: `verbs.answers` is true: it is for SENDs over ud",
-    ),
-    (
-        "operation = \"write\"\ntransport = \"rc\"",
-        "operation = \"send\"\ntransport = \"ud\"\nanswers = true\nbatch = 4",
-        "my.toml:15:9: `verbs.batch` is there: with `answers` the load decides that by itself: leave it out",
-    ),
-    (
-        "operation = \"write\"\ntransport = \"rc\"",
-        "operation = \"send\"\ntransport = \"ud\"\nanswers = true\nqueue_pairs = 9",
-        "my.toml:15:15: `verbs.queue_pairs` is 9: with `answers` a thread has one, so 8 at most",
-    ),
-    (
-        "outstanding = 8",
-        "outstanding = 8\nhandler = \"1us\"",
-        "my.toml:17:11: `verbs.handler` is there: it is for SENDs that are answered: let `answers` be true",
-    ),
-    (
         "[run]",
         "[[verbs]]\nname = \"0\"\nrequesters = \"server\"\ntargets = \"clients\"\noperation = \"read\"\n[run]",
         "my.toml:18:8: `verbs.name` is \"0\": another group has this name",

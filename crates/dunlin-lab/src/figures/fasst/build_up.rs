@@ -1,8 +1,8 @@
 //! FaSST's single-core build-up: what a core can do as batches are added, one after the other.
 
-use dunlin::{DatagramBatches, Preset};
+use dunlin::DatagramBatches;
 
-use super::{machines, Testbed, PRESETS};
+use super::{fasst, machines, System, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
 use crate::load::{AllToAll, AllToAllResult};
@@ -19,48 +19,49 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 /// Requests of a coroutine that go together: the most that eleven machines allow without two for one of them.
 const BATCH: usize = 10;
 
-/// The steps: what they are called, requests of a batch, what goes together at threads that ask and at pollers.
-fn steps() -> [(&'static str, usize, [DatagramBatches; 2]); 4] {
-    let alone = DatagramBatches {
-        sends: 1,
-        receives: 1,
-        ..DatagramBatches::default()
-    };
-    let sends = DatagramBatches {
-        receives: 1,
-        ..DatagramBatches::default()
-    };
-    let all = DatagramBatches::default();
+/// The steps: requests of a batch, what goes together of requests and of responses.
+fn steps() -> [(usize, [DatagramBatches; 2]); 4] {
+    let all = fasst().batches();
+    let sends = DatagramBatches { receives: 1, ..all };
+    let alone = DatagramBatches { sends: 1, ..sends };
     [
-        ("baseline", 1, [alone, alone]),
-        ("+ request batching", BATCH, [sends, alone]),
-        ("+ response batching", BATCH, [sends, sends]),
-        ("+ cheap RECEIVE posting", BATCH, [all, all]),
+        // Request batching, response batching, cheap RECEIVE posting, one after the other.
+        (1, [alone, alone]),
+        (BATCH, [sends, alone]),
+        (BATCH, [sends, sends]),
+        (BATCH, [all, all]),
     ]
 }
 
 fn run(effort: Effort) -> Findings {
+    let load = |system: System| AllToAll {
+        pollers: 1,
+        ..Testbed::Cib.load(system, effort)
+    };
     let mut points: Vec<AllToAll> = Vec::new();
-    for preset in PRESETS {
-        for (_, batch, batches) in steps() {
-            points.push(AllToAll {
-                batch,
-                batches,
-
-                ..AllToAll::new(preset, 1, 1)
-            });
-        }
+    for (batch, batches) in steps() {
+        points.push(AllToAll {
+            batch,
+            batches,
+            ..load(fasst())
+        });
     }
     // What a call takes that nothing goes together with.
     points.push(AllToAll {
         workers: 1,
-        ..AllToAll::new(Preset::Fasst, 1, 1)
+        ..load(fasst())
     });
+    for preset in PRESETS {
+        points.push(AllToAll {
+            batch: BATCH,
+            ..load(System::of_users(preset))
+        });
+    }
     let found = parallel::map(effort.threads, &points, |plan| {
         Testbed::Cib.rpc(machines(effort), plan, effort)
     });
     let (fasst, others) = found.split_at(steps().len());
-    let (auto, alone) = others.split_at(steps().len());
+    let (alone, of_users) = others.split_at(1);
     let mut findings = Findings::new(
         "optimizations: none, request batching, response batching, RECEIVE posting",
         "M RPC/s of a core; doorbells and verbs for each",
@@ -71,9 +72,16 @@ fn run(effort: Effort) -> Findings {
         of.iter().enumerate().map(point).collect()
     };
     findings.line("fasst", line(&AllToAllResult::mops_of_core, fasst));
-    findings.line("auto", line(&AllToAllResult::mops_of_core, auto));
+    for (preset, result) in PRESETS.iter().zip(of_users) {
+        let place = (steps().len() - 1) as f64;
+        let name = format!("{preset}, as users get it");
+        findings.line(&name, vec![(place, result.mops_of_core())]);
+    }
     findings.line("fasst, doorbells", line(&|r| r.doorbells, fasst));
     findings.line("fasst, verbs", line(&|r| r.verbs, fasst));
+    let why = "M RPC/s of the preset fasst over the time that cores were busy, where nothing goes together";
+    let none = fasst[0].mops_of_core();
+    findings.answer("FS-016", "2.6 Mrps", none, (2.2, 3.0), why);
     let all = &fasst[steps().len() - 1];
     let why =
         "M RPC/s of the preset fasst over the time that cores were busy, with all optimizations";
@@ -86,10 +94,10 @@ fn run(effort: Effort) -> Findings {
         (3.95, 4.05),
         why,
     );
-    let of_all = |results: &[AllToAllResult]| results[steps().len() - 1].mops_of_core();
-    let rates = vec![(Preset::Fasst, of_all(fasst)), (Preset::Auto, of_all(auto))];
+    let rates = PRESETS.iter().zip(of_users);
+    let rates = rates.map(|(&preset, result)| (preset, result.mops_of_core()));
     if !effort.quick {
-        let point = ("all optimizations".to_owned(), rates);
+        let point = ("all optimizations".to_owned(), rates.collect());
         against_best(&mut findings, "auto, fasst-build-up", &[point]);
     }
     findings

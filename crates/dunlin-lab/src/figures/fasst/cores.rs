@@ -1,10 +1,10 @@
 //! What one core can do: FaSST's per-core figure and the measurements beside it. Calibration of the price of verbs.
 
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 
 use crate::figure::{Effort, Figure, Findings};
-use crate::load::{datagram_rpc, fan, rate, shared_reads, Datagrams, Direction, Fan, Plan, Window};
+use crate::load::{fan, rate, shared_reads, Direction, Fan, Plan, Window};
 
 /// The figure.
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -81,31 +81,5 @@ fn run(effort: Effort) -> Findings {
         "exclusive over shared",
     );
     findings.line("shared", shared);
-    let rpc = |batch: bool| {
-        let cluster = Cluster::star(effort.seed, 2, &host, &nic, &switch);
-        let hosts = cluster.hosts();
-        let both = [(hosts[0], 0), (hosts[1], 0)];
-        // Every thread asks and answers, as in FaSST's symmetric benchmark.
-        let plan = Datagrams {
-            bytes: 32,
-            window: 20,
-            batch,
-            coroutines: true,
-            handler_ns: 20,
-        };
-        let answers = datagram_rpc(&cluster, &both, &both, plan);
-        let count = &answers.count;
-        cluster.run_for(100_000);
-        let before = count.load(std::sync::atomic::Ordering::Relaxed);
-        cluster.run_for(500_000);
-        (count.load(std::sync::atomic::Ordering::Relaxed) - before) as f64 / 500.0 / 2.0
-    };
-    findings.answer(
-        "FS-016",
-        "2.6",
-        rpc(false),
-        (2.2, 3.0),
-        "M RPC/s of one core that asks and answers, a doorbell a message",
-    );
     findings
 }

@@ -1,10 +1,9 @@
 //! FaSST's comparison on the medium cluster: more queue pairs, or sessions, of each machine stand for more machines.
 
-use dunlin::Preset;
-
-use super::{machines, Testbed, PRESETS};
+use super::{fasst, machines, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
+use crate::figures::system::{of_users, System};
 use crate::load::AllToAll;
 use crate::parallel;
 
@@ -25,15 +24,15 @@ fn run(effort: Effort) -> Findings {
     let machines = machines(effort);
     let mut points = Vec::new();
     for bed in BEDS {
-        for preset in PRESETS {
-            points.extend(each.iter().map(|&each| (bed, preset, each)));
+        for system in System::all_of(&PRESETS) {
+            points.extend(each.iter().map(|&each| (bed, system, each)));
         }
     }
-    let found = parallel::map(effort.threads, &points, |&(bed, preset, each)| {
+    let found = parallel::map(effort.threads, &points, |&(bed, system, each)| {
         let plan = AllToAll {
             sessions: each,
             batch: 8.min(machines - 1),
-            ..bed.load(preset, effort)
+            ..bed.load(system, effort)
         };
         bed.rpc(machines, &plan, effort).mops
     });
@@ -44,10 +43,10 @@ fn run(effort: Effort) -> Findings {
     let read_rates = parallel::map(effort.threads, &reads, |&(bed, each)| {
         bed.reads(machines, each, 32, effort)
     });
-    let rpc = |bed: Testbed, preset: Preset, each: usize| {
+    let rpc = |bed: Testbed, system: System, each: usize| {
         let place = points
             .iter()
-            .position(|&point| point == (bed, preset, each));
+            .position(|&point| point == (bed, system, each));
         found[place.expect("a point")]
     };
     let read = |bed: Testbed, each: usize| {
@@ -57,9 +56,9 @@ fn run(effort: Effort) -> Findings {
     let mut findings = Findings::new("machines", "M/s a machine", true);
     for bed in BEDS {
         let nodes = |each: usize| (machines * each) as f64;
-        for preset in PRESETS {
-            let point = |&each: &usize| (nodes(each), rpc(bed, preset, each));
-            let name = format!("{}, {preset}", bed.name());
+        for system in System::all_of(&PRESETS) {
+            let point = |&each: &usize| (nodes(each), rpc(bed, system, each));
+            let name = format!("{}, {system}", bed.name());
             findings.line(&name, each.iter().map(point).collect());
         }
         let point = |&each: &usize| (nodes(each), read(bed, each));
@@ -71,7 +70,7 @@ fn run(effort: Effort) -> Findings {
     let change = |bed| {
         let changes = each
             .iter()
-            .map(|&each| rpc(bed, Preset::Fasst, each) / rpc(bed, Preset::Fasst, 1) - 1.0);
+            .map(|&each| rpc(bed, fasst(), each) / rpc(bed, fasst(), 1) - 1.0);
         changes.min_by(f64::total_cmp).expect("some")
     };
     let why = format!(
@@ -89,23 +88,21 @@ fn run(effort: Effort) -> Findings {
     }
     let ratios = reads.iter().zip(&read_rates).map(|(&(bed, each), rate)| {
         (
-            rpc(bed, Preset::Fasst, each) / (rate / 2.0),
+            rpc(bed, fasst(), each) / (rate / 2.0),
             format!("{}, {} machines", bed.name(), each * machines),
         )
     });
     let least = ratios.min_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
     let why = format!("RPC over two READs, the least of any cluster: {}", least.1);
     findings.answer("FS-008 medium", "higher", least.0, (1.0, f64::MAX), &why);
-    let rates = |&(bed, preset, each): &(Testbed, Preset, usize)| {
-        (preset == Preset::Auto).then(|| {
-            let rates = PRESETS.map(|preset| (preset, rpc(bed, preset, each)));
-            (
-                format!("{}, {} machines", bed.name(), each * machines),
-                rates.to_vec(),
-            )
-        })
+    let rates = |&(bed, each): &(Testbed, usize)| {
+        let rates = of_users(&PRESETS, |system| rpc(bed, system, each));
+        (
+            format!("{}, {} machines", bed.name(), each * machines),
+            rates,
+        )
     };
-    let compared: Vec<_> = points.iter().filter_map(rates).collect();
+    let compared: Vec<_> = reads.iter().map(rates).collect();
     against_best(&mut findings, "auto, fasst-medium", &compared);
     findings
 }

@@ -5,8 +5,7 @@
 //! the small cluster from six machines. What it leaves open is declared here: 20 coroutines on each core that asks,
 //! requests and responses of 32 bytes, a handler of 20 ns, the processor of ScaleRPC's testbed for both clusters (their
 //! own is one generation older, at a like clock), and batches of up to ten requests, as many as there are other
-//! machines. A thread of FaSST asks and answers; here some cores of a machine ask and the others answer, divided as is
-//! best.
+//! machines. Each core's thread asks and answers, as FaSST's do.
 
 mod build_up;
 mod cores;
@@ -34,11 +33,17 @@ use dunlin::Preset;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 
+use super::system::System;
 use crate::figure::Effort;
 use crate::load::{all_to_all, rate, swarm, AllToAll, AllToAllResult, Plan, Swarm, Window};
 
 /// The presets that are shown: the paper's, and what users get.
 const PRESETS: [Preset; 2] = [Preset::Fasst, Preset::Auto];
+
+/// Who claims are judged by.
+fn fasst() -> System {
+    System::published(Preset::Fasst)
+}
 
 /// A testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +94,13 @@ impl Testbed {
         )
     }
 
-    /// Half of the cores ask, half answer; for a quick look two and two.
-    fn load(self, preset: Preset, effort: Effort) -> AllToAll {
-        let half = if effort.quick { 2 } else { self.cores() / 2 };
-        AllToAll::new(preset, half, half)
+    /// Threads on all cores; for a quick look on two.
+    fn load(self, system: System, effort: Effort) -> AllToAll {
+        let cores = if effort.quick { 2 } else { self.cores() };
+        AllToAll {
+            batches: [system.batches(); 2],
+            ..AllToAll::new(system.preset, 0, cores)
+        }
     }
 
     /// RPC between so many machines.
@@ -119,46 +127,6 @@ impl Testbed {
             measured_ns: if effort.quick { 300_000 } else { 3_000_000 },
         };
         all_to_all(&self.cluster(machines, effort), plan, window)
-    }
-
-    /// As [`Testbed::rpc`], with the machines' cores divided among those that ask and those that answer as is best: a
-    /// thread of FaSST does both, and divides its own time. Gives also how many of them answer.
-    fn rpc_divided(
-        self,
-        machines: usize,
-        plan: &AllToAll,
-        effort: Effort,
-    ) -> (AllToAllResult, usize) {
-        let cores = plan.threads + plan.pollers;
-        let with = |pollers: usize| {
-            let plan = AllToAll {
-                threads: cores - pollers,
-                pollers,
-                ..*plan
-            };
-            (self.rpc(machines, &plan, effort), pollers)
-        };
-        let mut best = with(plan.pollers);
-        if effort.quick {
-            return best;
-        }
-        for step in [1, -1] {
-            let first = best.1;
-            while let Some(pollers) = best.1.checked_add_signed(step) {
-                if !(1..cores).contains(&pollers) {
-                    break;
-                }
-                let next = with(pollers);
-                if next.0.mops <= best.0.mops {
-                    break;
-                }
-                best = next;
-            }
-            if best.1 != first {
-                break;
-            }
-        }
-        best
     }
 
     /// Millions of READs a second of a machine: all cores, `virtual_machines` queue pairs of each to each other

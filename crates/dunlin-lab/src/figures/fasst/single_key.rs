@@ -1,11 +1,10 @@
 //! FaSST's read-only transactions of one key, O(1,0), as RPC: a key of 8 bytes is asked for, 40 bytes and their header
 //! come back, and each request goes alone, because a transaction has no other. What limits the machines.
 
-use dunlin::Preset;
-
-use super::{machines, Testbed, PRESETS};
+use super::{fasst, machines, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
+use crate::figures::system::{of_users, System};
 use crate::load::{AllToAll, AllToAllResult};
 use crate::parallel;
 
@@ -23,39 +22,43 @@ const GET_NS: u64 = 180;
 fn run(effort: Effort) -> Findings {
     let mut points = Vec::new();
     for bed in [Testbed::Cx3, Testbed::Cib] {
-        points.extend(PRESETS.map(|preset| (bed, preset)));
+        points.extend(
+            System::all_of(&PRESETS)
+                .into_iter()
+                .map(|system| (bed, system)),
+        );
     }
-    let found = parallel::map(effort.threads, &points, |&(bed, preset)| {
+    let found = parallel::map(effort.threads, &points, |&(bed, system)| {
         let plan = AllToAll {
             bytes: 8,
             response_bytes: 48,
             handler_ns: GET_NS,
-            ..bed.load(preset, effort)
+            ..bed.load(system, effort)
         };
-        bed.rpc_divided(machines(effort), &plan, effort).0
+        bed.rpc(machines(effort), &plan, effort)
     });
-    let of = |bed: Testbed, preset: Preset| -> &AllToAllResult {
-        let place = points.iter().position(|&point| point == (bed, preset));
+    let of = |bed: Testbed, system: System| -> &AllToAllResult {
+        let place = points.iter().position(|&point| point == (bed, system));
         &found[place.expect("a point")]
     };
     let mut findings = Findings::new("cores of a machine", "M/s a machine", false);
-    for (&(bed, preset), result) in points.iter().zip(&found) {
-        let name = format!("{}, {preset}", bed.name());
+    for (&(bed, system), result) in points.iter().zip(&found) {
+        let name = format!("{}, {system}", bed.name());
         findings.line(&name, vec![(bed.cores() as f64, result.mops)]);
     }
     if effort.quick {
         return findings;
     }
-    let cib = of(Testbed::Cib, Preset::Fasst);
+    let cib = of(Testbed::Cib, fasst());
     let busy = cib.busy_cores / Testbed::Cib.cores() as f64;
     let why = "share of its 14 cores' time that a machine with Connect-IB was busy, polling in vain included";
     findings.answer("FS-019", "CPU", busy, (0.95, 1.05), why);
     let why = "M/s a machine with ConnectX-3";
-    let cx3 = of(Testbed::Cx3, Preset::Fasst).mops;
+    let cx3 = of(Testbed::Cx3, fasst()).mops;
     findings.answer("FS-020", "11 Mrps", cx3, (9.5, 12.5), why);
     let rates = [Testbed::Cx3, Testbed::Cib].map(|bed| {
-        let rates = PRESETS.map(|preset| (preset, of(bed, preset).mops));
-        (bed.name().to_owned(), rates.to_vec())
+        let rates = of_users(&PRESETS, |system| of(bed, system).mops);
+        (bed.name().to_owned(), rates)
     });
     against_best(&mut findings, "auto, fasst-single-key", &rates);
     findings

@@ -1,10 +1,9 @@
 //! FaSST's comparison on the small cluster: RPC with more and more requests in a batch, and READs, on either testbed.
 
-use dunlin::Preset;
-
-use super::{machines, Testbed, PRESETS};
+use super::{fasst, machines, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
+use crate::figures::system::{of_users, System};
 use crate::load::AllToAll;
 use crate::parallel;
 
@@ -21,7 +20,7 @@ const READERS: usize = 6;
 const BEDS: [Testbed; 2] = [Testbed::Cx3, Testbed::Cib];
 
 /// A point of RPC: testbed, preset, batch, bytes of a response.
-type Point = (Testbed, Preset, usize, usize);
+type Point = (Testbed, System, usize, usize);
 
 fn run(effort: Effort) -> Findings {
     let batches: &[usize] = if effort.quick { &[2] } else { &[1, 4, 8, 10] };
@@ -29,19 +28,19 @@ fn run(effort: Effort) -> Findings {
     let sizes: &[usize] = if effort.quick { &[32] } else { &[32, 128, 256] };
     let mut points: Vec<Point> = Vec::new();
     for bed in BEDS {
-        for preset in PRESETS {
-            points.extend(batches.iter().map(|&batch| (bed, preset, batch, 32)));
+        for system in System::all_of(&PRESETS) {
+            points.extend(batches.iter().map(|&batch| (bed, system, batch, 32)));
         }
         let longer = sizes.iter().filter(|&&bytes| bytes > 32);
-        points.extend(longer.map(|&bytes| (bed, Preset::Fasst, most, bytes)));
+        points.extend(longer.map(|&bytes| (bed, fasst(), most, bytes)));
     }
-    let found = parallel::map(effort.threads, &points, |&(bed, preset, batch, bytes)| {
+    let found = parallel::map(effort.threads, &points, |&(bed, system, batch, bytes)| {
         let plan = AllToAll {
             batch,
             response_bytes: bytes,
-            ..bed.load(preset, effort)
+            ..bed.load(system, effort)
         };
-        bed.rpc_divided(machines(effort), &plan, effort).0.mops
+        bed.rpc(machines(effort), &plan, effort).mops
     });
     let rpc = |point: Point| {
         let place = points.iter().position(|&one| one == point);
@@ -57,9 +56,9 @@ fn run(effort: Effort) -> Findings {
     });
     let mut findings = Findings::new("requests of a batch", "M/s a machine", false);
     for bed in BEDS {
-        for preset in PRESETS {
-            let point = |&batch: &usize| (batch as f64, rpc((bed, preset, batch, 32)));
-            let name = format!("{}, {preset}", bed.name());
+        for system in System::all_of(&PRESETS) {
+            let point = |&batch: &usize| (batch as f64, rpc((bed, system, batch, 32)));
+            let name = format!("{}, {system}", bed.name());
             findings.line(&name, batches.iter().map(point).collect());
         }
     }
@@ -72,7 +71,7 @@ fn run(effort: Effort) -> Findings {
     }
     let best = batches
         .iter()
-        .map(|&batch| rpc((Testbed::Cib, Preset::Fasst, batch, 32)));
+        .map(|&batch| rpc((Testbed::Cib, fasst(), batch, 32)));
     let why = "M RPC/s a machine on Connect-IB, the best batch";
     findings.answer(
         "FS-004",
@@ -83,7 +82,7 @@ fn run(effort: Effort) -> Findings {
     );
     // Of the least favourable size and testbed.
     let ratios = reads.iter().zip(&read_rates).map(|(&(bed, bytes), &rate)| {
-        let ratio = rpc((bed, Preset::Fasst, most, bytes)) / (rate / 2.0);
+        let ratio = rpc((bed, fasst(), most, bytes)) / (rate / 2.0);
         (ratio, format!("{}, {bytes} B", bed.name()))
     });
     let least = ratios.min_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
@@ -93,8 +92,8 @@ fn run(effort: Effort) -> Findings {
         .into_iter()
         .flat_map(|bed| batches.iter().map(move |&batch| (bed, batch)));
     let rates = compared.map(|(bed, batch)| {
-        let rates = PRESETS.map(|preset| (preset, rpc((bed, preset, batch, 32))));
-        (format!("{}, batch {batch}", bed.name()), rates.to_vec())
+        let rates = of_users(&PRESETS, |system| rpc((bed, system, batch, 32)));
+        (format!("{}, batch {batch}", bed.name()), rates)
     });
     against_best(
         &mut findings,

@@ -5,6 +5,7 @@ use dunlin::Preset;
 use super::{crowd, run as point, CLIENT_MACHINES, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
+use crate::figures::system::{of_users, System};
 use crate::load::CrowdResult;
 use crate::parallel;
 
@@ -23,42 +24,43 @@ fn run(effort: Effort) -> Findings {
     };
     let batches: &[usize] = if effort.quick { &[1] } else { &[1, 8] };
     let mut points = Vec::new();
-    for preset in PRESETS {
+    for system in System::all_of(&PRESETS) {
         for &batch in batches {
             points.extend(
                 clients
                     .iter()
                     .rev()
-                    .map(|&clients| (preset, batch, clients)),
+                    .map(|&clients| (system, batch, clients)),
             );
         }
     }
-    let found = parallel::map(effort.threads, &points, |&(preset, batch, clients)| {
-        point(&crowd(preset, clients, batch), CLIENT_MACHINES, effort)
+    let found = parallel::map(effort.threads, &points, |&(system, batch, clients)| {
+        point(&crowd(system, clients, batch), CLIENT_MACHINES, effort)
     });
-    let of = |preset: Preset, batch: usize, clients: usize| -> &CrowdResult {
-        let place = points.iter().position(|&p| p == (preset, batch, clients));
+    let result = |system: System, batch: usize, clients: usize| -> &CrowdResult {
+        let place = points.iter().position(|&p| p == (system, batch, clients));
         &found[place.expect("a point")]
     };
+    let of = |preset, batch, clients| result(System::published(preset), batch, clients);
     let reads = |result: &CrowdResult| result.server.mops(|c| c.pcie_read_lines);
     let allocating = |result: &CrowdResult| result.server.mops(|c| c.allocating_writes);
     let mut findings = Findings::new("clients", "M RPC/s; M/s of the server's counters", false);
-    for preset in PRESETS {
+    for system in System::all_of(&PRESETS) {
         for &batch in batches {
             let line = |value: &dyn Fn(&CrowdResult) -> f64| -> Vec<(f64, f64)> {
-                let point = |&n: &usize| (n as f64, value(of(preset, batch, n)));
+                let point = |&n: &usize| (n as f64, value(result(system, batch, n)));
                 clients.iter().map(point).collect()
             };
-            findings.line(&format!("{preset}, batch {batch}"), line(&|r| r.mops));
-            if batch == 1 && [Preset::ScaleRpc, Preset::RawWrite].contains(&preset) {
-                findings.line(&format!("{preset}, PCIeRdCur"), line(&reads));
-                findings.line(&format!("{preset}, PCIeItoM"), line(&allocating));
+            findings.line(&format!("{system}, batch {batch}"), line(&|r| r.mops));
+            if batch == 1 && [Preset::ScaleRpc, Preset::RawWrite].contains(&system.preset) {
+                findings.line(&format!("{system}, PCIeRdCur"), line(&reads));
+                findings.line(&format!("{system}, PCIeItoM"), line(&allocating));
             }
         }
     }
     let rates = |&batch: &usize, &n: &usize| {
-        let rates = PRESETS.map(|preset| (preset, of(preset, batch, n).mops));
-        (format!("{n} clients, batch {batch}"), rates.to_vec())
+        let rates = of_users(&PRESETS, |system| result(system, batch, n).mops);
+        (format!("{n} clients, batch {batch}"), rates)
     };
     let compared = batches
         .iter()

@@ -5,6 +5,7 @@ use dunlin::Preset;
 use super::{crowd, run as point, CLIENT_MACHINES, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
+use crate::figures::system::{of_users, System};
 use crate::load::CrowdResult;
 use crate::parallel;
 
@@ -17,28 +18,29 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 };
 
 fn run(effort: Effort) -> Findings {
-    let points: Vec<(Preset, usize)> = PRESETS
-        .iter()
-        .flat_map(|&preset| [(preset, 1), (preset, 8)])
+    let points: Vec<(System, usize)> = System::all_of(&PRESETS)
+        .into_iter()
+        .flat_map(|system| [(system, 1), (system, 8)])
         .collect();
-    let found = parallel::map(effort.threads, &points, |&(preset, batch)| {
-        point(&crowd(preset, 120, batch), CLIENT_MACHINES, effort)
+    let found = parallel::map(effort.threads, &points, |&(system, batch)| {
+        point(&crowd(system, 120, batch), CLIENT_MACHINES, effort)
     });
-    let of = |preset: Preset, batch: usize| -> &CrowdResult {
-        let place = points.iter().position(|&point| point == (preset, batch));
+    let result = |system: System, batch: usize| -> &CrowdResult {
+        let place = points.iter().position(|&point| point == (system, batch));
         &found[place.expect("a point")]
     };
+    let of = |preset, batch| result(System::published(preset), batch);
     let mut findings = Findings::new("latency of a batch, us", "percent of batches", true);
-    for (&(preset, batch), result) in points.iter().zip(&found) {
+    for (&(system, batch), result) in points.iter().zip(&found) {
         let at = |percent: usize| (result.latency_us(percent as f64 / 100.0), percent as f64);
         findings.line(
-            &format!("{preset}, batch {batch}"),
+            &format!("{system}, batch {batch}"),
             (1..100).map(at).collect(),
         );
     }
     let rates = |&batch: &usize| {
-        let rates = PRESETS.map(|preset| (preset, of(preset, batch).mops));
-        (format!("batch {batch}"), rates.to_vec())
+        let rates = of_users(&PRESETS, |system| result(system, batch).mops);
+        (format!("batch {batch}"), rates)
     };
     let compared: Vec<_> = [1, 8].iter().map(rates).collect();
     if effort.quick {

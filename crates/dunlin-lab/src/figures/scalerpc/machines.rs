@@ -5,6 +5,7 @@ use dunlin::Preset;
 use super::{crowd, run as point, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
+use crate::figures::system::{of_users, System};
 use crate::load::Crowd;
 use crate::parallel;
 
@@ -23,29 +24,30 @@ fn run(effort: Effort) -> Findings {
         &[1, 2, 3, 4, 5]
     };
     let mut points = Vec::new();
-    for preset in PRESETS {
-        points.extend(machines.iter().map(|&machines| (preset, machines)));
+    for system in System::all_of(&PRESETS) {
+        points.extend(machines.iter().map(|&machines| (system, machines)));
     }
-    let found = parallel::map(effort.threads, &points, |&(preset, machines)| {
+    let found = parallel::map(effort.threads, &points, |&(system, machines)| {
         // Each client is a thread of its own.
         let plan = Crowd {
             threads: 40,
-            ..crowd(preset, 40, 1)
+            ..crowd(system, 40, 1)
         };
         point(&plan, machines, effort).mops
     });
-    let of = |preset: Preset, machines: usize| {
-        let place = points.iter().position(|&point| point == (preset, machines));
+    let rate = |system: System, machines: usize| {
+        let place = points.iter().position(|&point| point == (system, machines));
         found[place.expect("a point")]
     };
+    let of = |preset, machines| rate(System::published(preset), machines);
     let mut findings = Findings::new("client machines", "M RPC/s, batch 1", false);
-    for preset in PRESETS {
-        let line = machines.iter().map(|&n| (n as f64, of(preset, n)));
-        findings.line(preset.name(), line.collect());
+    for system in System::all_of(&PRESETS) {
+        let line = machines.iter().map(|&n| (n as f64, rate(system, n)));
+        findings.line(&system.to_string(), line.collect());
     }
     let rates = |&n: &usize| {
-        let rates = PRESETS.map(|preset| (preset, of(preset, n)));
-        (format!("{n} machines"), rates.to_vec())
+        let rates = of_users(&PRESETS, |system| rate(system, n));
+        (format!("{n} machines"), rates)
     };
     let compared: Vec<_> = machines.iter().map(rates).collect();
     if effort.quick {

@@ -17,12 +17,10 @@
 //!   instruction there, because those of its verbs have FaSST's code in them; they have no file system in them.
 
 use dunlin::{ChannelConfig, Grouping, Preset, WaitMode};
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-use super::{CLIENT_MACHINES, HARDWARE_THREADS};
+use super::{cluster, AUTO_WINDOW, CLIENT_MACHINES, HARDWARE_THREADS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
-use crate::figures::flock_rpc::SCHEDULED_NS;
 use crate::load::{Application, ApplicationResult, Metadata, Operation};
 use crate::parallel;
 
@@ -60,11 +58,6 @@ fn instructions(operation: Operation) -> u32 {
 type Point = (Preset, Operation, usize);
 
 fn point((preset, operation, clients): Point, effort: Effort) -> ApplicationResult {
-    let mut host = effort.host(HostParameters::xeon_e5_v4());
-    host.set("cores", HARDWARE_THREADS).expect("a parameter");
-    let nic = effort.nic(NicParameters::connectx_3());
-    let switch = effort.switch(SwitchParameters::sx1012());
-    let cluster = Cluster::star(effort.seed, CLIENT_MACHINES + 1, &host, &nic, &switch);
     let grouping = Grouping {
         by_priority: false,
         ..Grouping::default()
@@ -95,13 +88,12 @@ fn point((preset, operation, clients): Point, effort: Effort) -> ApplicationResu
     // Every group has its turn, some times over.
     let groups = clients.div_ceil(grouping.clients) as u64;
     let round = groups * grouping.slice.as_nanos() as u64;
-    // `auto` has tried what pays and moved its threads by then, as in the figures of the RPC.
     let (warm, measured) = match (effort.quick, preset) {
         (true, _) => (round, round),
-        (false, Preset::Auto) => (8 * SCHEDULED_NS, SCHEDULED_NS),
+        (false, Preset::Auto) => (AUTO_WINDOW.warm_ns, AUTO_WINDOW.measured_ns),
         (false, _) => (5 * round, 10 * round),
     };
-    let bench = load.serve(cluster);
+    let bench = load.serve(cluster(CLIENT_MACHINES + 1, effort));
     let result = bench.measure(0, warm.max(300_000), measured);
     assert_eq!(
         bench.stop(),

@@ -26,6 +26,7 @@ use dunlin::{Grouping, Preset};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 use super::flock_rpc::SCHEDULED_NS;
+use super::system::System;
 use crate::figure::Effort;
 use crate::load::{Crowd, CrowdResult, RpcBench, Window, DATAGRAMS};
 
@@ -50,9 +51,9 @@ const INLINE_BYTES: f64 = 8.0;
 const CLIENT_MACHINES: usize = 11;
 
 /// A crowd with the paper's settings.
-fn crowd(preset: Preset, clients: usize, batch: usize) -> Crowd {
+fn crowd(system: System, clients: usize, batch: usize) -> Crowd {
     Crowd {
-        preset,
+        preset: system.preset,
         clients,
         threads: 12,
         batch,
@@ -64,10 +65,17 @@ fn crowd(preset: Preset, clients: usize, batch: usize) -> Crowd {
             by_priority: false,
             ..Grouping::default()
         },
+        datagram_batches: system.batches(),
         handler_ns: 20,
         pauses_ns: Vec::new(),
     }
 }
+
+/// `auto` tries what pays, and moves threads: when it has tried all, one interval of its schedulers, whole.
+const AUTO_WINDOW: Window = Window {
+    warm_ns: 8 * SCHEDULED_NS,
+    measured_ns: SCHEDULED_NS,
+};
 
 /// Time in which every group has its turn, some times over.
 fn window(plan: &Crowd, effort: Effort) -> Window {
@@ -82,12 +90,8 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
         true => 3,
         false => 12,
     };
-    // `auto` tries what pays, and moves threads: when it has tried all, one interval of its schedulers, whole.
     if plan.preset == Preset::Auto && !effort.quick {
-        return Window {
-            warm_ns: 8 * SCHEDULED_NS,
-            measured_ns: SCHEDULED_NS,
-        };
+        return AUTO_WINDOW;
     }
     Window {
         warm_ns: (rounds * round).max(300_000),
@@ -95,14 +99,18 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
     }
 }
 
-fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
+/// So many of the testbed's nodes.
+fn cluster(nodes: usize, effort: Effort) -> Cluster {
     let mut host = effort.host(HostParameters::xeon_e5_v4());
     host.set("cores", HARDWARE_THREADS).expect("a parameter");
     let mut nic = effort.nic(NicParameters::connectx_3());
     nic.max_inline_bytes = INLINE_BYTES;
     let switch = effort.switch(SwitchParameters::sx1012());
-    let cluster = Cluster::star(effort.seed, machines + 1, &host, &nic, &switch);
-    let bench = RpcBench::crowd(cluster, plan);
+    Cluster::star(effort.seed, nodes, &host, &nic, &switch)
+}
+
+fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
+    let bench = RpcBench::crowd(cluster(machines + 1, effort), plan);
     let window = window(plan, effort);
     if DATAGRAMS.contains(&plan.preset) && !effort.quick {
         bench.use_queues(window.warm_ns);

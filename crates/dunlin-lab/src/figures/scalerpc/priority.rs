@@ -6,7 +6,7 @@
 
 use dunlin::{Grouping, Preset};
 
-use super::{crowd, run as point, CLIENT_MACHINES};
+use super::{crowd, run as point, System, CLIENT_MACHINES};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::Crowd;
 use crate::parallel;
@@ -66,7 +66,7 @@ fn run(effort: Effort) -> Findings {
         .flat_map(|&s| [(s, false), (s, true)])
         .collect();
     let found = parallel::map(effort.threads, &points, |&(sigma, by_priority)| {
-        let plain = crowd(Preset::ScaleRpc, CLIENTS, 1);
+        let plain = crowd(System::of_users(Preset::ScaleRpc), CLIENTS, 1);
         let plan = Crowd {
             grouping: Grouping {
                 by_priority,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin::{Grouping, Preset};
 
-use super::{crowd, run as point, CLIENT_MACHINES};
+use super::{crowd, run as point, System, CLIENT_MACHINES};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::Crowd;
 use crate::parallel;
@@ -18,7 +18,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 };
 
 fn plan(clients: usize, group: usize, slice_us: u64) -> Crowd {
-    let plain = crowd(Preset::ScaleRpc, clients, 1);
+    let plain = crowd(System::of_users(Preset::ScaleRpc), clients, 1);
     Crowd {
         grouping: Grouping {
             clients: group,

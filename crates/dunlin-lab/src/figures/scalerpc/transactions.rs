@@ -15,9 +15,8 @@
 use std::time::Duration;
 
 use dunlin::{Grouping, Preset};
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-use super::HARDWARE_THREADS;
+use super::cluster;
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
 use crate::load::{Transactions, TransactionsBench, TransactionsResult, Work};
@@ -141,11 +140,7 @@ impl Point {
     }
 
     fn run(self, effort: Effort) -> TransactionsResult {
-        let mut host = effort.host(HostParameters::xeon_e5_v4());
-        host.set("cores", HARDWARE_THREADS).expect("a parameter");
-        let nic = effort.nic(NicParameters::connectx_3());
-        let switch = effort.switch(SwitchParameters::sx1012());
-        let cluster = Cluster::star(effort.seed, STORES + MACHINES, &host, &nic, &switch);
+        let cluster = cluster(STORES + MACHINES, effort);
         let often = self.synchronized.then_some(SYNCHRONIZED);
         let groups = self.clients.div_ceil(GROUP);
         let plan = Transactions {

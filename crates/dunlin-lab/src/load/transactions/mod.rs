@@ -273,6 +273,7 @@ fn follow(pace: &Pace, first: Client, often: Option<Duration>, shared: &Shared) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dunlin::txn::Protocol;
     use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
     fn plan(preset: Preset, protocol: &'static str) -> Transactions {
@@ -347,6 +348,27 @@ mod tests {
         assert!(result.mtps > 0.05, "{result:?}");
         assert!(result.server_cores > 1.0, "{result:?}");
         assert_eq!(bench.stop(), 0);
+    }
+
+    #[test]
+    fn auto_reads_the_memory_of_few_machines_and_sends_datagrams_to_many() {
+        for (stores, preset, protocol) in [
+            (3, Preset::Auto, Protocol::AUTO_ONE_SIDED),
+            (9, Preset::Fasst, Protocol::AUTO_MESSAGES),
+        ] {
+            let plan = Transactions {
+                stores,
+                symmetric: true,
+                ..plan(Preset::Auto, "auto")
+            };
+            let bench = TransactionsBench::new(cluster(stores), &plan);
+            let (chosen, _) = bench.chosen();
+            assert_eq!(chosen, Some(preset), "{stores} machines");
+            assert_eq!(bench.databases[0].0.protocol(), protocol);
+            let result = bench.measure(0, 100_000, 100_000);
+            assert!(result.mtps > 0.05, "{stores} machines: {result:?}");
+            assert_eq!(bench.stop(), 0, "{stores} machines");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) struct Rules {
     pub(crate) slice_ns: u64,
     /// Whether size and slice follow the priorities of clients. Not: the paper's static mode.
     pub(crate) by_priority: bool,
+    /// Whether the next group is warmed up while the turns before it end.
+    pub(crate) warm_up_beside: bool,
 }
 
 impl Rules {
@@ -234,6 +236,7 @@ mod tests {
         clients: 40,
         slice_ns: 100_000,
         by_priority: true,
+        warm_up_beside: false,
     };
 
     fn sizes(groups: &Groups) -> Vec<usize> {

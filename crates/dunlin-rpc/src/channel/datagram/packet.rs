@@ -63,22 +63,37 @@ pub(crate) fn capacity(packet_bytes: usize) -> usize {
     ((packet_bytes - HEAD_BYTES) & !7) - HEADER_BYTES
 }
 
+/// Messages that a head can count.
+pub(crate) const MESSAGES: u8 = u8::MAX;
+
+/// What goes into a datagram at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Bytes that its receiver takes.
+    pub(crate) bytes: usize,
+    /// Messages that its sender puts together, at least one.
+    pub(crate) messages: u8,
+}
+
 /// A datagram that is being written.
 #[derive(Debug)]
 pub(crate) struct Packet {
     bytes: Box<[u8]>,
-    /// Bytes that its receiver takes.
-    limit: usize,
+    room: Room,
     length: usize,
     messages: u8,
 }
 
 impl Packet {
-    /// An empty one, of so many bytes at most.
+    /// An empty one, of so many bytes at most and as many messages as fit.
     pub(crate) fn new(packet_bytes: usize) -> Self {
+        let bytes = packet_bytes & !7;
         Self {
-            bytes: vec![0; packet_bytes & !7].into(),
-            limit: packet_bytes & !7,
+            bytes: vec![0; bytes].into(),
+            room: Room {
+                bytes,
+                messages: MESSAGES,
+            },
             length: HEAD_BYTES,
             messages: 0,
         }
@@ -93,7 +108,8 @@ impl Packet {
     /// Whether a message with `payload` bytes fits in as well.
     #[inline]
     pub(crate) fn fits(&self, payload: usize) -> bool {
-        message_bytes(payload) <= self.limit - self.length && self.messages < u8::MAX
+        message_bytes(payload) <= self.room.bytes - self.length
+            && self.messages < self.room.messages
     }
 
     /// Adds a message, for which there is room.
@@ -107,8 +123,8 @@ impl Packet {
     /// up to one.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        let start = (self.length + HEADER_BYTES).min(self.limit);
-        let room = (self.limit - start) & !7;
+        let start = (self.length + HEADER_BYTES).min(self.room.bytes);
+        let room = (self.room.bytes - start) & !7;
         &mut self.bytes[start..start + room]
     }
 
@@ -136,10 +152,13 @@ impl Packet {
         &self.bytes[..self.length]
     }
 
-    /// Begins anew, for a receiver that takes so many bytes.
+    /// Begins anew, with no more than this in it.
     #[inline]
-    pub(crate) fn clear_for(&mut self, packet_bytes: usize) {
-        self.limit = self.bytes.len().min(packet_bytes & !7);
+    pub(crate) fn clear_for(&mut self, room: Room) {
+        self.room = Room {
+            bytes: self.bytes.len().min(room.bytes & !7),
+            ..room
+        };
         self.clear();
     }
 
@@ -247,6 +266,23 @@ mod tests {
             let packet = Packet::new(packet_bytes);
             assert!(packet.fits(capacity(packet_bytes)), "{packet_bytes}");
             assert!(!packet.fits(capacity(packet_bytes) + 1), "{packet_bytes}");
+        }
+    }
+
+    #[test]
+    fn no_more_messages_fit_than_its_room_has() {
+        let mut packet = Packet::new(1024);
+        for messages in [1, 3] {
+            packet.clear_for(Room {
+                bytes: 1024,
+                messages,
+            });
+            for call in 0..u64::from(messages) {
+                assert!(packet.fits(8), "{call} of {messages}");
+                let header = Header::new(Kind::Request, 7, call, 8);
+                packet.push(header, &[1; 8]);
+            }
+            assert!(!packet.fits(0), "{messages}");
         }
     }
 

@@ -37,7 +37,7 @@ impl<D: Device> DatagramLane<D> {
     /// Wakes a server that sleeps: a question about nothing is heard as every datagram is.
     #[cold]
     pub(super) fn rouse(&mut self) -> Result<(), ChannelError> {
-        let mut packet = Packet::new(self.packet_bytes);
+        let mut packet = Packet::new(self.room.bytes);
         packet.push(Header::new(Kind::Question, 0, 0, 0), &[]);
         packet.seal(self.to);
         let question = std::iter::once((self.session, packet.bytes()));
@@ -76,7 +76,7 @@ impl<D: Device> DatagramLane<D> {
         // If one that roused is lost, this one does as well.
         self.rousing = false;
         // In a datagram of its own: what waits in the batch may wait for the very answer.
-        let mut packet = Packet::new(self.packet_bytes);
+        let mut packet = Packet::new(self.room.bytes);
         if let Some((call, count)) = self.last_whole {
             packet.push(
                 Header::new(Kind::Segments, 0, call, 4),

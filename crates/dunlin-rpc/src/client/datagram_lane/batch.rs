@@ -50,7 +50,7 @@ impl<D: Device> DatagramLane<D> {
     /// [`Lane::gather`]: crate::call::lane::Lane::gather
     pub(super) fn add_packet(&mut self) {
         let mut packet = Packet::new(self.scratch.len());
-        packet.clear_for(self.packet_bytes);
+        packet.clear_for(self.room);
         self.packets.push(packet);
     }
 
@@ -138,7 +138,7 @@ impl<D: Device> DatagramLane<D> {
         drop(held);
         let gone = *sent.as_ref().unwrap_or(&count);
         for packet in &mut self.packets[..gone] {
-            packet.clear_for(self.packet_bytes);
+            packet.clear_for(self.room);
         }
         if gone <= self.last {
             // Only before the server was heard of, or for want of room.

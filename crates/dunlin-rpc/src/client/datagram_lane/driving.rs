@@ -73,7 +73,7 @@ impl<D: Device> DatagramLane<D> {
             let mut count = 0;
             while count < most {
                 if count == self.packets.len() {
-                    self.packets.push(Packet::new(self.packet_bytes));
+                    self.packets.push(Packet::new(self.room.bytes));
                 }
                 if !driving.driver.put(&mut self.packets[count], now) {
                     break;

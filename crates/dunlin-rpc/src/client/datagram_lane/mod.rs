@@ -23,7 +23,7 @@ use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::BytesMut;
 use crate::channel::datagram::driven::client::Driver;
 use crate::channel::datagram::driven::{CREDITS, CREDITS_OF_MEMORY, PART_BYTES};
-use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::packet::{Head, Packet, Room};
 use crate::channel::datagram::segments::{Incoming, Transfer, SEGMENT_HEAD_BYTES};
 use crate::channel::datagram::spare::{LongBytes, Spare};
 use crate::channel::datagram::written::Uplink;
@@ -58,7 +58,7 @@ pub(crate) struct DatagramLane<D: Device> {
     /// The batch: packets up to `last` hold something, or are the one that is open.
     packets: Vec<Packet>,
     last: usize,
-    packet_bytes: usize,
+    room: Room,
     /// Something that is to leave has found no room.
     held_up: bool,
     /// Packets wait in the endpoint for those of other sessions.
@@ -117,8 +117,8 @@ impl<D: Device> DatagramLane<D> {
         let (own, wake) = (held.packet_bytes(), held.wake().clone());
         // Where nothing is sent over a wire, no queue of a network makes round trips long.
         let has_network = held.device().attributes().writes_are_messages;
+        let room = held.room_for(theirs.packet_bytes);
         drop(held);
-        let packet_bytes = theirs.packet_bytes.min(own);
         let capacity = theirs.capacity(own);
         let spare = Spare::default();
         let driving = (setup.protocol == Protocol::Driven).then(|| {
@@ -142,7 +142,7 @@ impl<D: Device> DatagramLane<D> {
             calls: Slots::new(theirs.calls),
             packets: Vec::new(),
             last: 0,
-            packet_bytes,
+            room,
             held_up: false,
             gathering: false,
             scratch: vec![0; own].into(),
@@ -457,7 +457,7 @@ impl<D: Device> Lane for DatagramLane<D> {
 
 impl<D: Device> Drop for DatagramLane<D> {
     fn drop(&mut self) {
-        let mut packet = Packet::new(self.packet_bytes);
+        let mut packet = Packet::new(self.room.bytes);
         packet.push(Header::new(Kind::Goodbye, 0, 0, 0), &[]);
         packet.seal(self.to);
         // Of the last session nobody takes care of what is on its way.

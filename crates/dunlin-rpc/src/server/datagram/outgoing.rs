@@ -3,7 +3,7 @@
 
 use dunlin_verbs::Device;
 
-use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::packet::{Head, Packet, Room};
 use crate::channel::datagram::Endpoint;
 use crate::channel::ChannelError;
 
@@ -22,8 +22,8 @@ pub(super) struct OpenPacket {
 pub(super) struct Target {
     pub(super) number: u32,
     pub(super) to: Head,
-    /// Bytes that the client takes in one datagram.
-    pub(super) packet_bytes: usize,
+    /// What goes into one datagram.
+    pub(super) room: Room,
 }
 
 /// The packets of a pass.
@@ -87,7 +87,7 @@ impl Outgoing {
             index,
         };
         let packet = &mut self.packets[index];
-        packet.clear_for(target.packet_bytes);
+        packet.clear_for(target.room);
         Ok(packet)
     }
 

@@ -271,7 +271,7 @@ impl<D: Device> Poller<D> {
             block,
             zone,
         } = newcomer;
-        let limits = (self.endpoint.packet_bytes(), self.longest);
+        let limits = (self.endpoint.room_for(theirs.packet_bytes), self.longest);
         let session = Session::new(
             (id, number),
             protocol,

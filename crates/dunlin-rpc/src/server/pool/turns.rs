@@ -56,6 +56,8 @@ pub(super) struct Turns {
     firsts: Vec<usize>,
     began: Instant,
     slice: Duration,
+    /// The next group is warmed up while turns end, not when they have.
+    warms_beside: bool,
     /// Since when the slice should be over.
     due_since: Option<Instant>,
     list: Vec<u32>,
@@ -88,6 +90,7 @@ impl Turns {
             slot: 0,
             began: now,
             slice: Duration::from_nanos(groups.slice_ns(0)),
+            warms_beside: rules.warm_up_beside,
             due_since: None,
             list: Vec::new(),
             groups,
@@ -264,21 +267,23 @@ impl Turns {
         }
     }
 
-    /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left:
-    /// until then answers go by the connections of the last group, and a NIC whose cache holds those of little more
-    /// than one would lose them for the others'.
+    /// Fetches the requests of the group that comes next; says of how many clients. If it is not to do so beside the
+    /// turns that end ([`crate::Grouping::warm_up_beside`]), it does when nobody's turn is left: until then answers go by
+    /// the connections of the last group, and a NIC whose cache holds those of little more than one would lose them for
+    /// the others'.
     #[inline]
     pub(super) fn warm_up<D: Device>(
         &mut self,
         members: &mut Members<D>,
         failed: &mut Vec<Failed>,
     ) -> usize {
-        let Some(next) = self.next.filter(|_| self.ending.is_empty()) else {
+        let ended = self.ending.is_empty();
+        let Some(next) = self.next.filter(|_| ended || self.warms_beside) else {
             return 0;
         };
         let before = self.warming.len();
         self.fetch_from(next, 1 - self.processing, members, failed);
-        if self.warming.is_empty() && !self.are_paced() {
+        if ended && self.warming.is_empty() && !self.are_paced() {
             // Those that waited have gone.
             self.next = None;
             self.refill(self.processing);
@@ -343,8 +348,8 @@ impl Turns {
         failed: &mut Vec<Failed>,
     ) -> bool {
         // By a common clock a group is served also when none of its clients has called yet.
-        let on_time = self.are_paced() && self.next.is_some() && self.ending.is_empty();
-        if self.warming.is_empty() && !on_time {
+        let on_time = self.are_paced() && self.next.is_some();
+        if !self.ending.is_empty() || self.warming.is_empty() && !on_time {
             return false;
         }
         let due_since = *self.due_since.get_or_insert(now);

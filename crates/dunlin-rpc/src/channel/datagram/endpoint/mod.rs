@@ -13,7 +13,7 @@ use dunlin_verbs::{
     QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport, Verbs, VerbsError,
 };
 
-use super::packet::{Head, Packet};
+use super::packet::{Head, Packet, Room};
 use super::receives::Receives;
 pub(crate) use super::receives::{Block, Stock};
 pub(crate) use super::sends::Route;
@@ -57,6 +57,8 @@ pub(crate) struct Endpoint<D: Device> {
     sends: Sends<D>,
     places: Vec<Place<D>>,
     packet_bytes: usize,
+    /// Messages that go into a datagram at most.
+    messages: u8,
     broken: Option<ChannelError>,
     /// Sessions that there are RECEIVEs for.
     provided: usize,
@@ -151,6 +153,7 @@ impl<D: Device> Endpoint<D> {
             wake: wake.clone(),
             places: Vec::new(),
             packet_bytes,
+            messages: batches.messages as u8,
             broken: None,
             stock: Stock::new(),
             provided: 0,
@@ -187,6 +190,14 @@ impl<D: Device> Endpoint<D> {
     /// Longest datagram that it takes.
     pub(crate) fn packet_bytes(&self) -> usize {
         self.packet_bytes
+    }
+
+    /// What goes into a datagram to a peer that takes so many bytes in one.
+    pub(crate) fn room_for(&self, theirs: usize) -> Room {
+        Room {
+            bytes: theirs.min(self.packet_bytes),
+            messages: self.messages,
+        }
     }
 
     /// What to sleep on.

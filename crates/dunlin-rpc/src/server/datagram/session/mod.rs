@@ -19,7 +19,7 @@ use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::datagram::driven::server::{Answerer, Step};
 use crate::channel::datagram::driven::PART_BYTES;
 use crate::channel::datagram::fate::{self, Fate};
-use crate::channel::datagram::packet::{Cursor, Head};
+use crate::channel::datagram::packet::{Cursor, Head, Room};
 use crate::channel::datagram::segments::{
     count_in, Arrived, Incoming, Transfer, SEGMENT_HEAD_BYTES,
 };
@@ -88,7 +88,7 @@ impl Session {
         (id, number): (u64, u32),
         protocol: Protocol,
         (theirs, deadlines, caller): (&Greeting, Deadlines, Caller),
-        (own_packet, longest_request): (usize, usize),
+        (room, longest_request): (Room, usize),
         (now, spare): (Instant, &Spare),
     ) -> Self {
         let slot = Slot {
@@ -96,13 +96,13 @@ impl Session {
             working: false,
             given_up: false,
         };
-        let capacity = theirs.capacity(own_packet);
+        let capacity = theirs.capacity(room.bytes);
         Self {
             id,
             target: Target {
                 number,
                 to: theirs.to,
-                packet_bytes: theirs.packet_bytes.min(own_packet),
+                room,
             },
             capacity,
             longest: theirs.longest,

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Responses that have come, or requests that are done.
+/// Requests that are done.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct Done {
     /// How many.
     pub count: AtomicU64,
     /// Whether the time of each is kept.
@@ -14,7 +14,7 @@ pub struct Answers {
     enough: AtomicBool,
 }
 
-impl Answers {
+impl Done {
     /// From now on the time of each is kept.
     pub fn time(&self) {
         self.timing.store(true, Ordering::Relaxed);
