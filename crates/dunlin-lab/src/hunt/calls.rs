@@ -235,6 +235,11 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().expect("nobody panicked")
 }
 
+/// Dice for what is drawn since later: what a seed drew before it goes on drawing.
+fn aside(dice: &Dice) -> Dice {
+    Dice::new(dice.clone().next())
+}
+
 fn draw_channel(dice: &mut Dice) -> ChannelConfig {
     ChannelConfig {
         ring_bytes: 16 << 10 << dice.between(0, 2),
@@ -245,7 +250,7 @@ fn draw_channel(dice: &mut Dice) -> ChannelConfig {
             false => WaitMode::default(),
         },
         datagram_batches: DatagramBatches {
-            messages: [1, 3, 255][dice.next() as usize % 3],
+            messages: [1, 3, 255][aside(dice).next() as usize % 3],
             ..DatagramBatches::default()
         },
         ..ChannelConfig::default()
@@ -277,7 +282,7 @@ fn serve(
         clients: [1, 2, 40][dice.next() as usize % 3],
         slice: Duration::from_micros([5, 20, 100][dice.next() as usize % 3]),
         by_priority: dice.chance(1, 2),
-        warm_up_beside: dice.chance(1, 2),
+        warm_up_beside: aside(dice).chance(1, 2),
     };
     let pace = Pace::new(dice.between(1, 4) as usize, grouping.slice);
     let mut server = Server::unbound();

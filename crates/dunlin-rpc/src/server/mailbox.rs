@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dunlin_verbs::{Aborter, CompletionChannel};
 
@@ -42,11 +42,19 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         }
     }
 
+    fn mail(&self) -> MutexGuard<'_, Vec<Mail<N>>> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread that is told to end takes no more: what comes is dropped, and a client's queue pair with it.
     pub(super) fn send(&self, mail: Mail<N>) {
-        self.mail
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(mail);
+        let mut held = self.mail();
+        if self.is_ending() {
+            drop(held);
+            return drop(mail);
+        }
+        held.push(mail);
+        drop(held);
         self.has_mail.store(true, Ordering::Release);
         self.wake.wake();
     }
@@ -61,7 +69,7 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
     #[cold]
     pub(super) fn take(&self) -> Vec<Mail<N>> {
         self.has_mail.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.mail())
     }
 
     /// Whether there are clients, or some are under way.
@@ -115,10 +123,15 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// The thread is to end at once.
+    /// The thread is to end at once. What it has not taken by then it will not: clients that were accepted meanwhile
+    /// would keep their queue pairs for as long as anybody could have them accepted.
     pub(super) fn end(&self) {
+        let mut held = self.mail();
         self.ending.store(true, Ordering::Release);
+        let left = std::mem::take(&mut *held);
+        drop(held);
         self.wake.wake();
+        drop(left);
     }
 
     #[inline]
