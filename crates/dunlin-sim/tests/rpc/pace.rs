@@ -38,6 +38,7 @@ impl World {
                     clients: CLIENTS / GROUPS,
                     slice: SLICE,
                     by_priority: false,
+                    ..Grouping::default()
                 })
                 .handle(ECHO, |request, reply| reply.write(request.payload()));
             if together {
