@@ -139,3 +139,29 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.ending.load(Ordering::Acquire)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use dunlin_shm::{ShmConfig, ShmDevice};
+    use dunlin_verbs::Device;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_told_to_end_keeps_no_client() {
+        let device = ShmDevice::open(ShmConfig::default()).expect("a device");
+        let wake = device.create_completion_channel().expect("a channel");
+        let mailbox = Mailbox::new(wake);
+        let client = Arc::new(());
+        let adopt = || Mail::Adopt(Box::new(Arc::clone(&client)));
+        mailbox.send(adopt());
+        assert_eq!(Arc::strong_count(&client), 2, "it waits to be taken in");
+        mailbox.end();
+        assert_eq!(Arc::strong_count(&client), 1, "nobody takes it in");
+        mailbox.send(adopt());
+        assert_eq!(Arc::strong_count(&client), 1, "it came too late");
+        assert!(mailbox.take().is_empty());
+    }
+}
