@@ -1,8 +1,8 @@
 //! Who is measured in a figure of RPC: a preset, as users get it or as it was published.
 //!
-//! Presets over datagrams put messages of one moment for one peer into one datagram. What was published did not: FaSST's
-//! talk counts four verbs for each RPC where everything is batched (17.2 M verbs a second are 4.3 M RPC, FS-018). So
-//! claims are judged with one message a datagram, and `auto` is held against the presets as users get them.
+//! Presets over datagrams put messages of one moment for one peer into one datagram. What was published did not:
+//! FaSST's talk counts four verbs for each RPC where everything is batched (17.2 M verbs a second are 4.3 M RPC,
+//! FS-018). So claims are judged with one message a datagram, and `auto` is held against the presets as users get them.
 
 use dunlin::{DatagramBatches, Preset};
 

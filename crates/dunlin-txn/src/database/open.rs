@@ -21,8 +21,9 @@ const OPENING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection to a machine may take. A thread that runs many transactions waits meanwhile.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// Most machines whose memory `auto` reads. Of more each gets so few requests of a thread at once that one datagram queue
-/// pair with one doorbell for all of them is worth more than reads past their processors (`docs/auto.md`).
+/// Most machines whose memory `auto` reads. With more, each gets so few requests of a thread at once that one datagram
+/// queue pair, with one doorbell for all of them, is worth more than reads past their processors
+/// (`docs/notes/auto.md`).
 const READ_MOST: usize = 8;
 
 /// How a database is to be opened. Made by [`Database::builder`].

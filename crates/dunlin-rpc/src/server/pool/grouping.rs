@@ -15,9 +15,9 @@ pub struct Grouping {
     /// Whether groups and slices follow the priorities of clients (§3.2); they do by default. Not: all groups are of
     /// the default size, within the legal range, and served alike.
     pub by_priority: bool,
-    /// Whether requests of the next group are fetched while the last answers of a turn are under way, so that the change
-    /// of turns hides behind them (§3.3). Off by default: they are fetched when the turn has ended, because a NIC whose
-    /// cache holds the connections of little more than a group loses those that the answers need
+    /// Whether requests of the next group are fetched while the last answers of a turn are under way, so that the
+    /// change of turns hides behind them (§3.3). Off by default: they are fetched when the turn has ended, because a
+    /// NIC whose cache holds the connections of little more than a group loses those that the answers need
     /// (`docs/scalerpc.md`).
     pub warm_up_beside: bool,
 }

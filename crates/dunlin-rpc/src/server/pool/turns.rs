@@ -267,10 +267,10 @@ impl Turns {
         }
     }
 
-    /// Fetches the requests of the group that comes next; says of how many clients. If it is not to do so beside the
-    /// turns that end ([`crate::Grouping::warm_up_beside`]), it does when nobody's turn is left: until then answers go by
-    /// the connections of the last group, and a NIC whose cache holds those of little more than one would lose them for
-    /// the others'.
+    /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left,
+    /// unless told to do so while turns end ([`crate::Grouping::warm_up_beside`]): until then answers go by the
+    /// connections of the last group, and a NIC whose cache holds those of little more than one would lose them for the
+    /// others'.
     #[inline]
     pub(super) fn warm_up<D: Device>(
         &mut self,
