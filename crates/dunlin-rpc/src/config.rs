@@ -48,6 +48,21 @@ pub enum PacketLoss {
     EndClient,
 }
 
+/// When a server asks clients of the preset `auto` to send datagrams instead of WRITEs into rings, where its device has
+/// them and its network keeps what is sent. Those that work on its memory are not asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Datagrams {
+    /// When nearly every message carries the requests of one thread alone, and an attempt has shown that more come by
+    /// datagrams.
+    #[default]
+    WhenTheyPay,
+    /// Never.
+    Never,
+    /// From the start on.
+    Always,
+}
+
 /// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is
 /// cheaper; smaller numbers are for measurements of what that is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

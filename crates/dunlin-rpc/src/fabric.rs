@@ -67,8 +67,8 @@ pub(crate) struct SessionSetup {
     pub(crate) config: ChannelConfig,
     pub(crate) protocol: Protocol,
     pub(crate) owner: Owner,
-    /// A packet was lost, and that ends the client.
-    pub(crate) fatal: Arc<AtomicBool>,
+    /// Set when a packet of the client was lost.
+    pub(crate) packet_lost: Arc<AtomicBool>,
 }
 
 /// A lane whose server is not known yet.

@@ -212,6 +212,37 @@ fn from_any_preset_to_another() {
     changes("shm", &presets);
 }
 
+/// A request that was filled before the change is sent by what there is after it, which cannot have its memory.
+#[test]
+fn a_buffer_outlives_its_lane() {
+    let (executed, gate) = (Executed::default(), Arc::default());
+    let server = serve(&executed, &gate);
+    let presets = [
+        Preset::Plain,
+        Preset::Erpc,
+        Preset::Flock,
+        Preset::Fasst,
+        Preset::Xrdma,
+        Preset::Herd,
+        Preset::Plain,
+    ];
+    let client = Client::builder().preset(presets[0]).device("shm");
+    let client = client.connect(&server.address().to_string()).unwrap();
+    // Short, and longer than any datagram.
+    for length in [48, 100_000] {
+        for pair in presets.windows(2) {
+            client.change_preset(pair[0]).unwrap();
+            let mut request = client.buffer(length).unwrap();
+            let bytes = payload(length as u64);
+            request[..bytes.len()].copy_from_slice(&bytes);
+            let sent = request.to_vec();
+            client.change_preset(pair[1]).unwrap();
+            let answer = client.call_buffer(ECHO, request);
+            assert_eq!(&answer.unwrap()[..], sent, "{pair:?}");
+        }
+    }
+}
+
 /// A change that cannot be made changes nothing.
 #[test]
 fn without_a_server_nothing_changes() {

@@ -62,14 +62,15 @@ pub use dunlin_rpc::{
     available, AttachFuture, Batch, CallEnd, CallError, CallFuture, CallableChange, CallableClient,
     CallableClients, CallbackServer, Capture, CapturedCall, CapturedCalls, ChannelConfig, Client,
     ClientBuilder, ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches,
-    DeviceFigures, DeviceReport, Execution, Grant, Grouping, HandleFigures, HandlerError,
-    HandlerId, HandlerTask, LaneReport, LaneUse, LocalAcceptor, LocalCall, LocalClient,
-    LocalDriver, LocalReply, LocalServer, Memory, NextNotification, Notification, Notifications,
-    OwnedRequest, OwnedResponder, Pace, PacketLoss, Peer, Peers, Permit, Pipeline, PollingThread,
-    Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply, Request, RequestBuffer,
-    Responder, Rights, RunningServer, SenderReport, ServeError, Server, ServerBuilder,
-    ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer, TransferBuffer,
-    TransferError, UnknownWho, Upcoming, WaitMode, Who, CALLBACKS, CAPTURE, FIGURES,
+    Datagrams, DeviceFigures, DeviceReport, Execution, Grant, Grouping, HandleFigures,
+    HandlerError, HandlerId, HandlerTask, LaneReport, LaneUse, LocalAcceptor, LocalCall,
+    LocalClient, LocalDriver, LocalReply, LocalServer, Memory, NextNotification, Notification,
+    Notifications, OwnedRequest, OwnedResponder, Pace, PacketLoss, Peer, Peers, Permit, Pipeline,
+    PollingThread, Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply, Request,
+    RequestBuffer, Responder, Rights, RunningServer, SenderReport, ServeError, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer,
+    TransferBuffer, TransferError, UnknownWho, Upcoming, WaitMode, Who, CALLBACKS, CAPTURE,
+    FIGURES,
 };
 
 /// For hunts in virtual time.

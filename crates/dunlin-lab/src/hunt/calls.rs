@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, DatagramBatches, Grouping, HandlerError, LocalAcceptor,
-    LocalServer, Pace, Preset, Region, Server, WaitMode,
+    CallError, ChannelConfig, Client, DatagramBatches, Datagrams, Grouping, HandlerError,
+    LocalAcceptor, LocalServer, Pace, Preset, Region, Server, WaitMode,
 };
 use dunlin_sim::HostId;
 
@@ -55,11 +55,12 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let channel = draw_channel(dice);
     let executed = Executed::default();
     let most_active = dice.between(1, 12) as usize;
+    let datagrams = draw_datagrams(dice);
     let (put_off, nested) = (PutOff::default(), PutOff::default());
     let server = serve(
         terrain,
         server_host,
-        (&channel, most_active),
+        (&channel, most_active, datagrams),
         dice,
         (&executed, &put_off, &nested),
     );
@@ -91,7 +92,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     }
     let mut seen = Seen {
         words: format!(
-            "server on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most",
+            "server on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most, datagrams {datagrams:?}",
             server_host.number(),
             channel.ring_bytes,
             channel.eager_bytes,
@@ -189,7 +190,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
             breaks: faults.may_break() || vanishes,
             closes: *closes,
             disturbed: loses || faults.late_packets,
-            loses: loses && LOSSY.contains(preset)
+            loses: loses && is_lossy(*preset, datagrams)
                 // Its requests are WRITEs over UC.
                 || faults.late_packets && *preset == Preset::Herd,
         };
@@ -205,7 +206,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     }
     let wrong = |what| seen.violations.push(what);
     let server = (server, server_host);
-    leave(terrain, parties, server, &live, wrong);
+    leave(terrain, (parties, datagrams), server, &live, wrong);
     for all in [&put_off, &nested] {
         all.over.store(true, Ordering::Relaxed);
     }
@@ -240,6 +241,20 @@ fn aside(dice: &Dice) -> Dice {
     Dice::new(dice.clone().next())
 }
 
+/// Whether nobody sends the packets of this preset again, where a server asks for datagrams so.
+fn is_lossy(preset: Preset, datagrams: Datagrams) -> bool {
+    LOSSY.contains(&preset) || preset == Preset::Auto && datagrams == Datagrams::Always
+}
+
+/// Whether clients of the preset `auto` are asked for datagrams from the start on: a hunt is too short for attempts.
+fn draw_datagrams(dice: &Dice) -> Datagrams {
+    let mut dice = aside(&aside(dice));
+    match dice.chance(1, 3) {
+        true => Datagrams::Always,
+        false => Datagrams::default(),
+    }
+}
+
 fn draw_channel(dice: &mut Dice) -> ChannelConfig {
     ChannelConfig {
         ring_bytes: 16 << 10 << dice.between(0, 2),
@@ -260,7 +275,7 @@ fn draw_channel(dice: &mut Dice) -> ChannelConfig {
 fn serve(
     terrain: &Terrain,
     host: HostId,
-    (channel, most_active): (&ChannelConfig, usize),
+    (channel, most_active, datagrams): (&ChannelConfig, usize, Datagrams),
     dice: &mut Dice,
     (executed, put_off, nested): (&Executed, &PutOff, &PutOff),
 ) -> LocalServer {
@@ -294,6 +309,7 @@ fn serve(
     let cells = Region::new(REGION, CELLS * CELL_BYTES).writable().atomic();
     server
         .grouping(grouping)
+        .datagrams(datagrams)
         .handle(ECHO, move |request, reply| {
             let (thread, call) = count(request.payload(), &echoes);
             reply.write(&caller::response(thread, call))
@@ -422,7 +438,7 @@ fn part(terrain: &Terrain, host: HostId, client: Client) -> Arc<AtomicBool> {
 /// Clients and server go; a server forgets the clients that are gone, the crashed ones too.
 fn leave(
     terrain: &Terrain,
-    parties: Vec<Party>,
+    (parties, datagrams): (Vec<Party>, Datagrams),
     (server, server_host): (Option<LocalServer>, HostId),
     live: &dyn Fn(HostId) -> bool,
     mut wrong: impl FnMut(String),
@@ -432,11 +448,11 @@ fn leave(
     // A server does not notice that one whose datagrams do not come any more is dead, or that its goodbye was lost: it
     // keeps the place until another wants it.
     let over_datagrams =
-        |party: &&Party| party.preset == Preset::Erpc || LOSSY.contains(&party.preset);
-    let datagrams = parties.iter().filter(over_datagrams);
+        |party: &&Party| party.preset == Preset::Erpc || is_lossy(party.preset, datagrams);
+    let over_them = parties.iter().filter(over_datagrams);
     // Each thread's own, and the futures'.
     let lanes = |party: &Party| (party.threads + 1) * LIVES;
-    let silent = datagrams.map(lanes).sum();
+    let silent = over_them.map(lanes).sum();
     for party in parties {
         if !live(party.host) {
             // A process that was killed drops nothing.

@@ -32,7 +32,18 @@ pub(crate) struct CreditBalance {
     renewal: u32,
     asked: bool,
     degrees: Degrees,
+    /// Threads of the messages that `degrees` are of.
+    threads: u32,
     one_sided: OneSidedReport,
+}
+
+/// What a client says of its messages since it asked last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Coalescing {
+    /// Requests of a message: the lower median.
+    pub(crate) degree: u32,
+    /// Threads whose requests a message carried: the mean, in eighths ([`ONE_THREAD`]).
+    pub(crate) threads: u32,
 }
 
 impl CreditBalance {
@@ -44,6 +55,7 @@ impl CreditBalance {
             renewal: credits,
             asked: false,
             degrees: Degrees::default(),
+            threads: 0,
             one_sided: OneSidedReport::default(),
         }
     }
@@ -82,22 +94,28 @@ impl CreditBalance {
         self.granted.wrapping_sub(self.used)
     }
 
-    /// A message with so many requests was sent.
+    /// A message with so many requests of so many threads was sent.
     #[inline]
-    pub(crate) fn spend(&mut self, requests: u32) {
+    pub(crate) fn spend(&mut self, requests: u32, threads: u32) {
         debug_assert!(requests <= self.left());
         self.used = self.used.wrapping_add(requests);
         self.degrees.add(requests);
+        self.threads = self.threads.saturating_add(threads);
     }
 
-    /// The median degree to ask for more with, once half of the credits are spent and no request for more is out.
+    /// What to ask for more with, once half of the credits are spent and no request for more is out.
     #[inline]
-    pub(crate) fn ask(&mut self) -> Option<u32> {
+    pub(crate) fn ask(&mut self) -> Option<Coalescing> {
         if self.asked || self.left() > self.renewal / 2 {
             return None;
         }
         self.asked = true;
-        Some(self.degrees.take_median())
+        let messages = self.degrees.messages.max(1);
+        let threads = std::mem::take(&mut self.threads);
+        Some(Coalescing {
+            degree: self.degrees.take_median(),
+            threads: threads.saturating_mul(ONE_THREAD) / messages,
+        })
     }
 
     /// Whether a request for more is out.
@@ -183,41 +201,58 @@ pub(crate) struct Ledger {
     reports: u8,
 }
 
-/// What a client asks for: a coalescing degree to report, and credits.
+/// One thread, where threads of a message are counted in the mean.
+pub(crate) const ONE_THREAD: u32 = 8;
+
+/// What a client asks for: what it says of its messages, and credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Renewal {
+    /// As in [`Coalescing`].
     pub(crate) degree: u32,
+    pub(crate) threads: u32,
     pub(crate) credits: u32,
 }
 
 impl Renewal {
-    /// Width of the degree, which is in the low bits of the word; the credits have the others.
-    const DEGREE_BITS: u32 = 16;
+    /// Widths of the degree, in the low bits of the word, and of the threads; the credits have the others.
+    const DEGREE_BITS: u32 = 9;
+    const THREADS_BITS: u32 = 7;
+    const CREDITS_SHIFT: u32 = Self::DEGREE_BITS + Self::THREADS_BITS;
     /// Width of the word: the two bits above say what kind of word it is.
     const BITS: u32 = 30;
+    const DEGREE_MOST: u32 = (1 << Self::DEGREE_BITS) - 1;
+    const THREADS_MOST: u32 = (1 << Self::THREADS_BITS) - 1;
+    const CREDITS_MOST: u32 = (1 << (Self::BITS - Self::CREDITS_SHIFT)) - 1;
 
-    /// What is asked for on a lane that `threads` share and whose messages carry `degree` requests (the median).
-    pub(crate) fn wanted(degree: u32, threads: u32) -> Self {
+    /// What is asked for on a lane that `threads` share and whose messages are such.
+    pub(crate) fn wanted(said: Coalescing, threads: u32) -> Self {
+        let messages = said.degree.max(threads);
         Self {
-            degree,
-            credits: degree.max(threads).saturating_mul(MESSAGES_OF_RENEWAL),
+            degree: said.degree,
+            threads: said.threads,
+            credits: messages.saturating_mul(MESSAGES_OF_RENEWAL),
         }
     }
 
-    /// A word of 30 bits; more credits than fit are as many as fit.
+    /// A word of 30 bits; more credits or threads than fit are as many as fit.
     pub(crate) fn encode(self) -> u32 {
-        let most = (1 << (Self::BITS - Self::DEGREE_BITS)) - 1;
-        self.credits.min(most) << Self::DEGREE_BITS | self.degree
+        self.degree.min(Self::DEGREE_MOST)
+            | self.threads.min(Self::THREADS_MOST) << Self::DEGREE_BITS
+            | self.credits.min(Self::CREDITS_MOST) << Self::CREDITS_SHIFT
     }
 
     /// Whatever a peer has sent.
     pub(crate) fn decode(word: u32) -> Self {
         Self {
-            degree: word & ((1 << Self::DEGREE_BITS) - 1),
-            credits: word >> Self::DEGREE_BITS,
+            degree: word & Self::DEGREE_MOST,
+            threads: word >> Self::DEGREE_BITS & Self::THREADS_MOST,
+            credits: word >> Self::CREDITS_SHIFT & Self::CREDITS_MOST,
         }
     }
 }
+
+// An honest degree fits.
+const _: () = assert!(most_degree(CREDITS_OF_MEMORY) <= Renewal::DEGREE_MOST);
 
 /// A client sent more than it was granted, or asked in a way that no client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,7 +379,15 @@ mod tests {
     }
 
     fn wish(degree: u32, credits: u32) -> Renewal {
-        Renewal { degree, credits }
+        Renewal {
+            degree,
+            threads: ONE_THREAD,
+            credits,
+        }
+    }
+
+    fn said(degree: u32, threads: u32) -> Coalescing {
+        Coalescing { degree, threads }
     }
 
     #[test]
@@ -352,7 +395,7 @@ mod tests {
         let (mut balance, mut ledger) = (CreditBalance::new(32), Ledger::new((32, 128)));
         for (asked, granted) in [(96, 96), (1, 32), (5000, 128), (0, 32)] {
             while balance.ask().is_none() {
-                balance.spend(1);
+                balance.spend(1, 1);
                 ledger.take().unwrap();
             }
             ledger.asked(wish(1, asked)).unwrap();
@@ -369,8 +412,11 @@ mod tests {
 
     #[test]
     fn a_wish_crosses_in_one_word() {
-        for renewal in [wish(1, 0), wish(384, 256), wish(65_535, 16_383)] {
-            assert_eq!(Renewal::decode(renewal.encode()), renewal);
+        for renewal in [wish(1, 0), wish(384, 256), wish(511, 16_383)] {
+            for threads in [0, 1, 127] {
+                let renewal = Renewal { threads, ..renewal };
+                assert_eq!(Renewal::decode(renewal.encode()), renewal);
+            }
         }
         assert_eq!(Renewal::decode(wish(7, u32::MAX).encode()), wish(7, 16_383));
     }
@@ -380,12 +426,12 @@ mod tests {
     fn renewal_at_half() {
         let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), flock());
         for _ in 0..15 {
-            balance.spend(1);
+            balance.spend(1, 1);
             assert_eq!(balance.ask(), None);
             ledger.take().unwrap();
         }
-        balance.spend(1);
-        assert_eq!(balance.ask(), Some(1));
+        balance.spend(1, 1);
+        assert_eq!(balance.ask(), Some(said(1, ONE_THREAD)));
         assert_eq!(balance.ask(), None, "one request for more at a time");
         ledger.asked(wish(1, 0)).unwrap();
         assert_eq!(ledger.grant(), None, "only 15 were taken");
@@ -400,14 +446,15 @@ mod tests {
     fn the_median_is_of_messages_since_the_last_renewal() {
         let mut balance = CreditBalance::new(CREDITS);
         for degree in [1, 5, 5, 2, 6] {
-            balance.spend(degree);
+            balance.spend(degree, 1);
         }
-        assert_eq!(balance.ask(), Some(5));
+        assert_eq!(balance.ask(), Some(said(5, ONE_THREAD)));
         balance.granted(64);
-        for degree in [2, 9, 3, 3, 20] {
-            balance.spend(degree);
+        // Of the threads it is the mean.
+        for (degree, threads) in [(2, 1), (9, 3), (3, 1), (3, 2), (20, 3)] {
+            balance.spend(degree, threads);
         }
-        assert_eq!(balance.ask(), Some(3));
+        assert_eq!(balance.ask(), Some(said(3, 2 * ONE_THREAD)));
     }
 
     #[test]
@@ -449,11 +496,11 @@ mod tests {
                     0 => {
                         let count = count.min(balance.left());
                         if count > 0 {
-                            balance.spend(count);
+                            balance.spend(count, 1);
                             in_ring += count;
                         }
-                        if let Some(degree) = balance.ask() {
-                            prop_assert!(asked.replace(degree).is_none());
+                        if let Some(said) = balance.ask() {
+                            prop_assert!(asked.replace(said.degree).is_none());
                         }
                     }
                     1 => for _ in 0..count.min(in_ring) {

@@ -70,8 +70,8 @@ impl Admitted {
         taken: usize,
     ) -> Result<(), ChannelError> {
         if taken > 0 {
-            self.share
-                .came(self.ledger.taken(), channel.batches_received());
+            let messages = channel.batches_received() as u32;
+            self.share.arrivals.came(self.ledger.taken(), messages);
         }
         if !self.is_due() {
             return Ok(());

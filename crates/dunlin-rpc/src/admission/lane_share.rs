@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
-use super::credits::{Renewal, CREDITS};
+use super::arrivals::Arrivals;
+use super::credits::{Renewal, CREDITS, ONE_THREAD};
 use super::Standing;
 
 /// See the module.
@@ -18,9 +19,9 @@ pub(crate) struct LaneShare {
     pub(super) utilisation: AtomicU64,
     /// Those of the interval before.
     before: AtomicU64,
-    /// Requests that have come, and messages that they came in, modulo 2^32: now, and when they were looked at last.
-    came: [AtomicU32; 2],
-    seen: [AtomicU32; 2],
+    pub(super) arrivals: Arrivals,
+    /// Threads whose requests a message carries, in the mean, as the client said last ([`Renewal::threads`]).
+    threads: AtomicU32,
     /// The last of the degrees, and the credits that the client has: for people.
     pub(super) degree: AtomicU64,
     pub(super) credits: AtomicU64,
@@ -43,8 +44,8 @@ impl LaneShare {
             poller,
             utilisation: AtomicU64::new(0),
             before: AtomicU64::new(0),
-            came: Default::default(),
-            seen: Default::default(),
+            arrivals: Arrivals::default(),
+            threads: AtomicU32::new(ONE_THREAD),
             degree: AtomicU64::new(0),
             credits: AtomicU64::new(credits.into()),
             standing: AtomicU8::new(standing.bits()),
@@ -71,6 +72,12 @@ impl LaneShare {
         let used = degree * u64::from(renewal.credits.div_ceil(CREDITS));
         self.utilisation.fetch_add(used, Ordering::Relaxed);
         self.degree.store(degree, Ordering::Relaxed);
+        self.threads.store(renewal.threads, Ordering::Relaxed);
+    }
+
+    /// Threads whose requests a message carries, in the mean.
+    pub(super) fn threads(&self) -> f64 {
+        f64::from(self.threads.load(Ordering::Relaxed)) / f64::from(ONE_THREAD)
     }
 
     /// The utilisation of an interval that ends.
@@ -83,22 +90,5 @@ impl LaneShare {
     /// The utilisation of the last interval and of this one until now, of which a part alone may say nothing.
     pub(super) fn of_late(&self) -> u64 {
         self.before.load(Ordering::Relaxed) + self.utilisation.load(Ordering::Relaxed)
-    }
-
-    /// So many requests have come since the lane began, in so many messages: said by its poller, which alone writes
-    /// that.
-    #[inline]
-    pub(super) fn came(&self, requests: u32, messages: u64) {
-        self.came[0].store(requests, Ordering::Relaxed);
-        self.came[1].store(messages as u32, Ordering::Relaxed);
-    }
-
-    /// Requests and messages since the last look, which is the scheduler's.
-    pub(super) fn look(&self) -> [u64; 2] {
-        [0, 1].map(|i| {
-            let now = self.came[i].load(Ordering::Relaxed);
-            let before = self.seen[i].swap(now, Ordering::Relaxed);
-            now.wrapping_sub(before).into()
-        })
     }
 }

@@ -4,6 +4,7 @@
 //! serves it; the [`redistribution`] thread decides which lanes are active, and sees when the device has no time left
 //! ([`attempts`]).
 
+mod arrivals;
 mod attempts;
 pub(crate) mod credits;
 pub(crate) mod grouping;
@@ -12,6 +13,7 @@ mod lane_share;
 pub(crate) mod redistribution;
 pub(crate) mod scheduler;
 
+pub(crate) use arrivals::DatagramShare;
 pub use redistribution::{LaneUse, SenderReport};
 
 /// Names of what client and server tell each other about admission when a lane begins: whose lane it is, its number
@@ -43,6 +45,8 @@ bitflags::bitflags! {
         /// Threads that have one call out each and were answered by one message are to send together again: whoever
         /// comes first waits a moment for the others (`auto`).
         const REJOINED = 8;
+        /// Threads are to send datagrams instead, each by a queue pair of its own, if they can (`auto`).
+        const DATAGRAMS = 16;
     }
 }
 

@@ -14,9 +14,11 @@ use std::time::Duration;
 use dunlin_verbs::thread::{self, Running};
 use serde::{Deserialize, Serialize};
 
-use super::attempts::Attempts;
+use super::arrivals::DatagramShare;
+use super::attempts::{Attempts, Came};
 use super::lane_share::LaneShare;
 use super::scheduler::{distribute, newcomers_share, Load};
+use crate::config::Datagrams;
 
 /// The scheduling interval (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -53,6 +55,10 @@ pub struct LaneUse {
 struct Senders {
     lanes: BTreeMap<u64, Vec<Arc<LaneShare>>>,
     dormant: BTreeMap<u64, bool>,
+    /// Of the pollers of datagram queue pairs.
+    datagrams: Vec<Arc<DatagramShare>>,
+    /// Some have come in this interval.
+    by_datagrams: bool,
     /// What clients are asked for while the device that the lanes come over is at its limit.
     attempts: Attempts,
     thread: Option<Running>,
@@ -84,6 +90,35 @@ impl Senders {
             news |= lane.set(self.attempts.standing(lane.is_active()));
         }
         news
+    }
+
+    /// Tells those whose clients are on datagram queue pairs whether they are to be there.
+    fn tell_datagrams(&self) {
+        let wanted = self.attempts.sends_datagrams();
+        for poller in &self.datagrams {
+            poller.wanted.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    /// What has come since the last look.
+    fn look(&mut self) -> Came {
+        let mut came = Came::default();
+        for lane in self.lanes.values().flatten() {
+            let [requests, messages] = lane.arrivals.look();
+            came.requests += requests;
+            came.messages += messages;
+            came.threads += messages as f64 * lane.threads();
+            came.has_spare |= !lane.is_active();
+        }
+        for poller in &self.datagrams {
+            let [requests, messages] = poller.arrivals.look();
+            self.by_datagrams |= messages > 0;
+            came.requests += requests;
+            came.messages += messages;
+            came.threads += messages as f64;
+        }
+        came.threads /= came.messages.max(1) as f64;
+        came
     }
 
     /// Decides which lanes are active, `most` of them unless fewer are tried; says whether any client is to be told.
@@ -144,11 +179,12 @@ impl std::fmt::Debug for Admission {
 
 impl Admission {
     /// With at most `most_active` queue pairs active, each of which gets `credits` at a time, so many at least and at most.
-    /// Clients are told when a device that takes so many messages a second is at its limit.
+    /// Clients are told when a device that takes so many messages a second is at its limit, and asked for datagrams
+    /// when the setting says so.
     pub(crate) fn new(
         most_active: usize,
         credits: (u32, u32),
-        messages_per_second: Option<u64>,
+        (messages_per_second, datagrams): (Option<u64>, Datagrams),
         spawn: Spawn,
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> Arc<Self> {
@@ -156,7 +192,7 @@ impl Admission {
             most_active,
             credits,
             senders: Mutex::new(Senders {
-                attempts: Attempts::new(messages_per_second),
+                attempts: Attempts::new(messages_per_second, datagrams),
                 ..Senders::default()
             }),
             answered_together: AtomicUsize::new(usize::MAX),
@@ -233,6 +269,16 @@ impl Admission {
         lane
     }
 
+    /// A new poller of a datagram queue pair.
+    pub(crate) fn join_datagrams(&self) -> Arc<DatagramShare> {
+        let share = Arc::new(DatagramShare::default());
+        let mut senders = self.lock();
+        let wanted = senders.attempts.sends_datagrams();
+        share.wanted.store(wanted, Ordering::Relaxed);
+        senders.datagrams.push(Arc::clone(&share));
+        share
+    }
+
     /// A lane has ended. Its sender keeps at least one that is active.
     pub(super) fn leave(&self, lane: &Arc<LaneShare>) {
         let mut senders = self.lock();
@@ -304,24 +350,19 @@ impl Admission {
     /// Looks at how many messages have come, and asks clients for something else when that says so.
     fn measure(&self, interval: Duration) {
         let mut senders = self.lock();
-        let Senders {
-            lanes, attempts, ..
-        } = &mut *senders;
-        let (mut messages, mut requests) = (0, 0);
-        for lane in lanes.values().flatten() {
-            let [more_requests, more_messages] = lane.look();
-            requests += more_requests;
-            messages += more_messages;
-        }
+        let came = senders.look();
+        let attempts = &mut senders.attempts;
         let before = attempts.active(self.most_active);
-        let asks = attempts.see(messages, requests, interval);
+        let asks = attempts.see(came, interval);
         self.answered_together
             .store(attempts.answered_together(), Ordering::Relaxed);
         if !asks {
             return;
         }
-        tracing::debug!(steps = ?attempts.steps(), "something else is asked of clients with the preset `auto`");
-        let changed = match attempts.active(self.most_active) == before {
+        tracing::debug!(steps = ?attempts.steps(), ?came, "something else is asked of clients with the preset `auto`");
+        let is_same = attempts.active(self.most_active) == before;
+        senders.tell_datagrams();
+        let changed = match is_same {
             true => senders.tell(),
             false => {
                 let uses = senders.uses(LaneShare::of_late);
@@ -338,12 +379,15 @@ impl Admission {
     fn redistribute(&self) {
         let mut senders = self.lock();
         let uses = senders.uses(LaneShare::end_interval);
-        let changed = senders.share_out(&uses, self.most_active);
+        // Of queue pairs that nobody is to use nothing can be said, and they are to be as they were.
+        let changed =
+            !senders.attempts.sends_datagrams() && senders.share_out(&uses, self.most_active);
+        let by_datagrams = std::mem::take(&mut senders.by_datagrams);
         let Senders { lanes, dormant, .. } = &mut *senders;
         for (sender, own) in lanes.keys().zip(&uses) {
             dormant.insert(*sender, own.iter().all(|&used| used == 0));
         }
-        let idle = dormant.values().all(|&dormant| dormant);
+        let idle = dormant.values().all(|&dormant| dormant) && !by_datagrams;
         self.idle.store(idle, Ordering::Relaxed);
         drop(senders);
         if changed {
@@ -400,7 +444,8 @@ mod tests {
             WAKES.fetch_add(1, Ordering::Relaxed);
         };
         let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
-        let admission = Admission::new(8, (32, 32), None, spawn, Box::new(wake));
+        let admission =
+            Admission::new(8, (32, 32), (None, Datagrams::Never), spawn, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
         let busy: Vec<_> = (0..6).map(|number| admission.join(1, number, 0)).collect();
@@ -435,7 +480,13 @@ mod tests {
     fn lanes_that_work_are_spread_over_the_pollers() {
         const POLLERS: usize = 4;
         let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
-        let admission = Admission::new(8, (32, 32), None, spawn, Box::new(|| {}));
+        let admission = Admission::new(
+            8,
+            (32, 32),
+            (None, Datagrams::Never),
+            spawn,
+            Box::new(|| {}),
+        );
         admission.ending.store(true, Ordering::Release);
         // Four clients come one after the other, each with all its lanes at once, of which two are active.
         let mut connections = [0; POLLERS];

@@ -188,6 +188,11 @@ pub(crate) trait Lane: Send {
     fn is_shared(&self) -> bool {
         false
     }
+    /// Whether the server wants datagrams of those that have the choice, as far as the lane has heard
+    /// ([`Standing::DATAGRAMS`](crate::admission::Standing::DATAGRAMS)).
+    fn wants_datagrams(&self) -> bool {
+        false
+    }
     /// Whether the lane takes calls.
     fn is_usable(&mut self) -> bool;
     /// Looks for completions and failures, which arriving messages do not show.

@@ -317,6 +317,19 @@ mod lend {
         fn resize(&mut self, length: usize) -> bool;
         /// The buffer itself, to hand to the lane that it came from.
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
+        /// The buffer itself, to ask what it is.
+        fn as_any(&self) -> &dyn std::any::Any;
+    }
+
+    /// A buffer that is a `B`; back, when another kind of lane made it.
+    pub(crate) fn downcast<B: 'static>(buffer: Box<dyn BytesMut>) -> Result<B, Box<dyn BytesMut>> {
+        if !buffer.as_any().is::<B>() {
+            return Err(buffer);
+        }
+        match buffer.into_any().downcast() {
+            Ok(own) => Ok(*own),
+            Err(_) => unreachable!("it was asked what it is"),
+        }
     }
 
     impl BytesMut for Box<[u8]> {
@@ -333,6 +346,10 @@ mod lend {
         }
 
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+            self
+        }
+
+        fn as_any(&self) -> &dyn std::any::Any {
             self
         }
     }
@@ -368,6 +385,10 @@ mod lend {
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
             self
         }
+
+        fn as_any(&self) -> &dyn std::any::Any {
+            self
+        }
     }
 }
-pub(crate) use lend::{Beginning, Bytes, BytesMut, Landed, OwnMemory};
+pub(crate) use lend::{downcast, Beginning, Bytes, BytesMut, Landed, OwnMemory};

@@ -51,6 +51,9 @@ impl Client {
         let info = next.open_ahead(wanted)?;
         let current = self.core.current.write();
         *current.unwrap_or_else(PoisonError::into_inner) = (Arc::new(next), info);
+        if self.core.regions.load(Ordering::SeqCst) > 0 {
+            self.core.recipe().forbid_datagrams();
+        }
         former.replace();
         // Calls that are out or wait there end there; the next one makes another lane.
         let lane = dunlin_verbs::thread::lock(&self.core.asynchronous).take();

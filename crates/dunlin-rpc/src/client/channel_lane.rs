@@ -12,7 +12,7 @@ use crate::call::lane::{
 use crate::call::own::{Own, Registered};
 use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
-use crate::channel::buffers::{Buffer, BytesMut};
+use crate::channel::buffers::{downcast, Buffer, BytesMut};
 use crate::channel::message::{Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, Verb, NAME_BYTES_MAX};
 use crate::channel::{Channel, ChannelError};
@@ -296,16 +296,19 @@ impl<C: Channel> Lane for ChannelLane<C> {
                 export.fill(bytes);
                 export
             }
-            Body::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<C::Device>>() {
-                Ok(own) if self.core.channel.owns(&own) => *own,
-                Ok(foreign) => {
-                    // Made by an earlier connection of this lane: its key means nothing here.
+            Body::Buffer(buffer) => {
+                // One that an earlier connection made, or another kind of lane, is worth nothing here.
+                let copied = |foreign: &[u8]| {
                     let export = self.core.channel.export(length)?;
-                    export.fill(foreign.bytes_ref());
-                    export
+                    export.fill(foreign);
+                    Ok::<_, ChannelError>(export)
+                };
+                match downcast::<Buffer<C::Device>>(buffer) {
+                    Ok(own) if self.core.channel.owns(&own) => own,
+                    Ok(foreign) => copied(foreign.bytes_ref())?,
+                    Err(foreign) => copied(foreign.bytes_ref())?,
                 }
-                Err(_) => unreachable!("a client keeps to one device"),
-            },
+            }
         };
         let Some(call) = self.calls.slots.begin(tag, ()) else {
             return Ok(None);

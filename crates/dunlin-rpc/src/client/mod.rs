@@ -299,18 +299,25 @@ impl Client {
         })
     }
 
+    /// The number of a region that is to be attached.
+    fn next_region(&self) -> u64 {
+        let number = self.core.regions.fetch_add(1, Ordering::SeqCst);
+        self.core.recipe().forbid_datagrams();
+        number
+    }
+
     /// Memory that the server has granted under this name, to read and write without its processor.
     ///
     /// # Errors
     /// [`CallError::UnknownRegion`], or as for [`Client::call`].
     pub fn attach(&self, name: &str) -> Result<RemoteRegion, CallError> {
-        let number = self.core.regions.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_region();
         RemoteRegion::attach(&self.core, self.deadline, number, name)
     }
 
     /// As [`Client::attach`], as a future; it is sent as [`Client::call_async`] says.
     pub fn attach_async(&self, name: &str) -> AttachFuture {
-        let number = self.core.regions.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_region();
         AttachFuture::new(&self.core, self.deadline, number, name)
     }
 

@@ -1,5 +1,6 @@
 //! A lane for a loop that keeps many calls out: the fastest way for one thread.
 
+mod kind;
 pub(super) mod local;
 mod one_sided;
 mod sleep_thread;
@@ -37,8 +38,10 @@ static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 /// when so many threads use the client that `auto` has all share.
 pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
-    /// The lane before the last change of the preset, while calls are out on it.
+    /// The lane before the last change, while calls are out on it.
     former: Option<Owned<Box<dyn Lane>>>,
+    /// Its lane of the other kind, and what it does about it.
+    kind: kind::Kinds,
     client: Weak<Core>,
     /// What made the lane, and who it counts among there.
     recipe: Arc<Recipe>,
@@ -131,6 +134,7 @@ impl Pipeline {
             may_share: recipe.may_share(lane.as_ref(), window),
             lane: Owned::new(lane),
             former: None,
+            kind: kind::Kinds::default(),
             client: Arc::downgrade(client),
             counted: recipe.pipeline(),
             window,
@@ -146,12 +150,22 @@ impl Pipeline {
         }
     }
 
-    /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared.
+    /// Whether what is submitted now is to go over another lane.
+    #[inline]
+    fn is_left(&self) -> bool {
+        self.recipe.is_left(self.may_share, self.lane.as_ref())
+    }
+
+    /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared, or of the
+    /// kind that the server asks for.
     #[cold]
     fn change(&mut self) {
         if self.former.is_some() {
             // Calls are out still that were submitted before the change before.
             return;
+        }
+        if self.recipe.goes_aside() {
+            return self.change_kind();
         }
         let Some(client) = self.client.upgrade() else {
             return;
@@ -175,6 +189,7 @@ impl Pipeline {
         self.may_share = recipe.may_share(lane.as_ref(), self.window);
         let former = std::mem::replace(&mut self.lane, Owned::new(lane));
         self.former = (former.outstanding() > 0).then_some(former);
+        self.kind = kind::Kinds::default();
         self.counted = recipe.pipeline();
         self.server = recipe.server();
         self.recipe = recipe;
@@ -192,8 +207,10 @@ impl Pipeline {
             taken => taken,
         };
         // One that is lost has said so to its calls.
-        if taken.is_err() || former.outstanding() == 0 {
+        if taken.is_err() {
             self.former = None;
+        } else if former.outstanding() == 0 {
+            self.end_former();
         }
         taken
     }
@@ -240,7 +257,7 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        if self.recipe.is_left(self.may_share) {
+        if self.is_left() {
             self.change();
         }
         self.put(handler, payload, tag)
@@ -272,7 +289,7 @@ impl Pipeline {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        if self.recipe.is_left(self.may_share) {
+        if self.is_left() {
             self.change();
         }
         let said = self.told.says(self.deadline, None);

@@ -14,8 +14,8 @@ use dunlin_verbs::process::Owned;
 use super::recipe::Recipe;
 use super::wait::end_of;
 use super::Core;
-use crate::call::lane::Lane;
-use crate::error::CallError;
+use crate::call::lane::{Lane, NoCalls};
+use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 
 /// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on
@@ -28,13 +28,52 @@ pub(super) struct ThreadLane {
 struct Held {
     lane: Box<dyn Lane>,
     recipe: Arc<Recipe>,
+    /// The thread's other lane to the server, where it has one of each kind: a port of the connection handle, and
+    /// datagrams.
+    aside: Option<Box<dyn Lane>>,
+    /// There was no other kind to be had when it was asked for.
+    stays: bool,
 }
 
 impl Held {
+    fn new(lane: Box<dyn Lane>, recipe: Arc<Recipe>) -> Self {
+        Self {
+            lane,
+            recipe,
+            aside: None,
+            stays: false,
+        }
+    }
+
     /// Whether it is given up, though it could be used.
     #[inline]
-    fn is_given_up(&self) -> bool {
-        self.recipe.gives_up(self.lane.as_ref())
+    fn is_given_up(&mut self) -> bool {
+        match self.recipe.gives_up(self.lane.as_ref()) {
+            true => !self.stays,
+            // It may be had when it is asked for again.
+            false => {
+                self.stays = false;
+                false
+            }
+        }
+    }
+
+    /// Goes over to a lane of the other kind.
+    fn change_kind(&mut self, until: Instant) -> Result<(), ConnectError> {
+        let other = self.aside.take();
+        let other = other.and_then(|mut lane| lane.is_usable().then_some(lane));
+        let mut other = match other {
+            Some(lane) => lane,
+            None => {
+                let owner = (Owner::Thread, 1);
+                let lane = self.lane.as_ref();
+                self.recipe.open_other(lane, owner, Some(until))?
+            }
+        };
+        // What the server has said there since it was used: a failure is for the next call to find.
+        let _ = other.check(&mut NoCalls);
+        self.aside = Some(std::mem::replace(&mut self.lane, other));
+        Ok(())
     }
 }
 
@@ -115,7 +154,7 @@ fn forget(which: impl Fn(&Entry) -> bool) {
 /// Makes `lane` this thread's.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
     let recipe = core.recipe();
-    *of(core).0.lock() = Some(Held { lane, recipe });
+    *of(core).0.lock() = Some(Held::new(lane, recipe));
 }
 
 /// Lanes that threads have now.
@@ -163,22 +202,33 @@ fn renew<'a>(
         return Err(CallError::Closed);
     }
     // One that could be used is kept until there is another.
-    let kept = former.filter(Held::is_given_up);
-    let kept = kept.and_then(|mut held| held.lane.is_usable().then_some(held));
+    let kept = former.and_then(|mut held| {
+        let is_kept = held.is_given_up() && held.lane.is_usable();
+        is_kept.then_some(held)
+    });
     let until = end_of(began, limit);
     let recipe = core.recipe();
-    let opened = match recipe.spares.take_ahead() {
-        Some(lane) => Ok(lane),
-        None => {
-            let opened = recipe.open(Owner::Thread, 1, Some(until));
-            opened.map(|(lane, _)| lane)
+    let (opened, kept) = match kept {
+        Some(mut held) if held.recipe.goes_aside() => {
+            if let Err(error) = held.change_kind(until) {
+                tracing::debug!(%error, "a thread keeps the kind of lane that it has");
+                held.stays = true;
+            }
+            (Ok(held), None)
+        }
+        kept => {
+            let opened = match recipe.spares.take_ahead() {
+                Some(lane) => Ok(lane),
+                None => recipe.open(Owner::Thread, 1, Some(until)).map(|o| o.0),
+            };
+            (opened.map(|lane| Held::new(lane, recipe)), kept)
         }
     };
     if core.is_closed() {
         return Err(CallError::Closed);
     }
     let held = match (opened, kept) {
-        (Ok(lane), _) => Held { lane, recipe },
+        (Ok(held), _) => held,
         (Err(error), Some(kept)) => {
             tracing::debug!(%error, "a thread keeps the lane that it has");
             kept

@@ -87,7 +87,7 @@ impl FuzzedHandshake {
                     to: Head {
                         cookie: 1,
                         session: 1,
-                        messages: 0,
+                        ..Head::default()
                     },
                     packet_bytes: 4096,
                     longest: 1 << 20,

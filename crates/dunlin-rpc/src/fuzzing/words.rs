@@ -46,7 +46,7 @@ pub fn credits(bytes: &[u8]) {
             4 => {
                 let _ = ledger.take();
             }
-            _ if balance.left() > 0 => balance.spend(1 + word % balance.left()),
+            _ if balance.left() > 0 => balance.spend(1 + word % balance.left(), 1),
             _ => {}
         }
         assert!(balance.left() <= 1 << 16, "{balance:?}");

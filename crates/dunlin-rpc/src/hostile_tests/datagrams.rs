@@ -397,7 +397,7 @@ fn datagrams_that_come_before_their_session_keep_their_order() {
         packet.seal(Head {
             cookie: 77,
             session: 3,
-            messages: 0,
+            ..Head::default()
         });
         let to_all = std::iter::once((session, packet.bytes()));
         sender.send(to_all).unwrap();

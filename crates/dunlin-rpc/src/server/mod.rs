@@ -69,7 +69,7 @@ use crate::call::notify::NOTIFY;
 use crate::call::timeout::TIMED;
 use crate::channel::upcoming::Upcoming;
 use crate::client::REPORT;
-use crate::config::{ChannelConfig, WaitMode};
+use crate::config::{ChannelConfig, Datagrams, WaitMode};
 use crate::error::ServeError;
 use crate::HandlerId;
 
@@ -120,6 +120,7 @@ impl Server {
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
             most_active: MAX_ACTIVE,
+            datagrams: Datagrams::default(),
             grouping: Grouping::default(),
             pace: None,
             follows: None,
@@ -151,6 +152,7 @@ pub struct ServerBuilder {
     handshake_timeout: Duration,
     affinity: Option<usize>,
     most_active: usize,
+    datagrams: Datagrams,
     grouping: Grouping,
     pace: Option<Pace>,
     follows: Option<Address>,
@@ -363,6 +365,12 @@ impl ServerBuilder {
     /// keeps at least one, however many there are. 256 by default.
     pub fn max_active_queue_pairs(mut self, count: usize) -> Self {
         self.most_active = count;
+        self
+    }
+
+    /// When clients of the preset `auto` are asked for datagrams: when they pay, by default.
+    pub fn datagrams(mut self, datagrams: Datagrams) -> Self {
+        self.datagrams = datagrams;
         self
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_bootstrap::Refusal;
 use dunlin_verbs::{
-    CompletionChannel, Device, EndpointAddress, PeerConfirmation, Placement, VerbsError,
+    CompletionChannel, Device, EndpointAddress, PeerConfirmation, Placement, Verbs, VerbsError,
 };
 
 use super::answering::Executor;
@@ -33,7 +33,7 @@ use crate::admission::{
 };
 use crate::channel::ring::{RingChannel, UnconnectedRing};
 use crate::channel::Parameters;
-use crate::config::ChannelConfig;
+use crate::config::{ChannelConfig, Datagrams};
 use crate::error::ServeError;
 use crate::preset::ChannelKind;
 
@@ -81,6 +81,7 @@ pub(crate) struct ServiceSetup {
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,
     pub(super) most_active: usize,
+    pub(super) datagrams: Datagrams,
     pub(super) grouping: Grouping,
     pub(super) pace: Option<Pace>,
     pub(super) regions: Vec<Region>,
@@ -144,13 +145,14 @@ impl<D: Device> DeviceService<D> {
         };
         let polling = Arc::new(PollingThreads::new(device.clone(), plan)?);
         let of = || Arc::clone(&polling);
-        let rings = RingService::start(device.clone(), of(), setup.most_active, &setup.regions)?;
+        let asked = (setup.most_active, setup.datagrams);
+        let rings = RingService::start(device.clone(), of(), asked, &setup.regions)?;
         let regions = || Arc::clone(&rings.regions);
         Ok(Self {
             max_connections: setup.max_connections,
             sent: SentService::new(device.clone(), of(), regions()),
             pools: PoolService::new(device.clone(), of(), regions()),
-            datagrams: DatagramService::new(device, of()),
+            datagrams: DatagramService::new(device, of(), Arc::clone(&rings.few)),
             rings,
             polling,
         })
@@ -264,7 +266,7 @@ impl<D: Device> RingService<D> {
     fn start(
         device: D,
         polling: Arc<PollingThreads<D>>,
-        most_active: usize,
+        (most_active, datagrams): (usize, Datagrams),
         regions: &[Region],
     ) -> Result<Self, ServeError> {
         let regions = Arc::new(ServedRegions::allocate(&device, regions)?);
@@ -280,6 +282,12 @@ impl<D: Device> RingService<D> {
             .handlers
             .needs_workers(threads.plan.executor.is_some());
         let started = threads.started(works, new_poller)?;
+        let attributes = device.attributes();
+        let has_datagrams = attributes.transports.ud.contains(Verbs::SEND) && attributes.lossless;
+        let datagrams = match has_datagrams {
+            true => datagrams,
+            false => Datagrams::Never,
+        };
         let admission = |most_active, credits, messages_per_second| {
             let woken = started.pollers.clone();
             let wake = move || {
@@ -292,9 +300,9 @@ impl<D: Device> RingService<D> {
                 spawner.spawn(name.to_owned(), None, run)
             };
             let (spawn, wake) = (Box::new(spawn), Box::new(wake));
-            Admission::new(most_active, credits, messages_per_second, spawn, wake)
+            let takes = (messages_per_second, datagrams);
+            Admission::new(most_active, credits, takes, spawn, wake)
         };
-        let attributes = device.attributes();
         // A batch takes a WRITE more where only a second one tells that the first has arrived.
         let writes = match attributes.placement {
             Placement::InOrder => 1,

@@ -249,6 +249,7 @@ impl ServerBuilder {
             max_connections: self.max_connections,
             affinity: self.affinity,
             most_active: self.most_active,
+            datagrams: self.datagrams,
             grouping: self.grouping,
             pace: self.pace,
             regions: self.regions,

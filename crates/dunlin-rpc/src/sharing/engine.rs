@@ -206,10 +206,10 @@ impl<D: Device> Engine<D> {
         if requests > 0 {
             figures.sent(requests, threads as u32);
             if let Some(balance) = &mut self.balance {
-                balance.spend(requests);
+                balance.spend(requests, threads as u32);
                 figures.credits(balance.left());
-                if let Some(degree) = balance.ask() {
-                    let renewal = Renewal::wanted(degree, status.threads());
+                if let Some(said) = balance.ask() {
+                    let renewal = Renewal::wanted(said, status.threads());
                     self.core.channel.ask_for_credits(renewal.encode());
                 }
             }

@@ -11,7 +11,7 @@ use super::ports::{Held, Mine, Ports};
 use super::status::{LaneFigures, Status};
 use super::Discipline;
 use crate::admission::Standing;
-use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
+use crate::channel::buffers::{downcast, Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, Registration};
 use crate::channel::ring::RingChannel;
@@ -425,11 +425,11 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         };
         let export = match body {
             Exported::Bytes(bytes) => copy(bytes)?,
-            Exported::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
-                Ok(own) if own.is_of(&self.exports) => *own,
-                // Made for another lane: its key means nothing here.
+            Exported::Buffer(buffer) => match downcast::<Buffer<D>>(buffer) {
+                Ok(own) if own.is_of(&self.exports) => own,
+                // Made for another lane, or by another kind of lane: its key means nothing here.
                 Ok(foreign) => copy(foreign.bytes_ref())?,
-                Err(_) => unreachable!("a handle keeps to one device"),
+                Err(foreign) => copy(foreign.bytes_ref())?,
             },
         };
         let remote = dunlin_verbs::Region::remote(export.region());

@@ -11,6 +11,7 @@ mod conformance;
 mod deadlines;
 mod full_send_queue;
 mod kinds;
+mod on_request;
 mod pace;
 mod recovery;
 mod rough;

@@ -66,7 +66,7 @@ impl Greeting {
             to: Head {
                 cookie: number(parameter::COOKIE, 0, usize::MAX)? as u64,
                 session: number(parameter::SESSION, 0, u16::MAX.into())? as u16,
-                messages: 0,
+                ..Head::default()
             },
             packet_bytes: packet_bytes & !7,
             longest: number(parameter::LONGEST, 1, 1 << 30)?,
@@ -119,7 +119,7 @@ impl<D: Device> UnconnectedSession<D> {
             to: Head {
                 cookie,
                 session: number as u16,
-                messages: 0,
+                ..Head::default()
             },
             packet_bytes: held.packet_bytes(),
             longest,

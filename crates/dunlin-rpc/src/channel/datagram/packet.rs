@@ -1,7 +1,7 @@
 //! The wire format of a datagram: a head that says whose it is, then messages as in a batch of the ring.
 //!
 //! ```text
-//! head: cookie of the receiver's session u64 | number of that session u16 | messages u8 | version u8
+//! head: cookie of the receiver's session u64 | number of that session u16 | messages u8 | version u4, flags u4
 //! then: header 16 B | payload, to 8 B | header | payload | ...
 //! ```
 //!
@@ -18,11 +18,14 @@ use crate::channel::outbox::copy;
 
 /// Bytes before the first message.
 pub(crate) const HEAD_BYTES: usize = 12;
-/// Version of the format.
+/// Version of the format, in the lower half of its byte.
 const VERSION: u8 = 2;
+const VERSION_MASK: u8 = 0x0f;
+/// In the upper half: [`Head::is_wanted`].
+const WANTED: u8 = 0x10;
 
 /// Whose datagram it is, and what is in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     /// What only the session's peer knows.
     pub(crate) cookie: u64,
@@ -30,6 +33,9 @@ pub(crate) struct Head {
     pub(crate) session: u16,
     /// Messages that follow: the longest datagram has no more of them.
     pub(crate) messages: u8,
+    /// The server wants datagrams of clients that have the choice
+    /// ([`Standing::DATAGRAMS`](crate::admission::Standing::DATAGRAMS)).
+    pub(crate) is_wanted: bool,
 }
 
 impl Head {
@@ -39,7 +45,8 @@ impl Head {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&self.cookie.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.session.to_le_bytes());
-        bytes[10..].copy_from_slice(&[self.messages, VERSION]);
+        let flags = if self.is_wanted { WANTED } else { 0 };
+        bytes[10..].copy_from_slice(&[self.messages, VERSION | flags]);
         bytes
     }
 
@@ -50,10 +57,11 @@ impl Head {
         let &[low, high, messages, version] = rest else {
             return None;
         };
-        (version == VERSION).then_some(Self {
+        (version & VERSION_MASK == VERSION).then_some(Self {
             cookie: u64::from_le_bytes(*cookie),
             session: u16::from_le_bytes([low, high]),
             messages,
+            is_wanted: version & WANTED != 0,
         })
     }
 }
@@ -234,7 +242,7 @@ mod tests {
                     inside.push(header);
                 }
             }
-            packet.seal(Head { cookie, session, messages: 0 });
+            packet.seal(Head { cookie, session, ..Head::default() });
             let bytes = packet.bytes();
             prop_assert!(bytes.len() <= 2000);
             let head = Head::read(bytes.first_chunk().unwrap()).unwrap();
@@ -250,7 +258,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_messages_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), messages: u8) {
-            let mut cursor = Cursor::new(Head { cookie: 0, session: 0, messages });
+            let mut cursor = Cursor::new(Head { messages, ..Head::default() });
             let mut taken = 0;
             while let Ok(Some((_, payload))) = cursor.take(&bytes) {
                 prop_assert!(payload.end <= bytes.len());
@@ -310,9 +318,13 @@ mod tests {
             cookie: 1,
             session: 2,
             messages: 3,
+            is_wanted: false,
         };
+        for is_wanted in [false, true] {
+            let head = Head { is_wanted, ..head };
+            assert_eq!(Head::read(&head.encode()), Some(head));
+        }
         let mut bytes = head.encode();
-        assert_eq!(Head::read(&bytes), Some(head));
         bytes[11] = 9;
         assert_eq!(Head::read(&bytes), None);
     }

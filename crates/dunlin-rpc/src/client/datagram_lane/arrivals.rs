@@ -13,7 +13,6 @@ use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
 use crate::channel::datagram::segments::{count_in, Arrived};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::config::PacketLoss;
 use crate::error::{CallError, WireFailure};
 
 /// Datagrams taken in one poll: bounds the time that a poll holds its caller.
@@ -68,6 +67,7 @@ impl<D: Device> DatagramLane<D> {
             return Ok(0);
         };
         debug_assert!(length >= HEAD_BYTES);
+        self.is_wanted = head.is_wanted;
         let mut cursor = Cursor::new(head);
         let mut taken = 0;
         loop {
@@ -166,9 +166,7 @@ impl<D: Device> DatagramLane<D> {
                 }
             }
             Fate::Unknown | Fate::Answered if self.calls.is_out(call) => {
-                if self.on_loss == PacketLoss::EndClient {
-                    self.fatal.store(true, Ordering::Relaxed);
-                }
+                self.packet_lost.store(true, Ordering::Relaxed);
                 let error = CallError::PacketLost {
                     executed: fate == Fate::Answered,
                 };

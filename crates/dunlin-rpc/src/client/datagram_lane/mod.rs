@@ -20,7 +20,7 @@ use dunlin_verbs::{thread, Device};
 use crate::call::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
-use crate::channel::buffers::BytesMut;
+use crate::channel::buffers::{downcast, BytesMut};
 use crate::channel::datagram::driven::client::Driver;
 use crate::channel::datagram::driven::{CREDITS, CREDITS_OF_MEMORY, PART_BYTES};
 use crate::channel::datagram::packet::{Head, Packet, Room};
@@ -98,8 +98,10 @@ pub(crate) struct DatagramLane<D: Device> {
     leaving: bool,
     lost: bool,
     on_loss: PacketLoss,
-    /// A packet was lost, and that ends the client.
-    fatal: Arc<AtomicBool>,
+    /// Set when a packet of the client was lost.
+    packet_lost: Arc<AtomicBool>,
+    /// What the last datagram said: see [`Lane::wants_datagrams`].
+    is_wanted: bool,
 }
 
 impl<D: Device> DatagramLane<D> {
@@ -169,7 +171,8 @@ impl<D: Device> DatagramLane<D> {
             leaving: false,
             lost: false,
             on_loss: config.packet_loss,
-            fatal: Arc::clone(&setup.fatal),
+            packet_lost: Arc::clone(&setup.packet_lost),
+            is_wanted: false,
         };
         lane.add_packet();
         lane
@@ -223,7 +226,7 @@ impl<D: Device> DatagramLane<D> {
     /// Whether a lost packet has ended the client, as it does where the user wants that.
     #[inline]
     fn is_over(&self) -> bool {
-        self.on_loss == PacketLoss::EndClient && self.fatal.load(Ordering::Relaxed)
+        self.on_loss == PacketLoss::EndClient && self.packet_lost.load(Ordering::Relaxed)
     }
 
     /// A long request in memory of this lane's.
@@ -233,9 +236,10 @@ impl<D: Device> DatagramLane<D> {
                 let copied = self.spare.copied(bytes);
                 copied.map_err(|error| CallError::from(&ChannelError::memory(error.to_string())))
             }
-            Body::Buffer(buffer) => match buffer.into_any().downcast::<LongBytes>() {
-                Ok(own) => Ok(*own),
-                Err(_) => unreachable!("a client keeps to one kind of lane"),
+            Body::Buffer(buffer) => match downcast::<LongBytes>(buffer) {
+                Ok(own) => Ok(own),
+                // Made by another kind of lane, which the thread had before.
+                Err(foreign) => self.own(&mut Body::Bytes(foreign.bytes_ref())),
             },
         }
     }
@@ -412,6 +416,10 @@ impl<D: Device> Lane for DatagramLane<D> {
 
     fn outstanding(&self) -> usize {
         self.calls.outstanding()
+    }
+
+    fn wants_datagrams(&self) -> bool {
+        self.is_wanted
     }
 
     #[inline]

@@ -122,6 +122,9 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
+        if !self.reaches_memory() {
+            return Ok(false);
+        }
         operate(
             self.lane.as_mut(),
             region,
@@ -150,6 +153,9 @@ impl Pipeline {
         tag: u64,
     ) -> Result<Option<bool>, CallError> {
         self.lane.check()?;
+        if !self.reaches_memory() {
+            return Ok(Some(false));
+        }
         let deadline = self.deadline;
         let mut has_it = true;
         let submitted = submit_attached(self.lane.as_mut(), region, deadline, |lane, key| {

@@ -79,6 +79,7 @@ impl Pipeline {
         sink: &mut dyn Sink,
     ) -> Result<Option<usize>, CallError> {
         self.lane.check()?;
+        self.kind.is_task = true;
         if let Some(answered) = self.look_some(before, sink)? {
             return Ok(Some(answered));
         }

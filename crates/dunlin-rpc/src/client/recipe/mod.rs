@@ -4,6 +4,7 @@
 //! it is a port of the connection handle or one thread's own follows from the preset and, with `auto`, from how many
 //! there are (`preset`). A recipe that has been replaced ([`super::Client::change_preset`]) makes none.
 
+mod datagrams;
 mod handshake;
 mod sharing;
 
@@ -27,6 +28,7 @@ use crate::fabric::{Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
 use crate::preset::{ChannelKind, OwnLanes, Preset, Situation};
 use crate::server::identity;
 use crate::sharing::handle::Handle;
+use handshake::Reached;
 
 /// What a client was made of: enough to make it again with another preset.
 #[derive(Debug)]
@@ -81,11 +83,16 @@ pub(super) enum Way {
     Given(Arc<dyn Opener>),
 }
 
-/// Lanes are in use, or those that are one thread's alone are given up for shared ones, or all are given up because
-/// another recipe has taken this one's place.
+/// Lanes are in use.
 const IN_USE: u8 = 0;
+/// Those that are one thread's alone are given up for shared ones.
 const TO_SHARE: u8 = 1;
+/// All are given up, because another recipe has taken this one's place.
 const REPLACED: u8 = 2;
+/// Lanes are in use, and the server may ask threads for datagrams ([`datagrams`]).
+const AS_ASKED: u8 = 3;
+/// It may no more: somebody works on the server's memory, which datagrams do not reach.
+const NO_DATAGRAMS: u8 = 4;
 
 /// All that it takes to make one more lane.
 #[derive(Debug)]
@@ -110,16 +117,18 @@ pub(super) struct Recipe {
     own: Arc<()>,
     /// The same of pipelines that keep many calls out.
     deep: Arc<()>,
-    /// Whether lanes are given up: one of the three above.
+    /// Whether lanes are given up: one of the five above.
     renewal: AtomicU8,
+    /// Somebody works on the server's memory.
+    works_on_memory: AtomicBool,
     /// Lanes that nobody has yet.
     pub(super) spares: Spares,
     /// Held by each pipeline.
     pipelines: Arc<()>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Arc<Shared>>>,
-    /// A packet was lost, and that ends the client.
-    fatal: Arc<AtomicBool>,
+    /// Set when a packet of the client was lost.
+    packet_lost: Arc<AtomicBool>,
     /// Which server the last lane was made to; zero before the first.
     server: AtomicU64,
     /// Who that server is, as far as the handshake has shown it.
@@ -189,10 +198,11 @@ impl Recipe {
             own: Arc::new(()),
             deep: Arc::new(()),
             renewal: AtomicU8::new(IN_USE),
+            works_on_memory: AtomicBool::new(false),
             spares: Spares::default(),
             pipelines: Arc::new(()),
             shared: Mutex::new(None),
-            fatal: Arc::default(),
+            packet_lost: Arc::default(),
             server: AtomicU64::new(0),
             peer: Mutex::default(),
         })
@@ -204,17 +214,20 @@ impl Recipe {
         match self.renewal.load(Ordering::Relaxed) {
             IN_USE => false,
             TO_SHARE => !lane.is_shared() && lane.outstanding() == 0,
+            AS_ASKED => self.may_send_datagrams(lane) == lane.is_shared(),
+            NO_DATAGRAMS => !lane.is_shared(),
             _ => true,
         }
     }
 
     /// Whether a pipeline leaves its lane: another recipe has taken this one's place, or the lanes of those that
-    /// `may_share` are given up.
+    /// `may_share` are given up, or the server asks for another kind of lane.
     #[inline]
-    pub(super) fn is_left(&self, may_share: bool) -> bool {
+    pub(super) fn is_left(&self, may_share: bool, lane: &dyn Lane) -> bool {
         match self.renewal.load(Ordering::Relaxed) {
             IN_USE => false,
             TO_SHARE => may_share,
+            AS_ASKED | NO_DATAGRAMS => self.gives_up(lane),
             _ => true,
         }
     }
@@ -318,6 +331,7 @@ impl Recipe {
             drop(token);
             sharing.dispatched = self.dispatched;
             let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
+            self.consider_datagrams(fabric.attributes());
             if own_lanes.are_taken(situation.own, window) {
                 let (from, to) = (IN_USE, TO_SHARE);
                 let order = Ordering::Relaxed;
@@ -326,7 +340,24 @@ impl Recipe {
             return Ok(opened);
         }
         let reached = reached.map_or_else(|| self.reach(until), Ok)?;
-        let (mut lane, mut info) = self.negotiate(
+        let (mut lane, mut info) = self.open_alone(reached, preset, owner, group)?;
+        if preset == Preset::Plain {
+            // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
+            info.preset = self.preset;
+            lane.hold(token);
+        }
+        Ok((lane, info))
+    }
+
+    /// Makes a lane that is nobody else's.
+    fn open_alone(
+        &self,
+        reached: Reached,
+        preset: Preset,
+        owner: Owner,
+        group: &mut Option<u64>,
+    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        self.negotiate(
             reached,
             preset,
             |fabric| {
@@ -338,7 +369,7 @@ impl Recipe {
                         config: self.channel.clone(),
                         protocol,
                         owner,
-                        fatal: Arc::clone(&self.fatal),
+                        packet_lost: Arc::clone(&self.packet_lost),
                     })?,
                 };
                 let (address, mut parameters) = (opening.address(), opening.parameters());
@@ -353,13 +384,7 @@ impl Recipe {
                 *group = group.or(parameters.get(GROUP_PARAMETER).copied());
                 opening.connect(peer, parameters)
             },
-        )?;
-        if preset == Preset::Plain {
-            // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
-            info.preset = self.preset;
-            lane.hold(token);
-        }
-        Ok((lane, info))
+        )
     }
 
     /// For a thread that polls for the very server: it would wait for itself.

@@ -61,7 +61,7 @@ impl<D: Device> Sender<D> {
             to: Head {
                 cookie: 1,
                 session: 0,
-                messages: 0,
+                ..Head::default()
             },
             packet_bytes,
             longest: 1 << 20,

@@ -17,6 +17,7 @@ use super::deadlines::Deadlines;
 use super::polling::PollingThreads;
 use super::service::AcceptError;
 use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
+use crate::admission::redistribution::Admission;
 use crate::channel::datagram::connect::route_in;
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
@@ -33,12 +34,19 @@ pub(super) struct DatagramService<D: Device> {
     device: D,
     threads: ThreadGroup<PollerHandle<D>, D>,
     next_id: AtomicU64,
+    /// Of clients that may have datagrams or rings.
+    admission: Arc<Admission>,
 }
 
 impl<D: Device> DatagramService<D> {
-    pub(super) fn new(device: D, polling: Arc<PollingThreads<D>>) -> Self {
+    pub(super) fn new(
+        device: D,
+        polling: Arc<PollingThreads<D>>,
+        admission: Arc<Admission>,
+    ) -> Self {
         Self {
             device,
+            admission,
             threads: ThreadGroup::new(polling),
             next_id: AtomicU64::new(0),
         }
@@ -57,8 +65,10 @@ impl<D: Device> DatagramService<D> {
             let endpoint = Poller::endpoint(&self.device, &wake, &plan.channel.datagram_batches)?;
             let handle = PollerHandle::new(&endpoint);
             let outside = Arc::clone(&handle);
+            let share = self.admission.join_datagrams();
+            let limits = (longest, eager);
             let inside =
-                move |context| Poller::new(outside, index, context, endpoint, (longest, eager));
+                move |context| Poller::new(outside, index, context, endpoint, limits, share);
             Ok((handle, Box::new(inside)))
         };
         let works = plan.handlers.needs_workers(plan.executor.is_some());
@@ -94,7 +104,7 @@ impl<D: Device> DatagramService<D> {
             to: Head {
                 cookie: newcomer.cookie,
                 session: newcomer.number as u16,
-                messages: 0,
+                ..Head::default()
             },
             packet_bytes: poller.packet_bytes,
             longest: self.threads.plan.channel.max_message_bytes,

@@ -1,8 +1,11 @@
 //! The responses of a pass, in one open packet for each session that has some: they leave together (FaSST's response
 //! batching).
 
+use std::sync::Arc;
+
 use dunlin_verbs::Device;
 
+use crate::admission::DatagramShare;
 use crate::channel::datagram::packet::{Head, Packet, Room};
 use crate::channel::datagram::Endpoint;
 use crate::channel::ChannelError;
@@ -35,11 +38,14 @@ pub(super) struct Outgoing {
     /// Counted from one: no open_packet is of batch zero.
     batch: u64,
     packet_bytes: usize,
+    /// Says what clients are asked for.
+    share: Arc<DatagramShare>,
 }
 
 impl Outgoing {
-    pub(super) fn new(packet_bytes: usize) -> Self {
+    pub(super) fn new(packet_bytes: usize, share: &Arc<DatagramShare>) -> Self {
         Self {
+            share: Arc::clone(share),
             packets: Vec::with_capacity(PACKETS),
             owners: Vec::with_capacity(PACKETS),
             used: 0,
@@ -121,8 +127,9 @@ impl Outgoing {
         let used = std::mem::take(&mut self.used);
         self.batch += 1;
         let all = self.packets[..used].iter_mut().zip(&self.owners);
+        let is_wanted = self.share.is_wanted();
         for (packet, (_, to)) in all {
-            packet.seal(*to);
+            packet.seal(Head { is_wanted, ..*to });
         }
         let all = self.packets[..used].iter().zip(&self.owners);
         // A handler that failed may have left a packet without a message.

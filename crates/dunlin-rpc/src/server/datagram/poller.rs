@@ -11,6 +11,7 @@ use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 
 use super::outgoing::Outgoing;
 use super::session::{Session, Tools};
+use crate::admission::DatagramShare;
 use crate::channel::datagram::endpoint::{sessions_max, Block, Route, Stock};
 use crate::channel::datagram::spare::Spare;
 use crate::channel::datagram::written::Zone;
@@ -151,6 +152,10 @@ pub(super) struct Poller<D: Device> {
     spare: Spare,
     longest: usize,
     usual: usize,
+    /// Requests and datagrams that have come in all, modulo 2^32, for the scheduler.
+    requests: u32,
+    datagrams: u32,
+    share: Arc<DatagramShare>,
     /// The time of the last check.
     now: Instant,
     said_goodbye: bool,
@@ -181,6 +186,7 @@ impl<D: Device> Poller<D> {
         context: Context,
         endpoint: Endpoint<D>,
         (longest, eager): (usize, usize),
+        share: Arc<DatagramShare>,
     ) -> Self {
         let packet_bytes = endpoint.packet_bytes();
         Self {
@@ -190,7 +196,7 @@ impl<D: Device> Poller<D> {
             sessions: Vec::new(),
             zones: Vec::new(),
             ready: VecDeque::new(),
-            outgoing: Outgoing::new(packet_bytes),
+            outgoing: Outgoing::new(packet_bytes, &share),
             scratch: vec![0; packet_bytes.max(block_bytes(eager))].into(),
             budget: match endpoint.device().attributes().writes_are_messages {
                 true => POLL_BUDGET,
@@ -200,6 +206,9 @@ impl<D: Device> Poller<D> {
             spare: Spare::default(),
             longest,
             usual: 64,
+            requests: 0,
+            datagrams: 0,
+            share,
             now: thread::now(),
             said_goodbye: false,
             renewal: None,
@@ -224,6 +233,7 @@ impl<D: Device> Poller<D> {
             poller: self.index,
             draining: self.said_goodbye,
             usual: &mut self.usual,
+            requests: &mut self.requests,
         };
         if let Err(error) = action(session, &mut tools, &self.scratch) {
             self.end(number, &error);
@@ -468,6 +478,10 @@ impl<D: Device> Poller<D> {
                 session.heard = now;
                 session.take(&bytes[..length], tools)
             });
+        }
+        if taken > 0 {
+            self.datagrams = self.datagrams.wrapping_add(taken as u32);
+            self.share.came(self.requests, self.datagrams);
         }
         Ok(taken)
     }

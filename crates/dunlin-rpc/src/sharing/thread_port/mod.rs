@@ -27,6 +27,7 @@ use super::lane_table::Placed;
 use super::ports::{Mine, Port};
 use super::staging::Staging;
 use super::status::Status;
+use crate::admission::Standing;
 use crate::call::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::call::own::{Own, Registered};
 use crate::call::wanted::{RegionKey, Wanted};
@@ -390,6 +391,10 @@ impl Lane for ThreadPort {
     }
 
     #[inline]
+    fn wants_datagrams(&self) -> bool {
+        self.status.standing().contains(Standing::DATAGRAMS)
+    }
+
     fn is_shared(&self) -> bool {
         true
     }

@@ -39,7 +39,7 @@ impl Network {
         packet.seal(Head {
             cookie: 0,
             session: 0,
-            messages: 0,
+            ..Head::default()
         });
         let rough = self.lost.is_some();
         let copies = if rough && self.random() % 20 == 0 {

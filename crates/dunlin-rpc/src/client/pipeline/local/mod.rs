@@ -110,7 +110,7 @@ impl Pipeline {
     /// when all are to share, and no call is out: until then calls wait.
     #[inline]
     fn is_in_place(&mut self) -> bool {
-        if self.recipe.is_left(self.may_share) {
+        if self.is_left() {
             if self.lane.outstanding() > 0 {
                 return false;
             }
@@ -162,7 +162,8 @@ impl std::fmt::Debug for LocalClient {
 }
 
 impl LocalClient {
-    pub(in crate::client) fn new(pipeline: Pipeline, limit: usize) -> (Self, LocalDriver) {
+    pub(in crate::client) fn new(mut pipeline: Pipeline, limit: usize) -> (Self, LocalDriver) {
+        pipeline.kind.is_task = true;
         let deadline = pipeline.deadline;
         let shared = Rc::new(Shared(RefCell::new(Inner {
             pipeline: Some(pipeline),

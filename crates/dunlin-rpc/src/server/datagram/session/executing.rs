@@ -77,6 +77,7 @@ impl Session {
     ) -> Result<(), ChannelError> {
         self.begin(header.call)?;
         tools.context.counters.request();
+        *tools.requests = tools.requests.wrapping_add(1);
         if tools.draining {
             let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
             return self.refuse(header.call, failure, tools);

@@ -81,6 +81,8 @@ pub(super) struct Tools<'a, D: Device> {
     pub(super) draining: bool,
     /// Bytes of the last response: the next is given as much room.
     pub(super) usual: &'a mut usize,
+    /// Requests that have come in all.
+    pub(super) requests: &'a mut u32,
 }
 
 impl Session {
