@@ -63,6 +63,24 @@ pub enum Datagrams {
     Always,
 }
 
+impl std::str::FromStr for Datagrams {
+    type Err = UnknownDatagrams;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "when-they-pay" => Ok(Self::WhenTheyPay),
+            "never" => Ok(Self::Never),
+            "always" => Ok(Self::Always),
+            _ => Err(UnknownDatagrams(name.to_owned())),
+        }
+    }
+}
+
+/// Not one of [`Datagrams`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("datagrams cannot be '{0}'; they can be: when-they-pay, never, always")]
+pub struct UnknownDatagrams(String);
+
 /// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is
 /// cheaper; smaller numbers are for measurements of what that is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

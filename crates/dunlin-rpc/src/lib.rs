@@ -47,7 +47,9 @@ pub use client::{
     Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, ThreadFuture, Transfer, TransferBuffer,
     TransferError,
 };
-pub use config::{ChannelConfig, DatagramBatches, Datagrams, PacketLoss, WaitMode};
+pub use config::{
+    ChannelConfig, DatagramBatches, Datagrams, PacketLoss, UnknownDatagrams, WaitMode,
+};
 pub use devices::{available, capability, chosen, offered, DeviceReport};
 #[doc(hidden)]
 pub use doze::simulated_sleeps;

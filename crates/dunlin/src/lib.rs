@@ -69,8 +69,8 @@ pub use dunlin_rpc::{
     PollingThread, Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply, Request,
     RequestBuffer, Responder, Rights, RunningServer, SenderReport, ServeError, Server,
     ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer,
-    TransferBuffer, TransferError, UnknownWho, Upcoming, WaitMode, Who, CALLBACKS, CAPTURE,
-    FIGURES,
+    TransferBuffer, TransferError, UnknownDatagrams, UnknownWho, Upcoming, WaitMode, Who,
+    CALLBACKS, CAPTURE, FIGURES,
 };
 
 /// For hunts in virtual time.

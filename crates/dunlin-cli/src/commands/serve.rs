@@ -182,6 +182,9 @@ fn builder(
     if let Some(most) = set.max_active_queue_pairs {
         server = server.max_active_queue_pairs(most);
     }
+    if let Some(datagrams) = set.datagrams {
+        server = server.datagrams(datagrams);
+    }
     if let Some(timeout) = set.handshake_timeout {
         server = server.handshake_timeout(timeout);
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use dunlin::{Address, ChannelConfig, Preset, WaitMode};
+use dunlin::{Address, ChannelConfig, Datagrams, Preset, WaitMode};
 
 use self::section::Section;
 use crate::commands::connect::parse_device;
@@ -77,6 +77,8 @@ pub struct Server {
     pub max_connections: Option<usize>,
     /// Queue pairs that may send at a time, of clients that count credits.
     pub max_active_queue_pairs: Option<usize>,
+    /// When clients of the preset `auto` are asked for datagrams.
+    pub datagrams: Option<Datagrams>,
     /// How long a client may take to connect.
     pub handshake_timeout: Option<Duration>,
     /// Clients may see the calls of all others.
@@ -164,6 +166,7 @@ impl Server {
             pin_pollers: section.get("pin_pollers", number)?,
             max_connections: section.get("max_connections", number)?,
             max_active_queue_pairs: section.get("max_active_queue_pairs", number)?,
+            datagrams: section.get("datagrams", str::parse)?,
             handshake_timeout: section.get("handshake_timeout", parse_seconds)?,
             allows_capture: section.get("allows_capture", yes_or_no)?,
             secret_file: section.get("secret_file", path)?,

@@ -195,24 +195,50 @@ impl Pipeline {
         self.recipe = recipe;
     }
 
-    /// Takes the answers to calls that were submitted before the preset changed.
+    /// Takes the answers to calls that were submitted before the last change.
     #[cold]
     fn take_former(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         let Some(former) = &mut self.former else {
             return Ok(0);
         };
         former.check()?;
+        let before = former.outstanding();
         let taken = match former.turn(sink, false) {
             Ok(0) => former.as_mut().check(sink).map(|()| 0),
             taken => taken,
         };
-        // One that is lost has said so to its calls.
-        if taken.is_err() {
-            self.former = None;
-        } else if former.outstanding() == 0 {
-            self.end_former();
+        match taken {
+            Ok(taken) => {
+                if former.outstanding() == 0 {
+                    self.end_former();
+                }
+                Ok(taken)
+            }
+            // It has said so to its calls. The others go on.
+            Err(_) => {
+                self.former = None;
+                Ok(before)
+            }
         }
-        taken
+    }
+
+    /// Takes the answers of both lanes. One that is lost has told its calls; that it is is an error when the others have
+    /// ended, too.
+    #[cold]
+    fn turn_both(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
+        let former = self.take_former(sink)?;
+        match self.lane.turn(sink, waits) {
+            Err(_) if self.former.is_some() => Ok(former),
+            taken => Ok(former + taken?),
+        }
+    }
+
+    /// Looks for what messages do not show; for errors as [`Pipeline::turn_both`].
+    fn check_lane(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        match self.lane.as_mut().check(sink) {
+            Err(_) if self.former.is_some() => Ok(()),
+            checked => checked,
+        }
     }
 
     /// As [`Pipeline::wait`], while there are answers to wait for on two lanes.
@@ -221,9 +247,8 @@ impl Pipeline {
         let (before, began) = (self.outstanding(), thread::now());
         let until = end_of(began, self.deadline);
         loop {
-            self.take_former(sink)?;
-            if self.lane.turn(sink, false)? == 0 {
-                self.lane.as_mut().check(sink)?;
+            if self.turn_both(sink, false)? == 0 {
+                self.check_lane(sink)?;
             }
             let answered = before - self.outstanding();
             if answered > 0 || before == 0 {
@@ -382,11 +407,10 @@ impl Pipeline {
     ) -> Result<usize, CallError> {
         self.lane.check()?;
         let mut sink = Callback(answer);
-        let mut taken = 0;
-        if self.former.is_some() {
-            taken = self.take_former(&mut sink)?;
-        }
-        taken += self.lane.turn(&mut sink, false)?;
+        let taken = match self.former {
+            None => self.lane.turn(&mut sink, false)?,
+            Some(_) => self.turn_both(&mut sink, false)?,
+        };
         if taken > 0 {
             if self.empty_polls > 0 {
                 thread::found();
@@ -400,7 +424,7 @@ impl Pipeline {
         }
         if self.empty_polls == POLLS_PER_CHECK {
             self.empty_polls = 0;
-            self.lane.as_mut().check(&mut sink)?;
+            self.check_lane(&mut sink)?;
         }
         Ok(taken)
     }

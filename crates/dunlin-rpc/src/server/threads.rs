@@ -174,6 +174,16 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
+        // Others who come now wait for the lock, and so does who ends the server.
+        thread::hold(|| self.start(works, new_poller))
+    }
+
+    #[cold]
+    fn start<R: Rounds + 'static>(
+        &self,
+        works: bool,
+        new_poller: impl Fn(usize, D::CompletionChannel) -> Result<NewPoller<H, R>, VerbsError>,
+    ) -> Result<&Started<H>, ServeError> {
         let mut threads = thread::lock(&self.working);
         if let Some(started) = self.started.get() {
             return Ok(started);
@@ -263,12 +273,16 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
     }
 
     fn stop(&self) {
-        let mut threads = thread::lock(&self.working);
-        threads.over = true;
+        let jobs = {
+            let mut threads = thread::lock(&self.working);
+            threads.over = true;
+            threads.jobs.clone()
+        };
+        // Without the lock: clients that were not taken in yet end with it.
         for poller in self.pollers() {
             poller.mailbox().end();
         }
-        if let Some(jobs) = &threads.jobs {
+        if let Some(jobs) = jobs {
             jobs.close();
         }
     }

@@ -3,9 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
-use dunlin_rpc::{Client, LocalServer, Preset, Region};
+use dunlin_rpc::{Client, Datagrams, LocalServer, Preset, Region};
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::thread;
 
 use crate::calls::{echoing, run_until, ECHO, MILLISECOND};
 
@@ -201,4 +203,68 @@ fn a_server_that_gains_nothing_by_datagrams_has_its_threads_back() {
         bench.in_a_millisecond() == 0
     });
     bench.end();
+}
+
+/// A pipeline has calls out on both of its lanes when the server's machine is gone: each ends, once.
+#[test]
+fn calls_on_both_lanes_end_with_their_server() {
+    const STUCK: u16 = 2;
+    const CALLS: u64 = 8;
+    const PAUSE: Duration = Duration::from_micros(100);
+    let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_3());
+    let cluster = Cluster::star(3, 2, &host, &nic, &SwitchParameters::z9264f());
+    let [at, from] = cluster.hosts()[..] else {
+        unreachable!("two hosts")
+    };
+    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&kept);
+    let server = echoing()
+        .datagrams(Datagrams::Always)
+        .handle_deferred(STUCK, move |_, responder| {
+            keeps.lock().expect("no panic").push(responder);
+        })
+        .pin_pollers(0)
+        .serve_on(cluster.device(at))
+        .expect("a server");
+    let client = Client::builder()
+        .preset(Preset::Auto)
+        .connect_on(cluster.device(from), &server.acceptor())
+        .expect("a client");
+    let mut pipeline = client.pipeline().expect("a lane");
+    let (sent, ended) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let (has_sent, has_ended) = (Arc::clone(&sent), Arc::clone(&ended));
+    cluster.spawn_thread(from, 0, move || {
+        let mut ends = [0; CALLS as usize];
+        // The first goes over a ring, whose first word from the server asks for datagrams.
+        for tag in 0..CALLS {
+            assert!(pipeline.submit(STUCK, b"for ever", tag).expect("a lane"));
+            // Enough for a look at what messages do not show.
+            for _ in 0..2_000 {
+                pipeline.poll(|_, _| {}).expect("a lane");
+            }
+        }
+        has_sent.store(true, Ordering::Relaxed);
+        let mut lost = false;
+        while !lost {
+            let polled = pipeline.poll(|tag, answer| {
+                answer.expect_err("nobody answers");
+                ends[tag as usize] += 1;
+            });
+            lost = polled.is_err();
+            thread::sleep(PAUSE);
+        }
+        assert_eq!(ends, [1; CALLS as usize]);
+        has_ended.store(CALLS, Ordering::Relaxed);
+    });
+    run_until(&cluster, "calls", || sent.load(Ordering::Relaxed));
+    let by_rings = client
+        .figures()
+        .map(|figures| figures.lanes.iter().map(|l| l.requests).sum());
+    assert!((1..CALLS).contains(&by_rings.unwrap_or(0)), "{by_rings:?}");
+    cluster.crash(at);
+    run_until(&cluster, "the end", || ended.load(Ordering::Relaxed) > 0);
+    std::mem::forget((server, kept));
 }

@@ -96,7 +96,7 @@ impl Pipeline {
                 after: self.deadline,
             });
         }
-        self.lane.as_mut().check(sink)?;
+        self.check_lane(sink)?;
         match self.is_to_sleep(now) {
             true => self.fall_asleep(waited, self.deadline - waited, context, sink)?,
             false => context.waker().wake_by_ref(),
@@ -118,11 +118,10 @@ impl Pipeline {
             false => LOOKS_PER_POLL,
         };
         for _ in 0..looks {
-            let mut taken = match &self.former {
-                Some(_) => self.take_former(sink)?,
-                None => 0,
+            let taken = match &self.former {
+                Some(_) => self.turn_both(sink, true)?,
+                None => self.lane.turn(sink, true)?,
             };
-            taken += self.lane.turn(sink, true)?;
             let answered = before - self.outstanding();
             if answered > 0 {
                 thread::found();

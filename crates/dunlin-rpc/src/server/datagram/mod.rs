@@ -10,7 +10,7 @@ mod session;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::caller::Caller;
 use super::deadlines::Deadlines;
@@ -86,6 +86,17 @@ impl<D: Device> DatagramService<D> {
     ) -> Result<(EndpointAddress, Parameters), AcceptError> {
         let theirs = Greeting::read(parameters)?;
         let started = self.started()?;
+        // Others who come now wait for the places.
+        thread::hold(|| self.accept_held(started, protocol, (peer, parameters, caller), theirs))
+    }
+
+    fn accept_held(
+        &self,
+        started: &Started<PollerHandle<D>>,
+        protocol: Protocol,
+        (peer, parameters, caller): (&EndpointAddress, &Parameters, Caller),
+        theirs: Greeting,
+    ) -> Result<(EndpointAddress, Parameters), AcceptError> {
         let (index, poller) = started.least()?;
         // Each of them may send one datagram before its own RECEIVEs are posted.
         let waiting = poller.waiting.fetch_add(1, Ordering::Relaxed);
