@@ -153,7 +153,8 @@ impl Pipeline {
     /// Whether what is submitted now is to go over another lane.
     #[inline]
     fn is_left(&self) -> bool {
-        self.recipe.is_left(self.may_share, self.lane.as_ref())
+        let is_left = self.recipe.is_left(self.may_share, self.lane.as_ref());
+        is_left && self.may_go()
     }
 
     /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared, or of the

@@ -1,8 +1,11 @@
 //! `auto` where datagrams carry more than rings: threads, batches and pipelines go over to them when the server asks,
 //! and go back when somebody works on the server's memory.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dunlin_rpc::{Client, Datagrams, LocalServer, Preset, Region};
@@ -203,6 +206,58 @@ fn a_server_that_gains_nothing_by_datagrams_has_its_threads_back() {
         bench.in_a_millisecond() == 0
     });
     bench.end();
+}
+
+/// Tasks have rings alone, and do not wait for each other's answers because the server would like datagrams.
+#[test]
+fn tasks_go_on_where_they_are() {
+    const STUCK: u16 = 2;
+    let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_3());
+    let cluster = Cluster::star(3, 2, &host, &nic, &SwitchParameters::z9264f());
+    let [at, from] = cluster.hosts()[..] else {
+        unreachable!("two hosts")
+    };
+    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&kept);
+    let server = echoing()
+        .datagrams(Datagrams::Always)
+        .handle_deferred(STUCK, move |_, responder| {
+            keeps.lock().expect("no panic").push(responder);
+        })
+        .pin_pollers(0)
+        .serve_on(cluster.device(at))
+        .expect("a server");
+    let client = Client::builder()
+        .preset(Preset::Auto)
+        .connect_on(cluster.device(from), &server.acceptor())
+        .expect("a client");
+    let ended = Arc::new(AtomicBool::new(false));
+    let has_ended = Arc::clone(&ended);
+    cluster.spawn_thread(from, 0, move || {
+        let (local, driver) = client.local().expect("a lane");
+        let mut driver = pin!(driver);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut stuck = pin!(local.call(STUCK, b"for a long time"));
+        assert!(stuck.as_mut().poll(&mut context).is_pending());
+        // Enough for the server's wish to be heard.
+        for number in 0..5_000u64 {
+            let bytes = number.to_le_bytes();
+            let mut echo = pin!(local.call(ECHO, &bytes));
+            let answer = loop {
+                assert!(driver.as_mut().poll(&mut context).is_pending());
+                if let Poll::Ready(answer) = echo.as_mut().poll(&mut context) {
+                    break answer;
+                }
+            };
+            assert_eq!(&answer.expect("an answer")[..], bytes);
+        }
+        assert!(stuck.as_mut().poll(&mut context).is_pending());
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    run_until(&cluster, "the end", || ended.load(Ordering::Relaxed));
+    drop(kept);
+    cluster.run_for(MILLISECOND);
+    drop(server);
 }
 
 /// A pipeline has calls out on both of its lanes when the server's machine is gone: each ends, once.

@@ -21,6 +21,13 @@ pub(super) struct Kinds {
 }
 
 impl Pipeline {
+    /// Whether there is, or may be had, what it is to go over to.
+    #[cold]
+    pub(super) fn may_go(&self) -> bool {
+        let may_open = !self.kind.stays && !self.kind.is_task;
+        may_open || self.kind.aside.is_some() || !self.recipe.goes_aside()
+    }
+
     /// Goes over to the lane of the other kind, which is made if it is not there. Where there is none the pipeline keeps
     /// what it has.
     pub(super) fn change_kind(&mut self) {
@@ -28,7 +35,7 @@ impl Pipeline {
         let other = other.and_then(|mut lane| lane.is_usable().then_some(lane));
         let mut other = match other {
             Some(lane) => lane,
-            None if self.kind.stays || self.kind.is_task => return,
+            None if !self.may_go() => return,
             None => {
                 let owner = (Owner::Alone, self.window);
                 match self.recipe.open_other(self.lane.as_ref(), owner, None) {
