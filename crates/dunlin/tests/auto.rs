@@ -12,6 +12,7 @@ use dunlin::{CallError, Client, Preset, Server};
 struct Worker {
     go: mpsc::Sender<()>,
     went: mpsc::Receiver<Result<Vec<u8>, CallError>>,
+    thread: std::thread::JoinHandle<()>,
 }
 
 impl Worker {
@@ -19,13 +20,19 @@ impl Worker {
         let client = client.clone();
         let (go, told) = mpsc::channel();
         let (say, went) = mpsc::channel();
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             while told.recv().is_ok() {
                 let answer = client.call(ECHO, b"x").map(|reply| reply.to_vec());
                 let _ = say.send(answer);
             }
         });
-        Self { go, went }
+        Self { go, went, thread }
+    }
+
+    /// Ends the thread, and its lane with it.
+    fn end(self) {
+        drop(self.go);
+        self.thread.join().unwrap();
     }
 
     fn call(&self) -> Result<Vec<u8>, CallError> {
@@ -97,7 +104,7 @@ fn one_that_is_refused_takes_nothing_from_the_others() {
     assert_eq!(server.connections(), OWN);
     assert!(client.figures().is_none());
     // When one of them is gone there is room, and it is one thread's own again.
-    workers.pop();
+    workers.pop().unwrap().end();
     eventually("one is gone", || server.connections() == OWN - 1);
     assert_eq!(last.call().unwrap(), b"x");
     assert!(client.figures().is_none());
