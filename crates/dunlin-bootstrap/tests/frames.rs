@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// The layout is a promise to other releases: this frame was written by version 6.
+/// The layout is a promise to other releases: this frame was written by version 7.
 #[test]
 fn the_wire_form_does_not_change_unnoticed() {
     let hello = ClientHello {
@@ -218,7 +218,7 @@ fn the_wire_form_does_not_change_unnoticed() {
         }],
         preference: Some("roce".into()),
     };
-    let mut frame = b"\x89DUNLIN\0\x06\0".to_vec();
+    let mut frame = b"\x89DUNLIN\0\x07\0".to_vec();
     frame.extend_from_slice(&[0xaa; 32]);
     frame.extend_from_slice(b"\x01\x01\x04roce\x01\x01\x04roce");
     assert_eq!(encode_client_hello(&hello).unwrap(), frame);

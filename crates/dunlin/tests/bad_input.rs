@@ -205,7 +205,7 @@ fn servers_that_are_none() {
     );
     says(
         &meet(b"\x0a\0\0\0\x89DUNLIN\0\x09\x01"),
-        &["version 6 ", "version 265", "same release"],
+        &["version 7 ", "version 265", "same release"],
     );
     says(&meet(b""), &["closed the connection"]);
 

@@ -44,7 +44,7 @@ impl DatagramShare {
 
     /// Whether clients that can are asked for datagrams.
     #[inline]
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn wants_datagrams(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 }

@@ -315,8 +315,11 @@ impl Attempts {
 
     /// Makes an attempt, if one is worth it where messages are this part of what the device takes.
     fn begin(&mut self, part: f64, came: Came) {
-        let by_datagrams = self.sends_datagrams();
-        for means in Means::ALL {
+        let to_try: &[Means] = match self.sends_datagrams() {
+            true => &[Means::Datagrams],
+            false => &Means::ALL,
+        };
+        for &means in to_try {
             let (step, looks) = (self.steps[means as usize], means.looks(Way::Further).1);
             let has_reason = match means {
                 Means::Fuller => part > FULL,
@@ -333,8 +336,7 @@ impl Attempts {
                 }
                 Means::More => part > BUSY && part <= FULL && came.has_spare,
             };
-            let is_meant = !by_datagrams || means == Means::Datagrams;
-            if self.seen < looks || self.attempt.is_some() || !is_meant {
+            if self.seen < looks || self.attempt.is_some() {
                 continue;
             }
             let is_rested = |way: Way| self.rests[means as usize][way as usize].left == 0;

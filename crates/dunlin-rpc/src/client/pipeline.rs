@@ -152,9 +152,9 @@ impl Pipeline {
 
     /// Whether what is submitted now is to go over another lane.
     #[inline]
-    fn is_left(&self) -> bool {
+    fn is_left(&mut self) -> bool {
         let is_left = self.recipe.is_left(self.may_share, self.lane.as_ref());
-        is_left && self.may_go()
+        self.kind.other.may_be_had(is_left) && self.may_go()
     }
 
     /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared, or of the

@@ -11,11 +11,12 @@ use dunlin_verbs::thread;
 
 use dunlin_verbs::process::Owned;
 
+use super::other_lane::OtherLane;
 use super::recipe::Recipe;
 use super::wait::end_of;
 use super::Core;
-use crate::call::lane::{Lane, NoCalls};
-use crate::error::{CallError, ConnectError};
+use crate::call::lane::Lane;
+use crate::error::CallError;
 use crate::fabric::Owner;
 
 /// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on
@@ -26,54 +27,34 @@ pub(super) struct ThreadLane {
 
 /// A lane, and what it was made by.
 struct Held {
-    lane: Box<dyn Lane>,
+    lane: Owned<Box<dyn Lane>>,
     recipe: Arc<Recipe>,
-    /// The thread's other lane to the server, where it has one of each kind: a port of the connection handle, and
-    /// datagrams.
-    aside: Option<Box<dyn Lane>>,
-    /// There was no other kind to be had when it was asked for.
-    stays: bool,
+    other: OtherLane,
 }
 
 impl Held {
     fn new(lane: Box<dyn Lane>, recipe: Arc<Recipe>) -> Self {
         Self {
-            lane,
+            lane: Owned::new(lane),
             recipe,
-            aside: None,
-            stays: false,
+            other: OtherLane::default(),
         }
     }
 
     /// Whether it is given up, though it could be used.
     #[inline]
     fn is_given_up(&mut self) -> bool {
-        match self.recipe.gives_up(self.lane.as_ref()) {
-            true => !self.stays,
-            // It may be had when it is asked for again.
-            false => {
-                self.stays = false;
-                false
-            }
-        }
+        let is_given_up = self.recipe.gives_up(self.lane.as_ref());
+        self.other.may_be_had(is_given_up)
     }
 
-    /// Goes over to a lane of the other kind.
-    fn change_kind(&mut self, until: Instant) -> Result<(), ConnectError> {
-        let other = self.aside.take();
-        let other = other.and_then(|mut lane| lane.is_usable().then_some(lane));
-        let mut other = match other {
-            Some(lane) => lane,
-            None => {
-                let owner = (Owner::Thread, 1);
-                let lane = self.lane.as_ref();
-                self.recipe.open_other(lane, owner, Some(until))?
-            }
-        };
-        // What the server has said there since it was used: a failure is for the next call to find.
-        let _ = other.check(&mut NoCalls);
-        self.aside = Some(std::mem::replace(&mut self.lane, other));
-        Ok(())
+    /// Goes over to a lane of the other kind, if there is one to be had.
+    fn change_kind(&mut self, until: Instant) {
+        let (owner, lane) = ((Owner::Thread, 1), self.lane.as_ref());
+        let other = self.other.take(&self.recipe, lane, owner, Some(until));
+        if let Some(other) = other {
+            self.other.keep(std::mem::replace(&mut self.lane, other));
+        }
     }
 }
 
@@ -210,10 +191,7 @@ fn renew<'a>(
     let recipe = core.recipe();
     let (opened, kept) = match kept {
         Some(mut held) if held.recipe.goes_aside() => {
-            if let Err(error) = held.change_kind(until) {
-                tracing::debug!(%error, "a thread keeps the kind of lane that it has");
-                held.stays = true;
-            }
+            held.change_kind(until);
             (Ok(held), None)
         }
         kept => {

@@ -46,7 +46,8 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread that is told to end takes no more: what comes is dropped, and a client's queue pair with it.
+    /// A thread that is told to end takes no more: what comes is dropped, and a client's queue pair with it. The caller
+    /// of a request whose end comes then hears that its connection is lost, not that nobody will answer.
     pub(super) fn send(&self, mail: Mail<N>) {
         let mut held = self.mail();
         if self.is_ending() {

@@ -207,12 +207,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         }
         let targets = pollers.clone();
         let deliver: Arc<Deliver> = Arc::new(move |poller: usize, finished| {
-            let mailbox = targets[poller].mailbox();
-            // What is dropped because the server ends was not given up by a handler: its caller hears that the
-            // connection is lost, not that nobody will answer.
-            if !mailbox.is_ending() {
-                mailbox.send(Mail::Finished(finished));
-            }
+            targets[poller].mailbox().send(Mail::Finished(finished));
         });
         let dispatch = Dispatch::new(queue, self.plan.executor.clone(), deliver);
         let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();

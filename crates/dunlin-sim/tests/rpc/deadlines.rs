@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin_rpc::{
-    CallError, Client, OwnedRequest, OwnedResponder, Preset, Region, RemoteRegion, Server,
-    ServerBuilder,
+    CallError, ChannelConfig, Client, OwnedRequest, OwnedResponder, Preset, Region, RemoteRegion,
+    Server, ServerBuilder,
 };
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
@@ -281,4 +281,81 @@ fn twenty_milliseconds_hold_over_pools() {
 #[test]
 fn twenty_milliseconds_hold_over_datagrams() {
     all(&[Preset::Fasst, Preset::Erpc, Preset::Herd]);
+}
+
+/// Calls that may take long have all places: who waits for one waits no longer than its call may take, and who comes
+/// later and has time gets the next.
+#[test]
+fn twenty_milliseconds_hold_without_a_place() {
+    const LONG: Duration = Duration::from_secs(5);
+    const PLACES: usize = 2;
+    let (nic, switch) = (NicParameters::connectx_5(), SwitchParameters::z9264f());
+    let cluster = Cluster::star(7, 2, &HostParameters::epyc_7452(), &nic, &switch);
+    let [server_host, client_host] = [cluster.hosts()[0], cluster.hosts()[1]];
+    let held = Held::default();
+    let keeps = Arc::clone(&held);
+    let server = Server::unbound()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .handle_deferred(NEVER, move |request, responder| {
+            keeps.lock().unwrap().push((request, responder));
+        })
+        .pollers(1)
+        .pin_pollers(0)
+        .serve_on(cluster.device(server_host))
+        .expect("a server");
+    let channel = ChannelConfig {
+        max_outstanding: PLACES,
+        ..ChannelConfig::default()
+    };
+    let client = Client::builder()
+        .preset(Preset::Plain)
+        .channel(channel)
+        .deadline(LONG)
+        .connect_on(cluster.device(client_host), &server.acceptor())
+        .expect("a client");
+    let (over, ending) = (Arc::new(AtomicBool::new(false)), Arc::clone(&held));
+    let is_over = Arc::clone(&over);
+    let took = |began| thread::now().duration_since(began);
+    cluster.spawn_thread(client_host, 0, move || {
+        let in_time = |front: &str, took: Duration, ended: Result<(), CallError>| {
+            let is_right =
+                matches!(ended, Err(CallError::DeadlineExceeded { after }) if after == DEADLINE);
+            assert!(is_right, "{front}: {ended:?}");
+            assert!(
+                took >= DEADLINE && took - DEADLINE <= LATE_MOST,
+                "{front}: {took:?}"
+            );
+            println!("no place, {front}: {} us", took.as_micros());
+        };
+        let hurried = client.within(DEADLINE);
+        let kept: Vec<_> = (0..PLACES).map(|_| client.call_async(NEVER, b"")).collect();
+        for _ in 0..2 {
+            // The driver looks, and sleeps.
+            let began = thread::now();
+            let ended = thread::block_on(hurried.ready()).map(drop);
+            in_time("ready", took(began), ended);
+        }
+        ending.lock().unwrap().clear();
+        let permit = thread::block_on(hurried.ready()).expect("a place");
+        let answer = thread::block_on(permit.call(ECHO, b"hello")).expect("an answer");
+        assert_eq!(&answer[..], b"hello");
+        drop(kept);
+
+        let (local, mut driver) = client.local().expect("a lane");
+        let hurried = local.within(DEADLINE);
+        let kept: Vec<_> = (0..PLACES).map(|_| local.call_async(NEVER, b"")).collect();
+        for _ in 0..2 {
+            let began = thread::now();
+            let ended = thread::block_on(driver.run_until(hurried.call(ECHO, b"hello")));
+            in_time("of one thread", took(began), ended.map(drop));
+        }
+        ending.lock().unwrap().clear();
+        let call = driver.run_until(hurried.call(ECHO, b"hello"));
+        assert_eq!(&thread::block_on(call).expect("an answer")[..], b"hello");
+        drop((kept, local, hurried, driver, client));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    run_until(&cluster, "the end", || over.load(Ordering::Relaxed));
+    cluster.run_for(MILLISECOND);
+    drop(server);
 }

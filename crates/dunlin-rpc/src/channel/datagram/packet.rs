@@ -21,8 +21,8 @@ pub(crate) const HEAD_BYTES: usize = 12;
 /// Version of the format, in the lower half of its byte.
 const VERSION: u8 = 2;
 const VERSION_MASK: u8 = 0x0f;
-/// In the upper half: [`Head::is_wanted`].
-const WANTED: u8 = 0x10;
+/// In the upper half: [`Head::wants_datagrams`].
+const WANTS_DATAGRAMS: u8 = 0x10;
 
 /// Whose datagram it is, and what is in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct Head {
     pub(crate) messages: u8,
     /// The server wants datagrams of clients that have the choice
     /// ([`Standing::DATAGRAMS`](crate::admission::Standing::DATAGRAMS)).
-    pub(crate) is_wanted: bool,
+    pub(crate) wants_datagrams: bool,
 }
 
 impl Head {
@@ -45,7 +45,11 @@ impl Head {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&self.cookie.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.session.to_le_bytes());
-        let flags = if self.is_wanted { WANTED } else { 0 };
+        let flags = if self.wants_datagrams {
+            WANTS_DATAGRAMS
+        } else {
+            0
+        };
         bytes[10..].copy_from_slice(&[self.messages, VERSION | flags]);
         bytes
     }
@@ -61,7 +65,7 @@ impl Head {
             cookie: u64::from_le_bytes(*cookie),
             session: u16::from_le_bytes([low, high]),
             messages,
-            is_wanted: version & WANTED != 0,
+            wants_datagrams: version & WANTS_DATAGRAMS != 0,
         })
     }
 }
@@ -318,10 +322,13 @@ mod tests {
             cookie: 1,
             session: 2,
             messages: 3,
-            is_wanted: false,
+            wants_datagrams: false,
         };
-        for is_wanted in [false, true] {
-            let head = Head { is_wanted, ..head };
+        for wants_datagrams in [false, true] {
+            let head = Head {
+                wants_datagrams,
+                ..head
+            };
             assert_eq!(Head::read(&head.encode()), Some(head));
         }
         let mut bytes = head.encode();

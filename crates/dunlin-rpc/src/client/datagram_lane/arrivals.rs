@@ -67,7 +67,7 @@ impl<D: Device> DatagramLane<D> {
             return Ok(0);
         };
         debug_assert!(length >= HEAD_BYTES);
-        self.is_wanted = head.is_wanted;
+        self.wants_datagrams = head.wants_datagrams;
         let mut cursor = Cursor::new(head);
         let mut taken = 0;
         loop {

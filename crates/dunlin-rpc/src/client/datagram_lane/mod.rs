@@ -101,7 +101,7 @@ pub(crate) struct DatagramLane<D: Device> {
     /// Set when a packet of the client was lost.
     packet_lost: Arc<AtomicBool>,
     /// What the last datagram said: see [`Lane::wants_datagrams`].
-    is_wanted: bool,
+    wants_datagrams: bool,
 }
 
 impl<D: Device> DatagramLane<D> {
@@ -172,7 +172,7 @@ impl<D: Device> DatagramLane<D> {
             lost: false,
             on_loss: config.packet_loss,
             packet_lost: Arc::clone(&setup.packet_lost),
-            is_wanted: false,
+            wants_datagrams: false,
         };
         lane.add_packet();
         lane
@@ -419,7 +419,7 @@ impl<D: Device> Lane for DatagramLane<D> {
     }
 
     fn wants_datagrams(&self) -> bool {
-        self.is_wanted
+        self.wants_datagrams
     }
 
     #[inline]

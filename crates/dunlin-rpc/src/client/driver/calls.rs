@@ -243,12 +243,13 @@ impl<K: Keep> Calls<K> {
         self.wake_waiters();
     }
 
-    /// Calls end whose time is up.
+    /// Calls end whose time is up, and waits for a place.
     pub(in crate::client) fn expire(
         &mut self,
         now: Instant,
         mut lane: Option<&mut (dyn Lane + 'static)>,
     ) {
+        self.wake_expired_waiters(now);
         let mut waited = false;
         for tag in 0..self.slots.len() {
             let slot = &mut self.slots[tag];
@@ -276,7 +277,7 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// When the first of the waiting calls has to end.
+    /// When the first of the calls that are not sent yet has to end.
     pub(super) fn first_deadline(&self) -> Option<Instant> {
         let waiting = self
             .waiting
@@ -285,10 +286,11 @@ impl<K: Keep> Calls<K> {
         waiting.filter_map(|terms| terms.deadline).min()
     }
 
-    /// How long it is until the first call has to end, whether it is out or waits.
+    /// How long it is until the first call has to end, whether it is out or waits, or a wait for a place.
     pub(in crate::client) fn until_deadline(&mut self, now: Instant) -> Duration {
         let terms = self.slots.iter_mut().filter_map(Slot::terms_mut);
-        let first = terms.map(|terms| terms.until(now)).min();
+        let calls = terms.map(|terms| terms.until(now));
+        let first = calls.chain(self.waiters.first_deadline()).min();
         first.map_or(Duration::MAX, |first| first.saturating_duration_since(now))
     }
 

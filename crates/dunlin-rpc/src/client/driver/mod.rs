@@ -10,7 +10,7 @@ mod future;
 mod looking;
 mod ready;
 mod sleeping;
-mod waiters;
+pub(in crate::client) mod waiters;
 
 pub use future::CallFuture;
 pub(in crate::client) use future::{attach, call, operate};

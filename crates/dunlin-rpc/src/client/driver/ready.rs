@@ -10,6 +10,7 @@ use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
 use super::future::{call, CallFuture};
+use super::waiters::Limit;
 use super::{give_back, AsyncLane};
 use crate::client::Core;
 use crate::error::CallError;
@@ -19,7 +20,7 @@ use crate::HandlerId;
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Ready {
     core: Arc<Core>,
-    deadline: Duration,
+    limit: Limit,
     /// Where it stands in the queue of a lane.
     waiting: Option<(Arc<Owned<AsyncLane>>, u64)>,
 }
@@ -35,7 +36,7 @@ impl Ready {
     pub(in crate::client) fn new(core: &Arc<Core>, deadline: Duration) -> Self {
         Self {
             core: Arc::clone(core),
-            deadline,
+            limit: Limit::new(deadline),
             waiting: None,
         }
     }
@@ -64,10 +65,11 @@ impl Future for Ready {
         if this.core.is_closed() {
             return Poll::Ready(Err(CallError::Closed));
         }
+        let left = this.limit.left().inspect_err(|_| this.leave())?;
         let lane = thread::lock(&this.core.asynchronous).clone();
         let permit = |lane| Permit {
             core: Arc::clone(&this.core),
-            deadline: this.deadline,
+            deadline: left,
             lane,
         };
         let Some(lane) = lane else {
@@ -95,10 +97,13 @@ impl Future for Ready {
         let known = this.waiting.take();
         let known = known.filter(|(known, _)| Arc::ptr_eq(known, &lane));
         let ticket = known.map(|(_, ticket)| ticket);
-        let (ticket, former) = inner.calls.waiters.stand(ticket, waker);
+        let until = this.limit.begin();
+        let (ticket, former) = inner.calls.waiters.stand(ticket, until, waker);
         this.waiting = Some((Arc::clone(&lane), ticket));
         give_back(inner);
         drop(former);
+        // It may sleep for longer than this may wait.
+        lane.rouse();
         Poll::Pending
     }
 }

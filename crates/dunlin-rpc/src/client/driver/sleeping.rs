@@ -20,12 +20,12 @@ impl AsyncLane {
             return;
         };
         let before = lane.outstanding();
-        let most = if before > 0 || !inner.calls.waiting.is_empty() {
-            // No longer than until a call has to end.
-            LONGEST_SLEEP.min(inner.calls.until_deadline(thread::now()))
-        } else {
-            5 * LONGEST_SLEEP
+        let longest = match before > 0 || !inner.calls.waiting.is_empty() {
+            true => LONGEST_SLEEP,
+            false => 5 * LONGEST_SLEEP,
         };
+        // No longer than until a call has to end.
+        let most = longest.min(inner.calls.until_deadline(thread::now()));
         let mut driver = Driver {
             lane: self,
             inner: Some(inner),

@@ -2,35 +2,92 @@
 
 use std::collections::VecDeque;
 use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
 
 use super::calls::{Calls, Keep};
+use crate::client::wait::end_of;
+use crate::error::CallError;
 
 #[derive(Default)]
 pub(in crate::client) struct Waiters {
-    queue: VecDeque<(u64, Waker)>,
+    queue: VecDeque<Waiter>,
     next: u64,
 }
 
+struct Waiter {
+    ticket: u64,
+    until: Instant,
+    waker: Waker,
+}
+
+/// How long a task has for the wait and for its call together.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::client) struct Limit {
+    after: Duration,
+    /// `None`: it has not waited yet, and the clock was not looked at.
+    until: Option<Instant>,
+}
+
+impl Limit {
+    pub(in crate::client) fn new(after: Duration) -> Self {
+        Self { after, until: None }
+    }
+
+    /// It counts from the first wait on.
+    pub(in crate::client) fn begin(&mut self) -> Instant {
+        let after = self.after;
+        *self
+            .until
+            .get_or_insert_with(|| end_of(thread::now(), after))
+    }
+
+    /// What is left of it.
+    ///
+    /// # Errors
+    /// When nothing is.
+    pub(in crate::client) fn left(&self) -> Result<Duration, CallError> {
+        let Some(until) = self.until else {
+            return Ok(self.after);
+        };
+        let left = until.saturating_duration_since(thread::now());
+        match left.is_zero() {
+            true => Err(CallError::DeadlineExceeded { after: self.after }),
+            false => Ok(left),
+        }
+    }
+}
+
 impl Waiters {
-    /// A task waits from now on: at the end of the queue, or where it stood if it has a ticket. Gives its ticket, and
-    /// the waker that it had there, for the caller to drop.
+    /// A task waits from now on, until then at most: at the end of the queue, or where it stood if it has a ticket. Gives
+    /// its ticket, and the waker that it had there, for the caller to drop.
     pub(in crate::client) fn stand(
         &mut self,
         ticket: Option<u64>,
+        until: Instant,
         waker: Waker,
     ) -> (u64, Option<Waker>) {
         let Some(ticket) = ticket else {
             let ticket = self.next;
             self.next += 1;
-            self.queue.push_back((ticket, waker));
+            self.queue.push_back(Waiter {
+                ticket,
+                until,
+                waker,
+            });
             return (ticket, None);
         };
-        let known = self.queue.iter_mut().find(|(other, _)| *other == ticket);
+        let known = self.queue.iter_mut().find(|other| other.ticket == ticket);
         match known {
-            Some((_, former)) => (ticket, Some(std::mem::replace(former, waker))),
+            Some(known) => (ticket, Some(std::mem::replace(&mut known.waker, waker))),
             None => {
                 // It was woken, and somebody else was faster.
-                self.queue.push_front((ticket, waker));
+                self.queue.push_front(Waiter {
+                    ticket,
+                    until,
+                    waker,
+                });
                 (ticket, None)
             }
         }
@@ -38,8 +95,13 @@ impl Waiters {
 
     /// The waker of a task that waits no more; `None`: it has been woken.
     pub(in crate::client) fn remove(&mut self, ticket: u64) -> Option<Waker> {
-        let index = self.queue.iter().position(|(other, _)| *other == ticket)?;
-        self.queue.remove(index).map(|(_, waker)| waker)
+        let index = self.queue.iter().position(|other| other.ticket == ticket)?;
+        self.queue.remove(index).map(|waiter| waiter.waker)
+    }
+
+    /// When the time of the first of them is over.
+    pub(super) fn first_deadline(&self) -> Option<Instant> {
+        self.queue.iter().map(|waiter| waiter.until).min()
     }
 }
 
@@ -54,7 +116,7 @@ impl<K: Keep> Calls<K> {
     pub(in crate::client) fn offer_place(&mut self) {
         if !self.waiters.queue.is_empty() && self.have_place() {
             let first = self.waiters.queue.pop_front();
-            self.woken.extend(first.map(|(_, waker)| waker));
+            self.woken.extend(first.map(|waiter| waiter.waker));
         }
     }
 
@@ -83,6 +145,20 @@ impl<K: Keep> Calls<K> {
     /// All that wait look again: the lane has ended.
     pub(super) fn wake_waiters(&mut self) {
         let all = self.waiters.queue.drain(..);
-        self.woken.extend(all.map(|(_, waker)| waker));
+        self.woken.extend(all.map(|waiter| waiter.waker));
+    }
+
+    /// Those whose time is up look again, and find that.
+    pub(super) fn wake_expired_waiters(&mut self, now: Instant) {
+        let first = self.waiters.first_deadline();
+        if first.is_none_or(|first| first > now) {
+            return;
+        }
+        let all = std::mem::take(&mut self.waiters.queue);
+        let (left, expired): (VecDeque<_>, VecDeque<_>) =
+            all.into_iter().partition(|waiter| waiter.until > now);
+        self.waiters.queue = left;
+        self.woken
+            .extend(expired.into_iter().map(|waiter| waiter.waker));
     }
 }

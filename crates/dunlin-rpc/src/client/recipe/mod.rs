@@ -6,9 +6,10 @@
 
 mod datagrams;
 mod handshake;
+mod renewal;
 mod sharing;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use crate::preset::{ChannelKind, OwnLanes, Preset, Situation};
 use crate::server::identity;
 use crate::sharing::handle::Handle;
 use handshake::Reached;
+use renewal::{Reasons, Renewal};
 
 /// What a client was made of: enough to make it again with another preset.
 #[derive(Debug)]
@@ -83,17 +85,6 @@ pub(super) enum Way {
     Given(Arc<dyn Opener>),
 }
 
-/// Lanes are in use.
-const IN_USE: u8 = 0;
-/// Those that are one thread's alone are given up for shared ones.
-const TO_SHARE: u8 = 1;
-/// All are given up, because another recipe has taken this one's place.
-const REPLACED: u8 = 2;
-/// Lanes are in use, and the server may ask threads for datagrams ([`datagrams`]).
-const AS_ASKED: u8 = 3;
-/// It may no more: somebody works on the server's memory, which datagrams do not reach.
-const NO_DATAGRAMS: u8 = 4;
-
 /// All that it takes to make one more lane.
 #[derive(Debug)]
 pub(super) struct Recipe {
@@ -117,10 +108,7 @@ pub(super) struct Recipe {
     own: Arc<()>,
     /// The same of pipelines that keep many calls out.
     deep: Arc<()>,
-    /// Whether lanes are given up: one of the five above.
-    renewal: AtomicU8,
-    /// Somebody works on the server's memory.
-    works_on_memory: AtomicBool,
+    renewal: Renewal,
     /// Lanes that nobody has yet.
     pub(super) spares: Spares,
     /// Held by each pipeline.
@@ -197,8 +185,7 @@ impl Recipe {
             reporting: builder.reporting,
             own: Arc::new(()),
             deep: Arc::new(()),
-            renewal: AtomicU8::new(IN_USE),
-            works_on_memory: AtomicBool::new(false),
+            renewal: Renewal::default(),
             spares: Spares::default(),
             pipelines: Arc::new(()),
             shared: Mutex::new(None),
@@ -211,12 +198,16 @@ impl Recipe {
     /// Whether a lane that a thread has is given up, as far as the recipe goes.
     #[inline]
     pub(super) fn gives_up(&self, lane: &dyn Lane) -> bool {
-        match self.renewal.load(Ordering::Relaxed) {
-            IN_USE => false,
-            TO_SHARE => !lane.is_shared() && lane.outstanding() == 0,
-            AS_ASKED => self.may_send_datagrams(lane) == lane.is_shared(),
-            NO_DATAGRAMS => !lane.is_shared(),
-            _ => true,
+        match self.renewal.reasons() {
+            none if none.is_empty() => false,
+            some if some.contains(Reasons::REPLACED) => true,
+            some if some.contains(Reasons::AS_ASKED) => {
+                self.sends_datagrams(some, lane) == lane.is_shared()
+            }
+            some if some.contains(Reasons::TO_SHARE) => {
+                !lane.is_shared() && lane.outstanding() == 0
+            }
+            _ => false,
         }
     }
 
@@ -224,11 +215,10 @@ impl Recipe {
     /// `may_share` are given up, or the server asks for another kind of lane.
     #[inline]
     pub(super) fn is_left(&self, may_share: bool, lane: &dyn Lane) -> bool {
-        match self.renewal.load(Ordering::Relaxed) {
-            IN_USE => false,
-            TO_SHARE => may_share,
-            AS_ASKED | NO_DATAGRAMS => self.gives_up(lane),
-            _ => true,
+        match self.renewal.reasons() {
+            none if none.is_empty() => false,
+            some if some.intersects(Reasons::REPLACED | Reasons::AS_ASKED) => self.gives_up(lane),
+            some => some.contains(Reasons::TO_SHARE) && may_share,
         }
     }
 
@@ -240,12 +230,12 @@ impl Recipe {
 
     /// Whether another has taken its place.
     pub(super) fn is_replaced(&self) -> bool {
-        self.renewal.load(Ordering::Relaxed) == REPLACED
+        self.renewal.reasons().contains(Reasons::REPLACED)
     }
 
     /// Another has taken its place: lanes that were made by it go as soon as nothing is out on them.
     pub(super) fn replace(&self) {
-        self.renewal.store(REPLACED, Ordering::Relaxed);
+        self.renewal.add(Reasons::REPLACED);
         self.spares.clear();
         if let Some(handle) = self.handle() {
             handle.orphan();
@@ -321,8 +311,8 @@ impl Recipe {
         let own_lanes = OwnLanes::on(fabric.attributes());
         if !own_lanes.has_deep(window, situation.deep) {
             token = Arc::clone(&self.own);
-            situation.own = match self.renewal.load(Ordering::Relaxed) {
-                IN_USE => Arc::strong_count(&token) - 2,
+            situation.own = match self.renewal.reasons() {
+                none if (none - Reasons::RINGS_ONLY).is_empty() => Arc::strong_count(&token) - 2,
                 _ => usize::MAX,
             };
         }
@@ -333,9 +323,7 @@ impl Recipe {
             let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
             self.consider_datagrams(fabric.attributes());
             if own_lanes.are_taken(situation.own, window) {
-                let (from, to) = (IN_USE, TO_SHARE);
-                let order = Ordering::Relaxed;
-                let _ = self.renewal.compare_exchange(from, to, order, order);
+                self.renewal.add(Reasons::TO_SHARE);
             }
             return Ok(opened);
         }

@@ -27,7 +27,7 @@ impl<D: Device> Sender<D> {
             cookie,
             session,
             messages: random.of(&[0, 1, 2, 100, u8::MAX]),
-            is_wanted: choice == 3,
+            wants_datagrams: choice == 3,
         };
         if let (1.., Some(start)) = (choice, bytes.get_mut(..HEAD_BYTES)) {
             start.copy_from_slice(&head.encode());

@@ -127,9 +127,12 @@ impl Outgoing {
         let used = std::mem::take(&mut self.used);
         self.batch += 1;
         let all = self.packets[..used].iter_mut().zip(&self.owners);
-        let is_wanted = self.share.is_wanted();
+        let wants_datagrams = self.share.wants_datagrams();
         for (packet, (_, to)) in all {
-            packet.seal(Head { is_wanted, ..*to });
+            packet.seal(Head {
+                wants_datagrams,
+                ..*to
+            });
         }
         let all = self.packets[..used].iter().zip(&self.owners);
         // A handler that failed may have left a packet without a message.

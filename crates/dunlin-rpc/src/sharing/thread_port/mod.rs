@@ -395,6 +395,7 @@ impl Lane for ThreadPort {
         self.status.standing().contains(Standing::DATAGRAMS)
     }
 
+    #[inline]
     fn is_shared(&self) -> bool {
         true
     }

@@ -13,7 +13,7 @@ use dunlin_verbs::{
     QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport, Verbs, VerbsError,
 };
 
-use super::packet::{Head, Packet, Room};
+use super::packet::{Head, Packet, Room, MESSAGES};
 use super::receives::Receives;
 pub(crate) use super::receives::{Block, Stock};
 pub(crate) use super::sends::Route;
@@ -153,7 +153,7 @@ impl<D: Device> Endpoint<D> {
             wake: wake.clone(),
             places: Vec::new(),
             packet_bytes,
-            messages: batches.messages as u8,
+            messages: u8::try_from(batches.messages).unwrap_or(MESSAGES),
             broken: None,
             stock: Stock::new(),
             provided: 0,

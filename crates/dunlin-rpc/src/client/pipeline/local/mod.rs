@@ -193,10 +193,10 @@ impl LocalClient {
     }
 
     #[inline]
-    fn put(&self, wish: Wish<'_>) -> LocalCall {
+    fn put(&self, wish: Wish<'_>, deadline: Duration) -> LocalCall {
         let shared = &self.holder.0;
         let mut inner = shared.lock();
-        let put = inner.put(wish, self.deadline);
+        let put = inner.put(wish, deadline);
         let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
         let driver = inner.driver.take();
         shared.give_back(inner);
@@ -213,17 +213,23 @@ impl LocalClient {
     /// for [`crate::Client::call_async`].
     #[inline]
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> LocalCall {
-        self.put(Wish::Call(handler, payload))
+        self.put(Wish::Call(handler, payload), self.deadline)
     }
 
     /// As [`LocalClient::call_async`], but it is sent with the first poll, and waits for its place while as many calls
-    /// are out or wait as may be. Those that wait are served in their order.
+    /// are out or wait as may be. Those that wait are served in their order; the wait is a part of the deadline.
     ///
     /// # Errors
     /// As for [`crate::Client::call`].
     pub async fn call(&self, handler: HandlerId, payload: &[u8]) -> Result<LocalReply, CallError> {
-        call::place(&self.holder.0).await;
-        self.call_async(handler, payload).await
+        let left = call::place(&self.holder.0, self.deadline).await?;
+        let ended = self.put(Wish::Call(handler, payload), left).await;
+        ended.map_err(|error| match error {
+            CallError::DeadlineExceeded { .. } => CallError::DeadlineExceeded {
+                after: self.deadline,
+            },
+            error => error,
+        })
     }
 
     /// Reads `length` bytes of a region, which is attached on this connection before the first operation on it.
@@ -252,6 +258,7 @@ impl LocalClient {
     }
 
     fn operate(&self, region: &RemoteRegion, offset: u64, wanted: Wanted<'_>) -> LocalCall {
-        self.put(Wish::OneSided(region.key(), offset, wanted))
+        let wish = Wish::OneSided(region.key(), offset, wanted);
+        self.put(wish, self.deadline)
     }
 }
