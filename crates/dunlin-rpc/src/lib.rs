@@ -43,9 +43,9 @@ pub use call::callbacks::CALLBACKS;
 pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, CallbackServer, Capture, Client, ClientBuilder, ClientReport,
-    ConnectFuture, ConnectionInfo, LocalCall, LocalClient, LocalDriver, LocalReply, Peers, Permit,
-    Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, ThreadFuture, Transfer, TransferBuffer,
-    TransferError,
+    ConnectFuture, ConnectionInfo, LocalCall, LocalClient, LocalDriver, LocalPermit, LocalReply,
+    Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, ThreadFuture, Transfer,
+    TransferBuffer, TransferError,
 };
 pub use config::{
     ChannelConfig, DatagramBatches, Datagrams, PacketLoss, UnknownDatagrams, WaitMode,

@@ -41,7 +41,7 @@ mod varint;
 mod wire;
 
 pub use async_trait::async_trait;
-pub use channel::{Answer, Channel, Pipeline, Routes};
+pub use channel::{Answer, Channel, LocalChannel, Pipeline, Routes};
 pub use code::Code;
 pub use metadata::{MetadataError, MetadataMap, TraceContext, MAX_METADATA_BYTES, TRACEPARENT};
 pub use method::{Kind, Method};

@@ -1,5 +1,6 @@
 //! The same echo of 64 bytes in several ways, in turns: typed services, raw calls, and tonic over TCP, over a Unix
-//! socket and over a stream of Dunlin's. Client and server are two processes, each with one tokio thread.
+//! socket and over a stream of Dunlin's. Client and server are two processes, each with one tokio thread; the client's
+//! tasks are a `LocalSet`'s.
 //!
 //! ```sh
 //! cargo build --release -p dunlin-examples --features tonic --bin compare
@@ -15,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dunlin::Client;
+use dunlin::{Client, LocalClient};
 use dunlin_examples::Failure;
 use dunlin_service::codec::Protobuf;
 use dunlin_service::{Request, Response, Server, Status};
@@ -27,7 +28,7 @@ use tonic_prost::ProstCodec;
 
 use async_echo_client::AsyncEchoClient;
 use async_echo_server::{AsyncEcho, AsyncEchoServer};
-use inline_echo_client::InlineEchoClient;
+use inline_echo_client::{InlineEchoClient, InlineEchoLocalClient};
 use inline_echo_server::{SyncInlineEcho, SyncInlineEchoServer};
 
 /// Text of a message as protobuf.
@@ -166,8 +167,10 @@ async fn serve(unix: &str) -> Result<(), Failure> {
 #[derive(Clone)]
 enum Way {
     Raw(Client),
+    RawLocal(LocalClient),
     Async(AsyncEchoClient),
     Inline(InlineEchoClient),
+    InlineLocal(InlineEchoLocalClient),
     Tonic(Channel),
 }
 
@@ -189,8 +192,12 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
         let start = Instant::now();
         let right = match (&way, &mut grpc) {
             (Way::Raw(client), _) => client.call_async(RAW, &raw).await?[..] == raw,
+            (Way::RawLocal(client), _) => client.call_async(RAW, &raw).await?[..] == raw,
             (Way::Async(client), _) => client.echo(message()).await?.into_inner() == message(),
             (Way::Inline(client), _) => client.echo(message()).await?.into_inner() == message(),
+            (Way::InlineLocal(client), _) => {
+                client.echo(message()).await?.into_inner() == message()
+            }
             (Way::Tonic(_), Some(grpc)) => {
                 grpc.ready().await?;
                 let path = http::uri::PathAndQuery::from_static("/compare.Echo/Echo");
@@ -217,7 +224,7 @@ async fn turn(way: &Way, together: usize, lasts: Duration) -> Result<(f64, Durat
     let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..together {
-        tasks.spawn(calls(way.clone(), start + lasts));
+        tasks.spawn_local(calls(way.clone(), start + lasts));
     }
     let mut took = Vec::new();
     while let Some(done) = tasks.join_next().await {
@@ -258,12 +265,22 @@ async fn measure(at: Addresses, only: &[&str], lasts: Duration) -> Result<(), Fa
             }
         })
     };
+    let raw = Client::connect(&at.typed)?;
+    let (raw_local, driver) = raw.local()?;
+    tokio::task::spawn_local(driver);
+    let (typed_local, driver) = channel.local()?;
+    tokio::task::spawn_local(driver);
     let endpoint = || Endpoint::from_static("http://localhost");
     let mut ways = vec![
-        ("raw calls, futures", Way::Raw(Client::connect(&at.typed)?)),
+        ("raw calls, futures", Way::Raw(raw)),
+        ("raw calls, of one thread", Way::RawLocal(raw_local)),
         (
             "typed, inline server",
             Way::Inline(InlineEchoClient::new(channel.clone())),
+        ),
+        (
+            "typed, inline server, of one thread",
+            Way::InlineLocal(InlineEchoLocalClient::new(typed_local)),
         ),
         (
             "typed, async server",
@@ -353,6 +370,10 @@ async fn compare(only: &[&str], lasts: Duration) -> Result<(), Failure> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
+    tokio::task::LocalSet::new().run_until(run()).await
+}
+
+async fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments
         .iter()

@@ -38,7 +38,7 @@ pub use capture::Capture;
 pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
 pub use peers::Peers;
-pub use pipeline::local::{LocalCall, LocalClient, LocalDriver, LocalReply};
+pub use pipeline::local::{LocalCall, LocalClient, LocalDriver, LocalPermit, LocalReply};
 pub use pipeline::Pipeline;
 pub(crate) use recipe::Opener;
 pub use region::{AttachFuture, RemoteRegion};

@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use dunlin::{thread, CallError, HandlerId, Reply};
+use dunlin::{thread, CallError};
 
 use super::callee::{ByType, Callee};
+use super::caller::Caller;
 use super::{Channel, Routes};
 use crate::codec::{Codec, Encode};
 use crate::context::Inherited;
@@ -90,13 +92,23 @@ impl<'a, T> Outgoing<'a, T> {
         })
     }
 
+    /// What is left of the time that was set for the call.
+    fn time_left(&self) -> Option<Duration> {
+        match self.until {
+            Some(until) => Some(until.saturating_duration_since(thread::now())),
+            // Longer than the clock goes.
+            None => self.header.as_ref()?.timeout,
+        }
+    }
+
     /// Lends the bytes of the request.
     fn with_bytes<C: Encode<T>, R>(
         &mut self,
         send: impl FnOnce(Option<Duration>, &[u8]) -> R,
     ) -> R {
-        if let (Some(until), Some(header)) = (self.until, &mut self.header) {
-            header.timeout = Some(until.saturating_duration_since(thread::now()));
+        let left = self.time_left();
+        if let (Some(left), Some(header)) = (left, &mut self.header) {
+            header.timeout = Some(left);
         }
         BUFFER.with(|place| {
             // A codec that calls this while it encodes has a buffer of its own.
@@ -104,10 +116,7 @@ impl<'a, T> Outgoing<'a, T> {
             buffer.clear();
             wire::begin_request(&mut buffer, self.check, self.header.as_ref());
             C::append(self.message, &mut buffer);
-            let sent = send(
-                self.header.as_ref().and_then(|header| header.timeout),
-                &buffer,
-            );
+            let sent = send(left, &buffer);
             if buffer.capacity() <= KEPT_BYTES {
                 place.replace(buffer);
             }
@@ -118,7 +127,7 @@ impl<'a, T> Outgoing<'a, T> {
     fn take<A: Default, C: Codec<A>>(
         &mut self,
         callee: &impl Callee,
-        answer: Result<Reply, CallError>,
+        answer: Result<impl Deref<Target = [u8]>, CallError>,
     ) -> Result<Step<Response<A>>, Status> {
         let answer = match answer {
             Ok(answer) => answer,
@@ -178,16 +187,29 @@ impl Channel {
     pub(super) async fn call<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: impl Callee,
+        request: Request<Q>,
+    ) -> Result<Response<A>, Status> {
+        let client = self.client();
+        self.call_by::<_, _, _, C>(client, callee, request).await
+    }
+
+    /// As [`Channel::call`], carried by another client of the same server.
+    pub(super) async fn call_by<K: Caller, Q, A: Default, C: Encode<Q> + Codec<A>>(
+        &self,
+        caller: &K,
+        callee: impl Callee,
         mut request: Request<Q>,
     ) -> Result<Response<A>, Status> {
         let mut observed = self.1.client(callee.path(), &mut request);
-        let ended = self.call_once::<Q, A, C>(&callee, &mut request).await;
+        let call = self.call_once::<K, Q, A, C>(caller, &callee, &mut request);
+        let ended = call.await;
         observed.end(ended.as_ref().err());
         ended
     }
 
-    async fn call_once<Q, A: Default, C: Encode<Q> + Codec<A>>(
+    async fn call_once<K: Caller, Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
+        caller: &K,
         callee: &impl Callee,
         request: &mut Request<Q>,
     ) -> Result<Response<A>, Status> {
@@ -197,11 +219,14 @@ impl Channel {
                 Some(number) if !outgoing.again => number,
                 _ => self.find(callee, outgoing.again).await?,
             };
-            let answer = match self.send::<Q, C>(number, &mut outgoing).await {
+            let call =
+                outgoing.with_bytes::<C, _>(|timeout, bytes| caller.send(timeout, number, bytes));
+            let answer = match call.await {
                 // There is no place: wait for one.
                 Err(CallError::TooManyOutstanding { .. }) => {
-                    let permit = self.client().ready().await?;
-                    let call = outgoing.with_bytes::<C, _>(|_, bytes| permit.call(number, bytes));
+                    let permit = caller.ready(outgoing.time_left()).await?;
+                    let call =
+                        outgoing.with_bytes::<C, _>(|_, bytes| K::send_in(permit, number, bytes));
                     call.await
                 }
                 answer => answer,
@@ -210,18 +235,6 @@ impl Channel {
                 return Ok(response);
             }
         }
-    }
-
-    fn send<Q, C: Encode<Q>>(
-        &self,
-        number: HandlerId,
-        outgoing: &mut Outgoing<'_, Q>,
-    ) -> dunlin::CallFuture {
-        let client = self.client();
-        outgoing.with_bytes::<C, _>(|timeout, bytes| match timeout {
-            Some(timeout) => client.within(timeout).call_async(number, bytes),
-            None => client.call_async(number, bytes),
-        })
     }
 
     /// As [`Channel::call`]; blocks.

@@ -3,6 +3,8 @@
 mod bytes;
 mod call;
 mod callee;
+mod caller;
+mod local;
 mod pipeline;
 mod stream;
 
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::{thread, CallError, Client, HandlerId};
 
+pub use local::LocalChannel;
 pub use pipeline::{Answer, Pipeline};
 
 use callee::Callee;

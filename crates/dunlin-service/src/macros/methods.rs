@@ -215,6 +215,25 @@ macro_rules! __service_client_method {
     };
 }
 
+/// A method of the client of one thread.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_local_method {
+    (Unary [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status> {
+            self.channel.unary::<$marker>(&self.routes, request.into_request()).await
+        }
+    };
+    ($kind:ident $($rest:tt)*) => {};
+}
+
 /// A method of the client that blocks.
 #[doc(hidden)]
 #[macro_export]

@@ -51,7 +51,8 @@ mod methods;
 ///   that implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
 ///   `SyncGreeterServer`; the trait `ViewGreeter` with the unary methods as functions that read the request where it
 ///   stands and write the reply where it leaves from, and `ViewGreeterServer`;
-/// - the module `greeter_client`: `GreeterClient`, async, and `GreeterBlockingClient`;
+/// - the module `greeter_client`: `GreeterClient`, async, `GreeterBlockingClient`, and `GreeterLocalClient` for tasks that
+///   stay on one thread, with the unary methods;
 /// - `GreeterSayHello`, the type that stands for the method, for [`crate::Pipeline`].
 ///
 /// `stream` before a type makes a stream of it: `rpc chat as Chat(stream Note) -> stream Note;`. Messages must have
@@ -297,6 +298,28 @@ macro_rules! __service_make {
                     }
 
                     $($crate::__service_blocking_method! {
+                        $kind [$($doc)*] $method [super::[<$service $marker>]]
+                    })*
+                }
+
+                #[doc = concat!("[`", stringify!($service), "Client`] for tasks that stay on one thread; unary \
+                    methods only.")]
+                #[derive(Clone, Debug)]
+                pub struct [<$service LocalClient>] {
+                    #[allow(dead_code)]
+                    channel: $crate::LocalChannel,
+                    #[allow(dead_code)]
+                    routes: Arc<$crate::Routes>,
+                }
+
+                impl [<$service LocalClient>] {
+                    /// A client on a thread's channel ([`Channel::local`]($crate::Channel::local)), which may have
+                    /// other clients, too.
+                    pub fn new(channel: $crate::LocalChannel) -> Self {
+                        Self { channel, routes: routes() }
+                    }
+
+                    $($crate::__service_local_method! {
                         $kind [$($doc)*] $method [super::[<$service $marker>]]
                     })*
                 }

@@ -5,6 +5,7 @@ mod callbacks;
 mod common;
 mod grpc;
 mod health;
+mod local;
 mod postcard;
 mod reflection;
 mod rights;

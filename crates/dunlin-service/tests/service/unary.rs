@@ -36,7 +36,7 @@ impl Drop for Guard {
 
 /// The service, in both forms.
 #[derive(Clone, Default)]
-struct Prober {
+pub(super) struct Prober {
     running: Running,
     /// The next server of a chain.
     next: Option<ProbeClient>,
@@ -132,13 +132,13 @@ impl SyncProbe for Prober {
     }
 }
 
-fn start(server: Server) -> (RunningServer, String) {
+pub(super) fn start(server: Server) -> (RunningServer, String) {
     let running = server.start("dunlin://127.0.0.1:0").unwrap();
     let address = running.address().to_string();
     (running, address)
 }
 
-fn with_user(note: Note) -> Request<Note> {
+pub(super) fn with_user(note: Note) -> Request<Note> {
     let mut request = Request::new(note);
     request.metadata_mut().insert("x-user", "ada").unwrap();
     request

@@ -348,10 +348,23 @@ fn twenty_milliseconds_hold_without_a_place() {
             let began = thread::now();
             let ended = thread::block_on(driver.run_until(hurried.call(ECHO, b"hello")));
             in_time("of one thread", took(began), ended.map(drop));
+            let began = thread::now();
+            let ended = thread::block_on(driver.run_until(hurried.ready()));
+            in_time("ready, of one thread", took(began), ended.map(drop));
         }
         ending.lock().unwrap().clear();
-        let call = driver.run_until(hurried.call(ECHO, b"hello"));
-        assert_eq!(&thread::block_on(call).expect("an answer")[..], b"hello");
+        let places = async {
+            // Each place is held by a permit: no call can be made but in one of them.
+            let permits = [hurried.ready().await?, hurried.ready().await?];
+            assert!(local.call_async(ECHO, b"hello").await.is_err());
+            for permit in permits {
+                assert_eq!(&permit.call(ECHO, b"hello").await?[..], b"hello");
+            }
+            drop(hurried.ready().await?);
+            hurried.call(ECHO, b"hello").await
+        };
+        let answer = thread::block_on(driver.run_until(places));
+        assert_eq!(&answer.expect("an answer")[..], b"hello");
         drop((kept, local, hurried, driver, client));
         is_over.store(true, Ordering::Relaxed);
     });

@@ -121,13 +121,13 @@ impl<K: Keep> Calls<K> {
     }
 
     /// Takes a place; `false`: there is none.
-    pub(super) fn take_place(&mut self) -> bool {
+    pub(in crate::client) fn take_place(&mut self) -> bool {
         let free = self.have_place();
         self.live += usize::from(free);
         free
     }
 
-    pub(super) fn give_place_back(&mut self) {
+    pub(in crate::client) fn give_place_back(&mut self) {
         self.live -= 1;
         self.offer_place();
     }

@@ -1,14 +1,11 @@
-//! A call of one thread: its future, and the wait for a place to make it.
+//! A call of one thread: its future.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use super::{Holder, Inner, LocalReply, Shared};
+use super::{Holder, Inner, LocalReply};
 use crate::client::driver::calls::Slot;
-use crate::client::driver::waiters::Limit;
 use crate::error::CallError;
 
 /// The answer of a call, when it comes. Works under any executor whose tasks stay on a thread, where the
@@ -104,73 +101,5 @@ impl Drop for LocalCall {
         let given_up = inner.calls.release(self.tag);
         holder.0.give_back(inner);
         drop(given_up);
-    }
-}
-
-/// Waits until one more call may be out or wait, or no call is taken any more; says how much of the deadline is left for
-/// the call.
-pub(super) fn place(shared: &Rc<Shared>, deadline: Duration) -> Place<'_> {
-    Place {
-        shared,
-        limit: Limit::new(deadline),
-        ticket: None,
-    }
-}
-
-/// See [`place`].
-pub(super) struct Place<'a> {
-    shared: &'a Rc<Shared>,
-    limit: Limit,
-    /// Where it stands in the queue.
-    ticket: Option<u64>,
-}
-
-impl Future for Place<'_> {
-    type Output = Result<Duration, CallError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let left = self.limit.left().inspect_err(|_| self.leave())?;
-        let shared = self.shared;
-        let has_place = |inner: &Inner| inner.pipeline.is_none() || inner.calls.have_place();
-        let mut inner = shared.lock();
-        if has_place(&inner) {
-            let left_queue = match self.ticket.take() {
-                Some(ticket) => inner.calls.waiters.remove(ticket),
-                None => None,
-            };
-            drop(inner);
-            drop(left_queue);
-            return Poll::Ready(Ok(left));
-        }
-        drop(inner);
-        let waker = context.waker().clone();
-        let until = self.limit.begin();
-        let mut inner = shared.lock();
-        let (ticket, former) = inner.calls.waiters.stand(self.ticket, until, waker);
-        self.ticket = Some(ticket);
-        let driver = inner.driver.take();
-        drop(inner);
-        drop(former);
-        // It may sleep for longer than this may wait.
-        driver.into_iter().for_each(Waker::wake);
-        Poll::Pending
-    }
-}
-
-impl Place<'_> {
-    /// Leaves the queue; who was woken and does not come tells the next.
-    fn leave(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            let mut inner = self.shared.lock();
-            let left = inner.calls.leave_queue(ticket);
-            self.shared.give_back(inner);
-            drop(left);
-        }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.leave();
     }
 }

@@ -8,10 +8,12 @@
 
 mod call;
 mod driver;
+mod place;
 mod reply;
 
 pub use call::LocalCall;
 pub use driver::LocalDriver;
+pub use place::LocalPermit;
 pub use reply::LocalReply;
 
 use std::cell::{RefCell, RefMut};
@@ -130,6 +132,22 @@ impl Clone for Holder {
     }
 }
 
+impl Holder {
+    #[inline]
+    fn put(&self, wish: Wish<'_>, deadline: Duration) -> LocalCall {
+        let shared = &self.0;
+        let mut inner = shared.lock();
+        let put = inner.put(wish, deadline);
+        let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
+        let driver = inner.driver.take();
+        shared.give_back(inner);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        LocalCall::new(self.clone(), tag)
+    }
+}
+
 impl Drop for Holder {
     #[inline]
     fn drop(&mut self) {
@@ -192,20 +210,6 @@ impl LocalClient {
         self.holder.0.lock().calls.live
     }
 
-    #[inline]
-    fn put(&self, wish: Wish<'_>, deadline: Duration) -> LocalCall {
-        let shared = &self.holder.0;
-        let mut inner = shared.lock();
-        let put = inner.put(wish, deadline);
-        let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
-        let driver = inner.driver.take();
-        shared.give_back(inner);
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-        LocalCall::new(self.holder.clone(), tag)
-    }
-
     /// Calls and returns at once; the future brings the answer, within the client's deadline. The request leaves when
     /// the driver is polled next, with those of other tasks; when there is no room on the connection, as soon as there
     /// is, in the order of the calls. One call more than [`crate::ChannelConfig::max_outstanding`] ends with
@@ -213,7 +217,7 @@ impl LocalClient {
     /// for [`crate::Client::call_async`].
     #[inline]
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> LocalCall {
-        self.put(Wish::Call(handler, payload), self.deadline)
+        self.holder.put(Wish::Call(handler, payload), self.deadline)
     }
 
     /// As [`LocalClient::call_async`], but it is sent with the first poll, and waits for its place while as many calls
@@ -222,14 +226,24 @@ impl LocalClient {
     /// # Errors
     /// As for [`crate::Client::call`].
     pub async fn call(&self, handler: HandlerId, payload: &[u8]) -> Result<LocalReply, CallError> {
-        let left = call::place(&self.holder.0, self.deadline).await?;
-        let ended = self.put(Wish::Call(handler, payload), left).await;
+        let left = place::place(&self.holder.0, self.deadline).await?;
+        let ended = self.holder.put(Wish::Call(handler, payload), left).await;
         ended.map_err(|error| match error {
             CallError::DeadlineExceeded { .. } => CallError::DeadlineExceeded {
                 after: self.deadline,
             },
             error => error,
         })
+    }
+
+    /// Waits until one more call may be out or wait, as [`LocalClient::call`] does, and holds the place for it:
+    /// `local.ready().await?.call(ECHO, b"hello").await?` is never refused for too many.
+    ///
+    /// # Errors
+    /// [`CallError::DeadlineExceeded`] when there was no place for so long.
+    pub async fn ready(&self) -> Result<LocalPermit, CallError> {
+        let left = place::place(&self.holder.0, self.deadline).await?;
+        Ok(LocalPermit::take(&self.holder, left))
     }
 
     /// Reads `length` bytes of a region, which is attached on this connection before the first operation on it.
@@ -259,6 +273,6 @@ impl LocalClient {
 
     fn operate(&self, region: &RemoteRegion, offset: u64, wanted: Wanted<'_>) -> LocalCall {
         let wish = Wish::OneSided(region.key(), offset, wanted);
-        self.put(wish, self.deadline)
+        self.holder.put(wish, self.deadline)
     }
 }

@@ -1,0 +1,80 @@
+//! What carries a unary call whose answer is a future: a client whose futures any thread may poll, or one of a thread's
+//! own.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::time::Duration;
+
+use dunlin::{
+    CallError, CallFuture, Client, HandlerId, LocalCall, LocalClient, LocalPermit, LocalReply,
+    Permit, Reply,
+};
+
+/// See the module. Timeouts are for the one call; without one it has the client's.
+pub(super) trait Caller {
+    type Reply: Deref<Target = [u8]>;
+    type Call: Future<Output = Result<Self::Reply, CallError>>;
+    type Permit;
+
+    /// Sends at once; refused when there is no place.
+    fn send(&self, timeout: Option<Duration>, number: HandlerId, request: &[u8]) -> Self::Call;
+
+    /// Waits for a place; that is a part of the call's time.
+    fn ready(
+        &self,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Self::Permit, CallError>>;
+
+    /// Sends in a place that was waited for.
+    fn send_in(permit: Self::Permit, number: HandlerId, request: &[u8]) -> Self::Call;
+}
+
+impl Caller for Client {
+    type Reply = Reply;
+    type Call = CallFuture;
+    type Permit = Permit;
+
+    #[inline]
+    fn send(&self, timeout: Option<Duration>, number: HandlerId, request: &[u8]) -> CallFuture {
+        match timeout {
+            Some(timeout) => self.within(timeout).call_async(number, request),
+            None => self.call_async(number, request),
+        }
+    }
+
+    async fn ready(&self, timeout: Option<Duration>) -> Result<Permit, CallError> {
+        match timeout {
+            Some(timeout) => self.within(timeout).ready().await,
+            None => Client::ready(self).await,
+        }
+    }
+
+    fn send_in(permit: Permit, number: HandlerId, request: &[u8]) -> CallFuture {
+        permit.call(number, request)
+    }
+}
+
+impl Caller for LocalClient {
+    type Reply = LocalReply;
+    type Call = LocalCall;
+    type Permit = LocalPermit;
+
+    #[inline]
+    fn send(&self, timeout: Option<Duration>, number: HandlerId, request: &[u8]) -> LocalCall {
+        match timeout {
+            Some(timeout) => self.within(timeout).call_async(number, request),
+            None => self.call_async(number, request),
+        }
+    }
+
+    async fn ready(&self, timeout: Option<Duration>) -> Result<LocalPermit, CallError> {
+        match timeout {
+            Some(timeout) => self.within(timeout).ready().await,
+            None => LocalClient::ready(self).await,
+        }
+    }
+
+    fn send_in(permit: LocalPermit, number: HandlerId, request: &[u8]) -> LocalCall {
+        permit.call(number, request)
+    }
+}
