@@ -214,7 +214,7 @@ impl Fronts {
                 true => match block_on(client.ready()) {
                     Ok(permit) => Made::Any(permit.call(drawn.handler, &drawn.payload)),
                     Err(error) => {
-                        self.judge(&drawn, false, Err(error));
+                        self.judge(&drawn, hurried.is_some(), Err(error));
                         continue;
                     }
                 },
