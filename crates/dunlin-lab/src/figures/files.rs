@@ -33,7 +33,7 @@ type Runs = (
     fn(crate::figure::Effort) -> crate::figure::Findings,
 );
 
-const ALL: [Runs; 9] = [
+const ALL: [Runs; 14] = [
     file!("flock-2a"),
     file!("flock-2b"),
     file!("flock-6"),
@@ -41,8 +41,13 @@ const ALL: [Runs; 9] = [
     file!("flock-10"),
     file!("flock-11"),
     file!("flock-12"),
+    file!("flock-active"),
+    file!("flock-miss"),
     file!("scalerpc-1b"),
+    file!("scalerpc-1b-ud"),
     file!("scalerpc-3b"),
+    file!("scalerpc-ud-slices"),
+    file!("fasst-atomics"),
 ];
 
 /// What a file says of the figure.

@@ -65,6 +65,7 @@ pub fn fan(
         receivers: fan.threads,
         receives: 0,
         transport: fan.transport,
+        destinations: 1,
         zone_bytes,
         own_completions: false,
         plan: fan.plan,

@@ -32,6 +32,8 @@ pub struct Posting {
     pub receives: usize,
     /// RC, UC, or, for SENDs alone, UD: then each thread of a target has one queue pair.
     pub transport: Transport,
+    /// Targets' queue pairs that one of the requesters' sends to; more than one over UD alone.
+    pub destinations: usize,
     /// Bytes of a target's memory for each queue pair; without it all have the same.
     pub zone_bytes: Option<u64>,
     /// Whether each queue pair that posts has a completion queue of its own; else a thread has one for all of its.
@@ -284,12 +286,20 @@ impl Posting {
             let thread = of_host % self.threads;
             let others = self.targets.iter().filter(|&&target| target != requester);
             let others: Vec<usize> = others.copied().collect();
-            let target = others[of_host % others.len()];
-            let (from, to) = (place_of(places, requester), place_of(places, target));
-            let taker = thread % self.receivers;
+            let from = place_of(places, requester);
+            let place = |which: usize| place_of(places, others[(of_host + which) % others.len()]);
             let way = match datagrams {
-                true => self.datagram_way((&places[from], thread), (&places[to], taker)),
+                true => {
+                    // To all targets first, then to other threads of each.
+                    let of_target = self.destinations.div_ceil(others.len());
+                    let to = (0..self.destinations).map(|which| {
+                        let taker = thread * of_target + which / others.len();
+                        (&places[place(which)], taker % self.receivers)
+                    });
+                    self.datagram_way((&places[from], thread), to)
+                }
                 false => {
+                    let (to, taker) = (place(0), thread % self.receivers);
                     let offset = self.zone_bytes.unwrap_or(0) * places[to].came;
                     places[to].came += 1;
                     let cable = Cable {
@@ -316,7 +326,7 @@ impl Posting {
                     Way {
                         pair,
                         remote,
-                        to: None,
+                        to: Vec::new(),
                         queue,
                     }
                 }
@@ -342,17 +352,25 @@ impl Posting {
         }
     }
 
-    fn datagram_way(&self, (from, thread): (&Place, usize), (to, taker): (&Place, usize)) -> Way {
-        let address = to.takes[taker].has[0].pair.address();
+    fn datagram_way<'a>(
+        &self,
+        (from, thread): (&Place, usize),
+        to: impl Iterator<Item = (&'a Place, usize)>,
+    ) -> Way {
         let machine = &from.machine;
-        let handle = machine
-            .device
-            .create_address_handle(&machine.domain, &address);
+        let address = |(to, taker): (&Place, usize)| {
+            let address = to.takes[taker].has[0].pair.address();
+            let handle = machine
+                .device
+                .create_address_handle(&machine.domain, &address);
+            (handle.expect("of this cluster"), address)
+        };
         let end = machine.end(&from.requests[thread].queues[0]);
         Way {
             pair: datagram_pair(&end, cable(self.transport, self.plan)),
-            remote: to.machine.region.remote(),
-            to: Some((handle.expect("of this cluster"), address)),
+            // Where a SEND goes the receiver says.
+            remote: machine.region.remote(),
+            to: to.map(address).collect(),
             queue: 0,
         }
     }

@@ -19,6 +19,8 @@ pub enum Verb {
     Write,
     /// SEND.
     Send,
+    /// FETCH_AND_ADD, of 8 bytes.
+    FetchAndAdd,
 }
 
 /// Which queue pair is next.
@@ -88,8 +90,8 @@ pub struct Way {
     pub pair: SimQueuePair,
     /// Memory of the peer.
     pub remote: RemoteAddress,
-    /// UD: to whom it sends.
-    pub to: Option<(SimAddressHandle, EndpointAddress)>,
+    /// UD: to whom it sends; the next is a random one of them.
+    pub to: Vec<(SimAddressHandle, EndpointAddress)>,
     /// Which of the thread's queues its completions go to.
     pub queue: usize,
 }
@@ -194,6 +196,10 @@ impl Requester {
         self.turn = which;
         let (distance, places) = self.plan.places;
         let offset = self.random() % places * distance;
+        let whom = match self.ways[which].to.len() {
+            several @ 2.. => (self.random() % several as u64) as usize,
+            _ => 0,
+        };
         let plan = self.plan;
         let Way {
             pair,
@@ -202,7 +208,7 @@ impl Requester {
             queue,
         } = &mut self.ways[which];
         let remote = remote.plus(offset);
-        let destination = to.as_ref().map(|(handle, address)| Destination {
+        let destination = to.get(whom).map(|(handle, address)| Destination {
             handle,
             queue_pair: address.queue_pair,
             queue_key: address.queue_key,
@@ -224,6 +230,7 @@ impl Requester {
                 immediate: None,
             },
             Verb::Send => Operation::Send { immediate: None },
+            Verb::FetchAndAdd => Operation::FetchAndAdd { remote, add: 1 },
         };
         let request = |number: usize| {
             let mut flags = SendFlags::empty();

@@ -70,7 +70,7 @@ pub fn swarm_on(cluster: &Cluster, seed: u64, swarm: Swarm) {
                         pairs[from].push(Way {
                             pair,
                             remote: machines[to].region.remote(),
-                            to: None,
+                            to: Vec::new(),
                             queue: queues[from].len(),
                         });
                         queues[from].push(completions);

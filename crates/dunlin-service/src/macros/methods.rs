@@ -215,22 +215,11 @@ macro_rules! __service_client_method {
     };
 }
 
-/// A method of the client of one thread.
+/// A method of the client of one thread: as of the async client, for unary methods.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_local_method {
-    (Unary [$($doc:tt)*] $method:ident [$marker:ty]) => {
-        $($doc)*
-        ///
-        /// # Errors
-        /// The status with which the call ended.
-        pub async fn $method(
-            &self,
-            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
-        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status> {
-            self.channel.unary::<$marker>(&self.routes, request.into_request()).await
-        }
-    };
+    (Unary $($rest:tt)*) => { $crate::__service_client_method! { Unary $($rest)* } };
     ($kind:ident $($rest:tt)*) => {};
 }
 

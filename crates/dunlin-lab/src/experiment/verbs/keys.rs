@@ -34,15 +34,15 @@ pub(in super::super) const SECTION: Section = Section {
         ),
         key(
             "operation",
-            Kind::Word(|| vec!["read", "write", "send"]),
+            Kind::Word(|| vec!["read", "write", "send", "fetch-add"]),
             Need::Must,
-            "What is posted: RDMA READ, RDMA WRITE or SEND.",
+            "What is posted: RDMA READ, RDMA WRITE, SEND, or FETCH_AND_ADD, whose `size` is 8 B.",
         ),
         key(
             "transport",
             Kind::Word(|| vec!["rc", "uc", "ud"]),
             Need::Default("rc"),
-            "Queue pairs of which kind: READs need `rc`, and `ud` has SENDs alone.",
+            "Queue pairs of which kind: READs and atomics need `rc`, and `ud` has SENDs alone.",
         ),
         key(
             "size",
@@ -62,6 +62,12 @@ pub(in super::super) const SECTION: Section = Section {
             Need::Or("one for each thread"),
             "Queue pairs of all requesters together. They are dealt out to requesters, then to the threads of each, \
              and to targets.",
+        ),
+        key(
+            "destinations",
+            Kind::Count(1, 4096),
+            Need::Default("1"),
+            "`ud`: queue pairs of targets that each of the requesters' sends to, at random.",
         ),
         key(
             "outstanding",

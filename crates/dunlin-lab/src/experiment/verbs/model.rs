@@ -21,6 +21,8 @@ const RECEIVES_MOST: usize = 1 << 20;
 const ZONES_MOST: u64 = 16 << 30;
 /// RECEIVEs of a queue pair of datagrams, if nothing is said: a lost one does not come again.
 const DATAGRAMS: u64 = 512;
+/// What atomics are of.
+const ATOMIC_BYTES: usize = 8;
 /// A cache line, in which no two places are if nothing is said.
 const LINE: u64 = 64;
 
@@ -108,6 +110,7 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
         receivers,
         receives: receives as usize,
         transport,
+        destinations: destinations(group, transport)?,
         zone_bytes: zone(group)?,
         own_completions: own_completions(group, transport)?,
     };
@@ -138,6 +141,15 @@ fn zone(group: &Values<'_>) -> Result<Option<u64>, Mistake> {
     }
 }
 
+fn destinations(group: &Values<'_>, transport: Transport) -> Result<usize, Mistake> {
+    let count = group.count("destinations") as usize;
+    if count > 1 && transport != Transport::UnreliableDatagram {
+        let must = "a queue pair of rc and uc has one peer: it is for ud";
+        return Err(group.wrong("destinations", &count.to_string(), must));
+    }
+    Ok(count)
+}
+
 fn own_completions(group: &Values<'_>, transport: Transport) -> Result<bool, Mistake> {
     let own = group.flag("own_completions");
     if own && transport == Transport::UnreliableDatagram {
@@ -155,6 +167,7 @@ fn kind(group: &Values<'_>) -> Result<(Verb, Transport), Mistake> {
     let verb = match group.text("operation").as_deref() {
         Some("read") => Verb::Read,
         Some("write") => Verb::Write,
+        Some("fetch-add") => Verb::FetchAndAdd,
         _ => Verb::Send,
     };
     let transport = match group.text("transport").as_deref() {
@@ -166,6 +179,9 @@ fn kind(group: &Values<'_>) -> Result<(Verb, Transport), Mistake> {
     match (verb, transport) {
         (Verb::Read, Transport::UnreliableConnection | Transport::UnreliableDatagram) => {
             Err(group.wrong("transport", &found, "READs need rc"))
+        }
+        (Verb::FetchAndAdd, Transport::UnreliableConnection | Transport::UnreliableDatagram) => {
+            Err(group.wrong("transport", &found, "atomics need rc"))
         }
         (Verb::Write, Transport::UnreliableDatagram) => {
             Err(group.wrong("transport", &found, "WRITEs need rc or uc"))
@@ -193,9 +209,13 @@ fn plan(
         return Err(group.wrong("batch", &batch.to_string(), must));
     }
     let (bytes, inline) = (count("size"), group.flag("inline"));
-    if inline && verb == Verb::Read {
-        let must = "a READ brings bytes and carries none";
+    if inline && matches!(verb, Verb::Read | Verb::FetchAndAdd) {
+        let must = "READs and atomics bring bytes and carry none";
         return Err(group.wrong("inline", "true", must));
+    }
+    if verb == Verb::FetchAndAdd && bytes != ATOMIC_BYTES {
+        let must = format!("an atomic is of {ATOMIC_BYTES} B");
+        return Err(group.wrong("size", &format!("{bytes} B"), must));
     }
     let most = requesters.iter().map(|&host| nic_of(host, hosts));
     let most = most.map(|nic| nic.max_inline_bytes as usize).min();

@@ -47,19 +47,28 @@ fn every_operation_is_done_over_every_transport_that_has_it() {
         ("send", &["rc", "uc", "ud"][..]),
         ("write", &["rc", "uc"]),
         ("read", &["rc"]),
+        ("fetch-add", &["rc"]),
     ] {
         for transport in transports {
             for more in [
                 "",
+                "destinations = 3",
                 "batch = 4\nsignal_every = 8",
                 "queue_pairs = 24\norder = \"in-turn\"\nown_places = true\nsize = \"1KiB\"",
                 "inline = true",
                 "queue_pairs = 24\nown_completions = true",
             ] {
                 let (inline, own) = (more.contains("inline"), more.contains("own_completions"));
-                if operation == "read" && inline || *transport == "ud" && own {
+                let brings = matches!(operation, "read" | "fetch-add");
+                let (is_ud, several) = (*transport == "ud", more.contains("destinations"));
+                if brings && inline || is_ud && own || !is_ud && several {
                     continue;
                 }
+                let atomic = more.replace("size = \"1KiB\"", "") + "\nsize = \"8B\"";
+                let more = match operation {
+                    "fetch-add" => &atomic,
+                    _ => more,
+                };
                 let found = columns(&of(operation, transport, more));
                 let [done, p50, started, received, drops, p99] = found[..] else {
                     panic!("{found:?}");
@@ -69,7 +78,7 @@ fn every_operation_is_done_over_every_transport_that_has_it() {
                 assert!(done > 1.0 && (started / done - 1.0).abs() < 0.2, "{what}");
                 assert!(p50 > 0.1 && p99 >= p50, "{what}");
                 match operation {
-                    "read" => assert_eq!(received, 0.0, "{what}"),
+                    "read" | "fetch-add" => assert_eq!(received, 0.0, "{what}"),
                     _ => assert!(received > 0.8 * done || drops > 0.0, "{what}"),
                 }
                 if *transport == "rc" {
