@@ -277,11 +277,18 @@ fn figures_that_are_files_can_be_read_with_all_points_and_with_the_quick_ones() 
             load(file.text, &settings).unwrap_or_else(|wrong| panic!("{name}: {wrong}"))
         };
         let (all, quick) = (read(false), read(true));
+        // What compares two points has both, for a shorter time.
+        let is_less = match all.size().0 {
+            few @ ..=2 => few == quick.size().0,
+            many => many > quick.size().0,
+        };
+        assert!(is_less && !all.expected.is_empty(), "{name}");
+        // A sweep over words alone has no axis.
+        let has_axis = name != "fasst-atomics";
         assert!(
-            all.size().0 > quick.size().0 && !all.expected.is_empty(),
+            all.says().is_some() && all.plot.is_some() == has_axis,
             "{name}"
         );
-        assert!(all.says().is_some() && all.plot.is_some(), "{name}");
     }
 }
 

@@ -31,12 +31,12 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "operation = \"write\"",
         "# none",
-        "my.toml:9:1: [verbs] has no `operation`, which must be there: one of read, write, send",
+        "my.toml:9:1: [verbs] has no `operation`, which must be there: one of read, write, send, fetch-add",
     ),
     (
         "operation = \"write\"",
         "operation = \"wriet\"",
-        "my.toml:12:13: `verbs.operation` is \"wriet\": it must be one of read, write, send; did you mean `write`?",
+        "my.toml:12:13: `verbs.operation` is \"wriet\": it must be one of read, write, send, fetch-add; did you mean `write`?",
     ),
     (
         "requesters = \"clients\"",
@@ -68,6 +68,21 @@ const WRONG: &[(&str, &str, &str)] = &[
         "transport = \"rc\"",
         "transport = \"ud\"",
         "my.toml:13:13: `verbs.transport` is \"ud\": WRITEs need rc or uc",
+    ),
+    (
+        "operation = \"write\"\ntransport = \"rc\"",
+        "operation = \"fetch-add\"\ntransport = \"uc\"",
+        "my.toml:13:13: `verbs.transport` is \"uc\": atomics need rc",
+    ),
+    (
+        "operation = \"write\"",
+        "operation = \"fetch-add\"",
+        "my.toml:14:8: `verbs.size` is 32 B: an atomic is of 8 B",
+    ),
+    (
+        "outstanding = 8",
+        "outstanding = 8\ndestinations = 2",
+        "my.toml:17:16: `verbs.destinations` is 2: a queue pair of rc and uc has one peer: it is for ud",
     ),
     (
         "size = \"32B\"",
@@ -124,7 +139,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "operation = \"write\"",
         "operation = \"read\"\ninline = true",
-        "my.toml:13:10: `verbs.inline` is true: a READ brings bytes and carries none",
+        "my.toml:13:10: `verbs.inline` is true: READs and atomics bring bytes and carry none",
     ),
     (
         "outstanding = 8",
