@@ -198,8 +198,8 @@ fn the_quick_set_runs_whole() {
         assert!(points.starts_with("series,"), "{name}: {points}");
         with_points += usize::from(points.lines().count() > 2);
     }
-    // Three judge claims alone: the bare limits, one slice at a time, and atomics beside READs.
-    assert!(with_points + 3 >= names.len(), "{with_points}: {names:?}");
+    // One judges claims alone: the bare limits.
+    assert!(with_points + 1 >= names.len(), "{with_points}: {names:?}");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 

@@ -37,7 +37,7 @@ pub use metadata::{Mdtest, Metadata, Operation, Tree};
 pub use perftest::Perftest;
 pub use ping_pong::{one_read, ping_pong};
 pub use posting::Posting;
-pub use requester::{Choice, Plan, Requester, Verb, Way};
+pub use requester::{Answer, Choice, Plan, Requester, Verb, Way};
 pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Streamed};
 pub(crate) use rpc::DATAGRAMS;
 pub use rpc::{RpcBench, RpcPlan, RpcResult};

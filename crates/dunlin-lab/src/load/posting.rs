@@ -1,16 +1,18 @@
 //! Queue pairs from some hosts of a cluster to others, threads that post READs, WRITEs or SENDs on them, and what there
 //! is at the other end. Raw verbs of figures and of experiments are this.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dunlin_sim::{
-    Cluster, HostId, Next, SimCompletionQueue, SimDevice, SimProtectionDomain, SimQueuePair,
-    SimRegion,
+    Cluster, HostId, Next, SimAddressHandle, SimCompletionQueue, SimDevice, SimProtectionDomain,
+    SimQueuePair, SimRegion,
 };
-use dunlin_verbs::{Access, ConnectAttributes, Device, QueuePair, Region, Transport, GRH_BYTES};
+use dunlin_verbs::{
+    Access, ConnectAttributes, Device, EndpointAddress, QueuePair, Region, Transport, GRH_BYTES,
+};
 
-use super::receiver::Receiver;
+use super::receiver::{Answering, Receiver};
 use super::requester::{Verb, Way};
 use super::{connect, pair_config, Cable, Done, End, Plan, Requester};
 
@@ -84,6 +86,12 @@ impl Machine {
         queue.expect("a queue")
     }
 
+    /// What datagrams to a queue pair name.
+    fn way_to(&self, address: EndpointAddress) -> (SimAddressHandle, EndpointAddress) {
+        let handle = self.device.create_address_handle(&self.domain, &address);
+        (handle.expect("of this cluster"), address)
+    }
+
     fn end<'a>(&'a self, completions: &'a SimCompletionQueue) -> End<'a> {
         End {
             device: &self.device,
@@ -103,6 +111,21 @@ struct Seat<T> {
 pub(super) struct Taker {
     pub(super) pair: SimQueuePair,
     pub(super) offset: usize,
+    /// UD: whom an answer goes to, by the number of the queue pair that asked.
+    pub(super) askers: BTreeMap<u32, (SimAddressHandle, EndpointAddress)>,
+    /// Answers so far.
+    pub(super) answered: u64,
+}
+
+impl Taker {
+    fn new(pair: SimQueuePair, offset: usize) -> Self {
+        Self {
+            pair,
+            offset,
+            askers: BTreeMap::new(),
+            answered: 0,
+        }
+    }
 }
 
 /// A host with its seats on both sides, of which it may have one.
@@ -137,7 +160,13 @@ impl Posting {
             Some(zone) if target => zone * self.ends_of_a_target() as u64,
             _ => 0,
         };
-        REGION_BYTES.max(zones.max(self.span()) as usize)
+        let answer = self
+            .plan
+            .answer
+            .map_or(0, |answer| answer.bytes + GRH_BYTES);
+        REGION_BYTES
+            .max(answer)
+            .max(zones.max(self.span()) as usize)
     }
 
     /// Queue pairs that come to one target, at most.
@@ -225,11 +254,14 @@ impl Posting {
                     Transport::UnreliableDatagram => GRH_BYTES + self.plan.bytes,
                     _ => self.plan.bytes,
                 };
+                let answer = self.plan.answer;
+                let answering = answer.map(|answer| Answering::new(answer, self.plan.signal_every));
                 let receiver = Receiver::new(
                     (seat.has, only(seat.queues)),
                     region,
                     (self.receives, bytes),
                     self.plan.places,
+                    answering,
                 );
                 cluster.spawn(host, core, receiver)
             }
@@ -256,7 +288,8 @@ impl Posting {
                 self.targets.contains(&number),
             );
             let machine = Machine::new(cluster, hosts[number], self.region_bytes(takes));
-            let entries = COMPLETIONS.max(self.receives_of_a_thread());
+            let answers = if self.plan.answer.is_some() { 2 } else { 1 };
+            let entries = COMPLETIONS.max(self.receives_of_a_thread() * answers);
             Place {
                 number,
                 requests: seats(&machine, if asks { self.threads } else { 0 }, COMPLETIONS),
@@ -266,6 +299,23 @@ impl Posting {
             }
         };
         all.into_iter().map(place).collect()
+    }
+
+    /// The queue pairs of both ends, of which a target's has so many RECEIVEs posted.
+    fn cable(&self) -> Cable {
+        let plan = self.plan;
+        let cable = cable(self.transport, plan);
+        let receives = self.receives.max(1);
+        let Some(answer) = plan.answer else {
+            return Cable { receives, ..cable };
+        };
+        let inline = if answer.inline { answer.bytes } else { 0 };
+        Cable {
+            receives: receives.max(plan.window),
+            sends: cable.sends.max(receives + plan.signal_every),
+            inline_bytes: cable.inline_bytes.max(inline),
+            ..cable
+        }
     }
 
     fn connect(&self, places: &mut [Place]) {
@@ -294,18 +344,16 @@ impl Posting {
                     let of_target = self.destinations.div_ceil(others.len());
                     let to = (0..self.destinations).map(|which| {
                         let taker = thread * of_target + which / others.len();
-                        (&places[place(which)], taker % self.receivers)
+                        (place(which), taker % self.receivers)
                     });
-                    self.datagram_way((&places[from], thread), to)
+                    let to = to.collect();
+                    self.datagram_way(places, (from, thread, number as u32), to)
                 }
                 false => {
                     let (to, taker) = (place(0), thread % self.receivers);
                     let offset = self.zone_bytes.unwrap_or(0) * places[to].came;
                     places[to].came += 1;
-                    let cable = Cable {
-                        receives: self.receives.max(1),
-                        ..cable(self.transport, self.plan)
-                    };
+                    let cable = self.cable();
                     let seat = &mut places[from].requests[thread];
                     if self.own_completions && !seat.has.is_empty() {
                         let queue = places[from].machine.queue(COMPLETIONS);
@@ -319,12 +367,11 @@ impl Posting {
                         cable,
                     );
                     let remote = other.machine.region.remote().plus(offset);
-                    places[to].takes[taker].has.push(Taker {
-                        pair: peer,
-                        offset: offset as usize,
-                    });
+                    let peer = Taker::new(peer, offset as usize);
+                    places[to].takes[taker].has.push(peer);
                     Way {
                         pair,
+                        number: number as u32,
                         remote,
                         to: Vec::new(),
                         queue,
@@ -340,39 +387,43 @@ impl Posting {
         for seat in &mut place.takes {
             let offset = self.zone_bytes.unwrap_or(0) * place.came;
             place.came += 1;
-            let cable = Cable {
-                receives: self.receives.max(1),
-                ..cable(self.transport, self.plan)
-            };
-            let pair = datagram_pair(&place.machine.end(&seat.queues[0]), cable);
-            seat.has.push(Taker {
-                pair,
-                offset: offset as usize,
-            });
+            let pair = datagram_pair(&place.machine.end(&seat.queues[0]), self.cable());
+            seat.has.push(Taker::new(pair, offset as usize));
         }
     }
 
-    fn datagram_way<'a>(
+    /// A queue pair of a thread of one place that sends to threads of others.
+    fn datagram_way(
         &self,
-        (from, thread): (&Place, usize),
-        to: impl Iterator<Item = (&'a Place, usize)>,
+        places: &mut [Place],
+        (from, thread, number): (usize, usize, u32),
+        to: Vec<(usize, usize)>,
     ) -> Way {
-        let machine = &from.machine;
-        let address = |(to, taker): (&Place, usize)| {
-            let address = to.takes[taker].has[0].pair.address();
-            let handle = machine
-                .device
-                .create_address_handle(&machine.domain, &address);
-            (handle.expect("of this cluster"), address)
+        let machine = &places[from].machine;
+        let pair = datagram_pair(
+            &machine.end(&places[from].requests[thread].queues[0]),
+            self.cable(),
+        );
+        let address = |&(to, taker): &(usize, usize)| {
+            let taker: &Taker = &places[to].takes[taker].has[0];
+            machine.way_to(taker.pair.address())
         };
-        let end = machine.end(&from.requests[thread].queues[0]);
-        Way {
-            pair: datagram_pair(&end, cable(self.transport, self.plan)),
+        let way = Way {
+            number,
             // Where a SEND goes the receiver says.
             remote: machine.region.remote(),
-            to: to.map(address).collect(),
+            to: to.iter().map(address).collect(),
             queue: 0,
+            pair,
+        };
+        if self.plan.answer.is_some() {
+            for (to, taker) in to {
+                let back = places[to].machine.way_to(way.pair.address());
+                let asked = &mut places[to].takes[taker].has[0];
+                asked.askers.insert(number, back);
+            }
         }
+        way
     }
 }
 

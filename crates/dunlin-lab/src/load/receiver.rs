@@ -1,9 +1,13 @@
-//! A thread that takes SENDs: it keeps RECEIVEs posted.
+//! A thread that takes SENDs: it keeps RECEIVEs posted, and may answer.
 
 use dunlin_sim::{Next, SimCompletionQueue, SimDevice, SimRegion, Step};
-use dunlin_verbs::{Completion, CompletionQueue, Device, QueuePair, ReceiveRequest, Segment, Work};
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionQueue, Destination, Device, Operation, Payload,
+    QueuePair, ReceiveRequest, Segment, SendFlags, SendRequest, Work,
+};
 
 use super::posting::Taker;
+use super::requester::{way_of, Answer};
 
 /// The thread.
 pub(super) struct Receiver {
@@ -15,6 +19,25 @@ pub(super) struct Receiver {
     bytes: usize,
     /// Distance of their places, and the number of them.
     places: (u64, u64),
+    answering: Option<Answering>,
+}
+
+/// What answers, and how often an answer is signaled.
+pub(super) struct Answering {
+    answer: Answer,
+    signal_every: u64,
+    /// What is sent inline.
+    bytes: Vec<u8>,
+}
+
+impl Answering {
+    pub(super) fn new(answer: Answer, signal_every: usize) -> Self {
+        Self {
+            answer,
+            signal_every: signal_every as u64,
+            bytes: vec![0; if answer.inline { answer.bytes } else { 0 }],
+        }
+    }
 }
 
 impl Receiver {
@@ -27,6 +50,7 @@ impl Receiver {
         region: SimRegion,
         (receives, bytes): (usize, usize),
         places: (u64, u64),
+        answering: Option<Answering>,
     ) -> Self {
         let mut receiver = Self {
             takers,
@@ -35,6 +59,7 @@ impl Receiver {
             receives,
             bytes,
             places,
+            answering,
         };
         for number in 0..receiver.takers.len() * receives {
             receiver.post(number);
@@ -58,6 +83,40 @@ impl Receiver {
         };
         taker.pair.post_receive(&[request]).expect("one is free");
     }
+
+    /// Answers what has come to the RECEIVE of this number, if answers there are.
+    fn answer(&mut self, number: usize, immediate: Option<u32>) {
+        let (Some(answering), Some(mark)) = (&self.answering, immediate) else {
+            return;
+        };
+        let taker = &mut self.takers[number / self.receives];
+        let destination = taker.askers.get(&way_of(mark));
+        let destination = destination.map(|(handle, address)| Destination {
+            handle,
+            queue_pair: address.queue_pair,
+            queue_key: address.queue_key,
+        });
+        let segments = [Segment {
+            region: &self.region,
+            offset: 0,
+            length: answering.answer.bytes,
+        }];
+        let payload = match answering.answer.inline {
+            true => Payload::Inline(&answering.bytes),
+            false => Payload::Segments(&segments),
+        };
+        taker.answered += 1;
+        let mut flags = SendFlags::empty();
+        let is_signaled = taker.answered % answering.signal_every == 0;
+        flags.set(SendFlags::SIGNALED, is_signaled);
+        let operation = Operation::Send {
+            immediate: Some(mark),
+        };
+        let mut request = SendRequest::new(0, operation, payload, flags);
+        request.destination = destination;
+        let posted = taker.pair.post_send(&[request]);
+        posted.expect("the send queue holds an answer to each RECEIVE");
+    }
 }
 
 impl Step for Receiver {
@@ -69,8 +128,13 @@ impl Step for Receiver {
             .expect("the queue holds all RECEIVEs");
         for completion in &some[..count] {
             assert!(completion.is_success(), "{completion:?}");
-            SimDevice::charge(Work::Arrived);
-            self.post(completion.id as usize);
+            // Else it says that answers have left.
+            if completion.opcode == CompletionOpcode::Receive {
+                SimDevice::charge(Work::Arrived);
+                // First: somebody waits for it, and other RECEIVEs are posted.
+                self.answer(completion.id as usize, completion.immediate);
+                self.post(completion.id as usize);
+            }
         }
         match count {
             0 => Next::Poll,

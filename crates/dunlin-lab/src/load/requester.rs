@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use dunlin_sim::{Next, SimAddressHandle, SimCompletionQueue, SimQueuePair, SimRegion, Step};
+use dunlin_sim::{
+    Next, SimAddressHandle, SimCompletionQueue, SimDevice, SimQueuePair, SimRegion, Step,
+};
 use dunlin_verbs::{
-    Completion, CompletionQueue, Destination, EndpointAddress, Operation, Payload, QueuePair,
-    RemoteAddress, Segment, SendFlags, SendRequest,
+    Completion, CompletionOpcode, CompletionQueue, Destination, Device, EndpointAddress, Operation,
+    Payload, QueuePair, ReceiveRequest, Region, RemoteAddress, Segment, SendFlags, SendRequest,
+    Work, GRH_BYTES,
 };
 
 use super::Done;
@@ -32,11 +35,36 @@ pub enum Choice {
     InTurn,
 }
 
+/// What answers a SEND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Bytes of it.
+    pub bytes: usize,
+    /// Whether it carries them inline.
+    pub inline: bool,
+}
+
+/// Bits of the immediate data of a SEND that is answered which say the place in its thread's window; the others say
+/// which of all queue pairs it left by. The answer brings both back.
+const PLACE_BITS: u32 = 10;
+
+/// What a SEND of a queue pair says, and its answer with it.
+fn mark(way: u32, place: usize) -> u32 {
+    way << PLACE_BITS | place as u32
+}
+
+/// By which queue pair a SEND left that said so.
+pub(super) fn way_of(mark: u32) -> u32 {
+    mark >> PLACE_BITS
+}
+
 /// What a requester does.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// What is posted.
     pub verb: Verb,
+    /// What SENDs are answered with: then a request is done when its answer has come, not when it is completed.
+    pub answer: Option<Answer>,
     /// Bytes of a request.
     pub bytes: usize,
     /// Whether a WRITE or a SEND carries its bytes inline.
@@ -60,6 +88,7 @@ impl Plan {
     pub fn reads(bytes: usize, window: usize) -> Self {
         Self {
             verb: Verb::Read,
+            answer: None,
             bytes,
             inline: false,
             window,
@@ -88,6 +117,8 @@ const POSTS_OF_A_STEP: usize = 4;
 pub struct Way {
     /// Ours.
     pub pair: SimQueuePair,
+    /// Which of all queue pairs it is.
+    pub number: u32,
     /// Memory of the peer.
     pub remote: RemoteAddress,
     /// UD: to whom it sends; the next is a random one of them.
@@ -125,7 +156,7 @@ impl Requester {
         queues: Vec<SimCompletionQueue>,
         local: SimRegion,
     ) -> Self {
-        Self {
+        let mut requester = Self {
             ways,
             queues,
             local,
@@ -139,7 +170,30 @@ impl Requester {
             counted: None,
             begun_ns: vec![0; plan.window],
             plan,
+        };
+        if plan.answer.is_some() {
+            for way in 0..requester.ways.len() {
+                (0..plan.window).for_each(|_| requester.post_receive(way));
+            }
         }
+        requester
+    }
+
+    /// Posts a RECEIVE for an answer. All have one place, behind what is sent: nobody reads them.
+    fn post_receive(&mut self, way: usize) {
+        let bytes = self.plan.answer.map_or(0, |answer| answer.bytes);
+        let room = bytes + GRH_BYTES;
+        let segments = [Segment {
+            region: &self.local,
+            offset: self.local.memory().len() - room,
+            length: room,
+        }];
+        let request = ReceiveRequest {
+            id: way as u64,
+            segments: &segments,
+        };
+        let posted = self.ways[way].pair.post_receive(&[request]);
+        posted.expect("the receive queue holds a window");
     }
 
     /// Counts there what is done, and ends when it is told so there.
@@ -164,6 +218,10 @@ impl Requester {
             .expect("the queue holds a window");
         for completion in &some[..count] {
             assert!(completion.is_success(), "{completion:?}");
+            if self.plan.answer.is_some() {
+                self.take_answer(completion, now_ns);
+                continue;
+            }
             // The id is the request's number; with selective signaling it stands for those before it on its queue pair.
             let last = completion.id as usize;
             if let Some(counted) = &self.counted {
@@ -181,6 +239,21 @@ impl Requester {
         if let Some(counted) = &self.counted {
             counted.add((self.oldest - before) as u64);
         }
+    }
+
+    /// That a SEND has been sent says nothing where it is to be answered.
+    fn take_answer(&mut self, completion: &Completion, now_ns: u64) {
+        if completion.opcode != CompletionOpcode::Receive {
+            return;
+        }
+        SimDevice::charge(Work::Arrived);
+        let mark = completion.immediate.expect("an answer brings it back");
+        let place = (mark & ((1 << PLACE_BITS) - 1)) as usize;
+        if let Some(counted) = &self.counted {
+            counted.time_of(now_ns - self.begun_ns[place]);
+        }
+        self.done[place] = true;
+        self.post_receive(completion.id as usize);
     }
 
     /// Posts a batch on the next queue pair.
@@ -203,10 +276,12 @@ impl Requester {
         let plan = self.plan;
         let Way {
             pair,
+            number: way,
             remote,
             to,
             queue,
         } = &mut self.ways[which];
+        let way = *way;
         let remote = remote.plus(offset);
         let destination = to.get(whom).map(|(handle, address)| Destination {
             handle,
@@ -233,6 +308,12 @@ impl Requester {
             Verb::FetchAndAdd => Operation::FetchAndAdd { remote, add: 1 },
         };
         let request = |number: usize| {
+            let operation = match plan.answer {
+                Some(_) => Operation::Send {
+                    immediate: Some(mark(way, number % plan.window)),
+                },
+                None => operation,
+            };
             let mut flags = SendFlags::empty();
             flags.set(SendFlags::SIGNALED, (number + 1) % plan.signal_every == 0);
             let mut request = SendRequest::new(number as u64, operation, payload, flags);

@@ -212,7 +212,7 @@ pub struct Dialogue {
     pub bytes: (usize, usize),
     /// Requests that are under way at most; 1 is a ping-pong.
     pub outstanding: u64,
-    /// Requests that are measured, after a tenth as many.
+    /// Requests that are measured, after a third as many.
     pub requests: u64,
     /// Pairs of threads, each with rings of its own.
     pub threads: usize,
@@ -278,7 +278,7 @@ type Finished = (u64, Vec<u64>);
 pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
     let (cluster, one, other) = hosts.cluster();
     let (asks, answers) = (cluster.device(one), cluster.device(other));
-    let warm = dialogue.requests / 10;
+    let warm = dialogue.requests / 3;
     let finished: Arc<Mutex<Vec<Finished>>> = Arc::default();
     let (there, back) = dialogue.bytes;
     let Compute {

@@ -69,6 +69,7 @@ pub fn swarm_on(cluster: &Cluster, seed: u64, swarm: Swarm) {
                     {
                         pairs[from].push(Way {
                             pair,
+                            number: 0,
                             remote: machines[to].region.remote(),
                             to: Vec::new(),
                             queue: queues[from].len(),

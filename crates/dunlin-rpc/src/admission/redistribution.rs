@@ -5,6 +5,7 @@
 //! are taken, by the poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another
 //! thread for credits.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -121,7 +122,25 @@ impl Senders {
         came
     }
 
+    /// Whether a new lane of a sender would be active, where there are `most` at most: the sender has fewer than a
+    /// newcomer's share and the maximum is not reached, or has none.
+    fn admits(&self, sender: u64, most: usize) -> bool {
+        let functioning = self.dormant.values().filter(|&&dormant| !dormant).count();
+        let of_sender = self.lanes.get(&sender);
+        let share = newcomers_share(
+            functioning.saturating_sub(usize::from(of_sender.is_some())),
+            self.attempts.active(most),
+        );
+        let own = of_sender.map_or(0, |lanes| active(lanes));
+        let all: usize = self.lanes.values().map(|lanes| active(lanes)).sum();
+        own == 0 || own < share && all < most
+    }
+
     /// Decides which lanes are active, `most` of them unless fewer are tried; says whether any client is to be told.
+    ///
+    /// Of a sender's lanes those whose pollers have the fewest active ones, whatever was used before: a poller with
+    /// twice as many as the others is what all wait for. Of those that are alike the ones that are used most, so that a
+    /// lane that asks is not passed over for one that nobody uses, and then those that are active.
     fn share_out(&self, uses: &[Vec<u64>], most: usize) -> bool {
         let load = |own: &Vec<u64>| Load {
             utilisation: own.iter().sum(),
@@ -132,16 +151,24 @@ impl Senders {
         let mut changed = false;
         let mut crowd = self.crowd(0);
         for ((lanes, own), &wanted) in self.lanes.values().zip(uses).zip(&wanted) {
-            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed
-            // over for one that nobody uses. Of those that are alike those whose pollers have the fewest.
-            let mut order: Vec<usize> = (0..lanes.len()).collect();
-            let crowded = |i: usize| std::cmp::Reverse(crowd[lanes[i].poller]);
-            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active(), crowded(i))));
-            for (rank, &i) in order.iter().enumerate() {
-                let (was, is) = (lanes[i].is_active(), rank < wanted);
-                changed |= lanes[i].set(self.attempts.standing(is));
-                let count = &mut crowd[lanes[i].poller];
-                *count = *count + usize::from(is) - usize::from(was);
+            for lane in lanes.iter().filter(|lane| lane.is_active()) {
+                crowd[lane.poller] -= 1;
+            }
+            let mut left: Vec<usize> = (0..lanes.len()).collect();
+            for _ in 0..wanted {
+                let key = |i: usize| {
+                    let lane = &lanes[i];
+                    (crowd[lane.poller], Reverse(own[i]), !lane.is_active())
+                };
+                let Some(next) = (0..left.len()).min_by_key(|&at| (key(left[at]), left[at])) else {
+                    break;
+                };
+                let lane = &lanes[left.swap_remove(next)];
+                crowd[lane.poller] += 1;
+                changed |= lane.set(self.attempts.standing(true));
+            }
+            for i in left {
+                changed |= lanes[i].set(self.attempts.standing(false));
             }
         }
         changed
@@ -219,14 +246,25 @@ impl Admission {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Active lanes of each of so many pollers. Each is to have as many: clients that open all their lanes at once
-    /// would otherwise have their active ones, the first, on the same few pollers.
-    pub(crate) fn crowd(&self, pollers: usize) -> Vec<usize> {
-        self.lock().crowd(pollers)
+    /// What speaks against a new lane of a sender on each of so many pollers: other lanes of the sender, which may be
+    /// the active ones in its place, and, if it would be active, as many as are.
+    pub(crate) fn crowd(&self, sender: u64, pollers: usize) -> Vec<(usize, usize)> {
+        let senders = self.lock();
+        let mut crowd = vec![(0, 0); pollers];
+        for lane in senders.lanes.get(&sender).into_iter().flatten() {
+            if let Some(poller) = crowd.get_mut(lane.poller) {
+                poller.0 += 1;
+            }
+        }
+        if senders.admits(sender, self.most_active) {
+            for (poller, active) in crowd.iter_mut().zip(senders.crowd(pollers)) {
+                poller.1 = active;
+            }
+        }
+        crowd
     }
 
-    /// A new lane, on a poller. It is active when its sender has fewer than a newcomer's share and the maximum is not
-    /// reached; the first always is.
+    /// A new lane, on a poller, active or not ([`Senders::admits`]).
     pub(super) fn join(
         self: &Arc<Self>,
         sender: u64,
@@ -234,23 +272,12 @@ impl Admission {
         poller: usize,
     ) -> Arc<LaneShare> {
         let mut senders = self.lock();
-        let functioning = senders
-            .dormant
-            .values()
-            .filter(|&&dormant| !dormant)
-            .count();
-        let active: usize = senders.lanes.values().map(|lanes| active(lanes)).sum();
-        let known = senders.lanes.contains_key(&sender);
-        let share = newcomers_share(
-            functioning.saturating_sub(usize::from(known)),
-            senders.attempts.active(self.most_active),
-        );
-        let attempts = senders.attempts;
+        if let Some(lanes) = senders.lanes.get_mut(&sender) {
+            lanes.retain(|lane| lane.number != number);
+        }
+        let active = senders.admits(sender, self.most_active);
+        let standing = senders.attempts.standing(active);
         let lanes = senders.lanes.entry(sender).or_default();
-        lanes.retain(|lane| lane.number != number);
-        let own = lanes.iter().filter(|lane| lane.is_active()).count();
-        let active = own == 0 || own < share && active < self.most_active;
-        let standing = attempts.standing(active);
         let lane = LaneShare::new(sender, number, poller, standing, self.credits.0);
         let lane = Arc::new(lane);
         lanes.push(Arc::clone(&lane));
@@ -476,6 +503,54 @@ mod tests {
         assert_eq!(admission.report().len(), 1);
     }
 
+    /// A new lane where a server puts it, which counts the connections of its pollers.
+    fn placed(
+        admission: &Arc<Admission>,
+        sender: u64,
+        number: u64,
+        connections: &mut [usize],
+    ) -> Arc<LaneShare> {
+        let crowd = admission.crowd(sender, connections.len());
+        let poller = (0..crowd.len()).min_by_key(|&i| (crowd[i], connections[i]));
+        let poller = poller.expect("there are pollers");
+        connections[poller] += 1;
+        admission.join(sender, number, poller)
+    }
+
+    /// More lanes than may be active: those who come late have none but one that is, and half of what they have later,
+    /// when all have as many.
+    #[test]
+    fn lanes_of_those_who_come_late_are_spread_over_the_pollers_too() {
+        const POLLERS: usize = 32;
+        for own in [8u64, 32] {
+            let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
+            let datagrams = (None, Datagrams::Never);
+            let admission = Admission::new(113, (32, 32), datagrams, spawn, Box::new(|| {}));
+            admission.ending.store(true, Ordering::Release);
+            let mut connections = [0; POLLERS];
+            let mut lanes = Vec::new();
+            for sender in 0..23 {
+                for number in 0..own {
+                    lanes.push(placed(&admission, sender, number, &mut connections));
+                }
+            }
+            // By turns the active ones are used, as much as each other or not.
+            for round in 0..4u64 {
+                for (i, lane) in lanes.iter().enumerate() {
+                    let used = u64::from(lane.is_active()) * (100 + round * (i as u64 % 7));
+                    lane.utilisation.store(used, Ordering::Relaxed);
+                }
+                admission.redistribute();
+                let crowd = admission.lock().crowd(POLLERS);
+                assert_eq!(crowd.iter().sum::<usize>(), 113);
+                assert!(
+                    crowd.iter().all(|count| (3..=4).contains(count)),
+                    "{own}, {round}: {crowd:?}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn lanes_that_work_are_spread_over_the_pollers() {
         const POLLERS: usize = 4;
@@ -493,11 +568,7 @@ mod tests {
         let mut lanes = Vec::new();
         for sender in 0..4 {
             for number in 0..8 {
-                let crowd = admission.crowd(POLLERS);
-                let poller = (0..POLLERS).min_by_key(|&i| (crowd[i], connections[i]));
-                let poller = poller.unwrap();
-                connections[poller] += 1;
-                lanes.push(admission.join(sender, number, poller));
+                lanes.push(placed(&admission, sender, number, &mut connections));
             }
             admission.redistribute();
         }
@@ -508,11 +579,12 @@ mod tests {
         };
         (0..4).for_each(|sender| busy(sender, 1));
         admission.redistribute();
-        assert_eq!(admission.crowd(POLLERS), [2; POLLERS]);
+        let crowd = || admission.lock().crowd(POLLERS);
+        assert_eq!(crowd(), [2; POLLERS]);
         // One sends alone: it has all but three of the eight, and they are spread still.
         busy(2, 1);
         admission.redistribute();
-        let crowd = admission.crowd(POLLERS);
+        let crowd = crowd();
         assert_eq!(crowd.iter().sum::<usize>(), 8);
         assert!(crowd.iter().all(|&count| count >= 1), "{crowd:?}");
     }

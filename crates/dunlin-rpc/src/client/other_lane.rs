@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use dunlin_verbs::process::Owned;
 
-use super::recipe::Recipe;
+use super::recipe::{Recipe, Successor};
 use crate::call::lane::{Lane, NoCalls};
 use crate::fabric::Owner;
 
@@ -30,12 +30,12 @@ impl OtherLane {
         lane.and_then(|mut lane| lane.is_usable().then_some(lane))
     }
 
-    /// Whether the server's wish can be followed, as far as is known. One that was not asked for may be had when it is
-    /// asked for again.
+    /// Leaves out the server's wish for this lane, if there was none to be had. When it is not asked for any more, or
+    /// another takes the place of both, it may be had the next time.
     #[inline]
-    pub(super) fn may_be_had(&mut self, is_asked_for: bool) -> bool {
-        self.is_refused &= is_asked_for;
-        is_asked_for && !self.is_refused
+    pub(super) fn but_refused(&mut self, successor: Option<Successor>) -> Option<Successor> {
+        self.is_refused &= successor == Some(Successor::OtherKind);
+        successor.filter(|_| !self.is_refused)
     }
 
     /// Takes it, for who has `lane` now and keeps it here when nothing is out on it; it is made if it is not there, until

@@ -13,7 +13,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::recipe::Recipe;
+use super::recipe::{Recipe, Successor};
 use super::wait::{end_of, Waiter};
 use super::{buffer_on, Core};
 use crate::call::lane::{Answer, Body, Lane, Sink};
@@ -150,22 +150,31 @@ impl Pipeline {
         }
     }
 
-    /// Whether what is submitted now is to go over another lane.
+    /// Over what else than its lane goes what is submitted now.
     #[inline]
-    fn is_left(&mut self) -> bool {
-        let is_left = self.recipe.is_left(self.may_share, self.lane.as_ref());
-        self.kind.other.may_be_had(is_left) && self.may_go()
+    fn successor(&mut self) -> Option<Successor> {
+        let lane = self.lane.as_ref();
+        let successor = self.recipe.pipeline_successor(self.may_share, lane);
+        let successor = self.kind.other.but_refused(successor)?;
+        self.may_go(successor).then_some(successor)
+    }
+
+    #[inline]
+    fn change_if_left(&mut self) {
+        if let Some(successor) = self.successor() {
+            self.change(successor);
+        }
     }
 
     /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared, or of the
     /// kind that the server asks for.
     #[cold]
-    fn change(&mut self) {
+    fn change(&mut self, to: Successor) {
         if self.former.is_some() {
             // Calls are out still that were submitted before the change before.
             return;
         }
-        if self.recipe.goes_aside() {
+        if to == Successor::OtherKind {
             return self.change_kind();
         }
         let Some(client) = self.client.upgrade() else {
@@ -283,9 +292,7 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        if self.is_left() {
-            self.change();
-        }
+        self.change_if_left();
         self.put(handler, payload, tag)
     }
 
@@ -315,9 +322,7 @@ impl Pipeline {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        if self.is_left() {
-            self.change();
-        }
+        self.change_if_left();
         let said = self.told.says(self.deadline, None);
         let mut fill = Some(fill);
         if said.is_none() {

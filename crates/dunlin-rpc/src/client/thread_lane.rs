@@ -12,7 +12,7 @@ use dunlin_verbs::thread;
 use dunlin_verbs::process::Owned;
 
 use super::other_lane::OtherLane;
-use super::recipe::Recipe;
+use super::recipe::{Recipe, Successor};
 use super::wait::end_of;
 use super::Core;
 use crate::call::lane::Lane;
@@ -41,11 +41,11 @@ impl Held {
         }
     }
 
-    /// Whether it is given up, though it could be used.
+    /// What it is given up for, though it could be used.
     #[inline]
-    fn is_given_up(&mut self) -> bool {
-        let is_given_up = self.recipe.gives_up(self.lane.as_ref());
-        self.other.may_be_had(is_given_up)
+    fn successor(&mut self) -> Option<Successor> {
+        let successor = self.recipe.successor(self.lane.as_ref());
+        self.other.but_refused(successor)
     }
 
     /// Goes over to a lane of the other kind, if there is one to be had.
@@ -157,7 +157,7 @@ pub(super) fn with<T>(
     let own = of(core);
     let mut place = own.0.lock();
     if let Some(held) = &mut *place {
-        if held.lane.is_usable() && !held.is_given_up() {
+        if held.lane.is_usable() && held.successor().is_none() {
             return action(held.lane.as_mut(), None);
         }
     }
@@ -184,13 +184,13 @@ fn renew<'a>(
     }
     // One that could be used is kept until there is another.
     let kept = former.and_then(|mut held| {
-        let is_kept = held.is_given_up() && held.lane.is_usable();
-        is_kept.then_some(held)
+        let successor = held.successor()?;
+        held.lane.is_usable().then_some((held, successor))
     });
     let until = end_of(began, limit);
     let recipe = core.recipe();
     let (opened, kept) = match kept {
-        Some(mut held) if held.recipe.goes_aside() => {
+        Some((mut held, Successor::OtherKind)) => {
             held.change_kind(until);
             (Ok(held), None)
         }
@@ -207,7 +207,7 @@ fn renew<'a>(
     }
     let held = match (opened, kept) {
         (Ok(held), _) => held,
-        (Err(error), Some(kept)) => {
+        (Err(error), Some((kept, _))) => {
             tracing::debug!(%error, "a thread keeps the lane that it has");
             kept
         }

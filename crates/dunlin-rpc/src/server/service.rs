@@ -333,9 +333,9 @@ impl<D: Device> RingService<D> {
         let started = self.threads.get()?;
         let few = parameters.get(FEW_PARAMETER) == Some(&1);
         let admission = if few { &self.few } else { &self.admission };
-        let crowd = match parameters.contains_key(SENDER_PARAMETER) {
-            true => admission.crowd(started.pollers.len()),
-            false => Vec::new(),
+        let crowd = match parameters.get(SENDER_PARAMETER) {
+            Some(&sender) => admission.crowd(sender, started.pollers.len()),
+            None => Vec::new(),
         };
         let (index, poller) = started.least_by(|index| crowd.get(index).copied())?;
         let channel = &self.threads.plan.channel;

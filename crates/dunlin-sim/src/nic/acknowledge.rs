@@ -7,7 +7,7 @@ use crate::packet::{Kind, Place, Refusal};
 use crate::work::Verb;
 use crate::world::World;
 
-use super::pcie::Cost;
+use super::pcie::{Cost, ENTRY_BYTES};
 use super::transmit::element_key;
 
 impl World {
@@ -116,8 +116,8 @@ impl World {
         let written = match (signaled, fetches) {
             (false, _) => 0,
             // Right behind its data, whose way into memory `at` contains.
-            (true, true) => self.completion_latency(host),
-            (true, false) => self.dma_write(host, 64),
+            (true, true) => self.completion_latency(host, true),
+            (true, false) => self.dma_write(host, ENTRY_BYTES),
         };
         self.complete_send(qp, &element, CompletionStatus::Success, at + written);
         self.wake_sender(qp);

@@ -7,6 +7,8 @@ use crate::world::World;
 
 /// Bytes of a queue pair's context, as fetched.
 const CONTEXT_BYTES: u64 = 256;
+/// Bytes of a completion entry.
+pub(super) const ENTRY_BYTES: u64 = 64;
 /// Bytes of a completion queue's context: `struct mlx4_cq_context` of the kernel.
 const COMPLETION_CONTEXT_BYTES: u64 = 64;
 

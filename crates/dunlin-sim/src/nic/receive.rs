@@ -12,6 +12,7 @@ use crate::priority;
 use crate::work::Receive;
 use crate::world::World;
 
+use super::pcie::ENTRY_BYTES;
 use super::RECEIVER;
 
 impl World {
@@ -169,7 +170,9 @@ impl World {
         };
         self.queue.push(at, host, Event::Place { packet });
         let context = self.touch_completions(host, self.pairs[qp as usize].receive_cq);
-        let written = self.completion_latency(host) + context.engine + context.latency;
+        let follows_data = total > from;
+        let written =
+            self.completion_latency(host, follows_data) + context.engine + context.latency;
         cost += context;
         self.complete_receive(qp, completion, solicited, at + written);
         cost.engine
@@ -198,9 +201,17 @@ impl World {
         at
     }
 
-    /// What the DMA of a completion entry adds: it follows its data.
-    pub(super) fn completion_latency(&mut self, host: u16) -> Ps {
-        let base = self.hosts[usize::from(host)].nic.parameters.dma_write;
-        self.dma_write(host, 64).saturating_sub(base)
+    /// What the DMA of a completion entry adds. Behind data of its own that is its own time alone: who counts the data's
+    /// way into memory has counted what stood before them, and them. Without any it waits for what stands there.
+    pub(super) fn completion_latency(&mut self, host: u16, follows_data: bool) -> Ps {
+        let nic = &self.hosts[usize::from(host)].nic;
+        let base = nic.parameters.dma_write;
+        let own = nic.pcie_time(ENTRY_BYTES + nic.parameters.pcie_request_bytes as u64);
+        let waited = self.dma_write(host, ENTRY_BYTES).saturating_sub(base);
+        if follows_data {
+            own
+        } else {
+            waited
+        }
     }
 }

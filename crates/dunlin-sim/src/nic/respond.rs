@@ -338,7 +338,8 @@ impl World {
                     ..Completion::EMPTY
                 };
                 let context = self.touch_completions(host, self.pairs[qp as usize].receive_cq);
-                let written = self.completion_latency(host) + context.engine + context.latency;
+                let written =
+                    self.completion_latency(host, bytes > 0) + context.engine + context.latency;
                 cost += context;
                 self.complete_receive(qp, completion, solicited, rest + written);
             }

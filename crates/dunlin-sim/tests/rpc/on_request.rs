@@ -211,6 +211,9 @@ fn a_server_that_gains_nothing_by_datagrams_has_its_threads_back() {
 /// Its handler keeps the responders, so that its callers wait.
 const STUCK: u16 = 2;
 
+/// Connections that the server has at most.
+const CONNECTIONS: usize = 8;
+
 /// A server that wants datagrams, and one client's machine.
 struct Stuck {
     client: Client,
@@ -219,6 +222,13 @@ struct Stuck {
     at: HostId,
     from: HostId,
     cluster: Cluster,
+}
+
+fn connect(cluster: &Cluster, from: HostId, server: &LocalServer) -> Client {
+    Client::builder()
+        .preset(Preset::Auto)
+        .connect_on(cluster.device(from), &server.acceptor())
+        .expect("a client")
 }
 
 fn stuck() -> Stuck {
@@ -231,6 +241,7 @@ fn stuck() -> Stuck {
     let keeps = Arc::clone(&kept);
     let server = echoing()
         .datagrams(Datagrams::Always)
+        .max_connections(CONNECTIONS)
         .handle_deferred(STUCK, move |_, responder| {
             keeps.lock().expect("no panic").push(responder);
         })
@@ -238,10 +249,7 @@ fn stuck() -> Stuck {
         .pin_pollers(0)
         .serve_on(cluster.device(at))
         .expect("a server");
-    let client = Client::builder()
-        .preset(Preset::Auto)
-        .connect_on(cluster.device(from), &server.acceptor())
-        .expect("a client");
+    let client = connect(&cluster, from, &server);
     Stuck {
         client,
         server,
@@ -373,4 +381,69 @@ fn calls_on_both_lanes_end_with_their_server_when_rings_are_former() {
 #[test]
 fn calls_on_both_lanes_end_with_their_server_when_rings_are_in_use() {
     calls_on_both_lanes_end_with_their_server(true);
+}
+
+/// Where the server had no place for a connection more, its wish for datagrams is not followed while it goes on wishing
+/// so; that the client has another preset is.
+#[test]
+fn who_was_refused_datagrams_goes_by_a_new_preset() {
+    const CALLS: u64 = 100;
+    let Stuck {
+        client,
+        server,
+        kept,
+        from,
+        cluster,
+        ..
+    } = stuck();
+    let by_rings = |client: &Client| -> u64 {
+        let figures = client.figures().expect("a connection handle");
+        figures.lanes.iter().map(|lane| lane.requests).sum()
+    };
+    let pipeline = client.pipeline().expect("a lane");
+    let others: Vec<Client> = (0..CONNECTIONS - 2)
+        .map(|_| connect(&cluster, from, &server))
+        .collect();
+    let (called, changed, ended) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (has_called, has_changed, has_ended) = (
+        Arc::clone(&called),
+        Arc::clone(&changed),
+        Arc::clone(&ended),
+    );
+    let caller = client.clone();
+    cluster.spawn_thread(from, 0, move || {
+        let mut pipeline = pipeline;
+        let mut both = |number: u64| {
+            let bytes = number.to_le_bytes();
+            assert_eq!(&caller.call(ECHO, &bytes).expect("an answer")[..], bytes);
+            assert!(pipeline.submit(ECHO, &bytes, number).expect("a lane"));
+            let waited = pipeline.wait(|tag, answer| {
+                assert_eq!((tag, answer.expect("an answer")), (number, &bytes[..]));
+            });
+            waited.expect("a lane");
+        };
+        (0..CALLS).for_each(&mut both);
+        has_called.store(true, Ordering::Release);
+        while !has_changed.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_micros(10));
+        }
+        (0..CALLS).for_each(&mut both);
+        has_ended.store(true, Ordering::Release);
+    });
+    run_until(&cluster, "calls", || called.load(Ordering::Acquire));
+    assert_eq!(by_rings(&client), 2 * CALLS);
+    drop(others);
+    cluster.run_for(MILLISECOND);
+    client.change_preset(Preset::Flock).expect("places");
+    assert_eq!(by_rings(&client), 0);
+    changed.store(true, Ordering::Release);
+    run_until(&cluster, "the end", || ended.load(Ordering::Acquire));
+    assert_eq!(by_rings(&client), 2 * CALLS);
+    drop((client, kept));
+    cluster.run_for(MILLISECOND);
+    drop(server);
 }

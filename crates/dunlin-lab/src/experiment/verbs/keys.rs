@@ -95,6 +95,14 @@ pub(in super::super) const SECTION: Section = Section {
             "Whether WRITEs and SENDs carry their bytes in the request.",
         ),
         key(
+            "answer",
+            Kind::Quantity(BYTES, 1.0, LONGEST),
+            Need::Or("nothing"),
+            "SENDs: the target's thread answers each by a SEND of so many bytes, inline where its NIC takes that. A \
+             request is done when its answer is here. Over `uc` and `ud` one that is lost is never done, and its place \
+             of `outstanding` is gone.",
+        ),
+        key(
             "order",
             Kind::Word(|| vec!["random", "in-turn"]),
             Need::Default("random"),

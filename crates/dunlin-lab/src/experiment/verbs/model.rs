@@ -6,7 +6,7 @@ use super::super::check::{self, Values};
 use super::super::mistake::Mistake;
 use super::super::model::{cores_of, nic_of, numbers, Hosts};
 use super::super::tree::Table;
-use crate::load::{Choice, Plan, Posting, Verb};
+use crate::load::{Answer, Choice, Plan, Posting, Verb};
 
 /// A group of verbs.
 #[derive(Clone, Debug)]
@@ -89,6 +89,7 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
         }
     }
     let outstanding = group.count("outstanding");
+    let answer = answer(group, verb, (&targets, hosts))?;
     let receives = match (verb, group.number("receives")) {
         (Verb::Send, Some(count)) => count as u64,
         (Verb::Send, None) if transport == Transport::UnreliableDatagram => {
@@ -102,7 +103,10 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
         }
     };
     let posting = Posting {
-        plan: plan(group, verb, (&requesters, hosts))?,
+        plan: Plan {
+            answer,
+            ..plan(group, verb, (&requesters, hosts))?
+        },
         requesters,
         targets,
         queue_pairs,
@@ -148,6 +152,30 @@ fn destinations(group: &Values<'_>, transport: Transport) -> Result<usize, Mista
         return Err(group.wrong("destinations", &count.to_string(), must));
     }
     Ok(count)
+}
+
+fn answer(
+    group: &Values<'_>,
+    verb: Verb,
+    (targets, hosts): (&[usize], &[Hosts]),
+) -> Result<Option<Answer>, Mistake> {
+    let Some(bytes) = group.number("answer").map(|bytes| bytes as usize) else {
+        return Ok(None);
+    };
+    let shown = format!("{bytes} B");
+    if verb != Verb::Send {
+        let must = "only SENDs are answered: leave it out, or let `operation` be \"send\"";
+        return Err(group.wrong("answer", &shown, must));
+    }
+    if group.flag("own_completions") {
+        let must = "answers to all queue pairs of a thread come to one completion queue: leave out `own_completions`";
+        return Err(group.wrong("answer", &shown, must));
+    }
+    let inline = |&host: &usize| bytes <= nic_of(host, hosts).max_inline_bytes as usize;
+    Ok(Some(Answer {
+        bytes,
+        inline: targets.iter().all(inline),
+    }))
 }
 
 fn own_completions(group: &Values<'_>, transport: Transport) -> Result<bool, Mistake> {
@@ -225,6 +253,7 @@ fn plan(
     }
     Ok(Plan {
         verb,
+        answer: None,
         bytes,
         inline,
         window,
@@ -246,10 +275,13 @@ fn of_memory(group: &Values<'_>, posting: &Posting, hosts: &[Hosts]) -> Result<(
     let mtu = all
         .map(|&host| nic_of(host, hosts).mtu_bytes as usize)
         .min();
-    if let Some(mtu) = mtu.filter(|&mtu| bytes > mtu) {
-        if posting.transport == Transport::UnreliableDatagram {
-            let must = format!("a datagram has the MTU at most, {mtu} B");
-            return Err(group.wrong("size", &format!("{bytes} B"), must));
+    let answer = posting.plan.answer.map_or(0, |answer| answer.bytes);
+    for (key, bytes) in [("size", bytes), ("answer", answer)] {
+        if let Some(mtu) = mtu.filter(|&mtu| bytes > mtu) {
+            if posting.transport == Transport::UnreliableDatagram {
+                let must = format!("a datagram has the MTU at most, {mtu} B");
+                return Err(group.wrong(key, &format!("{bytes} B"), must));
+            }
         }
     }
     if let Some(zone) = posting.zone_bytes.filter(|&zone| zone < posting.span()) {

@@ -89,6 +89,61 @@ fn every_operation_is_done_over_every_transport_that_has_it() {
     }
 }
 
+/// A SEND that is answered is done when its answer is here, over each transport: never before it could be.
+#[test]
+fn answers_come_over_every_transport() {
+    for transport in ["rc", "uc", "ud"] {
+        let of = |more: &str| {
+            let with = format!("operation = \"send\"\ntransport = \"{transport}\"\n{more}");
+            columns(&FILE.replacen("operation = \"send\"", &with, 1))
+        };
+        let all = of("outstanding = 1");
+        for more in [
+            "answer = \"8B\"\noutstanding = 1",
+            "answer = \"2KiB\"\noutstanding = 4\nqueue_pairs = 12",
+            "answer = \"64B\"\nbatch = 4\nsignal_every = 8\ninline = true",
+        ] {
+            let found = of(more);
+            let [done, p50, started, received, drops, _] = found[..] else {
+                panic!("{found:?}");
+            };
+            let what = format!("{transport} {more}: {found:?}");
+            assert!(done > 0.3 && p50 > 1.0, "{what}");
+            // As many messages go back as come: the requesters alone are looked at.
+            assert!((started / done - 1.0).abs() < 0.2, "{what}");
+            assert!(
+                (received / done - 1.0).abs() < 0.2 && drops == 0.0,
+                "{what}"
+            );
+            if transport == "ud" && more.contains("outstanding = 1") {
+                // Two ways instead of one until it has left.
+                assert!(p50 > all[1], "{what} beside {all:?}");
+            }
+        }
+    }
+}
+
+/// A byte crosses PCIe once at each end: what tells of it is not later by its way once more.
+#[test]
+fn a_byte_crosses_pcie_once_at_each_end() {
+    let slow = "[nic]\npcie_gbyte_s = 1\nlink_gbit_s = 1000\n[[verbs]]";
+    for transport in ["rc", "ud"] {
+        let median = |size: &str| {
+            let with = format!(
+                "operation = \"send\"\ntransport = \"{transport}\"\nanswer = \"8B\"\noutstanding = 1\nsize = \"{size}\""
+            );
+            let text = FILE
+                .replacen("operation = \"send\"", &with, 1)
+                .replacen("threads = 2", "threads = 1\nqueue_pairs = 1", 1)
+                .replacen("[[verbs]]", slow, 1);
+            columns(&text)[1]
+        };
+        let ns_a_byte = (median("4KiB") - median("1KiB")) * 1_000.0 / 3_072.0;
+        // And a tenth more for the headers of PCIe's packets.
+        assert!((2.0..2.4).contains(&ns_a_byte), "{transport}: {ns_a_byte}");
+    }
+}
+
 /// A host that is on both sides posts to all but itself, and two groups share hosts with calls.
 #[test]
 fn groups_go_beside_each_other_and_beside_calls() {

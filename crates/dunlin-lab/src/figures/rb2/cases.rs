@@ -151,7 +151,7 @@ fn http(effort: Effort) -> Findings {
             },
             bytes: (ASK, ANSWER),
             outstanding: 1,
-            requests: if effort.quick { 1_000 } else { 10_000 },
+            requests: if effort.quick { 1_000 } else { 1_000_000 },
             threads: 1,
             compute: Compute {
                 first_ns: making_ns(&design, ASK) + HTTP_NS,

@@ -3,6 +3,7 @@
 
 use super::Pipeline;
 use crate::client::other_lane::OtherLane;
+use crate::client::recipe::Successor;
 use crate::fabric::Owner;
 
 /// See the module.
@@ -18,8 +19,8 @@ pub(super) struct Kinds {
 impl Pipeline {
     /// Whether there is, or may be had, what it is to go over to.
     #[cold]
-    pub(super) fn may_go(&mut self) -> bool {
-        !self.kind.is_task || !self.recipe.goes_aside() || self.kind.other.is_here()
+    pub(super) fn may_go(&mut self, to: Successor) -> bool {
+        !self.kind.is_task || to == Successor::Another || self.kind.other.is_here()
     }
 
     /// Goes over to the lane of the other kind, which is made if it is not there. Where there is none the pipeline keeps
@@ -52,9 +53,7 @@ impl Pipeline {
 
     /// Whether its lane is one for operations on the server's memory, or has been made so.
     pub(super) fn reaches_memory(&mut self) -> bool {
-        if self.is_left() {
-            self.change();
-        }
-        !self.is_left()
+        self.change_if_left();
+        self.successor().is_none()
     }
 }

@@ -47,12 +47,6 @@ impl Recipe {
         self.renewal.add(Reasons::RINGS_ONLY);
     }
 
-    /// Whether a thread that gives up this lane is to have another of the same connection beside it.
-    pub(in crate::client) fn goes_aside(&self) -> bool {
-        let renewal = self.renewal.reasons();
-        renewal.contains(Reasons::AS_ASKED) && !renewal.contains(Reasons::REPLACED)
-    }
-
     /// A lane of the other kind for who has this one, as [`Recipe::open`] makes one.
     pub(in crate::client) fn open_other(
         &self,

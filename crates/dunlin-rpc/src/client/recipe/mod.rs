@@ -30,6 +30,7 @@ use crate::preset::{ChannelKind, OwnLanes, Preset, Situation};
 use crate::server::identity;
 use crate::sharing::handle::Handle;
 use handshake::Reached;
+pub(super) use renewal::Successor;
 use renewal::{Reasons, Renewal};
 
 /// What a client was made of: enough to make it again with another preset.
@@ -195,30 +196,35 @@ impl Recipe {
         })
     }
 
-    /// Whether a lane that a thread has is given up, as far as the recipe goes.
+    /// What a lane that a thread has is given up for, as far as the recipe goes.
     #[inline]
-    pub(super) fn gives_up(&self, lane: &dyn Lane) -> bool {
+    pub(super) fn successor(&self, lane: &dyn Lane) -> Option<Successor> {
         match self.renewal.reasons() {
-            none if none.is_empty() => false,
-            some if some.contains(Reasons::REPLACED) => true,
+            none if none.is_empty() => None,
+            some if some.contains(Reasons::REPLACED) => Some(Successor::Another),
             some if some.contains(Reasons::AS_ASKED) => {
-                self.sends_datagrams(some, lane) == lane.is_shared()
+                let goes_over = self.sends_datagrams(some, lane) == lane.is_shared();
+                goes_over.then_some(Successor::OtherKind)
             }
             some if some.contains(Reasons::TO_SHARE) => {
-                !lane.is_shared() && lane.outstanding() == 0
+                let is_idle = !lane.is_shared() && lane.outstanding() == 0;
+                is_idle.then_some(Successor::Another)
             }
-            _ => false,
+            _ => None,
         }
     }
 
-    /// Whether a pipeline leaves its lane: another recipe has taken this one's place, or the lanes of those that
-    /// `may_share` are given up, or the server asks for another kind of lane.
+    /// What a pipeline leaves its lane for: as for a thread, but that it shares when it is one of those that
+    /// `may_share`, and ends its calls first.
     #[inline]
-    pub(super) fn is_left(&self, may_share: bool, lane: &dyn Lane) -> bool {
+    pub(super) fn pipeline_successor(&self, may_share: bool, lane: &dyn Lane) -> Option<Successor> {
         match self.renewal.reasons() {
-            none if none.is_empty() => false,
-            some if some.intersects(Reasons::REPLACED | Reasons::AS_ASKED) => self.gives_up(lane),
-            some => some.contains(Reasons::TO_SHARE) && may_share,
+            none if none.is_empty() => None,
+            some if some.intersects(Reasons::REPLACED | Reasons::AS_ASKED) => self.successor(lane),
+            some => {
+                let shares = some.contains(Reasons::TO_SHARE) && may_share;
+                shares.then_some(Successor::Another)
+            }
         }
     }
 

@@ -17,6 +17,15 @@ bitflags::bitflags! {
     }
 }
 
+/// What takes the place of a lane that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) enum Successor {
+    /// One by whichever recipe there is then.
+    Another,
+    /// One of the other kind beside it, for as long as the server wants that ([`super::datagrams`]).
+    OtherKind,
+}
+
 /// Reasons that have come up. None of them goes away again.
 #[derive(Debug, Default)]
 pub(super) struct Renewal(AtomicU8);

@@ -112,12 +112,13 @@ impl Pipeline {
     /// when all are to share, and no call is out: until then calls wait.
     #[inline]
     fn is_in_place(&mut self) -> bool {
-        if self.is_left() {
-            if self.lane.outstanding() > 0 {
-                return false;
-            }
-            self.change();
+        let Some(successor) = self.successor() else {
+            return true;
+        };
+        if self.lane.outstanding() > 0 {
+            return false;
         }
+        self.change(successor);
         true
     }
 }
