@@ -437,8 +437,9 @@ fn who_was_refused_datagrams_goes_by_a_new_preset() {
     run_until(&cluster, "calls", || called.load(Ordering::Acquire));
     assert_eq!(by_rings(&client), 2 * CALLS);
     drop(others);
-    cluster.run_for(MILLISECOND);
-    client.change_preset(Preset::Flock).expect("places");
+    run_until(&cluster, "places", || {
+        client.change_preset(Preset::Flock).is_ok()
+    });
     assert_eq!(by_rings(&client), 0);
     changed.store(true, Ordering::Release);
     run_until(&cluster, "the end", || ended.load(Ordering::Acquire));

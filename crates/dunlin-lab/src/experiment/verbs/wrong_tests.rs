@@ -197,6 +197,22 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "outstanding = 8",
+        "outstanding = 8\nanswer = \"8B\"",
+        "my.toml:17:10: `verbs.answer` is 8 B: only SENDs are answered: leave it out, or let `operation` be \"send\"",
+    ),
+    (
+        "operation = \"write\"\ntransport = \"rc\"",
+        "operation = \"send\"\ntransport = \"rc\"\nown_completions = true\nanswer = \"8B\"",
+        "my.toml:15:10: `verbs.answer` is 8 B: answers to all queue pairs of a thread come to one completion queue: \
+         leave out `own_completions`",
+    ),
+    (
+        "operation = \"write\"\ntransport = \"rc\"",
+        "operation = \"send\"\ntransport = \"ud\"\nanswer = \"8KiB\"",
+        "my.toml:14:10: `verbs.answer` is 8192 B: a datagram has the MTU at most, 4096 B",
+    ),
+    (
+        "outstanding = 8",
         "outstanding = 8\nreceivers = 64",
         "my.toml:17:13: `verbs.receivers` is 64: one of its hosts has 32 cores, and each thread takes one",
     ),
