@@ -166,8 +166,7 @@ impl Pipeline {
         }
     }
 
-    /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared, or of the
-    /// kind that the server asks for.
+    /// What is submitted from now on goes over a lane of the new preset, one that is shared, or of the kind asked for.
     #[cold]
     fn change(&mut self, to: Successor) {
         if self.former.is_some() {
@@ -232,8 +231,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes the answers of both lanes. One that is lost has told its calls; that it is is an error when the others have
-    /// ended, too.
+    /// Takes the answers of both lanes. One that is lost has told its calls, and is an error when the others have ended.
     #[cold]
     fn turn_both(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         let former = self.take_former(sink)?;
