@@ -111,6 +111,12 @@ fn bench() -> Bench {
     bench
 }
 
+/// Requests of a client that went over rings so far.
+fn by_rings(client: &Client) -> u64 {
+    let figures = client.figures().expect("a connection handle");
+    figures.lanes.iter().map(|lane| lane.requests).sum()
+}
+
 fn payload(number: u64, bytes: usize) -> Vec<u8> {
     number
         .to_le_bytes()
@@ -137,10 +143,8 @@ impl Bench {
         });
     }
 
-    /// Requests that went over rings so far.
     fn by_rings(&self) -> u64 {
-        let figures = self.client.figures().expect("a connection handle");
-        figures.lanes.iter().map(|lane| lane.requests).sum()
+        by_rings(&self.client)
     }
 
     /// Requests over rings in a millisecond in which each thread was answered.
@@ -315,10 +319,6 @@ fn calls_on_both_lanes_end_with_their_server(comes_back: bool) {
         cluster,
     } = stuck();
     let mut pipeline = client.pipeline().expect("a lane");
-    let by_rings = |client: &Client| -> u64 {
-        let figures = client.figures().expect("a connection handle");
-        figures.lanes.iter().map(|lane| lane.requests).sum()
-    };
     let counts = client.clone();
     let (sent, ended) = (Arc::default(), Arc::default());
     let (has_sent, has_ended): (Arc<AtomicBool>, Arc<AtomicBool>) =
@@ -396,10 +396,6 @@ fn who_was_refused_datagrams_goes_by_a_new_preset() {
         cluster,
         ..
     } = stuck();
-    let by_rings = |client: &Client| -> u64 {
-        let figures = client.figures().expect("a connection handle");
-        figures.lanes.iter().map(|lane| lane.requests).sum()
-    };
     let pipeline = client.pipeline().expect("a lane");
     let others: Vec<Client> = (0..CONNECTIONS - 2)
         .map(|_| connect(&cluster, from, &server))
