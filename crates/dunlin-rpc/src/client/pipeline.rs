@@ -231,7 +231,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes the answers of both lanes. One that is lost has told its calls, and is an error when the others have ended.
+    /// Takes the answers of both lanes. One that is lost has told its calls: an error when the others have ended.
     #[cold]
     fn turn_both(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         let former = self.take_former(sink)?;
