@@ -517,8 +517,8 @@ mod tests {
         admission.join(sender, number, poller)
     }
 
-    /// More lanes than may be active: those who come late have none but one that is, and half of what they have later,
-    /// when all have as many.
+    /// There are more lanes than may be active. Senders that connect late begin with one active lane, and get as many as
+    /// the others when lanes are redistributed: all pollers are to have as many active lanes then.
     #[test]
     fn lanes_of_those_who_come_late_are_spread_over_the_pollers_too() {
         const POLLERS: usize = 32;
