@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    ChannelConfig, Client, DatagramBatches, LocalServer, Pipeline, Preset, Server, WaitMode,
+    ChannelConfig, Client, DatagramBatches, LaneUse, LocalServer, Pipeline, Preset, Server,
+    WaitMode,
 };
 use dunlin_lab::load::{all_to_all, AllToAll, RpcBench, RpcPlan, Window};
 use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
@@ -252,6 +253,76 @@ fn long_requests_leave_a_lane_that_gets_no_credits() {
         assert_eq!(lanes.iter().filter(|lane| lane.active).count(), 1);
         close(&cluster, 1, client);
     }
+}
+
+/// Threads of a client that call until they are told to end.
+fn calling(cluster: &Cluster, host: usize, client: &Client, threads: usize) -> Arc<AtomicBool> {
+    let end = Arc::new(AtomicBool::new(false));
+    for number in 0..threads {
+        let mut pipeline = client.pipeline().unwrap();
+        let end = Arc::clone(&end);
+        cluster.spawn_thread(cluster.hosts()[host], number, move || {
+            while !end.load(Ordering::Relaxed) {
+                assert_eq!(call(&mut pipeline, ECHO, &[7; 32]), [7; 32]);
+            }
+        });
+    }
+    end
+}
+
+/// Equal threads do not change places, whoever has sent a call more. Those of a client that gets more queue pairs are
+/// spread over them when it hears of that, between two intervals of its own scheduler.
+#[test]
+fn threads_move_when_their_lanes_change_and_only_then() {
+    const MS: u64 = 1_000_000;
+    let cluster = cluster(1, 3);
+    let server = Server::unbound()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .channel(channel(WaitMode::Spin))
+        .pollers(2)
+        .pin_pollers(0)
+        .max_active_queue_pairs(5)
+        .serve_on(cluster.device(cluster.hosts()[0]))
+        .unwrap();
+    let connect = |host| connect(&cluster, host, &server, Preset::Flock, WaitMode::Spin);
+    let other = connect(1);
+    let end = calling(&cluster, 1, &other, 8);
+    // The schedulers of server and client are at work at other times: both each 10 ms since then.
+    cluster.run_for(5 * MS);
+    let client = connect(2);
+    let end_own = calling(&cluster, 2, &client, 8);
+    cluster.run_for(60 * MS);
+    let used = || {
+        let mut lanes = client.figures().unwrap().assignment;
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes.len()
+    };
+    let active = || {
+        let senders = server.senders();
+        let active = |lanes: &[LaneUse]| lanes.iter().filter(|lane| lane.active).count();
+        senders
+            .iter()
+            .map(|sender| active(&sender.lanes))
+            .collect::<Vec<_>>()
+    };
+    let before = (client.figures().unwrap().migrations, active(), used());
+    assert!(before.2 < 4, "{before:?}");
+    cluster.run_for(60 * MS);
+    let after = (client.figures().unwrap().migrations, active(), used());
+    assert_eq!(before, after);
+    // The other one ends, and is found to have sent nothing.
+    end.store(true, Ordering::Relaxed);
+    while active().iter().max() != Some(&4) {
+        cluster.run_for(MS / 2);
+        assert!(cluster.now_ns() < 200 * MS, "{:?}", server.senders());
+    }
+    cluster.run_for(3 * MS / 2);
+    assert_eq!(used(), 4);
+    end_own.store(true, Ordering::Relaxed);
+    cluster.run_for(MS);
+    close(&cluster, 1, other);
+    close(&cluster, 2, client);
 }
 
 /// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or

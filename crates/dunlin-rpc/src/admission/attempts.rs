@@ -40,7 +40,7 @@ const DOUBT: u32 = 32;
 /// A load that has become so many times what it was, or the other way around, is another: what failed with the old one
 /// may pay.
 const OTHER: f64 = 2.0;
-/// Looks until the clients' schedulers have run, which they do each 10 ms.
+/// Looks until the schedulers of clients that have just connected have run.
 const SCHEDULED: u32 = 10;
 /// Most looks that a mean is taken of.
 const LOOKS: usize = 2;
@@ -100,8 +100,8 @@ impl Means {
         }
     }
 
-    /// Looks at a load until it is tried. What brings little is not judged by what threads do that have not been spread
-    /// evenly over the queue pairs yet.
+    /// Looks at a load until it is tried: what brings little is not judged while threads connect and have not been
+    /// spread evenly over the queue pairs yet, which their schedulers do each 10 ms.
     const fn first(self) -> u32 {
         match self {
             Self::Fuller | Self::Fewer | Self::Sooner => 0,
@@ -110,15 +110,12 @@ impl Means {
     }
 
     /// Looks that say nothing after a step, because clients do not do what they are asked yet, and those that judge it:
-    /// threads that change their queue pair end their calls first, and are spread evenly when their scheduler has run
-    /// ([`crate::sharing::assignment`]), until when they are a tenth faster or slower by chance.
-    const fn looks(self, way: Way) -> (u32, usize) {
-        match (self, way) {
-            (Self::Fuller | Self::Sooner, _) => (0, 1),
-            // A thread's first datagram has to wait for a queue pair.
-            (Self::Datagrams, Way::Further) => (LOOKS as u32, LOOKS),
-            // Who comes back to the rings is not where it would be.
-            (Self::Fewer | Self::More | Self::Rejoined | Self::Datagrams, _) => (SCHEDULED, LOOKS),
+    /// threads that change their queue pair end their calls first, and go to one that was activated when their handle
+    /// has looked ([`crate::sharing::dispatcher`]). A thread's first datagram has to wait for a queue pair.
+    const fn looks(self) -> (u32, usize) {
+        match self {
+            Self::Fuller | Self::Sooner => (0, 1),
+            Self::Fewer | Self::More | Self::Rejoined | Self::Datagrams => (LOOKS as u32, LOOKS),
         }
     }
 }
@@ -128,15 +125,6 @@ impl Means {
 enum Way {
     Further,
     Back,
-}
-
-impl Way {
-    const fn reversed(self) -> Self {
-        match self {
-            Self::Further => Self::Back,
-            Self::Back => Self::Further,
-        }
-    }
 }
 
 /// Looks until the next attempt, and after the next that fails.
@@ -260,7 +248,7 @@ impl Attempts {
         self.rates[0] = requests as f64 / seconds;
         self.seen = (self.seen + 1).min(LOOKS);
         match self.attempt {
-            Some(Attempt { means, way, .. }) if self.seen < means.looks(way).1 => return false,
+            Some(Attempt { means, .. }) if self.seen < means.looks().1 => return false,
             Some(attempt) => self.decide(attempt),
             None => self.forget_another_load(),
         }
@@ -284,7 +272,7 @@ impl Attempts {
             before,
         } = attempt;
         self.attempt = None;
-        let rate = self.rate(means.looks(way).1);
+        let rate = self.rate(means.looks().1);
         let stands = match way {
             Way::Further => rate >= GAIN * before,
             Way::Back => GAIN * rate >= before,
@@ -299,7 +287,7 @@ impl Attempts {
             (Way::Back, false) => back.failed(),
         }
         if !stands {
-            self.step(means, from, way.reversed());
+            self.step(means, from);
             self.settling = self.settling.max(RETURN);
         }
     }
@@ -320,11 +308,11 @@ impl Attempts {
             false => &Means::ALL,
         };
         for &means in to_try {
-            let (step, looks) = (self.steps[means as usize], means.looks(Way::Further).1);
+            let (step, looks) = (self.steps[means as usize], means.looks().1);
             let has_reason = match means {
                 Means::Fuller => part > FULL,
                 // Those that are left have fewer messages under way, which is no sign of room.
-                Means::Fewer => part > FULL * FEWER[step],
+                Means::Fewer => part > FULL * FEWER[step] && self.steps[Means::More as usize] == 0,
                 Means::Sooner => part <= FULL && self.degree >= MANY,
                 // A message that carries many already has little to gain from more senders.
                 Means::Rejoined => part > BUSY && self.degree < MANY,
@@ -334,7 +322,13 @@ impl Attempts {
                         && came.threads < ALONE
                         && came.requests > 0
                 }
-                Means::More => part > BUSY && part <= FULL && came.has_spare,
+                // With fewer, more are what there was before.
+                Means::More => {
+                    part > BUSY
+                        && part <= FULL
+                        && came.has_spare
+                        && self.steps[Means::Fewer as usize] == 0
+                }
             };
             if self.seen < looks || self.attempt.is_some() {
                 continue;
@@ -353,13 +347,13 @@ impl Attempts {
                 from: step,
                 before: self.rate(looks),
             });
-            self.step(means, to, way);
+            self.step(means, to);
         }
     }
 
-    fn step(&mut self, means: Means, to: usize, way: Way) {
+    fn step(&mut self, means: Means, to: usize) {
         self.steps[means as usize] = to;
-        self.settling = means.looks(way).0;
+        self.settling = means.looks().0;
         self.seen = 0;
     }
 

@@ -6,7 +6,7 @@
 //! thread for credits.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -67,15 +67,15 @@ struct Senders {
 
 impl Senders {
     /// Active lanes of each poller, of so many at least.
-    fn crowd(&self, pollers: usize) -> Vec<usize> {
-        let mut crowd = vec![0; pollers];
+    fn active_by_poller(&self, pollers: usize) -> Vec<usize> {
+        let mut active = vec![0; pollers];
         for lane in self.lanes.values().flatten() {
-            if crowd.len() <= lane.poller {
-                crowd.resize(lane.poller + 1, 0);
+            if active.len() <= lane.poller {
+                active.resize(lane.poller + 1, 0);
             }
-            crowd[lane.poller] += usize::from(lane.is_active());
+            active[lane.poller] += usize::from(lane.is_active());
         }
-        crowd
+        active
     }
 
     /// How much each sender's lanes were used.
@@ -149,26 +149,14 @@ impl Senders {
         let loads: Vec<Load> = uses.iter().map(load).collect();
         let wanted = distribute(&loads, self.attempts.active(most));
         let mut changed = false;
-        let mut crowd = self.crowd(0);
+        let mut by_poller = self.active_by_poller(0);
         for ((lanes, own), &wanted) in self.lanes.values().zip(uses).zip(&wanted) {
             for lane in lanes.iter().filter(|lane| lane.is_active()) {
-                crowd[lane.poller] -= 1;
+                by_poller[lane.poller] -= 1;
             }
-            let mut left: Vec<usize> = (0..lanes.len()).collect();
-            for _ in 0..wanted {
-                let key = |i: usize| {
-                    let lane = &lanes[i];
-                    (crowd[lane.poller], Reverse(own[i]), !lane.is_active())
-                };
-                let Some(next) = (0..left.len()).min_by_key(|&at| (key(left[at]), left[at])) else {
-                    break;
-                };
-                let lane = &lanes[left.swap_remove(next)];
-                crowd[lane.poller] += 1;
-                changed |= lane.set(self.attempts.standing(true));
-            }
-            for i in left {
-                changed |= lanes[i].set(self.attempts.standing(false));
+            let chosen = choose(lanes, own, wanted, &mut by_poller);
+            for (lane, active) in lanes.iter().zip(chosen) {
+                changed |= lane.set(self.attempts.standing(active));
             }
         }
         changed
@@ -248,20 +236,20 @@ impl Admission {
 
     /// What speaks against a new lane of a sender on each of so many pollers: other lanes of the sender, which may be
     /// the active ones in its place, and, if it would be active, as many as are.
-    pub(crate) fn crowd(&self, sender: u64, pollers: usize) -> Vec<(usize, usize)> {
+    pub(crate) fn against(&self, sender: u64, pollers: usize) -> Vec<(usize, usize)> {
         let senders = self.lock();
-        let mut crowd = vec![(0, 0); pollers];
+        let mut against = vec![(0, 0); pollers];
         for lane in senders.lanes.get(&sender).into_iter().flatten() {
-            if let Some(poller) = crowd.get_mut(lane.poller) {
+            if let Some(poller) = against.get_mut(lane.poller) {
                 poller.0 += 1;
             }
         }
         if senders.admits(sender, self.most_active) {
-            for (poller, active) in crowd.iter_mut().zip(senders.crowd(pollers)) {
+            for (poller, active) in against.iter_mut().zip(senders.active_by_poller(pollers)) {
                 poller.1 = active;
             }
         }
-        crowd
+        against
     }
 
     /// A new lane, on a poller, active or not ([`Senders::admits`]).
@@ -459,6 +447,44 @@ fn active(lanes: &[Arc<LaneShare>]) -> usize {
     lanes.iter().filter(|lane| lane.is_active()).count()
 }
 
+/// Which of a sender's lanes are to be active, so many of them ([`Senders::share_out`]), and counts them where the
+/// others' active lanes are counted, by poller.
+fn choose(
+    lanes: &[Arc<LaneShare>],
+    uses: &[u64],
+    wanted: usize,
+    by_poller: &mut [usize],
+) -> Vec<bool> {
+    // Of each poller the sender's lanes, the best last.
+    let mut own: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for (i, (lane, &used)) in lanes.iter().zip(uses).enumerate() {
+        let rank = (Reverse(used), !lane.is_active(), i);
+        own.entry(lane.poller).or_default().push(rank);
+    }
+    for lanes in own.values_mut() {
+        lanes.sort_unstable_by_key(|&rank| Reverse(rank));
+    }
+    let best = |poller: usize, lanes: &mut Vec<_>, by_poller: &[usize]| {
+        let rank = lanes.pop()?;
+        Some(Reverse((by_poller[poller], rank, poller)))
+    };
+    let firsts = own
+        .iter_mut()
+        .filter_map(|(&poller, lanes)| best(poller, lanes, by_poller));
+    let mut nexts: BinaryHeap<_> = firsts.collect();
+    let mut chosen = vec![false; lanes.len()];
+    for _ in 0..wanted {
+        let Some(Reverse((_, (_, _, i), poller))) = nexts.pop() else {
+            break;
+        };
+        chosen[i] = true;
+        by_poller[poller] += 1;
+        let lanes = own.get_mut(&poller);
+        nexts.extend(lanes.and_then(|lanes| best(poller, lanes, by_poller)));
+    }
+    chosen
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -510,8 +536,8 @@ mod tests {
         number: u64,
         connections: &mut [usize],
     ) -> Arc<LaneShare> {
-        let crowd = admission.crowd(sender, connections.len());
-        let poller = (0..crowd.len()).min_by_key(|&i| (crowd[i], connections[i]));
+        let against = admission.against(sender, connections.len());
+        let poller = (0..against.len()).min_by_key(|&i| (against[i], connections[i]));
         let poller = poller.expect("there are pollers");
         connections[poller] += 1;
         admission.join(sender, number, poller)
@@ -541,7 +567,7 @@ mod tests {
                     lane.utilisation.store(used, Ordering::Relaxed);
                 }
                 admission.redistribute();
-                let crowd = admission.lock().crowd(POLLERS);
+                let crowd = admission.lock().active_by_poller(POLLERS);
                 assert_eq!(crowd.iter().sum::<usize>(), 113);
                 assert!(
                     crowd.iter().all(|count| (3..=4).contains(count)),
@@ -579,7 +605,7 @@ mod tests {
         };
         (0..4).for_each(|sender| busy(sender, 1));
         admission.redistribute();
-        let crowd = || admission.lock().crowd(POLLERS);
+        let crowd = || admission.lock().active_by_poller(POLLERS);
         assert_eq!(crowd(), [2; POLLERS]);
         // One sends alone: it has all but three of the eight, and they are spread still.
         busy(2, 1);

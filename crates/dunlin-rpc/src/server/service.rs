@@ -333,11 +333,11 @@ impl<D: Device> RingService<D> {
         let started = self.threads.get()?;
         let few = parameters.get(FEW_PARAMETER) == Some(&1);
         let admission = if few { &self.few } else { &self.admission };
-        let crowd = match parameters.get(SENDER_PARAMETER) {
-            Some(&sender) => admission.crowd(sender, started.pollers.len()),
+        let against = match parameters.get(SENDER_PARAMETER) {
+            Some(&sender) => admission.against(sender, started.pollers.len()),
             None => Vec::new(),
         };
-        let (index, poller) = started.least_by(|index| crowd.get(index).copied())?;
+        let (index, poller) = started.least_by(|index| against.get(index).copied())?;
         let channel = &self.threads.plan.channel;
         let config = match parameters.contains_key(SENDER_PARAMETER) {
             true => channel.shared_by_many(few),

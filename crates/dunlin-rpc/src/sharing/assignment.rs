@@ -6,6 +6,9 @@
 //! lanes are equal parts of all bytes, in the same order of threads, and a thread goes where the middle of its bytes
 //! lies: the last one, too, which as printed can be past the last lane.
 //!
+//! As printed, too, equal threads change places in each interval, because they are sorted by requests where sizes are
+//! alike, and one has sent some more by chance. Here they stay where they are while that is as even ([`may_stay`]).
+//!
 //! A thread that sends more than a lane's part counts as one lane, because it cannot use two: three threads with 4 KiB
 //! beside thirty with 64 B would count as nine of eleven lanes, of which six stayed empty.
 
@@ -40,6 +43,30 @@ pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
         before += 2 * weights[t];
     }
     map
+}
+
+/// Whether threads may stay on the lanes where they are, instead of going where [`assign`] would have them: as many
+/// lanes are used, bytes are spread as evenly but for a sixteenth, and small requests are beside small ones.
+pub(crate) fn may_stay(threads: &[Sent], now: &[usize], map: &[usize], lanes: usize) -> bool {
+    let weights = weights(threads, lanes);
+    let total = weights.iter().sum::<u128>().max(1);
+    // The lanes that are used, and the sum of the squares of what they carry, in millionths of all.
+    let spread = |on: &[usize]| {
+        let mut loads = vec![0u128; lanes];
+        for (&lane, weight) in on.iter().zip(&weights) {
+            loads[lane] += weight;
+        }
+        let used = loads.iter().filter(|&&load| load > 0).count();
+        let squares = loads.iter().map(|load| (load * 1_000_000 / total).pow(2));
+        (used, squares.sum::<u128>())
+    };
+    let ((used, squares), (used_then, squares_then)) = (spread(now), spread(map));
+    let mut by_size: Vec<(u64, usize)> = Vec::with_capacity(threads.len());
+    by_size.extend(threads.iter().map(|t| t.median).zip(now.iter().copied()));
+    by_size.sort_unstable();
+    used >= used_then
+        && squares * 16 <= squares_then * 17
+        && by_size.is_sorted_by_key(|&(_, lane)| lane)
 }
 
 /// What part of all lanes each thread is to have: its bytes, but not more than one lane.
@@ -125,6 +152,27 @@ mod tests {
         }
     }
 
+    /// Equal threads stay where they are, whoever has sent a little more, and go when a lane is empty or carries twice.
+    #[test]
+    fn equal_threads_stay() {
+        let threads: Vec<Sent> = (0..8).map(|t| sent(64, 100 + (t * 5) % 8)).collect();
+        let map = assign(&threads, 4);
+        let now = [3, 1, 0, 2, 2, 0, 1, 3];
+        assert_ne!(map, now);
+        assert!(may_stay(&threads, &now, &map, 4));
+        assert!(may_stay(&threads, &map, &map, 4));
+        assert!(!may_stay(&threads, &[3, 1, 0, 0, 2, 0, 1, 3], &map, 4));
+        assert!(!may_stay(&threads, &[1, 1, 0, 2, 2, 0, 1, 2], &map, 4));
+        // Sixteen on eleven lanes, of which one is empty.
+        let threads = [sent(64, 100); 16];
+        let map = assign(&threads, 11);
+        let now: Vec<usize> = (0..16).map(|t| t % 10).collect();
+        assert!(!may_stay(&threads, &now, &map, 11));
+        // Large ones beside small ones are parted, however evenly bytes are spread.
+        let mixed = [sent(64, 160), sent(1024, 10), sent(64, 160), sent(1024, 10)];
+        assert!(!may_stay(&mixed, &[0, 0, 1, 1], &assign(&mixed, 2), 2));
+    }
+
     /// As printed the last two would be on queue pair 2 of 0 and 1.
     #[test]
     fn never_past_the_last_lane() {
@@ -141,6 +189,7 @@ mod tests {
             let threads: Vec<Sent> = threads.into_iter().map(|(m, r)| sent(m, r)).collect();
             let map = assign(&threads, lanes);
             prop_assert_eq!(map.len(), threads.len());
+            prop_assert!(may_stay(&threads, &map, &map, lanes));
             for (a, &lane) in threads.iter().zip(&map) {
                 prop_assert!(lane < lanes);
                 for (b, &other) in threads.iter().zip(&map) {

@@ -23,6 +23,8 @@ use crate::fabric::LaneMaker;
 
 /// The interval of thread scheduling while requests are sent (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
+/// Between two looks, while requests are sent, for lanes that the server has activated.
+const LOOK_FOR_LANES: Duration = Duration::from_millis(1);
 /// The interval while none are.
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest sleep while threads sleep: bounds the harm of a wake-up that was lost after all.
@@ -63,35 +65,69 @@ pub(crate) fn start(
     maker.spawn("dunlin-dispatch", Box::new(move || run(&handle, spin)))
 }
 
+/// When the thread scheduler is at work.
+struct Turns {
+    /// The end of the interval, and whether it is that of a handle that sends.
+    end: Instant,
+    is_busy: bool,
+    /// When there is something to do next.
+    next: Instant,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let end = thread::now() + INTERVAL;
+        Self {
+            end,
+            is_busy: true,
+            next: end,
+        }
+    }
+
+    /// Does what is to be done now.
+    fn take(&mut self, handle: &Handle, node: &Node, now: Instant) {
+        if now < self.next {
+            return;
+        }
+        if now >= self.end {
+            self.is_busy = handle.end_interval(node);
+            self.end = now
+                + if self.is_busy {
+                    INTERVAL
+                } else {
+                    IDLE_INTERVAL
+                };
+        } else if handle.has_more_active(node) {
+            handle.reassign(node);
+        }
+        self.next = match self.is_busy && handle.has_spare() {
+            true => self.end.min(now + LOOK_FOR_LANES),
+            false => self.end,
+        };
+    }
+}
+
 fn run(handle: &Handle, spin: Duration) {
     let node = Node::new();
     let mut held = Vec::new();
     let Some(event) = handle.event.get() else {
         return;
     };
-    let mut next_tick = thread::now() + INTERVAL;
-    let mut interval = INTERVAL;
+    let mut turns = Turns::new();
     while !handle.closing.load(Ordering::Acquire) {
         let now = thread::now();
-        if now >= next_tick {
-            interval = if handle.reassign(&node) {
-                INTERVAL
-            } else {
-                IDLE_INTERVAL
-            };
-            next_tick = now + interval;
-        }
+        turns.take(handle, &node, now);
         if handle.is_dispatched() {
             dispatch(handle, &node, &mut held);
             continue;
         }
         if handle.sleepers.load(Ordering::SeqCst) > 0 {
-            watch(handle, &node, spin, next_tick);
+            watch(handle, &node, spin, turns.next);
             continue;
         }
         handle.dozing.store(true, Ordering::SeqCst);
         if handle.sleepers.load(Ordering::SeqCst) == 0 {
-            let slept = event.sleep(next_tick.saturating_duration_since(now).min(interval));
+            let slept = event.sleep(turns.next.saturating_duration_since(now));
             if slept.is_err() {
                 thread::sleep(INTERVAL);
             }

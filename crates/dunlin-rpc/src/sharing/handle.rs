@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
-use super::assignment::{assign, Sent};
+use super::assignment::{assign, may_stay, Sent};
 use super::calls::{MOST_CALLS, MOST_PORTS};
 use super::combining::Node;
 use super::figures::HandleFigures;
 use super::lane::SharedLane;
 use super::lane_table::{usable, LaneTable, Placed};
 use super::ports::{Port, Ports};
-use super::statistics::Seen;
+use super::statistics::{Counts, SeenTwice};
 use super::thread_port::ThreadPort;
 use super::Sharing;
 use crate::call::lane::Sleeper;
@@ -39,6 +39,8 @@ pub(crate) struct Handle {
     cores: usize,
     /// The thread scheduler is at work.
     assigning: AtomicBool,
+    /// Lanes that it has spread threads over.
+    spread_over: AtomicUsize,
     migrations: AtomicU64,
     pub(super) closing: AtomicBool,
     /// Its client has gone.
@@ -73,6 +75,7 @@ impl Handle {
             crowded: AtomicBool::new(false),
             cores,
             assigning: AtomicBool::new(false),
+            spread_over: AtomicUsize::new(0),
             migrations: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
@@ -305,9 +308,24 @@ impl Handle {
         all.map(|entry| Arc::clone(&entry.lane)).collect()
     }
 
-    /// The thread scheduler (FLOCK §5.2): assigns threads to active lanes by what they have sent since the last time.
-    /// Run in each interval, and by whoever sees that a lane was deactivated. Says whether anybody sent anything.
-    pub(super) fn reassign(&self, node: &Node) -> bool {
+    /// The thread scheduler (FLOCK §5.2), in each interval: assigns threads to active lanes by what they have sent in
+    /// it. Says whether anybody sent anything.
+    pub(super) fn end_interval(&self, node: &Node) -> bool {
+        self.schedule(node, |counts, seen| {
+            let since = seen.last;
+            let sent = counts.since(&mut seen.last);
+            seen.before = since;
+            sent
+        })
+    }
+
+    /// The same between intervals, by what was sent in the last and since: somebody has seen that a lane was
+    /// deactivated, or that one more is active.
+    pub(super) fn reassign(&self, node: &Node) {
+        self.schedule(node, |counts, seen| counts.since(&mut { seen.before }));
+    }
+
+    fn schedule(&self, node: &Node, sent: impl Fn(&Counts, &mut SeenTwice) -> Sent) -> bool {
         if self.assigning.swap(true, Ordering::Acquire) {
             // Somebody is at it.
             return true;
@@ -326,12 +344,31 @@ impl Handle {
                 lane.check(node, &self.ports, None);
             }
         }
-        self.assign_threads()
+        self.assign_threads(sent)
     }
 
-    fn assign_threads(&self) -> bool {
+    /// Whether there are lanes that the server has not activated.
+    pub(super) fn has_spare(&self) -> bool {
+        let lanes = self.lock();
+        usable(&lanes.entries).len() < lanes.usable()
+    }
+
+    /// Whether the server has activated a lane that no thread was assigned to, because it was not active then. A lane's
+    /// leader hears of such news, and this one has none.
+    pub(super) fn has_more_active(&self, node: &Node) -> bool {
+        for lane in self.lanes() {
+            let status = lane.status();
+            if status.is_open() && !status.is_active() {
+                lane.check(node, &self.ports, None);
+            }
+        }
+        usable(&self.lock().entries).len() > self.spread_over.load(Ordering::Relaxed)
+    }
+
+    fn assign_threads(&self, sent: impl Fn(&Counts, &mut SeenTwice) -> Sent) -> bool {
         let mut lanes = self.lock();
         let usable = usable(&lanes.entries);
+        self.spread_over.store(usable.len(), Ordering::Relaxed);
         let ports: Vec<&Arc<Port>> = self.ports.living().collect();
         let seen = &mut lanes.seen;
         let sent: Vec<Sent> = ports
@@ -339,9 +376,9 @@ impl Handle {
             .map(|port| {
                 let id = usize::from(port.id);
                 if seen.len() <= id {
-                    seen.resize_with(id + 1, Seen::default);
+                    seen.resize_with(id + 1, SeenTwice::default);
                 }
-                port.counts.since(&mut seen[id])
+                sent(&port.counts, &mut seen[id])
             })
             .collect();
         let any = sent.iter().any(|sent| sent.requests > 0);
@@ -364,7 +401,15 @@ impl Handle {
                 ..sent
             };
             let loads: Vec<Sent> = known.iter().map(|&i| weigh(sent[i])).collect();
-            let map = assign(&loads, usable.len());
+            let mut map = assign(&loads, usable.len());
+            let place = |&i: &usize| {
+                let now = ports[i].assigned.load(Ordering::Relaxed);
+                usable.iter().position(|&lane| lane == now)
+            };
+            let now: Option<Vec<usize>> = known.iter().map(place).collect();
+            if let Some(now) = now.filter(|now| may_stay(&loads, now, &map, usable.len())) {
+                map = now;
+            }
             wanted.extend(known.iter().zip(map).map(|(&i, lane)| (i, usable[lane])));
         }
         for (k, &i) in idle.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lane::SharedLane;
-use super::statistics::Seen;
+use super::statistics::SeenTwice;
 use crate::error::ConnectError;
 
 /// A lane and its place among the handle's.
@@ -26,7 +26,7 @@ pub(super) struct Entry {
 pub(super) struct LaneTable {
     pub(super) entries: Vec<Entry>,
     /// What the scheduler saw last of each port, by id.
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<SeenTwice>,
     pub(super) next_serial: u64,
     pub(super) random: u64,
     /// Numbers of lanes that newcomers are making, without this lock.

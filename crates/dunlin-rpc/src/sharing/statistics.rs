@@ -23,6 +23,13 @@ pub(crate) struct Seen {
     bytes: u64,
 }
 
+/// What it saw at the ends of the last two intervals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SeenTwice {
+    pub(crate) before: Seen,
+    pub(crate) last: Seen,
+}
+
 impl Counts {
     /// A request of so many bytes was sent, by the one thread that counts here.
     #[inline]

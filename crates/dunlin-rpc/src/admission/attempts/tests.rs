@@ -324,7 +324,7 @@ proptest! {
                 trying += 1;
             }
         }
-        // Six kinds, two ways, three times at most, of twelve looks or of one.
+        // Six kinds, two ways, four times at most, of four looks or of one.
         prop_assert!(trying <= 200, "{trying} of 4000 looks");
     }
 
