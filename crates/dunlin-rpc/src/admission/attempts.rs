@@ -66,7 +66,7 @@ const REJOINED: [Standing; 2] = [Standing::empty(), Standing::REJOINED];
 const BUSY: f64 = 0.25;
 /// Threads whose requests a message carries, in the mean, up to which datagrams are worth an attempt: each thread sends
 /// its own, and so many are more.
-const ALONE: f64 = 1.25;
+const ALONE: f64 = 2.0;
 
 /// What is asked for, or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,6 +25,8 @@ pub(crate) struct Admitted {
     hurried: bool,
     /// What was decided last could not be sent yet.
     untold: bool,
+    /// Requests that had come when they were counted last.
+    counted: u32,
 }
 
 /// Looks at the ring for one at the completions, while a request for credits may be there.
@@ -49,6 +51,7 @@ impl Admitted {
             looks: 0,
             hurried: false,
             untold: false,
+            counted: 0,
         }
     }
 
@@ -150,6 +153,16 @@ impl Admitted {
             .credits
             .store(u64::from(self.ledger.left()), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether no request has come since this was asked last, and none is wanted: it is not active, or threads are asked
+    /// for datagrams.
+    pub(crate) fn is_quiet_now(&mut self) -> bool {
+        let taken = self.ledger.taken();
+        let standing = self.share.standing();
+        let is_wanted =
+            standing.contains(Standing::ACTIVE) && !standing.contains(Standing::DATAGRAMS);
+        std::mem::replace(&mut self.counted, taken) == taken && !is_wanted
     }
 
     /// Requests of a message that are answered together at most.

@@ -12,6 +12,9 @@ use super::rounds::Rounds;
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::{Channel, ChannelError};
 
+/// Passes after which a lane that brought nothing meanwhile is quiet.
+const PASSES_PER_SORT: u32 = 256;
+
 /// The outside of a poller.
 pub(super) type PollerHandle<C> =
     Mailbox<Connection<C>, <<C as Channel>::Device as Device>::CompletionChannel>;
@@ -20,7 +23,12 @@ pub(super) type PollerHandle<C> =
 pub(super) struct Poller<C: Channel> {
     handle: Arc<PollerHandle<C>>,
     context: Context,
+    /// First those of which requests are expected.
     connections: Vec<Connection<C>>,
+    /// How many these are. The others are looked at by turns while there is something to do.
+    expected: usize,
+    next_quiet: usize,
+    passes: u32,
     /// When clients are probed again; by the clock of the thread that polls.
     next_probe: Option<Instant>,
 }
@@ -31,6 +39,9 @@ impl<C: Channel> Poller<C> {
             handle,
             context,
             connections: Vec::new(),
+            expected: 0,
+            next_quiet: 0,
+            passes: 0,
             next_probe: None,
         }
     }
@@ -41,7 +52,10 @@ impl<C: Channel> Poller<C> {
         let count = mail.len();
         for item in mail {
             match item {
-                Mail::Adopt(connection) => self.connections.push(*connection),
+                Mail::Adopt(connection) => {
+                    self.connections.push(*connection);
+                    self.expect(self.connections.len() - 1);
+                }
                 Mail::Finished(Finished {
                     connection,
                     call,
@@ -64,13 +78,74 @@ impl<C: Channel> Poller<C> {
 
     #[cold]
     fn end(&mut self, index: usize, error: &ChannelError) {
-        let mut connection = self.connections.swap_remove(index);
+        let last = self.dismiss(index);
+        let mut connection = self.connections.swap_remove(last);
         connection.close();
         self.context.ended(connection.id, error);
         let id = connection.id;
         // Whoever sees one connection less sees nothing of it left.
         drop(connection);
         self.handle.left(id);
+    }
+
+    /// Requests are expected of this one, which was quiet.
+    #[cold]
+    fn expect(&mut self, index: usize) {
+        self.connections.swap(self.expected, index);
+        self.expected += 1;
+    }
+
+    /// None are expected of this one any more; says where it is now.
+    #[cold]
+    fn dismiss(&mut self, index: usize) -> usize {
+        if index >= self.expected {
+            return index;
+        }
+        self.expected -= 1;
+        self.connections.swap(index, self.expected);
+        self.expected
+    }
+
+    /// Finds who is quiet: a lane that the server asks nothing of, and that brought nothing since the last time.
+    #[cold]
+    fn sort(&mut self) {
+        for index in (0..self.connections.len()).rev() {
+            match (
+                self.connections[index].is_quiet_now(),
+                index < self.expected,
+            ) {
+                (true, true) => {
+                    self.dismiss(index);
+                }
+                (false, false) => self.expect(index),
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at a connection; says how much it brought, or nothing if it has ended.
+    #[inline]
+    fn look(&mut self, index: usize) -> Option<usize> {
+        match self.connections[index].poll(&self.context) {
+            Ok(taken) => Some(taken),
+            Err(error) => {
+                self.end(index, &error);
+                None
+            }
+        }
+    }
+
+    /// Looks at one of the quiet ones, by turns.
+    fn look_at_quiet(&mut self) -> usize {
+        self.next_quiet += 1;
+        if !(self.expected..self.connections.len()).contains(&self.next_quiet) {
+            self.next_quiet = self.expected;
+        }
+        let taken = self.look(self.next_quiet).unwrap_or(0);
+        if taken > 0 {
+            self.expect(self.next_quiet);
+        }
+        taken
     }
 
     /// Goes on draining; says whether that is done.
@@ -92,21 +167,37 @@ impl<C: Channel> Poller<C> {
 }
 
 impl<C: Channel> Rounds for Poller<C> {
-    /// Serves each connection once.
+    /// Serves each connection of which requests are expected once, and one of the others. A lane that FLOCK's scheduler
+    /// has deactivated brings nothing as a rule, nor does any while threads are asked for datagrams, and a server may
+    /// have many more of them than of those that do.
     #[inline]
     fn pass(&mut self) -> usize {
         let mut work = 0;
         if self.handle.has_mail() {
             work += self.take_mail();
         }
+        self.passes = self.passes.wrapping_add(1);
+        if self.passes % PASSES_PER_SORT == 0 {
+            self.sort();
+        }
         let mut index = 0;
-        while index < self.connections.len() {
-            match self.connections[index].poll(&self.context) {
-                Ok(taken) => {
-                    work += taken;
-                    index += 1;
-                }
-                Err(error) => self.end(index, &error),
+        while index < self.expected {
+            if let Some(taken) = self.look(index) {
+                work += taken;
+                index += 1;
+            }
+        }
+        if self.expected < self.connections.len() {
+            work += self.look_at_quiet();
+        }
+        work
+    }
+
+    fn pass_quiet(&mut self) -> usize {
+        let mut work = 0;
+        for _ in self.expected..self.connections.len() {
+            if self.expected < self.connections.len() {
+                work += self.look_at_quiet();
             }
         }
         work

@@ -253,7 +253,19 @@ impl<R: Rounds, W> Rounds for All<R, W> {
         for (rounds, _) in &mut self.others {
             work += rounds.pass();
         }
+        // Who has nothing else to do looks at all; it may sleep after that.
+        if work == 0 {
+            work = self.pass_quiet();
+        }
         work
+    }
+
+    #[inline]
+    fn pass_quiet(&mut self) -> usize {
+        let first = self.first.as_mut();
+        let first = first.map_or(0, |(first, _)| first.pass_quiet());
+        let others = self.others.iter_mut();
+        first + others.map(|(rounds, _)| rounds.pass_quiet()).sum::<usize>()
     }
 
     fn check(&mut self) {

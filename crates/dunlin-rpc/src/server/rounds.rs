@@ -22,8 +22,12 @@ pub(super) const LONGEST: Duration = LONGEST_SLEEP;
 
 /// What a polling thread does.
 pub(super) trait Rounds {
-    /// Serves what has come; says how much that was.
+    /// Serves what has come; says how much that was. It may leave out some of whom nothing is expected.
     fn pass(&mut self) -> usize;
+    /// Serves what has come of those that a pass leaves out: after one in which nobody on the thread had anything.
+    fn pass_quiet(&mut self) -> usize {
+        0
+    }
     /// Looks for failures.
     fn check(&mut self);
     /// Whether anybody's messages may come.

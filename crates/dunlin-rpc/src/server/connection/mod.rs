@@ -260,6 +260,11 @@ impl<C: Channel> Connection<C> {
         })
     }
 
+    /// Whether it has brought no request since this was asked last, and the server wants none of it.
+    pub(in crate::server) fn is_quiet_now(&mut self) -> bool {
+        self.admitted.as_mut().is_some_and(Admitted::is_quiet_now)
+    }
+
     /// Whether credits are to be looked after, whatever has come.
     #[inline]
     fn wants_attention(&self) -> bool {
