@@ -270,10 +270,39 @@ fn calling(cluster: &Cluster, host: usize, client: &Client, threads: usize) -> A
     end
 }
 
-/// Equal threads do not change places, whoever has sent a call more. Those of a client that gets more queue pairs are
-/// spread over them when it hears of that, between two intervals of its own scheduler.
+/// Lanes that a client's threads are assigned to.
+fn lanes_in_use(client: &Client) -> usize {
+    let mut lanes = client.figures().unwrap().assignment;
+    lanes.sort_unstable();
+    lanes.dedup();
+    lanes.len()
+}
+
+/// Equal threads do not change places, whoever has sent a call more, where who sends together is to stay together.
 #[test]
-fn threads_move_when_their_lanes_change_and_only_then() {
+fn equal_threads_stay_on_their_lanes() {
+    const MS: u64 = 1_000_000;
+    for (preset, stay) in [(Preset::Auto, true), (Preset::Flock, false)] {
+        let cluster = cluster(1, 2);
+        let server = serve(&cluster, 2, WaitMode::Spin, &Arc::default());
+        let client = connect(&cluster, 1, &server, preset, WaitMode::Spin);
+        let end = calling(&cluster, 1, &client, 8);
+        cluster.run_for(25 * MS);
+        let before = client.figures().unwrap().migrations;
+        assert_eq!(lanes_in_use(&client), 4);
+        cluster.run_for(50 * MS);
+        let after = client.figures().unwrap().migrations;
+        assert_eq!(after == before, stay, "{preset}: {before}, {after}");
+        end.store(true, Ordering::Relaxed);
+        cluster.run_for(MS);
+        close(&cluster, 1, client);
+    }
+}
+
+/// Threads of a client that gets more queue pairs are spread over them when it hears of that, between two intervals of
+/// its own scheduler.
+#[test]
+fn threads_go_to_a_lane_that_is_activated() {
     const MS: u64 = 1_000_000;
     let cluster = cluster(1, 3);
     let server = Server::unbound()
@@ -292,33 +321,20 @@ fn threads_move_when_their_lanes_change_and_only_then() {
     let client = connect(2);
     let end_own = calling(&cluster, 2, &client, 8);
     cluster.run_for(60 * MS);
-    let used = || {
-        let mut lanes = client.figures().unwrap().assignment;
-        lanes.sort_unstable();
-        lanes.dedup();
-        lanes.len()
-    };
-    let active = || {
-        let senders = server.senders();
-        let active = |lanes: &[LaneUse]| lanes.iter().filter(|lane| lane.active).count();
-        senders
-            .iter()
-            .map(|sender| active(&sender.lanes))
-            .collect::<Vec<_>>()
-    };
-    let before = (client.figures().unwrap().migrations, active(), used());
-    assert!(before.2 < 4, "{before:?}");
-    cluster.run_for(60 * MS);
-    let after = (client.figures().unwrap().migrations, active(), used());
-    assert_eq!(before, after);
+    assert!(lanes_in_use(&client) < 4);
     // The other one ends, and is found to have sent nothing.
     end.store(true, Ordering::Relaxed);
-    while active().iter().max() != Some(&4) {
+    let most = || {
+        let senders = server.senders();
+        let active = |lanes: &[LaneUse]| lanes.iter().filter(|lane| lane.active).count();
+        senders.iter().map(|sender| active(&sender.lanes)).max()
+    };
+    while most() != Some(4) {
         cluster.run_for(MS / 2);
         assert!(cluster.now_ns() < 200 * MS, "{:?}", server.senders());
     }
     cluster.run_for(3 * MS / 2);
-    assert_eq!(used(), 4);
+    assert_eq!(lanes_in_use(&client), 4);
     end_own.store(true, Ordering::Relaxed);
     cluster.run_for(MS);
     close(&cluster, 1, other);

@@ -7,7 +7,7 @@ use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
 
 use crate::channel::datagram::Protocol;
 use crate::channel::pool::Mapping;
-use crate::sharing::{Discipline, Lanes, Sharing, RUN_MESSAGES};
+use crate::sharing::{Discipline, Lanes, Moves, Sharing, RUN_MESSAGES};
 
 /// A composition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -243,7 +243,7 @@ impl Preset {
         let flock = Sharing {
             discipline: Discipline::Combining,
             lanes: Lanes::UpTo(lanes),
-            scheduled: true,
+            moves: Moves::EachInterval,
             admitted: true,
             few: false,
             request_bytes: 0,
@@ -253,7 +253,7 @@ impl Preset {
         let spinlock = |threads| Sharing {
             discipline: Discipline::Spinlock,
             lanes: Lanes::OneFor(threads),
-            scheduled: false,
+            moves: Moves::Never,
             admitted: false,
             few: false,
             request_bytes: 0,
@@ -274,6 +274,7 @@ impl Preset {
             Preset::Auto => Some(Sharing {
                 lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),
                 few: true,
+                moves: Moves::WhenUneven,
                 request_bytes: AUTO_REQUEST_BYTES,
                 ..flock
             }),
@@ -287,7 +288,7 @@ impl Preset {
             }),
             Preset::FlockNoScheduling => Some(Sharing {
                 lanes: Lanes::OneFor(2),
-                scheduled: false,
+                moves: Moves::Never,
                 ..flock
             }),
         }

@@ -7,7 +7,8 @@
 //! lies: the last one, too, which as printed can be past the last lane.
 //!
 //! As printed, too, equal threads change places in each interval, because they are sorted by requests where sizes are
-//! alike, and one has sent some more by chance. Here they stay where they are while that is as even ([`may_stay`]).
+//! alike, and one has sent some more by chance. With `auto` they stay where they are while that is as even
+//! ([`may_stay`]).
 //!
 //! A thread that sends more than a lane's part counts as one lane, because it cannot use two: three threads with 4 KiB
 //! beside thirty with 64 B would count as nine of eleven lanes, of which six stayed empty.

@@ -18,7 +18,7 @@ use super::lane_table::{usable, LaneTable, Placed};
 use super::ports::{Port, Ports};
 use super::statistics::{Counts, SeenTwice};
 use super::thread_port::ThreadPort;
-use super::Sharing;
+use super::{Moves, Sharing};
 use crate::call::lane::Sleeper;
 use crate::error::{CallError, ConnectError};
 
@@ -256,7 +256,7 @@ impl Handle {
             .wrapping_add(1_442_695_040_888_963_407);
         let random = (lanes.random >> 33) as usize;
         let usable = usable(&lanes.entries);
-        let chosen = if self.sharing.scheduled {
+        let chosen = if self.sharing.moves != Moves::Never {
             usable.get(random % usable.len().max(1))
         } else {
             usable
@@ -391,7 +391,7 @@ impl Handle {
         }
         // Threads without statistics stay where they are, unless their lane is not active any more. So do all where
         // threads are not scheduled, and they go home when they can.
-        let scheduled = self.sharing.scheduled;
+        let scheduled = self.sharing.moves != Moves::Never;
         let (known, idle): (Vec<usize>, Vec<usize>) =
             (0..ports.len()).partition(|&i| scheduled && sent[i].requests > 0);
         let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(ports.len());
@@ -402,13 +402,14 @@ impl Handle {
             };
             let loads: Vec<Sent> = known.iter().map(|&i| weigh(sent[i])).collect();
             let mut map = assign(&loads, usable.len());
-            let place = |&i: &usize| {
-                let now = ports[i].assigned.load(Ordering::Relaxed);
-                usable.iter().position(|&lane| lane == now)
-            };
-            let now: Option<Vec<usize>> = known.iter().map(place).collect();
-            if let Some(now) = now.filter(|now| may_stay(&loads, now, &map, usable.len())) {
-                map = now;
+            if self.sharing.moves == Moves::WhenUneven {
+                let place = |&i: &usize| {
+                    let now = ports[i].assigned.load(Ordering::Relaxed);
+                    usable.iter().position(|&lane| lane == now)
+                };
+                let now: Option<Vec<usize>> = known.iter().map(place).collect();
+                let may_stay = |now: &Vec<usize>| may_stay(&loads, now, &map, usable.len());
+                map = now.filter(may_stay).unwrap_or(map);
             }
             wanted.extend(known.iter().zip(map).map(|(&i, lane)| (i, usable[lane])));
         }

@@ -76,13 +76,22 @@ impl Lanes {
     }
 }
 
+/// When threads are moved between lanes, by what they send (FLOCK §5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moves {
+    Never,
+    /// In each interval, as Algorithm 1 says.
+    EachInterval,
+    /// When that spreads them better than they are (`auto`): who sends together stays together.
+    WhenUneven,
+}
+
 /// The sharing part of a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sharing {
     pub(crate) discipline: Discipline,
     pub(crate) lanes: Lanes,
-    /// Threads are moved between lanes by what they send.
-    pub(crate) scheduled: bool,
+    pub(crate) moves: Moves,
     /// The server counts credits and says which lanes are active.
     pub(crate) admitted: bool,
     /// The server is asked to keep fewer of them active than of others (`auto`).
