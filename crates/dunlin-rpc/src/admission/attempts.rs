@@ -12,7 +12,7 @@
 //! others: that spares messages of their own NIC, of which the server knows nothing. And *more* queue pairs than are
 //! enough to fill the NIC keep threads from waiting for each other.
 //!
-//! Where nearly every message carries one thread's requests there is nothing to combine, and a message that is written
+//! Where most messages carry one thread's requests there is little to combine, and a message that is written
 //! into a ring costs some NICs more than a datagram, which is not acknowledged and has no connection. So threads can
 //! send *datagrams* instead ([`crate::client`]), and while they do nothing else is asked of them.
 //!
