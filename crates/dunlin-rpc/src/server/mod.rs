@@ -20,6 +20,7 @@ mod mailbox;
 mod notifications;
 mod on_demand;
 mod pacing;
+mod partition;
 mod places;
 mod poller;
 mod polling;

@@ -8,6 +8,7 @@ use dunlin_verbs::{thread, Device};
 use super::connection::{Connection, Context};
 use super::dispatch::Finished;
 use super::mailbox::{Mail, Mailbox};
+use super::partition::Partition;
 use super::rounds::Rounds;
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::{Channel, ChannelError};
@@ -23,11 +24,8 @@ pub(super) type PollerHandle<C> =
 pub(super) struct Poller<C: Channel> {
     handle: Arc<PollerHandle<C>>,
     context: Context,
-    /// First those of which requests are expected.
-    connections: Vec<Connection<C>>,
-    /// How many these are. The others are looked at by turns while there is something to do.
-    expected: usize,
-    next_quiet: usize,
+    /// Of those that are expected to send requests each pass looks at all.
+    connections: Partition<Connection<C>>,
     passes: u32,
     /// When clients are probed again; by the clock of the thread that polls.
     next_probe: Option<Instant>,
@@ -38,9 +36,7 @@ impl<C: Channel> Poller<C> {
         Self {
             handle,
             context,
-            connections: Vec::new(),
-            expected: 0,
-            next_quiet: 0,
+            connections: Partition::new(),
             passes: 0,
             next_probe: None,
         }
@@ -52,10 +48,7 @@ impl<C: Channel> Poller<C> {
         let count = mail.len();
         for item in mail {
             match item {
-                Mail::Adopt(connection) => {
-                    self.connections.push(*connection);
-                    self.expect(self.connections.len() - 1);
-                }
+                Mail::Adopt(connection) => self.connections.push(*connection),
                 Mail::Finished(Finished {
                     connection,
                     call,
@@ -78,49 +71,13 @@ impl<C: Channel> Poller<C> {
 
     #[cold]
     fn end(&mut self, index: usize, error: &ChannelError) {
-        let last = self.dismiss(index);
-        let mut connection = self.connections.swap_remove(last);
+        let mut connection = self.connections.remove(index);
         connection.close();
         self.context.ended(connection.id, error);
         let id = connection.id;
         // Whoever sees one connection less sees nothing of it left.
         drop(connection);
         self.handle.left(id);
-    }
-
-    /// Requests are expected of this one, which was quiet.
-    #[cold]
-    fn expect(&mut self, index: usize) {
-        self.connections.swap(self.expected, index);
-        self.expected += 1;
-    }
-
-    /// None are expected of this one any more; says where it is now.
-    #[cold]
-    fn dismiss(&mut self, index: usize) -> usize {
-        if index >= self.expected {
-            return index;
-        }
-        self.expected -= 1;
-        self.connections.swap(index, self.expected);
-        self.expected
-    }
-
-    /// Finds who is quiet: a lane that the server asks nothing of, and that brought nothing since the last time.
-    #[cold]
-    fn sort(&mut self) {
-        for index in (0..self.connections.len()).rev() {
-            match (
-                self.connections[index].is_quiet_now(),
-                index < self.expected,
-            ) {
-                (true, true) => {
-                    self.dismiss(index);
-                }
-                (false, false) => self.expect(index),
-                _ => {}
-            }
-        }
     }
 
     /// Looks at a connection; says how much it brought, or nothing if it has ended.
@@ -135,17 +92,13 @@ impl<C: Channel> Poller<C> {
         }
     }
 
-    /// Looks at one of the quiet ones, by turns.
-    fn look_at_quiet(&mut self) -> usize {
-        self.next_quiet += 1;
-        if !(self.expected..self.connections.len()).contains(&self.next_quiet) {
-            self.next_quiet = self.expected;
-        }
-        let taken = self.look(self.next_quiet).unwrap_or(0);
+    /// Looks at one that is quiet: not any more, if it brought something.
+    fn look_at_quiet(&mut self, index: usize) -> Option<usize> {
+        let taken = self.look(index)?;
         if taken > 0 {
-            self.expect(self.next_quiet);
+            self.connections.expect(index);
         }
-        taken
+        Some(taken)
     }
 
     /// Goes on draining; says whether that is done.
@@ -178,26 +131,29 @@ impl<C: Channel> Rounds for Poller<C> {
         }
         self.passes = self.passes.wrapping_add(1);
         if self.passes % PASSES_PER_SORT == 0 {
-            self.sort();
+            // Quiet is a lane that the server asks nothing of, and that brought nothing since the last time.
+            self.connections.sort(Connection::is_quiet_now);
         }
         let mut index = 0;
-        while index < self.expected {
+        while index < self.connections.expected() {
             if let Some(taken) = self.look(index) {
                 work += taken;
                 index += 1;
             }
         }
-        if self.expected < self.connections.len() {
-            work += self.look_at_quiet();
+        if let Some(quiet) = self.connections.next_quiet() {
+            work += self.look_at_quiet(quiet).unwrap_or(0);
         }
         work
     }
 
     fn pass_quiet(&mut self) -> usize {
         let mut work = 0;
-        for _ in self.expected..self.connections.len() {
-            if self.expected < self.connections.len() {
-                work += self.look_at_quiet();
+        let mut index = self.connections.expected();
+        while index < self.connections.len() {
+            if let Some(taken) = self.look_at_quiet(index) {
+                work += taken;
+                index += 1;
             }
         }
         work
@@ -246,7 +202,7 @@ impl<C: Channel> Rounds for Poller<C> {
     }
 
     fn close(&mut self) {
-        for connection in &mut self.connections {
+        for connection in self.connections.iter_mut() {
             connection.close();
         }
     }
