@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{CompletionChannel, VerbsError};
@@ -145,6 +145,42 @@ impl Inner {
         Some(end)
     }
 
+    /// Waits until something is ready, a signal comes (`true` both) or the time is over.
+    fn await_readiness(&self, timeout: Duration) -> Result<bool, VerbsError> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // By `poll`, whose time is not in milliseconds.
+        let mut set = [PollFd::new(&self.set, PollFlags::IN)];
+        match poll(&mut set, Some(&timeout)) {
+            Ok(0) => Ok(false),
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(errno) => Err(system("poll of a completion channel")(errno)),
+        }
+    }
+
+    /// Consumes what is ready; `false` when there was nothing.
+    fn take_ready(&self) -> Result<bool, VerbsError> {
+        let nothing = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(OWN),
+        };
+        let mut events = [nothing; ENDS_PER_WAIT];
+        let ready = match epoll::wait(&self.set, &mut events, Some(&Timespec::default())) {
+            Ok(ready) => ready,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(system("epoll_wait of a completion channel")(errno)),
+        };
+        let mut any = false;
+        for event in &events[..ready] {
+            any |= self
+                .take(event.data.u64())
+                .map_err(system("read of a completion channel"))?;
+        }
+        Ok(any)
+    }
+
     /// Consumes the event of `name`; `false` when there was none.
     fn take(&self, name: u64) -> Result<bool, Errno> {
         if name == OWN {
@@ -171,41 +207,58 @@ impl CompletionChannel for ShmCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
         // A child would take the events of its parent.
         self.inner.made_in.check()?;
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        // By `poll`, whose time is not in milliseconds.
-        let mut set = [PollFd::new(&self.inner.set, PollFlags::IN)];
-        match poll(&mut set, Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => return Ok(false),
-            Ok(_) => {}
-            Err(errno) => return Err(system("poll of a completion channel")(errno)),
+        let began = Instant::now();
+        let mut left = timeout;
+        loop {
+            if !self.inner.await_readiness(left)? {
+                return Ok(false);
+            }
+            if self.inner.take_ready()? {
+                return Ok(true);
+            }
+            // What was ready is not there any more: the end of a peer that has gone, which the control thread has
+            // dismissed meanwhile, or an event that another thread has taken.
+            left = timeout.saturating_sub(began.elapsed());
         }
-        let nothing = epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(OWN),
-        };
-        let mut events = [nothing; ENDS_PER_WAIT];
-        let ready = match epoll::wait(&self.inner.set, &mut events, Some(&Timespec::default())) {
-            Ok(ready) => ready,
-            Err(Errno::INTR) => 0,
-            Err(errno) => return Err(system("epoll_wait of a completion channel")(errno)),
-        };
-        let mut any = false;
-        for event in &events[..ready] {
-            let name = event.data.u64();
-            any |= self
-                .inner
-                .take(name)
-                .map_err(system("read of a completion channel"))?;
-        }
-        Ok(any)
     }
 
     fn wake(&self) {
         if self.inner.made_in.is_current() {
             raise(&self.inner.event);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A peer's end is ready when the peer is gone, and dismissed by the control thread: a wait that has seen the first
+    /// and not the second ends no sooner for it.
+    #[test]
+    fn peers_that_go_do_not_end_a_wait_before_its_time() {
+        const ROUNDS: usize = 2000;
+        let channel = ShmCompletionChannel::new().unwrap();
+        let timeout = Duration::from_millis(20);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let (name, theirs) = channel.admit().unwrap();
+                    drop(theirs);
+                    channel.downgrade().dismiss(name);
+                }
+            });
+            for _ in 0..ROUNDS {
+                let began = Instant::now();
+                let early = !channel.wait(timeout).unwrap() && began.elapsed() < timeout;
+                if early {
+                    is_over.store(true, Ordering::Relaxed);
+                    panic!("it has ended after {:?}", began.elapsed());
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 }
