@@ -125,7 +125,7 @@ impl Bench {
 
     fn end(self) {
         self.stopping.store(true, Ordering::Relaxed);
-        for _ in 0..1000 {
+        for _ in 0..60_000 {
             self.cluster.run_for(1_000_000);
             if self.running.load(Ordering::Acquire) == 0 {
                 break;

@@ -1,0 +1,101 @@
+//! Lanes of which a server expects nothing, since it wants datagrams: a poller that always has something to do looks at
+//! them by turns, so that who calls over one all the same is answered.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_rpc::{Client, Datagrams, Preset, Region};
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::thread;
+
+use crate::calls::{echoing, run_in_steps, run_until, ECHO, MILLISECOND};
+
+const REGION: &str = "memory";
+/// Threads that keep the poller busy, and what each has out.
+const BUSY: usize = 8;
+const OUT: usize = 16;
+/// Calls of the one over a ring, and the pause before each: many passes.
+const CALLS: u64 = 20;
+const PAUSE: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_call_over_a_quiet_lane_is_answered_by_a_poller_that_is_never_idle() {
+    let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_3());
+    let cluster = Cluster::star(3, 3, &host, &nic, &SwitchParameters::z9264f());
+    let [at, busy, quiet] = cluster.hosts()[..] else {
+        unreachable!("three hosts")
+    };
+    let server = echoing()
+        .datagrams(Datagrams::Always)
+        .pollers(1)
+        .pin_pollers(0)
+        .region(&Region::new(REGION, 4096))
+        .serve_on(cluster.device(at))
+        .expect("a server");
+    let connect = |from| {
+        let client = Client::builder().preset(Preset::Auto);
+        let client = client.connect_on(cluster.device(from), &server.acceptor());
+        client.expect("a client")
+    };
+    let others = connect(busy);
+    let stopping = Arc::new(AtomicBool::new(false));
+    let running = Arc::new(AtomicUsize::new(BUSY));
+    let answered = Arc::new(AtomicU64::new(0));
+    for core in 0..BUSY {
+        let mut pipeline = others.pipeline().expect("a lane");
+        let (stopping, running) = (Arc::clone(&stopping), Arc::clone(&running));
+        let answered = Arc::clone(&answered);
+        cluster.spawn_thread(busy, core, move || {
+            let taken = |tag: u64, answer: Result<&[u8], _>| {
+                assert_eq!(answer.expect("an answer"), tag.to_le_bytes());
+                answered.fetch_add(1, Ordering::Relaxed);
+            };
+            let mut number = 0u64;
+            while !stopping.load(Ordering::Relaxed) || pipeline.outstanding() > 0 {
+                while !stopping.load(Ordering::Relaxed) && pipeline.outstanding() < OUT {
+                    let bytes = number.to_le_bytes();
+                    if !pipeline.submit(ECHO, &bytes, number).expect("a lane") {
+                        break;
+                    }
+                    number += 1;
+                }
+                pipeline.wait(taken).expect("a lane");
+            }
+            drop(pipeline);
+            running.fetch_sub(1, Ordering::Release);
+        });
+    }
+    // Who works on the server's memory has rings, whatever the server would like.
+    let client = connect(quiet);
+    let by_ring = client.clone();
+    let done = Arc::new(AtomicU64::new(0));
+    let calls = Arc::clone(&done);
+    cluster.spawn_thread(quiet, 0, move || {
+        let region = by_ring.attach(REGION).expect("a region");
+        for number in 0..CALLS {
+            thread::sleep(PAUSE);
+            let answer = by_ring.call(ECHO, &number.to_le_bytes());
+            assert_eq!(&answer.expect("an answer")[..], number.to_le_bytes());
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(region);
+    });
+    // No millisecond in which the others were not answered, and soon after the pauses all calls are.
+    let mut steps = 0;
+    run_in_steps(&cluster, MILLISECOND, "the calls over a ring", || {
+        let before = answered.swap(0, Ordering::Relaxed);
+        assert!(before > 0 || steps < 3, "in millisecond {steps}");
+        steps += 1;
+        done.load(Ordering::Relaxed) == CALLS
+    });
+    assert!(steps < 2 * CALLS, "{steps} ms for {CALLS} calls");
+    let figures = client.figures().expect("a connection handle");
+    let by_rings: u64 = figures.lanes.iter().map(|lane| lane.requests).sum();
+    assert!(by_rings >= CALLS);
+    stopping.store(true, Ordering::Relaxed);
+    run_until(&cluster, "the end", || running.load(Ordering::Acquire) == 0);
+    drop((client, others));
+    cluster.run_for(MILLISECOND);
+    drop(server);
+}
