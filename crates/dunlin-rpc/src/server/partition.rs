@@ -46,7 +46,7 @@ impl<T> Partition<T> {
         self.expect(self.items.len() - 1);
     }
 
-    /// Takes one away. One that follows comes to its place, of the same part if that has more.
+    /// Takes one away. The last of its part comes to its place; if it was that one itself, the last of all does.
     pub(super) fn remove(&mut self, index: usize) -> T {
         let index = if index < self.expected {
             self.dismiss(index)
@@ -73,8 +73,8 @@ impl<T> Partition<T> {
 
     /// Asks each once whether it is quiet.
     pub(super) fn sort(&mut self, mut is_quiet: impl FnMut(&mut T) -> bool) {
-        // Whoever comes to another's place was asked already: from the end of the first part down, then from the start
-        // of what the second was up.
+        // Downwards through the expected ones, then upwards through those that were quiet before: whichever an exchange
+        // brings to a place that was visited has been asked already.
         let first_quiet = self.expected;
         for index in (0..first_quiet).rev() {
             if is_quiet(&mut self.items[index]) {

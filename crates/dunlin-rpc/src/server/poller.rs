@@ -24,7 +24,7 @@ pub(super) type PollerHandle<C> =
 pub(super) struct Poller<C: Channel> {
     handle: Arc<PollerHandle<C>>,
     context: Context,
-    /// Of those that are expected to send requests each pass looks at all.
+    /// A pass looks at all that are expected to send requests, and at one of the others.
     connections: Partition<Connection<C>>,
     passes: u32,
     /// When clients are probed again; by the clock of the thread that polls.
