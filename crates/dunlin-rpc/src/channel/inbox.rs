@@ -7,24 +7,19 @@ use dunlin_verbs::Memory;
 
 use super::batch::{self, Canaries, Form, LAST_WORD, LINE_BYTES, LONG_LINES};
 use super::lines::Lines;
-use super::message::{self, Header, ShortHeader, ShortKind, SHORT_BYTES};
+use super::message::{self, Header, SHORT_BYTES};
 use super::outbox::Outbox;
+use super::short_messages::ShortMessages;
 use super::upcoming::Upcoming;
 use super::ChannelError;
 
-/// A message with a short header: its length was checked.
-pub(crate) struct Short<'a> {
-    pub(crate) header: ShortHeader,
-    pub(crate) payload: &'a [u8],
-}
-
 #[cold]
-fn too_long() -> ChannelError {
+pub(super) fn too_long() -> ChannelError {
     ChannelError::violation("a message in the ring is longer than agreed")
 }
 
 #[cold]
-fn ends_beyond() -> ChannelError {
+pub(super) fn ends_beyond() -> ChannelError {
     ChannelError::violation("a message ends beyond its batch")
 }
 
@@ -171,7 +166,7 @@ impl Inbox {
     #[inline]
     pub(crate) fn has_arrival(&self, memory: &Memory) -> bool {
         let ring = Lines::new(memory, self.start, self.shift);
-        self.messages > 0 || self.arrived(ring).is_some()
+        self.messages > 0 || (self.may_have_arrived(ring) && self.arrived(ring).is_some())
     }
 
     /// Opens the next batch, if it is there and the last is taken, and says how many lines the peer had consumed when
@@ -196,6 +191,7 @@ impl Inbox {
         self.opened += 1;
         self.canaries.advance();
         self.at = self.form.content_at();
+        self.payload_at = self.at;
         self.end = lines * LINE_BYTES - self.form.behind_content();
         self.messages = messages;
         self.is_new = true;
@@ -241,34 +237,19 @@ impl Inbox {
         Ok(Some(header))
     }
 
-    /// Takes the next message of the open batch, which has one, if it has a short header of this kind. All others are
-    /// left to [`Inbox::take`].
-    ///
-    /// # Errors
-    /// As for [`Inbox::take`].
+    /// The messages of the open batch, as far as they have short headers. All others are left to [`Inbox::take`].
     #[inline(always)]
-    pub(crate) fn take_short(
-        &mut self,
-        kind: ShortKind,
-    ) -> Result<Option<Short<'_>>, ChannelError> {
-        let rest = &self.batch[self.at..self.end];
-        let Some((header, rest)) = rest.split_first_chunk() else {
-            return Ok(None);
-        };
-        let Some(header) = ShortHeader::read(kind, *header) else {
-            return Ok(None);
-        };
-        let length = header.length();
-        if length > self.eager_bytes {
-            return Err(too_long());
+    pub(crate) fn short_messages(&mut self) -> ShortMessages<'_> {
+        ShortMessages {
+            rest: &self.batch[self.at..self.end],
+            left: self.messages,
+            behind_header: self.end - self.payload_at,
+            eager_bytes: self.eager_bytes,
+            end: self.end,
+            at: &mut self.at,
+            payload_at: &mut self.payload_at,
+            messages: &mut self.messages,
         }
-        let Some(payload) = rest.get(..length) else {
-            return Err(ends_beyond());
-        };
-        self.payload_at = self.at + SHORT_BYTES;
-        self.at = (self.payload_at + message::padded(length)).min(self.end);
-        self.messages -= 1;
-        Ok(Some(Short { header, payload }))
     }
 
     /// The next message is taken: a header and a payload of so many bytes.

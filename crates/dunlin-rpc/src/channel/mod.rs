@@ -35,6 +35,7 @@ pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod room_tests;
 pub(crate) mod sent;
+mod short_messages;
 pub(crate) mod upcoming;
 
 use buffers::{Buffer, BufferPool};
@@ -90,6 +91,12 @@ pub(crate) trait Channel:
     /// Puts a message on its way; it leaves with the next flush at the latest. The caller has made room and keeps to
     /// [`Channel::eager_bytes`].
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]);
+
+    /// As [`Channel::push`], a request: what is done for every call, and in line for that.
+    #[inline]
+    fn push_request(&mut self, handler: u16, call: u64, payload: &[u8]) {
+        self.push(Kind::Request, handler, call, payload);
+    }
 
     /// Where a request of `length` bytes may be written as it will leave, for [`Channel::push_written`] right after. The
     /// caller has made room and keeps to [`Channel::eager_bytes`]. `None`: this channel has no such place.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::batch::{self, Canaries, Form, LINE_BYTES};
 use super::inbox::Inbox;
-use super::message::{self, Header, Kind};
+use super::message::{self, Header, Kind, ShortKind};
 use super::outbox::Outbox;
 use super::ChannelError;
 
@@ -115,7 +115,17 @@ fn receive(
             return Ok(None);
         }
     }
-    Ok(inbox.take()?.map(|header| (header, told)))
+    let mut messages = inbox.short_messages();
+    let short = match messages.is_empty() {
+        true => None,
+        false => messages.take(ShortKind::Request)?,
+    };
+    drop(messages);
+    let header = match short {
+        Some((short, _)) => Some(short.as_header(ShortKind::Request)),
+        None => inbox.take()?,
+    };
+    Ok(header.map(|header| (header, told)))
 }
 
 proptest! {

@@ -155,12 +155,14 @@ impl Outbox {
     pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
         match header.short() {
             Some(short) => self.put(short, payload),
-            None => self.put_long(header, payload),
+            None => self.put_long(header.kind, header.handler, header.call, payload),
         }
     }
 
+    /// The parts of the header one by one: who puts a short one keeps them in registers.
     #[cold]
-    fn put_long(&mut self, header: Header, payload: &[u8]) {
+    fn put_long(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
+        let header = Header::new(kind, handler, call, payload.len());
         self.put(header.encode(), payload);
     }
 

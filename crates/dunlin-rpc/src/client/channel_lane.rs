@@ -229,9 +229,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
         }
         let call = self.calls.slots.begin(tag, ())?;
         C::Device::charge(effort::ASKED);
-        self.core
-            .channel
-            .push(Kind::Request, handler, call, payload);
+        self.core.channel.push_request(handler, call, payload);
         Some(call)
     }
 

@@ -4,6 +4,7 @@ mod kind;
 pub(super) mod local;
 mod one_sided;
 mod sleep_thread;
+mod submitting;
 mod task;
 
 use std::sync::atomic::AtomicBool;
@@ -15,15 +16,14 @@ use dunlin_verbs::thread;
 
 use super::recipe::{Recipe, Successor};
 use super::wait::{end_of, Waiter};
-use super::{buffer_on, Core};
-use crate::call::lane::{Answer, Body, Lane, Sink};
-use crate::call::reply::RequestBuffer;
-use crate::call::timeout::{Said, Told};
+use super::Core;
+use crate::call::lane::{Answer, Lane, Sink};
+use crate::call::timeout::Told;
 use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::fabric::Owner;
-use crate::HandlerId;
 pub(super) use one_sided::operate;
+pub(super) use submitting::submit_on;
 
 /// Polls without an answer between two looks for failures, which messages do not show.
 const POLLS_PER_CHECK: u32 = 1024;
@@ -52,6 +52,8 @@ pub struct Pipeline {
     wait: WaitMode,
     deadline: Duration,
     told: Told,
+    /// Calls that begin now say nothing of their time.
+    is_plain: bool,
     /// Requests with their trailers.
     copy: Vec<u8>,
     /// A request that was filled where its lane has no place for it.
@@ -68,35 +70,6 @@ impl std::fmt::Debug for Pipeline {
             .field("outstanding", &self.outstanding())
             .finish_non_exhaustive()
     }
-}
-
-/// Submits a call, with what it says of its time in a copy; `false`: there is no room. Always in line: a call of its own
-/// costs a tenth of what a small request does.
-#[inline(always)]
-pub(super) fn submit_on(
-    lane: &mut dyn Lane,
-    (handler, payload): (HandlerId, &[u8]),
-    tag: u64,
-    (said, copy): (Option<Said>, &mut Vec<u8>),
-) -> Result<bool, CallError> {
-    let (mut handler, mut body) = (handler, Body::Bytes(payload));
-    if let Some(said) = said {
-        (handler, body) = said.put_behind(handler, body, lane.longest(), copy);
-    }
-    if lane.submit_short(handler, body.bytes(), tag).is_some() {
-        return Ok(true);
-    }
-    submit_any(lane, handler, body, tag)
-}
-
-#[cold]
-fn submit_any(
-    lane: &mut dyn Lane,
-    handler: HandlerId,
-    mut body: Body<'_>,
-    tag: u64,
-) -> Result<bool, CallError> {
-    Ok(lane.submit(handler, &mut body, tag)?.is_some())
 }
 
 /// Gives answers to the callback of a poll.
@@ -141,6 +114,7 @@ impl Pipeline {
             wait: recipe.channel.wait,
             deadline,
             told: recipe.told,
+            is_plain: recipe.told.is_enough(deadline),
             copy: Vec::new(),
             filled: Vec::new(),
             server: recipe.server(),
@@ -150,17 +124,24 @@ impl Pipeline {
         }
     }
 
-    /// Over what else than its lane goes what is submitted now.
-    #[inline]
+    /// Over what else than its lane goes what is submitted now. It shares when it is one of those that `may_share`, and
+    /// ends its calls first.
     fn successor(&mut self) -> Option<Successor> {
-        let lane = self.lane.as_ref();
-        let successor = self.recipe.pipeline_successor(self.may_share, lane);
+        let shares = |_: &dyn Lane| self.may_share;
+        let successor = self.recipe.successor(self.lane.as_ref(), shares);
         let successor = self.kind.other.but_refused(successor)?;
         self.may_go(successor).then_some(successor)
     }
 
     #[inline]
     fn change_if_left(&mut self) {
+        if !self.recipe.keeps_lanes() {
+            self.change_if_due();
+        }
+    }
+
+    #[inline(never)]
+    fn change_if_due(&mut self) {
         if let Some(successor) = self.successor() {
             self.change(successor);
         }
@@ -277,129 +258,6 @@ impl Pipeline {
         self.lane.outstanding() + former.map_or(0, |former| former.outstanding())
     }
 
-    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
-    /// no room, poll first.
-    ///
-    /// # Errors
-    /// When the call cannot be sent at all.
-    #[inline]
-    pub fn submit(
-        &mut self,
-        handler: HandlerId,
-        payload: &[u8],
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.lane.check()?;
-        self.change_if_left();
-        self.put(handler, payload, tag)
-    }
-
-    #[inline]
-    fn put(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Result<bool, CallError> {
-        let said = self.told.says(self.deadline, None);
-        submit_on(
-            self.lane.as_mut(),
-            (handler, payload),
-            tag,
-            (said, &mut self.copy),
-        )
-    }
-
-    /// As [`Pipeline::submit`], with a request of `length` bytes that `fill` writes: where it will leave from, if the
-    /// connection has such a place, so that it is not copied once more. What stands there before is anything. `fill` is
-    /// called once at most; it may have been where there was no room.
-    ///
-    /// # Errors
-    /// When the call cannot be sent at all.
-    #[inline]
-    pub fn submit_with(
-        &mut self,
-        handler: HandlerId,
-        length: usize,
-        tag: u64,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<bool, CallError> {
-        self.lane.check()?;
-        self.change_if_left();
-        let said = self.told.says(self.deadline, None);
-        let mut fill = Some(fill);
-        if said.is_none() {
-            let mut once = |target: &mut [u8]| {
-                if let Some(fill) = fill.take() {
-                    fill(target);
-                }
-            };
-            let lane = self.lane.as_mut();
-            if lane
-                .submit_filled(handler, length, tag, &mut once)
-                .is_some()
-            {
-                return Ok(true);
-            }
-        }
-        let Some(fill) = fill else { return Ok(false) };
-        self.filled.resize(length, 0);
-        fill(&mut self.filled);
-        self.submit_copy(handler, tag, said)
-    }
-
-    /// Submits what was filled beside the lane.
-    #[inline(never)]
-    fn submit_copy(
-        &mut self,
-        handler: HandlerId,
-        tag: u64,
-        said: Option<Said>,
-    ) -> Result<bool, CallError> {
-        submit_on(
-            self.lane.as_mut(),
-            (handler, &self.filled),
-            tag,
-            (said, &mut self.copy),
-        )
-    }
-
-    /// As [`Pipeline::submit`], with a request that was filled in place; given back when there is no room.
-    ///
-    /// # Errors
-    /// When the call cannot be sent at all.
-    pub fn submit_buffer(
-        &mut self,
-        handler: HandlerId,
-        request: RequestBuffer,
-        tag: u64,
-    ) -> Result<Option<RequestBuffer>, CallError> {
-        self.lane.check()?;
-        let length = request.len();
-        let (mut handler, mut body) = (handler, Body::Buffer(request.0));
-        if let Some(said) = self.told.says(self.deadline, None) {
-            let longest = self.lane.longest();
-            (handler, body) = said.put_behind(handler, body, longest, &mut self.copy);
-        }
-        match self.lane.submit(handler, &mut body, tag) {
-            Ok(Some(_)) => Ok(None),
-            Ok(None) => match body {
-                Body::Buffer(mut buffer) => {
-                    // As it was, without a trailer.
-                    buffer.resize(length);
-                    Ok(Some(RequestBuffer(buffer)))
-                }
-                Body::Bytes(_) => Ok(None),
-            },
-            Err(error) => Err(error),
-        }
-    }
-
-    /// A request of `length` bytes to fill in place.
-    ///
-    /// # Errors
-    /// When the server takes no message so long.
-    pub fn buffer(&mut self, length: usize) -> Result<RequestBuffer, CallError> {
-        self.lane.check()?;
-        let plain = self.told.is_enough(self.deadline);
-        buffer_on(self.lane.as_mut(), length, plain)
-    }
-
     /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.
     ///
     /// # Errors
@@ -449,18 +307,6 @@ impl Pipeline {
     pub(super) fn sleeping(mut self) -> Self {
         self.wait = WaitMode::default();
         self
-    }
-
-    /// As [`Pipeline::submit`], over the lane that it has, whatever becomes of its client's others: for calls that
-    /// stand on that lane.
-    pub(super) fn submit_here(
-        &mut self,
-        handler: HandlerId,
-        payload: &[u8],
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        self.lane.check()?;
-        self.put(handler, payload, tag)
     }
 
     /// Sends the batch and waits until at least one answer has been taken or nothing is out.

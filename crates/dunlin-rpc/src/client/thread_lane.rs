@@ -44,7 +44,8 @@ impl Held {
     /// What it is given up for, though it could be used.
     #[inline]
     fn successor(&mut self) -> Option<Successor> {
-        let successor = self.recipe.successor(self.lane.as_ref());
+        let is_idle = |lane: &dyn Lane| !lane.is_shared() && lane.outstanding() == 0;
+        let successor = self.recipe.successor(self.lane.as_ref(), is_idle);
         self.other.but_refused(successor)
     }
 

@@ -15,7 +15,7 @@ use crate::channel::datagram::packet::{Cursor, Head, Packet, HEAD_BYTES};
 use crate::channel::datagram::segments::Incoming;
 use crate::channel::datagram::spare::Spare;
 use crate::channel::inbox::Inbox;
-use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
+use crate::channel::message::{Descriptor, Header, ShortKind, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
 use crate::error::WireFailure;
 
@@ -107,6 +107,16 @@ impl FuzzedRing {
                 let _ = outbox.peer_consumed(peer_consumed);
                 assert!(inbox.consumed() <= LINES as u64, "each line is of one lap");
             }
+            // Answers are left to the other way, as what has a long header is.
+            let mut messages = inbox.short_messages();
+            while !messages.is_empty() {
+                match messages.take(ShortKind::Request) {
+                    Ok(Some((_, payload))) => assert!(payload.len() <= EAGER),
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+            drop(messages);
             match inbox.take() {
                 Ok(Some(header)) => {
                     let payload = inbox.payload(header);

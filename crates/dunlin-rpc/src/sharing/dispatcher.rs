@@ -89,18 +89,22 @@ impl Turns {
         if now < self.next {
             return;
         }
-        if now >= self.end {
+        let ends = now >= self.end;
+        if ends {
             self.is_busy = handle.end_interval(node);
-            self.end = now
-                + if self.is_busy {
-                    INTERVAL
-                } else {
-                    IDLE_INTERVAL
-                };
-        } else if handle.has_more_active(node) {
+            let interval = match self.is_busy {
+                true => INTERVAL,
+                false => IDLE_INTERVAL,
+            };
+            self.end = now + interval;
+        } else {
+            handle.hear_of_lanes(node);
+        }
+        let (active, usable) = handle.active_lanes();
+        if !ends && active > handle.spread_over() {
             handle.reassign(node);
         }
-        self.next = match self.is_busy && handle.has_spare() {
+        self.next = match self.is_busy && active < usable {
             true => self.end.min(now + LOOK_FOR_LANES),
             false => self.end,
         };

@@ -347,22 +347,25 @@ impl Handle {
         self.assign_threads(sent)
     }
 
-    /// Whether there are lanes that the server has not activated.
-    pub(super) fn has_spare(&self) -> bool {
-        let lanes = self.lock();
-        usable(&lanes.entries).len() < lanes.usable()
-    }
-
-    /// Whether the server has activated a lane that no thread was assigned to, because it was not active then. A lane's
-    /// leader hears of such news, and this one has none.
-    pub(super) fn has_more_active(&self, node: &Node) -> bool {
+    /// Hears of lanes that the server has activated: a lane's leader does, and one that is not active has none.
+    pub(super) fn hear_of_lanes(&self, node: &Node) {
         for lane in self.lanes() {
             let status = lane.status();
             if status.is_open() && !status.is_active() {
                 lane.check(node, &self.ports, None);
             }
         }
-        usable(&self.lock().entries).len() > self.spread_over.load(Ordering::Relaxed)
+    }
+
+    /// How many lanes the server has activated, and how many could be.
+    pub(super) fn active_lanes(&self) -> (usize, usize) {
+        let lanes = self.lock();
+        (usable(&lanes.entries).len(), lanes.usable())
+    }
+
+    /// Over how many lanes threads were spread by the last assignment.
+    pub(super) fn spread_over(&self) -> usize {
+        self.spread_over.load(Ordering::Relaxed)
     }
 
     fn assign_threads(&self, sent: impl Fn(&Counts, &mut SeenTwice) -> Sent) -> bool {

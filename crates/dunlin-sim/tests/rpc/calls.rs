@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_rpc::{Client, ClientBuilder, LocalServer, Server, ServerBuilder};
+use dunlin_rpc::{Client, ClientBuilder, LocalServer, Pipeline, Server, ServerBuilder};
 use dunlin_sim::{Cluster, HostId};
 use dunlin_verbs::thread;
 
@@ -98,4 +98,32 @@ pub(crate) fn calling(
         log.ended.store(true, Ordering::Relaxed);
     });
     seen
+}
+
+/// Keeps so many calls out until `stopping` is set, and ends when all are answered; `seen` after each answer. `apart`:
+/// no two leave in one submission, and what is sent together is the library's doing.
+pub(crate) fn keep_out(
+    mut pipeline: Pipeline,
+    (out, apart): (usize, bool),
+    stopping: &AtomicBool,
+    mut seen: impl FnMut(),
+) {
+    let mut taken = |tag: u64, answer: Result<&[u8], _>| {
+        assert_eq!(answer.expect("an answer"), tag.to_le_bytes());
+        seen();
+    };
+    let mut number = 0u64;
+    while !stopping.load(Ordering::Relaxed) || pipeline.outstanding() > 0 {
+        while !stopping.load(Ordering::Relaxed) && pipeline.outstanding() < out {
+            let bytes = number.to_le_bytes();
+            if !pipeline.submit(ECHO, &bytes, number).expect("a lane") {
+                break;
+            }
+            number += 1;
+            if apart {
+                pipeline.poll(&mut taken).expect("a lane");
+            }
+        }
+        pipeline.wait(&mut taken).expect("a lane");
+    }
 }

@@ -9,7 +9,7 @@ use dunlin_rpc::{Client, Datagrams, Preset, Region};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
 
-use crate::calls::{echoing, run_in_steps, run_until, ECHO, MILLISECOND};
+use crate::calls::{echoing, keep_out, run_in_steps, run_until, ECHO, MILLISECOND};
 
 const REGION: &str = "memory";
 /// Threads that keep the poller busy, and what each has out.
@@ -43,26 +43,13 @@ fn a_call_over_a_quiet_lane_is_answered_by_a_poller_that_is_never_idle() {
     let running = Arc::new(AtomicUsize::new(BUSY));
     let answered = Arc::new(AtomicU64::new(0));
     for core in 0..BUSY {
-        let mut pipeline = others.pipeline().expect("a lane");
+        let pipeline = others.pipeline().expect("a lane");
         let (stopping, running) = (Arc::clone(&stopping), Arc::clone(&running));
         let answered = Arc::clone(&answered);
         cluster.spawn_thread(busy, core, move || {
-            let taken = |tag: u64, answer: Result<&[u8], _>| {
-                assert_eq!(answer.expect("an answer"), tag.to_le_bytes());
+            keep_out(pipeline, (OUT, false), &stopping, || {
                 answered.fetch_add(1, Ordering::Relaxed);
-            };
-            let mut number = 0u64;
-            while !stopping.load(Ordering::Relaxed) || pipeline.outstanding() > 0 {
-                while !stopping.load(Ordering::Relaxed) && pipeline.outstanding() < OUT {
-                    let bytes = number.to_le_bytes();
-                    if !pipeline.submit(ECHO, &bytes, number).expect("a lane") {
-                        break;
-                    }
-                    number += 1;
-                }
-                pipeline.wait(taken).expect("a lane");
-            }
-            drop(pipeline);
+            });
             running.fetch_sub(1, Ordering::Release);
         });
     }

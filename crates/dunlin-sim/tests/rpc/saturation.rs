@@ -9,7 +9,8 @@ use dunlin_rpc::{ChannelConfig, Client, LocalServer, Preset, Server};
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
 
-const ECHO: u16 = 1;
+use crate::calls::{keep_out, ECHO};
+
 const SLOW: u16 = 2;
 /// The tag of the quick call.
 const QUICK: u64 = 100;
@@ -70,23 +71,8 @@ fn bench(preset: Preset) -> Bench {
         cluster,
     };
     for thread in 0..4 {
-        bench.spawn(thread, |mut pipeline, stopping| {
-            let mut number = 0u64;
-            let answered = |tag: u64, answer: Result<&[u8], _>| {
-                assert_eq!(answer.expect("an answer"), tag.to_le_bytes());
-            };
-            while !stopping.load(Ordering::Relaxed) || pipeline.outstanding() > 0 {
-                while !stopping.load(Ordering::Relaxed) && pipeline.outstanding() < OUT {
-                    let bytes = number.to_le_bytes();
-                    if !pipeline.submit(ECHO, &bytes, number).expect("a lane") {
-                        break;
-                    }
-                    number += 1;
-                    // Each on its own: what is sent together is the library's doing.
-                    pipeline.poll(answered).expect("a lane");
-                }
-                pipeline.wait(answered).expect("a lane");
-            }
+        bench.spawn(thread, |pipeline, stopping| {
+            keep_out(pipeline, (OUT, true), stopping, || ());
         });
     }
     bench

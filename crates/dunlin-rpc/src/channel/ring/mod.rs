@@ -14,7 +14,7 @@ use dunlin_verbs::{
 
 use super::batch::LINE_BYTES;
 use super::carrier::{Carrier, QUIET};
-use super::inbox::{Inbox, Short};
+use super::inbox::Inbox;
 use super::message::{Header, Kind, ShortKind};
 use super::outbox::{Outbox, Piece};
 use super::upcoming::Upcoming;
@@ -227,6 +227,13 @@ impl<D: Device> RingChannel<D> {
         Ok(true)
     }
 
+    #[inline(always)]
+    fn put(&mut self, header: Header, payload: &[u8]) {
+        D::charge(effort::ADDED);
+        D::charge(Work::Copy(payload.len()));
+        self.outbox.push(header, payload);
+    }
+
     /// Batches that have been received.
     pub(crate) fn batches_received(&self) -> u64 {
         self.inbox.opened()
@@ -260,10 +267,15 @@ impl<D: Device> Channel for RingChannel<D> {
     /// Puts a message into the batch. The caller has made room and keeps to [`RingChannel::eager_bytes`].
     #[inline]
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
-        let header = Header::new(kind, handler, call, payload.len());
-        D::charge(effort::ADDED);
-        D::charge(Work::Copy(payload.len()));
-        self.outbox.push(header, payload);
+        self.put(Header::new(kind, handler, call, payload.len()), payload);
+    }
+
+    #[inline(always)]
+    fn push_request(&mut self, handler: u16, call: u64, payload: &[u8]) {
+        self.put(
+            Header::new(Kind::Request, handler, call, payload.len()),
+            payload,
+        );
     }
 
     #[inline]
@@ -350,9 +362,11 @@ impl<D: Device> Channel for RingChannel<D> {
             if let Some(upcoming) = inbox.take_new() {
                 ahead(upcoming);
             }
-            while served < most && inbox.messages() > 0 && outbox.fits(eager) {
+            let mut messages = inbox.short_messages();
+            while served < most && !messages.is_empty() && outbox.fits(eager) {
                 served += 1;
-                let Some(Short { header, payload }) = inbox.take_short(ShortKind::Request)? else {
+                let Some((header, payload)) = messages.take(ShortKind::Request)? else {
+                    drop(messages);
                     return Ok((served, inbox.take()?));
                 };
                 let asked = Asked {
@@ -386,12 +400,14 @@ impl<D: Device> Channel for RingChannel<D> {
             {
                 break;
             }
-            while taken < most && self.inbox.messages() > 0 {
+            let mut messages = self.inbox.short_messages();
+            while taken < most && !messages.is_empty() {
                 taken += 1;
-                let Some(response) = self.inbox.take_short(ShortKind::Response)? else {
+                let Some((header, payload)) = messages.take(ShortKind::Response)? else {
+                    drop(messages);
                     return Ok((taken, self.inbox.take()?));
                 };
-                answer(response.header.call(), response.payload)?;
+                answer(header.call(), payload)?;
             }
         }
         Ok((taken, None))

@@ -196,9 +196,19 @@ impl Recipe {
         })
     }
 
-    /// What a lane that a thread has is given up for, as far as the recipe goes.
+    /// Whether nothing has come up for which lanes are given up: what every call asks first.
     #[inline]
-    pub(super) fn successor(&self, lane: &dyn Lane) -> Option<Successor> {
+    pub(super) fn keeps_lanes(&self) -> bool {
+        self.renewal.reasons().is_empty()
+    }
+
+    /// What a lane is given up for, as far as the recipe goes; `shares`: whether it is now, where all are to share.
+    #[inline]
+    pub(super) fn successor(
+        &self,
+        lane: &dyn Lane,
+        shares: impl FnOnce(&dyn Lane) -> bool,
+    ) -> Option<Successor> {
         match self.renewal.reasons() {
             none if none.is_empty() => None,
             some if some.contains(Reasons::REPLACED) => Some(Successor::Another),
@@ -206,25 +216,8 @@ impl Recipe {
                 let goes_over = self.sends_datagrams(some, lane) == lane.is_shared();
                 goes_over.then_some(Successor::OtherKind)
             }
-            some if some.contains(Reasons::TO_SHARE) => {
-                let is_idle = !lane.is_shared() && lane.outstanding() == 0;
-                is_idle.then_some(Successor::Another)
-            }
+            some if some.contains(Reasons::TO_SHARE) => shares(lane).then_some(Successor::Another),
             _ => None,
-        }
-    }
-
-    /// What a pipeline leaves its lane for: as for a thread, but that it shares when it is one of those that
-    /// `may_share`, and ends its calls first.
-    #[inline]
-    pub(super) fn pipeline_successor(&self, may_share: bool, lane: &dyn Lane) -> Option<Successor> {
-        match self.renewal.reasons() {
-            none if none.is_empty() => None,
-            some if some.intersects(Reasons::REPLACED | Reasons::AS_ASKED) => self.successor(lane),
-            some => {
-                let shares = some.contains(Reasons::TO_SHARE) && may_share;
-                shares.then_some(Successor::Another)
-            }
         }
     }
 

@@ -25,6 +25,16 @@ impl Raw {
             pipeline: None,
         }
     }
+
+    /// A long request stands in a registered buffer whose first bytes say what is wanted.
+    #[inline(never)]
+    fn submit_long(&mut self, tag: u64) -> Result<bool, Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let mut request = pipeline.buffer(self.payload.len()).map_err(Failure::new)?;
+        request[..4].copy_from_slice(&self.payload[..4]);
+        let submitted = pipeline.submit_buffer(MEASURE, request, tag);
+        Ok(submitted.map_err(Failure::new)?.is_none())
+    }
 }
 
 /// Out of line, so that the callback stays short enough to be put in line where answers are taken.
@@ -56,22 +66,18 @@ impl Load for Raw {
         self.pipeline.as_ref().map_or(0, Pipeline::outstanding)
     }
 
-    /// A long request stands in a registered buffer whose first bytes say what is wanted.
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, tag: u64) -> Result<bool, Failure> {
-        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
-        if self.payload.len() <= LONG_BYTES {
-            // By reference: a result that was just written is not to be moved at once.
-            let submitted = pipeline.submit(MEASURE, &self.payload, tag);
-            if let Ok(submitted) = &submitted {
-                return Ok(*submitted);
-            }
-            return submitted.map_err(Failure::new);
+        if self.payload.len() > LONG_BYTES {
+            return self.submit_long(tag);
         }
-        let mut request = pipeline.buffer(self.payload.len()).map_err(Failure::new)?;
-        request[..4].copy_from_slice(&self.payload[..4]);
-        let submitted = pipeline.submit_buffer(MEASURE, request, tag);
-        Ok(submitted.map_err(Failure::new)?.is_none())
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        // By reference: a result that was just written is not to be moved at once.
+        let submitted = pipeline.submit(MEASURE, &self.payload, tag);
+        if let Ok(submitted) = &submitted {
+            return Ok(*submitted);
+        }
+        submitted.map_err(Failure::new)
     }
 
     #[inline]

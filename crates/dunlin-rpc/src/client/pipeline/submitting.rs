@@ -1,0 +1,184 @@
+//! How calls get into the batch of a pipeline, or of another lane of a caller's own.
+
+use super::super::buffer_on;
+use super::Pipeline;
+use crate::call::lane::{Body, Lane};
+use crate::call::reply::RequestBuffer;
+use crate::call::timeout::Said;
+use crate::error::CallError;
+use crate::HandlerId;
+
+/// Submits a call, with what it says of its time in a copy; `false`: there is no room. Always in line: a call of its own
+/// costs a tenth of what a small request does.
+#[inline(always)]
+pub(in crate::client) fn submit_on(
+    lane: &mut dyn Lane,
+    (handler, payload): (HandlerId, &[u8]),
+    tag: u64,
+    (said, copy): (Option<Said>, &mut Vec<u8>),
+) -> Result<bool, CallError> {
+    let (mut handler, mut body) = (handler, Body::Bytes(payload));
+    if let Some(said) = said {
+        (handler, body) = said.put_behind(handler, body, lane.longest(), copy);
+    }
+    if lane.submit_short(handler, body.bytes(), tag).is_some() {
+        return Ok(true);
+    }
+    submit_any(lane, handler, body, tag)
+}
+
+#[cold]
+fn submit_any(
+    lane: &mut dyn Lane,
+    handler: HandlerId,
+    mut body: Body<'_>,
+    tag: u64,
+) -> Result<bool, CallError> {
+    Ok(lane.submit(handler, &mut body, tag)?.is_some())
+}
+
+impl Pipeline {
+    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
+    /// no room, poll first.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        // Nearly all calls are such: what is in line for them is kept as short as can be.
+        let is_plain = self.is_plain && self.lane.is_here() && self.recipe.keeps_lanes();
+        if is_plain && self.lane.submit_short(handler, payload, tag).is_some() {
+            return Ok(true);
+        }
+        self.submit_any(handler, payload, tag)
+    }
+
+    /// One that may say something of its time, be long, find its lane left, or have no room.
+    #[inline(never)]
+    fn submit_any(
+        &mut self,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.lane.check()?;
+        self.change_if_left();
+        self.put(handler, payload, tag)
+    }
+
+    fn put(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Result<bool, CallError> {
+        let said = self.told.says(self.deadline, None);
+        submit_on(
+            self.lane.as_mut(),
+            (handler, payload),
+            tag,
+            (said, &mut self.copy),
+        )
+    }
+
+    /// As [`Pipeline::submit`], over the lane that it has, whatever becomes of its client's others: for calls that
+    /// stand on that lane.
+    pub(in crate::client) fn submit_here(
+        &mut self,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.lane.check()?;
+        self.put(handler, payload, tag)
+    }
+
+    /// As [`Pipeline::submit`], with a request of `length` bytes that `fill` writes: where it will leave from, if the
+    /// connection has such a place, so that it is not copied once more. What stands there before is anything. `fill` is
+    /// called once at most; it may have been where there was no room.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all.
+    #[inline]
+    pub fn submit_with(
+        &mut self,
+        handler: HandlerId,
+        length: usize,
+        tag: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<bool, CallError> {
+        self.lane.check()?;
+        self.change_if_left();
+        let mut fill = Some(fill);
+        if self.is_plain {
+            let mut once = |target: &mut [u8]| {
+                if let Some(fill) = fill.take() {
+                    fill(target);
+                }
+            };
+            let lane = self.lane.as_mut();
+            if lane
+                .submit_filled(handler, length, tag, &mut once)
+                .is_some()
+            {
+                return Ok(true);
+            }
+        }
+        let Some(fill) = fill else { return Ok(false) };
+        self.filled.resize(length, 0);
+        fill(&mut self.filled);
+        self.submit_copy(handler, tag)
+    }
+
+    /// Submits what was filled beside the lane.
+    #[inline(never)]
+    fn submit_copy(&mut self, handler: HandlerId, tag: u64) -> Result<bool, CallError> {
+        let said = self.told.says(self.deadline, None);
+        submit_on(
+            self.lane.as_mut(),
+            (handler, &self.filled),
+            tag,
+            (said, &mut self.copy),
+        )
+    }
+
+    /// As [`Pipeline::submit`], with a request that was filled in place; given back when there is no room.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all.
+    pub fn submit_buffer(
+        &mut self,
+        handler: HandlerId,
+        request: RequestBuffer,
+        tag: u64,
+    ) -> Result<Option<RequestBuffer>, CallError> {
+        self.lane.check()?;
+        let length = request.len();
+        let (mut handler, mut body) = (handler, Body::Buffer(request.0));
+        if let Some(said) = self.told.says(self.deadline, None) {
+            let longest = self.lane.longest();
+            (handler, body) = said.put_behind(handler, body, longest, &mut self.copy);
+        }
+        match self.lane.submit(handler, &mut body, tag) {
+            Ok(Some(_)) => Ok(None),
+            Ok(None) => match body {
+                Body::Buffer(mut buffer) => {
+                    // As it was, without a trailer.
+                    buffer.resize(length);
+                    Ok(Some(RequestBuffer(buffer)))
+                }
+                Body::Bytes(_) => Ok(None),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A request of `length` bytes to fill in place.
+    ///
+    /// # Errors
+    /// When the server takes no message so long.
+    pub fn buffer(&mut self, length: usize) -> Result<RequestBuffer, CallError> {
+        self.lane.check()?;
+        buffer_on(self.lane.as_mut(), length, self.is_plain)
+    }
+}
