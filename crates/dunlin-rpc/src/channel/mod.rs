@@ -26,6 +26,7 @@ mod lines;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod message;
+pub(crate) mod message_place;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
 pub(crate) mod one_sided;
@@ -35,6 +36,7 @@ pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod room_tests;
 pub(crate) mod sent;
+pub(crate) mod short_copy;
 mod short_messages;
 pub(crate) mod upcoming;
 

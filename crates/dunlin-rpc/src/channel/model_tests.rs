@@ -172,10 +172,11 @@ proptest! {
                     let call = number | (number % 5 / 4) << 40;
                     let header = Header { length: length as u32, handler: number as u16, kind: Kind::Request, call };
                     if number % 2 == 0 {
-                        outbox.push(header, &body);
+                        outbox.place().put(header, &body);
                     } else {
-                        outbox.request_space(length).copy_from_slice(&body);
-                        outbox.push_written(header.handler, call, length);
+                        let mut place = outbox.place();
+                        place.payload(length).copy_from_slice(&body);
+                        place.commit(header);
                     }
                     sent.push_back((header, body));
                     number += 1;
@@ -270,7 +271,7 @@ fn counts_that_lie_are_violations() {
         kind: Kind::Request,
         call: 1,
     };
-    outbox.push(header, &[]);
+    outbox.place().put(header, &[]);
     assert!(
         outbox.peer_consumed(1).is_err(),
         "the batch was not even written"

@@ -5,7 +5,8 @@
 use dunlin_verbs::PeerMemory;
 
 use super::batch::{self, Canaries, Form, FRAME_BYTES, LINE_BYTES, LONG_LINES, WORD_BYTES};
-use super::message::{self, Header, Kind, ShortHeader, ShortKind, HEADER_BYTES, SHORT_BYTES};
+use super::message;
+use super::message_place::MessagePlace;
 use super::ChannelError;
 
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
@@ -13,28 +14,6 @@ const FULL_BYTES: usize = 24 * LINE_BYTES;
 /// The same where batches are stored into mapped memory and the peer has nothing to read: it waits for this one.
 /// Measured on two cores with 64 bytes: one line is slower with 8 calls out, three and more are with 4.
 const FULL_BYTES_LEAST: usize = 2 * LINE_BYTES;
-
-/// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
-///
-/// # Panics
-/// When the lengths differ.
-#[inline]
-pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
-    #[inline]
-    fn both_ends<const N: usize>(target: &mut [u8], source: &[u8]) {
-        let last = source.len() - N;
-        target[..N].copy_from_slice(&source[..N]);
-        target[last..last + N].copy_from_slice(&source[last..]);
-    }
-    assert_eq!(target.len(), source.len());
-    match source.len() {
-        65..=128 => both_ends::<64>(target, source),
-        33..=64 => both_ends::<32>(target, source),
-        16..=32 => both_ends::<16>(target, source),
-        8..16 => both_ends::<8>(target, source),
-        _ => target.copy_from_slice(source),
-    }
-}
 
 /// The sending half.
 #[derive(Debug)]
@@ -147,117 +126,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Encodes a message of which [`Outbox::fits`] was true.
-    ///
-    /// # Panics
-    /// When it is longer than this outbox is for.
+    /// Where the next message will stand, for whose payload [`Outbox::fits`] was true.
     #[inline(always)]
-    pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
-        match header.short() {
-            Some(short) => self.put(short, payload),
-            None => self.put_long(header.kind, header.handler, header.call, payload),
-        }
-    }
-
-    /// The parts of the header one by one: who puts a short one keeps them in registers.
-    #[cold]
-    fn put_long(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
-        let header = Header::new(kind, handler, call, payload.len());
-        self.put(header.encode(), payload);
-    }
-
-    #[inline(always)]
-    fn put<const N: usize>(&mut self, header: [u8; N], payload: &[u8]) {
-        copy(self.behind(&header, payload.len()), payload);
-        self.pass(N, payload.len());
-    }
-
-    /// Writes the header of the next message, and says where its payload stands.
-    #[inline(always)]
-    fn behind<const N: usize>(&mut self, header: &[u8; N], length: usize) -> &mut [u8] {
-        let rest = self.batch[self.end..].split_first_chunk_mut();
-        let (place, rest) = rest.expect("room for a header");
-        *place = *header;
-        &mut rest[..length]
-    }
-
-    /// The next message is there: a header and a payload of so many bytes.
-    #[inline(always)]
-    fn pass(&mut self, header: usize, payload: usize) {
-        self.end += header + message::padded(payload);
-        self.messages += 1;
-    }
-
-    /// Where the payload of the next message will stand, a request of `length` bytes, of which [`Outbox::fits`] was
-    /// true: behind a short header, which nearly all have.
-    ///
-    /// # Panics
-    /// When it is longer than this outbox is for.
-    #[inline]
-    pub(crate) fn request_space(&mut self, length: usize) -> &mut [u8] {
-        &mut self.batch[self.end + SHORT_BYTES..][..length]
-    }
-
-    /// Puts the request into the batch whose payload was written into all of [`Outbox::request_space`].
-    ///
-    /// # Panics
-    /// When it is longer than this outbox is for.
-    #[inline]
-    pub(crate) fn push_written(&mut self, handler: u16, call: u64, length: usize) {
-        let header = Header::new(Kind::Request, handler, call, length);
-        match header.short() {
-            Some(short) => {
-                self.behind(&short, length);
-                self.pass(SHORT_BYTES, length);
-            }
-            None => self.push_moved(header, length),
-        }
-    }
-
-    /// The header is a long one: the payload is moved.
-    #[cold]
-    fn push_moved(&mut self, header: Header, length: usize) {
-        let from = self.end + SHORT_BYTES;
-        self.batch
-            .copy_within(from..from + length, self.end + HEADER_BYTES);
-        self.behind(&header.encode(), length);
-        self.pass(HEADER_BYTES, length);
-    }
-
-    /// Where the payload of the next message will stand, an answer to `call` of up to `most` bytes, of which
-    /// [`Outbox::fits`] was true.
-    ///
-    /// # Panics
-    /// When it is longer than this outbox is for.
-    #[inline]
-    pub(crate) fn space(&mut self, call: u64, most: usize) -> &mut [u8] {
-        let header = match message::is_short(call, most) {
-            true => SHORT_BYTES,
-            false => HEADER_BYTES,
-        };
-        &mut self.batch[self.end + header..][..most]
-    }
-
-    /// Puts the answer into the batch whose payload, of `length` bytes, was written into [`Outbox::space`] of `most`.
-    ///
-    /// # Panics
-    /// When it is longer than this outbox is for.
-    #[inline(always)]
-    pub(crate) fn commit(&mut self, call: u64, length: usize, most: usize) {
-        if message::is_short(call, most) {
-            let header = ShortHeader::new(ShortKind::Response, 0, call, length as u32);
-            self.behind(&header.encode(), length);
-            self.pass(SHORT_BYTES, length);
-        } else {
-            self.commit_long(call, length);
-        }
-    }
-
-    #[cold]
-    fn commit_long(&mut self, call: u64, length: usize) {
-        let header = Header::new(Kind::Response, 0, call, length);
-        self.behind(&header.encode(), length);
-        self.pass(HEADER_BYTES, length);
+    pub(crate) fn place(&mut self) -> MessagePlace<'_> {
+        MessagePlace::new(&mut self.batch, &mut self.end, &mut self.messages)
     }
 
     /// Bytes that runs of whole messages may take in the batch as it is.

@@ -12,13 +12,13 @@ fn a_batch_without_room_is_an_error() {
         let header = || Header::new(Kind::Response, 0, 1, 4096);
         let mut lines = 256usize;
         while outbox.fits(4096) {
-            outbox.push(header(), &[1; 4096]);
+            outbox.place().put(header(), &[1; 4096]);
             assert!(outbox.pieces(0).is_ok());
             outbox.written();
             lines -= 65;
         }
         assert!(lines < 65);
-        outbox.push(header(), &[1; 4096]);
+        outbox.place().put(header(), &[1; 4096]);
         let error = outbox.pieces(0).unwrap_err();
         assert!(!error.is_violation(), "it is our own fault: {error}");
     }

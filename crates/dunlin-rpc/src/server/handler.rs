@@ -17,7 +17,7 @@ use super::caller::Caller;
 use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
 use crate::channel::buffers::BytesMut;
-use crate::channel::outbox::copy;
+use crate::channel::short_copy::copy;
 use crate::channel::upcoming::Upcoming;
 use crate::error::{FailureReason, WireFailure};
 use crate::{memory, HandlerId};

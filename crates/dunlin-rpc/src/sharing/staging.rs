@@ -6,7 +6,7 @@ use super::combining::Run;
 use crate::call::lane::OPERATIONS_STAGED;
 use crate::channel::message::{self, Header, DESCRIPTOR_BYTES, HEADER_BYTES};
 use crate::channel::one_sided::OneSided;
-use crate::channel::outbox::copy;
+use crate::channel::short_copy::copy;
 
 /// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
 pub(crate) const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;

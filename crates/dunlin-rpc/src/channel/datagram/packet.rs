@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use crate::channel::message::{message_bytes, Header, HEADER_BYTES};
-use crate::channel::outbox::copy;
+use crate::channel::short_copy::copy;
 
 /// Bytes before the first message.
 pub(crate) const HEAD_BYTES: usize = 12;

@@ -16,7 +16,7 @@ use siphasher::sip::SipHasher13;
 
 use super::bits;
 use crate::channel::message::{Header, HEADER_BYTES};
-use crate::channel::outbox::copy;
+use crate::channel::short_copy::copy;
 
 /// Bytes behind the payload.
 pub(crate) const TAIL_BYTES: usize = SEALED_BYTES + 8;

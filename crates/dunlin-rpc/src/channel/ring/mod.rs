@@ -231,7 +231,7 @@ impl<D: Device> RingChannel<D> {
     fn put(&mut self, header: Header, payload: &[u8]) {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(payload.len()));
-        self.outbox.push(header, payload);
+        self.outbox.place().put(header, payload);
     }
 
     /// Batches that have been received.
@@ -280,14 +280,15 @@ impl<D: Device> Channel for RingChannel<D> {
 
     #[inline]
     fn request_space(&mut self, length: usize) -> Option<&mut [u8]> {
-        Some(self.outbox.request_space(length))
+        Some(self.outbox.place().into_payload(length))
     }
 
     #[inline]
     fn push_written(&mut self, handler: u16, call: u64, length: usize) {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
-        self.outbox.push_written(handler, call, length);
+        let header = Header::new(Kind::Request, handler, call, length);
+        self.outbox.place().commit(header);
     }
 
     /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
@@ -295,7 +296,7 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline]
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let place = match has_room {
-            true => self.outbox.space(header.call, self.peer_eager_bytes),
+            true => self.outbox.place().into_payload(self.peer_eager_bytes),
             false => &mut [],
         };
         (self.inbox.payload(header), place, self.carrier.exports())
@@ -307,7 +308,8 @@ impl<D: Device> Channel for RingChannel<D> {
     fn commit(&mut self, call: u64, length: usize) {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
-        self.outbox.commit(call, length, self.peer_eager_bytes);
+        let header = Header::new(Kind::Response, 0, call, length);
+        self.outbox.place().commit(header);
     }
 
     /// Writes the batch to the peer, and wakes it if it sleeps.
@@ -369,11 +371,12 @@ impl<D: Device> Channel for RingChannel<D> {
                     drop(messages);
                     return Ok((served, inbox.take()?));
                 };
+                let mut place = outbox.place();
                 let asked = Asked {
                     handler: header.handler(),
                     call: header.call(),
                     payload,
-                    place: outbox.space(header.call(), eager),
+                    place: place.payload(eager),
                     exports: self.carrier.exports(),
                 };
                 let Some(answer) = run(asked) else {
@@ -381,7 +384,7 @@ impl<D: Device> Channel for RingChannel<D> {
                 };
                 D::charge(effort::ADDED);
                 D::charge(Work::Copy(answer));
-                outbox.commit(header.call(), answer, eager);
+                place.commit(Header::new(Kind::Response, 0, header.call(), answer));
             }
         }
         Ok((served, None))

@@ -243,7 +243,7 @@ impl<D: Device> Channel for SentChannel<D> {
         let place = self.place();
         let bytes = self.bytes_of(place);
         bytes[WORD_BYTES..FRONT_BYTES].copy_from_slice(&header);
-        super::outbox::copy(&mut bytes[FRONT_BYTES..][..payload.len()], payload);
+        super::short_copy::copy(&mut bytes[FRONT_BYTES..][..payload.len()], payload);
         self.made(FRONT_BYTES + payload.len());
     }
 

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use super::Run;
 use crate::channel::one_sided::OneSided;
-use crate::channel::outbox::copy;
+use crate::channel::short_copy::copy;
 use crate::sharing::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
 /// Not in a queue.

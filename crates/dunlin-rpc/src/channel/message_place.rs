@@ -1,0 +1,96 @@
+//! The place of one message in a batch that is being filled: only who has it can put a message into the batch.
+
+use super::message::{padded, Header, Kind, HEADER_BYTES, SHORT_BYTES};
+use super::short_copy::copy;
+
+/// Where a message will stand, header and payload; it is in the batch when it was put or committed.
+pub(crate) struct MessagePlace<'a> {
+    rest: &'a mut [u8],
+    /// Where the content of the batch ends, and how many messages it is.
+    end: &'a mut usize,
+    messages: &'a mut u32,
+}
+
+impl<'a> MessagePlace<'a> {
+    /// Behind what the batch holds.
+    #[inline(always)]
+    pub(super) fn new(batch: &'a mut [u8], end: &'a mut usize, messages: &'a mut u32) -> Self {
+        Self {
+            rest: &mut batch[*end..],
+            end,
+            messages,
+        }
+    }
+
+    /// Puts a message into the batch.
+    ///
+    /// # Panics
+    /// When it is longer than the batch is for.
+    #[inline(always)]
+    pub(crate) fn put(self, header: Header, payload: &[u8]) {
+        match header.short() {
+            Some(short) => self.write(short, payload),
+            None => self.put_long(header.kind, header.handler, header.call, payload),
+        }
+    }
+
+    /// The parts of the header one by one: who puts a short one keeps them in registers.
+    #[cold]
+    fn put_long(self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
+        let header = Header::new(kind, handler, call, payload.len());
+        self.write(header.encode(), payload);
+    }
+
+    #[inline(always)]
+    fn write<const N: usize>(self, header: [u8; N], payload: &[u8]) {
+        let rest = self.rest.split_first_chunk_mut();
+        let (place, rest) = rest.expect("room for a header");
+        *place = header;
+        copy(&mut rest[..payload.len()], payload);
+        *self.end += N + padded(payload.len());
+        *self.messages += 1;
+    }
+
+    /// Where the payload may be written before all of the header is known, up to `most` bytes: behind a short header,
+    /// which nearly all have.
+    ///
+    /// # Panics
+    /// When that is more than the batch is for.
+    #[inline(always)]
+    pub(crate) fn payload(&mut self, most: usize) -> &mut [u8] {
+        &mut self.rest[SHORT_BYTES..][..most]
+    }
+
+    /// The same, for a message that another look at the place commits, or nobody.
+    #[inline(always)]
+    pub(crate) fn into_payload(self, most: usize) -> &'a mut [u8] {
+        &mut self.rest[SHORT_BYTES..][..most]
+    }
+
+    /// Puts the message into the batch whose payload stands in [`MessagePlace::payload`].
+    ///
+    /// # Panics
+    /// When it is longer than the batch is for.
+    #[inline(always)]
+    pub(crate) fn commit(self, header: Header) {
+        let Some(short) = header.short() else {
+            return self.commit_long(header.kind, header.handler, header.call, header.length);
+        };
+        let place = self.rest.first_chunk_mut();
+        *place.expect("room for a header") = short;
+        *self.end += SHORT_BYTES + padded(header.length as usize);
+        *self.messages += 1;
+    }
+
+    /// The payload is moved.
+    #[cold]
+    fn commit_long(self, kind: Kind, handler: u16, call: u64, length: u32) {
+        let length = length as usize;
+        let payload = SHORT_BYTES..SHORT_BYTES + length;
+        self.rest.copy_within(payload, HEADER_BYTES);
+        let header = Header::new(kind, handler, call, length);
+        self.rest[..HEADER_BYTES].copy_from_slice(&header.encode());
+        *self.end += HEADER_BYTES + padded(length);
+        *self.messages += 1;
+    }
+}
