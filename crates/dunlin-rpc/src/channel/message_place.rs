@@ -1,6 +1,6 @@
 //! The place of one message in a batch that is being filled: only who has it can put a message into the batch.
 
-use super::message::{padded, Header, Kind, HEADER_BYTES, SHORT_BYTES};
+use super::message::{is_short, padded, Header, Kind, HEADER_BYTES, SHORT_BYTES};
 use super::short_copy::copy;
 
 /// Where a message will stand, header and payload; it is in the batch when it was put or committed.
@@ -51,46 +51,64 @@ impl<'a> MessagePlace<'a> {
         *self.messages += 1;
     }
 
-    /// Where the payload may be written before all of the header is known, up to `most` bytes: behind a short header,
-    /// which nearly all have.
+    /// Where the payload may be written before all of the header is known, up to `most` bytes.
     ///
     /// # Panics
     /// When that is more than the batch is for.
     #[inline(always)]
     pub(crate) fn payload(&mut self, most: usize) -> &mut [u8] {
-        &mut self.rest[SHORT_BYTES..][..most]
+        &mut self.rest[front(most)..][..most]
     }
 
     /// The same, for a message that another look at the place commits, or nobody.
     #[inline(always)]
     pub(crate) fn into_payload(self, most: usize) -> &'a mut [u8] {
-        &mut self.rest[SHORT_BYTES..][..most]
+        &mut self.rest[front(most)..][..most]
     }
 
-    /// Puts the message into the batch whose payload stands in [`MessagePlace::payload`].
+    /// Puts the message into the batch whose payload stands in [`MessagePlace::payload`] of `most` bytes.
     ///
     /// # Panics
     /// When it is longer than the batch is for.
     #[inline(always)]
-    pub(crate) fn commit(self, header: Header) {
-        let Some(short) = header.short() else {
-            return self.commit_long(header.kind, header.handler, header.call, header.length);
-        };
-        let place = self.rest.first_chunk_mut();
-        *place.expect("room for a header") = short;
-        *self.end += SHORT_BYTES + padded(header.length as usize);
-        *self.messages += 1;
+    pub(crate) fn commit(self, header: Header, most: usize) {
+        match header.short() {
+            Some(short) if front(most) == SHORT_BYTES => {
+                let place = self.rest.first_chunk_mut();
+                *place.expect("room for a header") = short;
+                *self.end += SHORT_BYTES + padded(header.length as usize);
+                *self.messages += 1;
+            }
+            _ => self.commit_long(
+                header.kind,
+                header.handler,
+                header.call,
+                header.length,
+                most,
+            ),
+        }
     }
 
-    /// The payload is moved.
     #[cold]
-    fn commit_long(self, kind: Kind, handler: u16, call: u64, length: u32) {
-        let length = length as usize;
-        let payload = SHORT_BYTES..SHORT_BYTES + length;
-        self.rest.copy_within(payload, HEADER_BYTES);
+    fn commit_long(self, kind: Kind, handler: u16, call: u64, length: u32, most: usize) {
+        let (length, front) = (length as usize, front(most));
+        if front != HEADER_BYTES {
+            // A long name is nothing that the payload was placed for.
+            self.rest.copy_within(front..front + length, HEADER_BYTES);
+        }
         let header = Header::new(kind, handler, call, length);
         self.rest[..HEADER_BYTES].copy_from_slice(&header.encode());
         *self.end += HEADER_BYTES + padded(length);
         *self.messages += 1;
+    }
+}
+
+/// Where a payload of up to `most` bytes stands that is written before its header: behind a short one, if it cannot be
+/// too long for that.
+#[inline(always)]
+fn front(most: usize) -> usize {
+    match is_short(0, most) {
+        true => SHORT_BYTES,
+        false => HEADER_BYTES,
     }
 }

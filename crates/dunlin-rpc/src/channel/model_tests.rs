@@ -176,7 +176,7 @@ proptest! {
                     } else {
                         let mut place = outbox.place();
                         place.payload(length).copy_from_slice(&body);
-                        place.commit(header);
+                        place.commit(header, length);
                     }
                     sent.push_back((header, body));
                     number += 1;

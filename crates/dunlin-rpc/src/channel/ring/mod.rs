@@ -288,7 +288,7 @@ impl<D: Device> Channel for RingChannel<D> {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
         let header = Header::new(Kind::Request, handler, call, length);
-        self.outbox.place().commit(header);
+        self.outbox.place().commit(header, length);
     }
 
     /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
@@ -309,7 +309,7 @@ impl<D: Device> Channel for RingChannel<D> {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
         let header = Header::new(Kind::Response, 0, call, length);
-        self.outbox.place().commit(header);
+        self.outbox.place().commit(header, self.peer_eager_bytes);
     }
 
     /// Writes the batch to the peer, and wakes it if it sleeps.
@@ -384,7 +384,8 @@ impl<D: Device> Channel for RingChannel<D> {
                 };
                 D::charge(effort::ADDED);
                 D::charge(Work::Copy(answer));
-                place.commit(Header::new(Kind::Response, 0, header.call(), answer));
+                let header = Header::new(Kind::Response, 0, header.call(), answer);
+                place.commit(header, eager);
             }
         }
         Ok((served, None))
