@@ -112,3 +112,34 @@ fn front(most: usize) -> usize {
         false => HEADER_BYTES,
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_committed_is_read_whatever_room_its_payload_was_given() {
+        let (mut batch, mut end, mut messages) = ([0; 40_000], 8, 0);
+        let cases = [
+            // A short header, a long one in front of whose payload was room for it, and one that moves the payload.
+            (3, 5, 100, SHORT_BYTES),
+            (3, 5, 10_000, HEADER_BYTES),
+            (3, 9_000, 10_000, HEADER_BYTES),
+            (1 << 40, 5, 100, HEADER_BYTES),
+            (4, 0, 0, SHORT_BYTES),
+        ];
+        for (number, (call, length, most, header_bytes)) in cases.into_iter().enumerate() {
+            let begin = end;
+            let mut place = MessagePlace::new(&mut batch, &mut end, &mut messages);
+            let payload = vec![number as u8 + 1; length];
+            place.payload(most)[..length].copy_from_slice(&payload);
+            let header = Header::new(Kind::Response, 0, call, length);
+            place.commit(header, most);
+            let message = &batch[begin..end];
+            assert_eq!(Header::first(message), Some((header, header_bytes)));
+            assert_eq!(message[header_bytes..][..length], payload[..]);
+            assert_eq!(message.len(), header_bytes + padded(length));
+        }
+        assert_eq!(messages, cases.len() as u32);
+    }
+}
