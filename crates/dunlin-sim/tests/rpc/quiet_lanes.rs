@@ -82,7 +82,10 @@ fn a_call_over_a_quiet_lane_is_answered_by_a_poller_that_is_never_idle() {
         steps += 1;
         done.load(Ordering::Relaxed) == CALLS
     });
-    assert!(steps <= CALLS * (PAUSE_MS + 1), "{steps} ms for {CALLS} calls");
+    assert!(
+        steps <= CALLS * (PAUSE_MS + 1),
+        "{steps} ms for {CALLS} calls"
+    );
     let figures = client.figures().expect("a connection handle");
     let by_rings: u64 = figures.lanes.iter().map(|lane| lane.requests).sum();
     assert!(by_rings >= CALLS);
