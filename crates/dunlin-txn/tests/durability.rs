@@ -221,8 +221,7 @@ fn what_was_acknowledged_outlives_all_processes() {
     }
 }
 
-/// A machine of a database of its own.
-/// A machine that nobody takes over from: on a busy one, too, its lease is not to end.
+/// The only machine of a database: nobody takes over from it, so its lease is not to end while a busy host stops it.
 fn alone(folder: &Path) -> Result<StoreServer, StoreServerError> {
     let mut replicated = replicated(folder, 0);
     replicated.lease = LEASE * 60;

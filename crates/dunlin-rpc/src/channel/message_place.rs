@@ -60,7 +60,7 @@ impl<'a> MessagePlace<'a> {
         &mut self.rest[front(most)..][..most]
     }
 
-    /// The same, for a message that another look at the place commits, or nobody.
+    /// As [`MessagePlace::payload`], where the message is committed by another [`MessagePlace`], or not at all.
     #[inline(always)]
     pub(crate) fn into_payload(self, most: usize) -> &'a mut [u8] {
         &mut self.rest[front(most)..][..most]

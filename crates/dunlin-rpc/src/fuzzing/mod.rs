@@ -107,7 +107,7 @@ impl FuzzedRing {
                 let _ = outbox.peer_consumed(peer_consumed);
                 assert!(inbox.consumed() <= LINES as u64, "each line is of one lap");
             }
-            // Answers are left to the other way, as what has a long header is.
+            // Answers, and what has a long header, are left to `take` below.
             let mut messages = inbox.short_messages();
             while !messages.is_empty() {
                 match messages.take(ShortKind::Request) {

@@ -347,7 +347,7 @@ impl Handle {
         self.assign_threads(sent)
     }
 
-    /// Hears of lanes that the server has activated: a lane's leader does, and one that is not active has none.
+    /// Takes what the server has said about lanes that are not active. Of others their leaders hear; these have none.
     pub(super) fn hear_of_lanes(&self, node: &Node) {
         for lane in self.lanes() {
             let status = lane.status();
