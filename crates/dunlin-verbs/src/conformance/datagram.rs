@@ -150,15 +150,17 @@ pub fn undeliverable_vanishes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (bad, good) = (stage.holding(&[1; 8]), stage.holding(&[2; 8]));
     let target = stage.peer.blank(GRH_BYTES + 8);
     let to = link.remote_address;
-    let bytes = [piece(&bad, 0, 8)];
-    post(&mut link, 0, PLAIN, &bytes, &handle);
+    post(&mut link, 0, PLAIN, &[piece(&bad, 0, 8)], &handle);
     stage.done(&mut link, 0);
-    for _ in 0..20 {
-        stage.step(&link);
-    }
-    stage
-        .peer
-        .receive(link.remote, 9, &[(target, 0, GRH_BYTES + 8)]);
+    // One by another pair of endpoints: once it has arrived, the one before it has come and gone.
+    let (mut behind, handle_behind) = pair(stage)?;
+    let place = [(target, 0, GRH_BYTES + 8)];
+    stage.peer.receive(behind.remote, 1, &place);
+    let bytes = [piece(&good, 0, 8)];
+    post(&mut behind, 1, PLAIN, &bytes, &handle_behind);
+    stage.arrived(&mut behind, 1);
+    stage.peer.receive(link.remote, 9, &place);
+    let bytes = [piece(&bad, 0, 8)];
     let mut wrong_key = to;
     wrong_key.queue_key ^= 1;
     let mut wrong_number = to;

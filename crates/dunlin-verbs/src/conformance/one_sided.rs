@@ -5,7 +5,7 @@ use crate::{
     Verbs,
 };
 
-use super::{pattern, piece, Link, Outcome, PeerRegion, Piece, Request, Stage};
+use super::{pattern, piece, Outcome, PeerRegion, Piece, Request, Stage};
 
 const RC: Transport = Transport::ReliableConnection;
 
@@ -22,20 +22,6 @@ fn bytes_of(region: &impl Region, offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// On UC our completion does not say that the WRITE has landed: waits until the byte at `offset` is `byte`.
-fn landed<D: Device>(
-    stage: &mut Stage<D>,
-    link: &Link<D>,
-    region: PeerRegion,
-    at: usize,
-    byte: u8,
-) {
-    super::wait("a WRITE", || {
-        stage.step(link);
-        (stage.peer.read(region, at, 1) == [byte]).then_some(())
-    });
-}
-
 /// A WRITE changes the bytes it names, no others, and no completion comes to the peer.
 pub fn write_lands<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE)? {
@@ -48,7 +34,7 @@ pub fn write_lands<D: Device>(stage: &mut Stage<D>) -> Outcome {
             .post(5, write_to(target, 123, None), &[piece(&source, 0, 777)]);
         let done = stage.done(&mut link, 5);
         assert_eq!(done.opcode, CompletionOpcode::Write);
-        landed(stage, &link, target, 123 + 776, 1);
+        stage.landed(&link, target, 123 + 776, 1);
         assert_eq!(stage.peer.read(target, 123, 777), data);
         assert_eq!(stage.peer.read(target, 0, 123), vec![0; 123]);
         assert_eq!(stage.peer.read(target, 900, 100), vec![0; 100]);

@@ -145,7 +145,7 @@ pub fn receives_posted_in_init<D: Device>(stage: &mut Stage<D>) -> Outcome {
 /// On UC a message without a RECEIVE is lost in silence: the sender succeeds, and a later message is the first to
 /// arrive.
 pub fn uc_drops_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
-    stage.needs(UC, Verbs::SEND)?;
+    stage.needs(UC, Verbs::SEND.union(Verbs::WRITE))?;
     let mut link = stage.link(UC);
     let (first, second) = (stage.holding(&[1; 8]), stage.holding(&[2; 8]));
     let target = stage.peer.blank(8);
@@ -153,9 +153,15 @@ pub fn uc_drops_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
         link.local.post(id, PLAIN, &[piece(&first, 0, 8)]);
         stage.done(&mut link, id);
     }
-    for _ in 0..20 {
-        stage.step(&link);
-    }
+    // A WRITE needs no RECEIVE: once it has landed, what was sent before it has been dropped.
+    let behind = stage.peer.blank(8);
+    let write = Operation::Write {
+        remote: behind.at(0),
+        immediate: None,
+    };
+    link.local.post(3, write, &[piece(&second, 0, 8)]);
+    stage.done(&mut link, 3);
+    stage.landed(&link, behind, 7, 2);
     stage.peer.receive(link.remote, 9, &[(target, 0, 8)]);
     link.local.post(9, PLAIN, &[piece(&second, 0, 8)]);
     stage.arrived(&mut link, 9);

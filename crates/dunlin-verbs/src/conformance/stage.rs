@@ -7,8 +7,8 @@ use crate::{
 
 use super::fixture::patiently;
 use super::{
-    wait, Endpoint, Harness, HostPeer, LocalPeer, Mode, Options, Outcome, ProcessPeer, Remote,
-    Skipped,
+    wait, Endpoint, Harness, HostPeer, LocalPeer, Mode, Options, Outcome, PeerRegion, ProcessPeer,
+    Remote, Skipped,
 };
 
 /// An endpoint of ours and the peer's at the other end.
@@ -179,6 +179,15 @@ impl<D: Device> Stage<D> {
         let mut one = [Completion::EMPTY];
         let count = self.spare.poll(&mut one).expect("nothing comes here");
         assert_eq!(count, 0, "a completion in a queue without queue pairs");
+    }
+
+    /// Waits until the byte at `at` of the peer's `region` is `byte`: on UC our completion does not say that a WRITE
+    /// has landed.
+    pub fn landed(&mut self, link: &Link<D>, region: PeerRegion, at: usize, byte: u8) {
+        wait("a WRITE", || {
+            self.step(link);
+            (self.peer.read(region, at, 1) == [byte]).then_some(())
+        });
     }
 
     /// Our next completion.
