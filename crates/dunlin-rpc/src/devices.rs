@@ -301,14 +301,21 @@ type Opened = (String, Result<Arc<dyn Fabric>, VerbsError>);
 
 /// All devices, with Flor over each of them.
 fn open_all(route: Route) -> Vec<Opened> {
-    fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
-        Arc::new(DeviceFabric(device))
-    }
-    let mut all: Vec<Opened> = vec![("shm".to_string(), shared_memory().map(fabric))];
-    if cfg!(test) {
-        // Unit tests need no other, and the whole of RPC is compiled once more for each.
-        return all;
-    }
+    let mut all = vec![("shm".to_string(), shared_memory().map(fabric))];
+    open_others(route, &mut all);
+    all
+}
+
+fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
+    Arc::new(DeviceFabric(device))
+}
+
+/// Unit tests need no other, and the whole of RPC is compiled once more for each that is named.
+#[cfg(test)]
+fn open_others(_: Route, _: &mut Vec<Opened>) {}
+
+#[cfg(not(test))]
+fn open_others(route: Route, all: &mut Vec<Opened>) {
     all.push((format!("{FLOR}shm"), flor_shm().map(fabric)));
     for (name, device) in verbs_hardware(route.local) {
         if let Ok(nic) = &device {
@@ -318,7 +325,6 @@ fn open_all(route: Route) -> Vec<Opened> {
     }
     all.push(("roce".to_string(), udp(route).map(fabric)));
     all.push((format!("{FLOR}roce"), flor_udp(route).map(fabric)));
-    all
 }
 
 /// The usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has the
