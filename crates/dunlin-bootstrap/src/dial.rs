@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::random;
 
 use crate::address::Address;
-use crate::dialed::{Conversation, Dialed, Time};
+use crate::config::DialConfig;
+use crate::dialed::{Conversation, Dialed};
 use crate::error::BootstrapError;
 use crate::message::{ClientHello, ClientOpen, NONCE_BYTES};
 use crate::pauses::Pauses;
 use crate::resolve::resolve;
-use crate::secret::{Secret, Transcript};
-use crate::selection::Capability;
+use crate::secret::Transcript;
 use crate::stream::{First, FrameStream};
-use crate::tls::{ClientTls, Session};
+use crate::time::Time;
+use crate::tls::Session;
 use crate::transport::Transport;
 use crate::wire::{self, MAX_FRAME};
 
@@ -24,34 +25,6 @@ const GREETING: &str = "waiting for its hello";
 /// How long the first of an address' hosts may take to be connected to before the next is tried, and then it again. A
 /// system whose queue is full drops what comes, and the sender's own next try is a second later.
 const FIRST_TRY: Duration = Duration::from_millis(300);
-
-/// What a client has and wants.
-#[derive(Clone, Debug)]
-pub struct DialConfig {
-    /// What the server has to know, if anything.
-    pub secret: Option<Secret>,
-    /// What the client trusts, and the certificate that it shows: then the handshake runs in TLS 1.3, and in nothing
-    /// else.
-    pub tls: Option<ClientTls>,
-    /// The client's devices.
-    pub capabilities: Vec<Capability>,
-    /// The name or kind of the only device that will do.
-    pub device: Option<String>,
-    /// Time for all of it: looking up the host's name, connecting, the hellos, the open request. 5 s.
-    pub timeout: Duration,
-}
-
-impl Default for DialConfig {
-    fn default() -> Self {
-        Self {
-            secret: None,
-            tls: None,
-            capabilities: Vec::new(),
-            device: None,
-            timeout: Duration::from_secs(5),
-        }
-    }
-}
 
 /// All that the host of an address stands for, at least one, looked up within `timeout`.
 ///

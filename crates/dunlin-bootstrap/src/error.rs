@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::certificate::CertificateFault;
+use crate::parse_error::ParseError;
+use crate::prefix::VERSION;
 use crate::refusal::Refusal;
 use crate::selection::NoCommonDevice;
-use crate::wire::{ParseError, VERSION};
 
 /// Why a server could not listen, or a client could not open a connection.
 #[derive(Debug, thiserror::Error)]

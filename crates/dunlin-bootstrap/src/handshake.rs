@@ -2,7 +2,7 @@
 
 use dunlin_verbs::random;
 
-use crate::acceptor::AcceptorConfig;
+use crate::config::AcceptorConfig;
 use crate::counters::Ending;
 use crate::message::{
     ClientHello, ClientOpen, OpenReply, OpenRequest, Outcome, ServerHello, NONCE_BYTES,

@@ -24,6 +24,8 @@
 mod acceptor;
 mod address;
 mod certificate;
+mod checks;
+mod config;
 mod counters;
 mod dial;
 mod dialed;
@@ -33,16 +35,21 @@ mod host;
 mod limits;
 mod message;
 mod openers;
+mod opening;
+mod parse_error;
 mod pauses;
 mod peer;
 mod pending;
 mod port;
+mod prefix;
 mod refusal;
 mod resolve;
 mod secret;
 mod selection;
+mod serving;
 mod stop;
 mod stream;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -51,11 +58,12 @@ mod tls;
 mod transport;
 pub mod wire;
 
-pub use acceptor::{Acceptor, AcceptorConfig};
+pub use acceptor::Acceptor;
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use certificate::CertificateFault;
+pub use config::{AcceptorConfig, DialConfig};
 pub use counters::Counts;
-pub use dial::{dial, dial_until, look_up, DialConfig};
+pub use dial::{dial, dial_until, look_up};
 pub use dialed::Dialed;
 pub use error::BootstrapError;
 pub use host::{HostDifference, HostId};

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Instant;
 
 use crate::address::Address;
-use crate::dialed::Time;
 use crate::error::BootstrapError;
+use crate::time::Time;
 
 /// Names that a process looks up at once, those included that nobody waits for any more.
 const MOST_LOOKUPS: usize = 64;

@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::certificate::TlsFailure;
+use crate::prefix::{MAGIC, PREFIX_BYTES};
 use crate::transport::Transport;
-use crate::wire::{MAGIC, PREFIX_BYTES};
 
 /// Why a frame did not come or go.
 #[derive(Debug)]

@@ -17,59 +17,17 @@
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-use crate::limits::{check_client_hello, check_open, check_reply, check_server_hello};
+use crate::checks::{check_client_hello, check_open, check_reply, check_server_hello};
 pub use crate::limits::{MAX_CAPABILITIES, MAX_KNOWN, MAX_PARAMETERS, NAME_BYTES, TEXT_BYTES};
 pub use crate::message::{
     ClientHello, ClientOpen, Outcome, Proved, ServerHello, ServerReply, NONCE_BYTES,
 };
+pub use crate::parse_error::ParseError;
+pub use crate::prefix::{MAGIC, PREFIX_BYTES, VERSION};
 use crate::secret::{Proof, PROOF_BYTES};
-
-/// How both hellos begin. The zero and the byte above 127 tell it from any text.
-pub const MAGIC: [u8; 8] = *b"\x89DUNLIN\0";
-/// The version that is spoken here, of the handshake and of what channels write after it. No other is understood. Since
-/// 3 rings have short headers, since 5 calls may say how long they may take and a device that it speaks RoCEv2, since 6
-/// sides say by which parts of a host they differ, and servers what a client has no right to, since 7 renewals of credits
-/// say how many threads a message carries.
-pub const VERSION: u16 = 7;
-/// Bytes of magic and version.
-pub const PREFIX_BYTES: usize = MAGIC.len() + 2;
 
 /// Largest frame, in bytes: more than all the limits of a message together come to.
 pub const MAX_FRAME: usize = 16 * 1024;
-/// Why bytes are not the frame they should be, or a message cannot become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParseError {
-    /// The magic is not there.
-    #[error("it does not begin as Dunlin's frames do")]
-    NotDunlin,
-    /// The other side speaks another version.
-    #[error("it is of version {theirs}, not {VERSION}")]
-    Version {
-        /// The one it speaks.
-        theirs: u16,
-    },
-    /// The bytes are no message.
-    #[error("it holds no such message")]
-    Malformed,
-    /// There are bytes behind the message.
-    #[error("there are bytes behind its end")]
-    Trailing,
-    /// Something has too many entries.
-    #[error("more than {limit} {what}")]
-    TooMany {
-        /// What.
-        what: &'static str,
-        /// How many are allowed.
-        limit: usize,
-    },
-    /// A name is empty, longer than [`NAME_BYTES`] or not printable ASCII; a text is too long or holds control codes.
-    #[error("a {what} is empty, too long or not printable")]
-    Name {
-        /// Of what.
-        what: &'static str,
-    },
-}
 
 /// Magic and version.
 fn prefix() -> Vec<u8> {

@@ -1,21 +1,10 @@
 //! What a ring is made with: both sides say the same.
 
 use crate::design::{Batching, Design, Layout};
-use crate::error::ConfigError;
-use crate::framing::{prefix, suffix, HEADER_BYTES};
-use crate::geometry::Geometry;
+use crate::framing::{prefix, suffix, Framing, HEADER_BYTES};
 
 /// A cache line, in bytes.
 pub const LINE_BYTES: usize = 64;
-
-/// How a reader knows how long a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Framing {
-    /// Each message has a header of eight bytes in front of it.
-    Header,
-    /// All messages have this many bytes, and no header where the design does not need one.
-    Fixed(usize),
-}
 
 /// How a ring is made. Both sides say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +39,6 @@ impl RingConfig {
         const MOST: usize = 32 << 20;
         let fit = (MOST / slot_bytes.max(1)).max(16);
         128.min(1 << fit.ilog2())
-    }
-
-    /// Whether a ring can be made of it; what a device says to it is another question.
-    ///
-    /// # Errors
-    /// When it contradicts itself or leaves a range.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        Geometry::new(self).map(drop)
     }
 
     /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be

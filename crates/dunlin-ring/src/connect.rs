@@ -13,12 +13,11 @@ use crate::consumer::{self, Consumer};
 use crate::design::{Batching, Design, HeadSync, TailSync};
 use crate::error::ConfigError;
 use crate::geometry::Geometry;
-use crate::link::{Link, SEND_REQUESTS};
+use crate::link::{Link, Sleeping, SEND_REQUESTS};
 use crate::memory::{Inbound, Mirror};
 use crate::offer::{Offer, Role, Terms};
 use crate::policy::{Pacing, Receiver, Sender};
 use crate::producer::{self, ConsumerPlaces, Producer};
-use crate::sleeping::Sleeping;
 
 /// Up to so many bytes travel in the work request itself, as in perftest: one DMA less on hardware.
 const INLINE_BYTES: usize = 220;

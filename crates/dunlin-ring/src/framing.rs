@@ -3,8 +3,16 @@
 //! The complement makes a header that is only half there, on a device that places by smaller steps than a word, differ
 //! from every header that is whole; and zero, which is what a reader finds where nothing was written, is no header.
 
-use crate::config::Framing;
 use crate::design::{Design, Layout, TailSync};
+
+/// How a reader knows how long a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// Each message has a header of eight bytes in front of it.
+    Header,
+    /// All messages have this many bytes, and no header where the design does not need one.
+    Fixed(usize),
+}
 
 /// The header of a message: its length and the complement of its length.
 pub(crate) const HEADER_BYTES: usize = 8;

@@ -1,9 +1,9 @@
 //! Where everything lies in the regions of a ring, computed once from its configuration.
 
-use crate::config::{Framing, RingConfig};
+use crate::config::RingConfig;
 use crate::design::{Batching, HeadSync, Layout};
 use crate::error::{ConfigError, LengthLimit};
-use crate::framing::{prefix, suffix, HEADER_BYTES};
+use crate::framing::{prefix, suffix, Framing, HEADER_BYTES};
 use crate::words::{Words, APART, PACKED};
 
 /// Least and most slots of a ring.
@@ -44,6 +44,16 @@ pub(crate) struct Geometry {
     /// Lengths of messages that take one unit: the least, and how many more there are beyond it.
     singles: (usize, usize),
     pub(crate) words: Words,
+}
+
+impl RingConfig {
+    /// Whether a ring can be made of it; what a device says to it is another question.
+    ///
+    /// # Errors
+    /// When it contradicts itself or leaves a range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        Geometry::new(self).map(drop)
+    }
 }
 
 impl Geometry {

@@ -2,9 +2,10 @@
 
 use dunlin_verbs::{EndpointAddress, RemoteAddress, RemoteKey, ENDPOINT_ADDRESS_BYTES};
 
-use crate::config::{Framing, RingConfig};
+use crate::config::RingConfig;
 use crate::design::{Design, HeadSync, Layout, TailSync};
 use crate::error::ConfigError;
+use crate::framing::Framing;
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use dunlin_verbs::DeviceAttributes;
 
-use crate::channel::datagram::packet::MESSAGES;
-use crate::channel::datagram::{DOORBELL, RECEIVES_AT_ONCE, SIGNAL_EVERY};
-use crate::channel::message;
-
 /// How a thread waits for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMode {
@@ -80,6 +76,16 @@ impl std::str::FromStr for Datagrams {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("datagrams cannot be '{0}'; they can be: when-they-pay, never, always")]
 pub struct UnknownDatagrams(String);
+
+/// Datagrams that go with one doorbell, at most.
+pub(crate) const DOORBELL: usize = 16;
+/// RECEIVEs that are posted at once, at most.
+pub(crate) const RECEIVES_AT_ONCE: usize = 16;
+/// One in this many SENDs of a datagram queue pair is signaled, at least, so that entries come back (FaSST's selective
+/// signaling).
+pub(crate) const SIGNAL_EVERY: usize = 64;
+/// Messages in a datagram, at most: its head counts them in a byte.
+pub(crate) const MESSAGES: u8 = u8::MAX;
 
 /// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is
 /// cheaper; smaller numbers are for measurements of what that is worth.
@@ -194,6 +200,8 @@ impl Default for ChannelConfig {
 const SHARED_RINGS: usize = 4;
 /// Smallest and largest ring.
 const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
+/// Least that travels inside a ring: where a long message lies, its descriptor.
+pub(crate) const EAGER_BYTES_MIN: usize = 24;
 /// Longest message that a length field of the wire format and our own arithmetic are made for.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// Shortest and longest time before a call is asked about.
@@ -242,11 +250,10 @@ impl ChannelConfig {
             ));
         }
         let eager_most = self.ring_bytes / 4;
-        if self.eager_bytes < message::DESCRIPTOR_BYTES || self.eager_bytes > eager_most {
+        if self.eager_bytes < EAGER_BYTES_MIN || self.eager_bytes > eager_most {
             return Err(format!(
-                "eager_bytes is {}: it must be from {} to {eager_most}, a quarter of the ring",
-                self.eager_bytes,
-                message::DESCRIPTOR_BYTES
+                "eager_bytes is {}: it must be from {EAGER_BYTES_MIN} to {eager_most}, a quarter of the ring",
+                self.eager_bytes
             ));
         }
         if self.max_message_bytes < self.eager_bytes || self.max_message_bytes > MAX_MESSAGE_BYTES {

@@ -4,7 +4,7 @@ use dunlin_verbs::Device;
 
 use super::Consumer;
 use crate::error::RingError;
-use crate::sleeping::{Event, Sleeping};
+use crate::link::{Event, Sleeping};
 
 impl<D: Device> Consumer<D> {
     /// Announces a sleep; `true` when the producer knows of it and the event is armed.

@@ -6,6 +6,7 @@
 
 mod end;
 mod polled;
+mod reservation;
 mod room;
 mod sleep;
 mod transmission;
@@ -23,7 +24,8 @@ use crate::geometry::Geometry;
 use crate::link::Link;
 use crate::memory::Mirror;
 use crate::policy::{Due, Sender};
-use crate::reservation::Reservation;
+
+pub use reservation::Reservation;
 
 use end::Close;
 

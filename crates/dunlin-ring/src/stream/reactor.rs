@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::process::PerProcess;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 
-use crate::sleeping::Event;
+use crate::link::Event;
 
 /// A waker is called after this even without an event: for what nobody thought of.
 const BOUND: Duration = Duration::from_millis(5);

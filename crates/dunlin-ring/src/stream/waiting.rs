@@ -8,7 +8,7 @@ use dunlin_verbs::Device;
 
 use super::reactor::{self, Sleeper};
 use crate::error::RingError;
-use crate::sleeping::Event;
+use crate::link::Event;
 use crate::{Consumer, Producer};
 
 /// How long a wait is polled again at once: longer than an answer from another core takes, shorter than anyone minds.

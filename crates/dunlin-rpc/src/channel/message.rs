@@ -8,12 +8,15 @@
 //! In a ring, requests and answers whose numbers fit have the short one, where the reader finds the two bits in the
 //! highest byte.
 
+use crate::config::EAGER_BYTES_MIN;
+
 /// Bytes of a long header.
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Bytes of a short one.
 pub(crate) const SHORT_BYTES: usize = 8;
 /// Bytes of the payload that stands for a long message: where to READ it.
 pub(crate) const DESCRIPTOR_BYTES: usize = 24;
+const _: () = assert!(DESCRIPTOR_BYTES <= EAGER_BYTES_MIN);
 
 /// Bits of a short header, from the lowest: the length, the handler, the call, the form.
 const LENGTH_BITS: u32 = 13;

@@ -43,12 +43,6 @@ pub(crate) const CALLS: usize = 32;
 /// RECEIVEs that a session needs beyond those: segments of a long message, words about segments, questions about lost
 /// calls, and what is taken from the queue but not posted again yet.
 pub(crate) const BESIDE_CALLS: usize = 32;
-/// Datagrams that go with one doorbell, at most.
-pub(crate) const DOORBELL: usize = 16;
-/// RECEIVEs that are posted at once, at most.
-pub(crate) const RECEIVES_AT_ONCE: usize = 16;
-/// One in this many SENDs is signaled, at least, so that entries come back (FaSST's selective signaling).
-pub(crate) const SIGNAL_EVERY: usize = 64;
 /// Datagrams are no longer than this, whatever the device's path takes.
 pub(crate) const PACKET_BYTES_MAX: usize = 4096;
 /// And no shorter.

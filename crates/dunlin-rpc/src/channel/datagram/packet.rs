@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use crate::channel::message::{message_bytes, Header, HEADER_BYTES};
 use crate::channel::short_copy::copy;
+use crate::config::MESSAGES;
 
 /// Bytes before the first message.
 pub(crate) const HEAD_BYTES: usize = 12;
@@ -74,9 +75,6 @@ impl Head {
 pub(crate) fn capacity(packet_bytes: usize) -> usize {
     ((packet_bytes - HEAD_BYTES) & !7) - HEADER_BYTES
 }
-
-/// Messages that a head can count.
-pub(crate) const MESSAGES: u8 = u8::MAX;
 
 /// What goes into a datagram at most.
 #[derive(Clone, Copy, Debug)]

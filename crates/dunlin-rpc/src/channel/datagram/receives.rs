@@ -10,8 +10,8 @@ use dunlin_verbs::{
     Access, Device, QueuePair, ReceiveRequest, Region, Segment, VerbsError, GRH_BYTES,
 };
 
-use super::RECEIVES_AT_ONCE;
 use crate::channel::ChannelError;
+use crate::config::RECEIVES_AT_ONCE;
 
 /// The datagram begins here in its place, on a cache line, behind its routing header.
 const DATAGRAM_AT: usize = 64;

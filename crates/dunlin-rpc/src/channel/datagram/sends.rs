@@ -6,9 +6,8 @@ use dunlin_verbs::{
     Region, Segment, SendFlags, SendRequest, VerbsError, Work,
 };
 
-use super::DOORBELL;
 use crate::channel::ChannelError;
-use crate::config::DatagramBatches;
+use crate::config::{DatagramBatches, DOORBELL};
 use crate::effort;
 
 /// Entries of the send queue.

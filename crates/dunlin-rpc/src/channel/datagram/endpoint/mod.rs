@@ -13,14 +13,14 @@ use dunlin_verbs::{
     QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport, Verbs, VerbsError,
 };
 
-use super::packet::{Head, Packet, Room, MESSAGES};
+use super::packet::{Head, Packet, Room};
 use super::receives::Receives;
 pub(crate) use super::receives::{Block, Stock};
 pub(crate) use super::sends::Route;
 use super::sends::{self, Sends};
 use super::{BESIDE_CALLS, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::channel::ChannelError;
-use crate::config::{DatagramBatches, REST};
+use crate::config::{DatagramBatches, MESSAGES, REST};
 
 /// RECEIVEs of a queue pair at most: they bound its sessions.
 const RECEIVES_MAX: usize = 16 << 10;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use dunlin_verbs::{thread, Device};
 
 use super::super::packet::Packet;
-use super::super::DOORBELL;
 use super::{Endpoint, Route};
 use crate::channel::ChannelError;
+use crate::config::DOORBELL;
 
 /// How long the send queue may be full while no SEND completes.
 const RECLAIM: Duration = Duration::from_secs(2);

@@ -10,11 +10,11 @@ use super::{parameter, Pair, WHAT};
 use crate::channel::call_id::slot_of;
 use crate::channel::carrier;
 use crate::channel::datagram::sends::ENTRIES;
-use crate::channel::datagram::SIGNAL_EVERY;
 use crate::channel::message::{Header, Kind};
 use crate::channel::pool::block::{Draft, Seals};
 use crate::channel::pool::{block_bytes, capacity, zone_bytes};
 use crate::channel::{ChannelError, Parameters};
+use crate::config::SIGNAL_EVERY;
 use crate::effort;
 
 /// An uplink whose server is not known yet.

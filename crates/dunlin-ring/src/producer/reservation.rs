@@ -2,8 +2,8 @@
 
 use dunlin_verbs::Device;
 
+use super::Producer;
 use crate::error::RingError;
-use crate::producer::Producer;
 
 /// Room for one message in the producer's array. Dropped without [`Reservation::commit`] it leaves no message.
 #[derive(Debug)]

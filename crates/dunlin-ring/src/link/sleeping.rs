@@ -11,8 +11,8 @@ use dunlin_verbs::{
     RemoteAddress, SendFlags, SendRequest,
 };
 
+use super::{Link, Polled};
 use crate::error::RingError;
-use crate::link::{Link, Polled};
 
 /// What one end needs to sleep, and to wake the other.
 #[derive(Debug)]

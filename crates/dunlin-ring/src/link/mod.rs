@@ -3,6 +3,8 @@
 //! RB² asks for a completion of pointer advancements only (§IV-B). What else must complete is decided here: often
 //! enough that entries of the send queue come back and that places in the array are known to be free.
 
+mod sleeping;
+
 use dunlin_link::{Ended, SendQueue};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
@@ -12,7 +14,8 @@ use dunlin_verbs::{
 
 use crate::effort;
 use crate::error::RingError;
-use crate::sleeping::Sleeping;
+
+pub(crate) use sleeping::{Event, Sleeping};
 
 /// Entries of the send queue.
 pub(crate) const SEND_REQUESTS: usize = 128;

@@ -1,0 +1,60 @@
+//! A port that is served until it is stopped: the loop at it, and the threads that open what it lets in.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::thread;
+
+use crate::acceptor::Acceptor;
+use crate::error::BootstrapError;
+use crate::message::{OpenReply, OpenRequest};
+use crate::openers::Openers;
+use crate::peer::Peer;
+use crate::port::{Job, Port};
+use crate::refusal::Refusal;
+use crate::stop::StopHandle;
+
+impl Acceptor {
+    /// Takes clients until stopped, in the caller's thread; asleep while there are none. `on_open` is called on
+    /// a thread of its own, several at once, for a client that has proved itself, with the server's own device in
+    /// [`OpenRequest::device`], and who the client is. That a client gets the reply is not certain: if it never shows up on the queue pair,
+    /// the caller has to give up on it.
+    ///
+    /// Returns when all handshakes have ended: those that wait for their client are cut short. From the stop on the
+    /// port refuses connections, also those that the system had queued, and another server may take it.
+    ///
+    /// # Errors
+    /// When the system cannot wait for the port.
+    pub fn run(
+        &self,
+        stop: &StopHandle,
+        on_open: impl Fn(OpenRequest, Peer) -> Result<OpenReply, Refusal> + Send + Sync,
+    ) -> Result<(), BootstrapError> {
+        let openers = Openers::new();
+        let open = |job: Box<Job>| {
+            let Job { client, request } = *job;
+            let peer = client.known(self.config.secret.is_some());
+            let outcome = catch_unwind(AssertUnwindSafe(|| on_open(request, peer)));
+            self.answer(
+                client,
+                outcome.unwrap_or_else(|_| {
+                    tracing::error!("opening a connection panicked");
+                    Err(Refusal::Failed)
+                }),
+            );
+        };
+        thread::scope(|scope| {
+            let ended = Port::new(self, stop, &|| openers.len())
+                .and_then(|port| port.run(|job| openers.submit(scope, &open, job)));
+            self.close();
+            openers.close();
+            ended
+        })
+    }
+
+    /// Clients that come now are refused by the system; without this they would wait in its queue until their own
+    /// patience ends, for as long as the server answers what it has accepted.
+    fn close(&self) {
+        if let Err(error) = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both) {
+            tracing::debug!(%error, "the port could not be closed");
+        }
+    }
+}
