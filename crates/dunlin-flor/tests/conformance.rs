@@ -23,7 +23,9 @@ impl Harness for Shm {
     }
 
     fn open(&self) -> Result<Self::Device, String> {
-        let below = ShmDevice::open(ShmConfig::default()).map_err(|error| error.to_string())?;
+        let mut config = ShmConfig::default();
+        (config.max_regions, config.max_queue_pairs) = (512, 192);
+        let below = ShmDevice::open(config).map_err(|error| error.to_string())?;
         FlorDevice::new(below, FlorConfig::new(self.0)).map_err(|error| error.to_string())
     }
 }
@@ -41,6 +43,7 @@ impl Harness for Roce {
         let mut config = RoceConfig::from_environment().map_err(|error| error.to_string())?;
         let loopback = Ipv4Addr::LOCALHOST.into();
         config.local_address.get_or_insert(loopback);
+        (config.max_regions, config.max_queue_pairs) = (512, 192);
         let below = RoceDevice::open(config).map_err(|error| error.to_string())?;
         FlorDevice::new(below, FlorConfig::new(self.0)).map_err(|error| error.to_string())
     }

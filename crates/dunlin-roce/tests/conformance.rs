@@ -35,6 +35,7 @@ impl Harness for Loopback {
         let mut config = RoceConfig::default();
         config.local_address = local.or(Some(self.0));
         config.port = chosen.port;
+        (config.max_regions, config.max_queue_pairs) = (256, 256);
         config.omit_icrc = self.1 != Packets::WithCrc;
         if self.1 != Packets::Long {
             config.payload_bytes = config.mtu_bytes;

@@ -13,7 +13,9 @@ impl Harness for Shm {
     }
 
     fn open(&self) -> Result<ShmDevice, String> {
-        ShmDevice::open(ShmConfig::default()).map_err(|error| error.to_string())
+        let mut config = ShmConfig::default();
+        (config.max_regions, config.max_queue_pairs) = (256, 256);
+        ShmDevice::open(config).map_err(|error| error.to_string())
     }
 }
 

@@ -67,25 +67,34 @@ pub fn fresh_memory_is_zeroed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Regions come back when they are dropped: many more can be made one after the other than at once.
+/// Regions come back when they are dropped: more can be made one after the other than at once.
 pub fn regions_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
-    let most = stage.device.attributes().max_regions;
-    for _ in 0..most.saturating_add(10).min(2000) {
+    let most = reachable(stage, stage.device.attributes().max_regions)?;
+    for _ in 0..most + 10 {
         stage.blank(64);
     }
     Ok(())
 }
 
-/// Queue pairs come back when they are dropped.
+/// So do queue pairs.
 pub fn queue_pairs_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
-    let most = stage.device.attributes().max_queue_pairs;
+    let most = reachable(stage, stage.device.attributes().max_queue_pairs)?;
     let mut options = Options::new(RC);
     options.completions = 4;
-    for _ in 0..most.saturating_add(10).min(2000) {
+    for _ in 0..most + 10 {
         stage.endpoint(&options);
     }
     Ok(())
+}
+
+/// A limit that so many of a kind go beyond in a time that a test may take; devices that have one of their own choice
+/// have such a one here.
+fn reachable<D: Device>(stage: &Stage<D>, most: usize) -> Result<usize, super::Skipped> {
+    match most {
+        0..=4096 => Ok(most),
+        _ => Err(stage.lacks("limit that is reached in the time of a test")),
+    }
 }
 
 /// A queue pair or completion queue beyond the attributes' sizes is refused by the limit's name.
