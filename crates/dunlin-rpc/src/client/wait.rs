@@ -16,7 +16,7 @@ use crate::server::identity;
 const POLLS_PER_CLOCK: u32 = 64;
 /// Looks at the clock between two looks for failures.
 const CLOCKS_PER_CHECK: u32 = 64;
-/// Which part of the time that it has waited already a thread leaves its core to others while its peer has not heard of
+/// Which part of the time for which nothing has come a thread leaves its core to others while its peer has not heard of
 /// its sleep.
 const UNHEARD_SHARE: u32 = 8;
 const LONGEST_UNHEARD_PAUSE: Duration = Duration::from_millis(20);
@@ -27,11 +27,11 @@ pub(super) fn end_of(began: Instant, limit: Duration) -> Instant {
     began.checked_add(limit).unwrap_or(began + YEARS)
 }
 
-/// How long to leave the core to others after having waited so long for a peer that has not heard of the sleep. The
+/// How long to leave the core to others when nothing has come for so long and the peer has not heard of the sleep. The
 /// longer it has taken, the more threads there are that wait for the same: those who could tell the peer need the cores
-/// more.
-pub(super) fn unheard_pause(waited: Duration) -> Duration {
-    (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE)
+/// more. A call of which something comes (eRPC's packets of a long message) is not one of those, however long it takes.
+pub(super) fn unheard_pause(idle: Duration) -> Duration {
+    (idle / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE)
 }
 
 /// The waiting of one call or batch.
@@ -139,8 +139,9 @@ impl<'a> Waiter<'a> {
         }
         let idle_since = *self.idle_since.get_or_insert(now);
         if let WaitMode::Doze { spin } = self.mode {
-            if now.duration_since(idle_since) >= spin {
-                return self.sleep(lane, sink, waited);
+            let idle = now.duration_since(idle_since);
+            if idle >= spin {
+                return self.sleep(lane, sink, self.limit - waited, idle);
             }
             thread::give_way();
         }
@@ -151,9 +152,9 @@ impl<'a> Waiter<'a> {
         &mut self,
         lane: &mut dyn Lane,
         sink: &mut dyn Sink,
-        waited: Duration,
+        left: Duration,
+        idle: Duration,
     ) -> Result<(), CallError> {
-        let left = self.limit - waited;
         let mut sleep = |lane: &dyn Lane, most| {
             let slept = lane.sleeper().sleep(most);
             slept.map_err(|error| CallError::ConnectionLost {
@@ -162,7 +163,7 @@ impl<'a> Waiter<'a> {
         };
         match fall_asleep(lane, sink, left, &mut sleep)? {
             Dozed::Unheard => {
-                thread::sleep(unheard_pause(waited).min(left));
+                thread::sleep(unheard_pause(idle).min(left));
                 // One look is enough to see whether it was heard by now.
                 self.polls = POLLS_PER_CLOCK - 1;
             }

@@ -97,9 +97,9 @@ impl Pipeline {
             });
         }
         self.check_lane(sink)?;
-        match self.is_to_sleep(now) {
-            true => self.fall_asleep(waited, self.deadline - waited, context, sink)?,
-            false => context.waker().wake_by_ref(),
+        match self.idle(now) {
+            Some(idle) => self.fall_asleep(idle, self.deadline - waited, context, sink)?,
+            None => context.waker().wake_by_ref(),
         }
         // It may have come while the task fell asleep.
         let answered = before - self.outstanding();
@@ -151,22 +151,21 @@ impl Pipeline {
         Ok((now, now.duration_since(began)))
     }
 
-    /// Whether nothing has come for as long as a thread would spin.
-    pub(super) fn is_to_sleep(&mut self, now: Instant) -> bool {
+    /// For how long nothing has come, once that is longer than a thread would spin.
+    pub(super) fn idle(&mut self, now: Instant) -> Option<Duration> {
         let idle_since = *self.waiting.idle_since.get_or_insert(now);
+        let idle = now.duration_since(idle_since);
         match self.wait {
             // A sleeper hears of one lane only.
-            WaitMode::Doze { spin } => {
-                now.duration_since(idle_since) >= spin && self.former.is_none()
-            }
-            WaitMode::Spin => false,
+            WaitMode::Doze { spin } => (idle >= spin && self.former.is_none()).then_some(idle),
+            WaitMode::Spin => None,
         }
     }
 
-    /// The task, which has waited so long, is woken when something comes, or when what is left is over.
+    /// The task, for which nothing has come for so long, is woken when something comes, or when what is left is over.
     pub(super) fn fall_asleep(
         &mut self,
-        waited: Duration,
+        idle: Duration,
         left: Duration,
         context: &mut Context<'_>,
         sink: &mut dyn Sink,
@@ -186,7 +185,7 @@ impl Pipeline {
             Dozed::Found => context.waker().wake_by_ref(),
             Dozed::Slept => {}
             Dozed::Unheard => {
-                let pause = unheard_pause(waited).min(left);
+                let pause = unheard_pause(idle).min(left);
                 sleeper.sleep(None, pause, context.waker());
             }
         }

@@ -81,18 +81,18 @@ impl Inner {
         if !pipeline.waiting.is_to_look_at_clock() {
             return Ok(Next::Again);
         }
-        let (now, waited) = pipeline.waited()?;
+        let (now, _) = pipeline.waited()?;
         pipeline.lane.as_mut().check(calls)?;
-        if !pipeline.is_to_sleep(now) {
+        let Some(idle) = pipeline.idle(now) else {
             self.expire();
             return Ok(Next::Again);
-        }
+        };
         let left = calls.until_deadline(now);
         if left.is_zero() {
             calls.expire(now, Some(pipeline.lane.as_mut()));
             return Ok(Next::Again);
         }
-        pipeline.fall_asleep(waited, left, context, calls)?;
+        pipeline.fall_asleep(idle, left, context, calls)?;
         Ok(Next::Wait)
     }
 
