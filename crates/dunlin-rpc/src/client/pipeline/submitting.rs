@@ -24,11 +24,12 @@ pub(in crate::client) fn submit_on(
     if lane.submit_short(handler, body.bytes(), tag).is_some() {
         return Ok(true);
     }
-    submit_any(lane, handler, body, tag)
+    submit_long(lane, handler, body, tag)
 }
 
+/// One that may be long, or find no room.
 #[cold]
-fn submit_any(
+fn submit_long(
     lane: &mut dyn Lane,
     handler: HandlerId,
     mut body: Body<'_>,
