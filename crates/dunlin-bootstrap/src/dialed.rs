@@ -1,4 +1,4 @@
-//! What the client does with a server that it has reached: believe it or not, and open.
+//! A server that a client has reached, and whether it believes it.
 
 use crate::address::Address;
 use crate::certificate::TlsFailure;
