@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dunlin_rpc::{RunningServer, Server};
@@ -47,12 +47,6 @@ fn everywhere(check: impl Fn(&Database)) {
 fn one_thread() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().build().unwrap()
-}
-
-/// Polls once what cannot be ready.
-fn begin<F: Future>(future: std::pin::Pin<&mut F>) {
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(matches!(future.poll(&mut context), Poll::Pending));
 }
 
 async fn value(database: &Database, table: &Table<u64, i64>, key: u64) -> Option<i64> {
@@ -118,7 +112,7 @@ async fn behaves(database: &Database) {
     // A lock that stands in the way is waited for until the deadline, and no longer.
     let holder = database.begin_async();
     holder.get_for_update(accounts, &1).await.unwrap();
-    let hurried = database.within(Duration::from_millis(30));
+    let hurried = database.within(Duration::from_millis(200));
     let tries = AtomicU64::new(0);
     let tries = &tries;
     let failed = hurried.run_async(|t| async move {
@@ -184,7 +178,9 @@ fn what_is_dropped_midway_leaves_no_lock() {
                     false => std::future::pending().await,
                 }
             });
-            begin(locks.as_mut());
+            let begun = locks.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            // Where this thread was away from its core meanwhile, even the commit may be done.
+            assert!(begun.is_pending() || commits);
             std::thread::sleep(Duration::from_millis(step % 3));
             drop(locks);
             let now = block_on(value(database, accounts, 5));
