@@ -1,4 +1,4 @@
-//! How both hellos begin, in all versions of the handshake.
+//! The first bytes of a hello, which are the same in all versions of the handshake.
 
 /// How both hellos begin. The zero and the byte above 127 tell it from any text.
 pub const MAGIC: [u8; 8] = *b"\x89DUNLIN\0";

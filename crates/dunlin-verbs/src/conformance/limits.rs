@@ -88,8 +88,7 @@ pub fn queue_pairs_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A limit that so many of a kind go beyond in a time that a test may take; devices that have one of their own choice
-/// have such a one here.
+/// The limit, if a test has the time to go beyond it: devices whose limits can be set are tested with low ones.
 fn reachable<D: Device>(stage: &Stage<D>, most: usize) -> Result<usize, super::Skipped> {
     match most {
         0..=4096 => Ok(most),
