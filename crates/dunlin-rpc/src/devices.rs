@@ -310,7 +310,7 @@ fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
     Arc::new(DeviceFabric(device))
 }
 
-/// Unit tests need no other, and the whole of RPC is compiled once more for each that is named.
+/// All of RPC is compiled once for each device that is named here, and unit tests need shared memory alone.
 #[cfg(test)]
 fn open_others(_: Route, _: &mut Vec<Opened>) {}
 
