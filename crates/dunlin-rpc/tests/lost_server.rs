@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use block_on::block_on;
 use dunlin_rpc::{
-    CallError, ChannelConfig, Client, ClientBuilder, Preset, Region, RunningServer, Server,
+    CallError, ChannelConfig, Client, ClientBuilder, Execution, Preset, Region, RunningServer,
+    Server,
 };
 
 const ECHO: u16 = 1;
+const SLOW: u16 = 2;
 
 /// Longer than anything takes that does not wait for a handshake.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -222,6 +224,41 @@ fn calling_for_a_future_does_not_dial() {
                 assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
             }
         });
+    }
+}
+
+/// The server's goodbye is heard before the next call leaves, also behind the answer to a call that was given up.
+#[test]
+fn a_call_after_a_shutdown_is_known_not_to_be_executed() {
+    for device in ["shm", "roce"] {
+        for preset in [Preset::Plain, Preset::RawWrite, Preset::SelfRpc] {
+            let answers = Arc::new(AtomicBool::new(false));
+            let waits = Arc::clone(&answers);
+            let server = Server::bind("dunlin://127.0.0.1:0")
+                .unwrap()
+                .handle(ECHO, |request, reply| reply.write(request.payload()))
+                .handle_on_workers(SLOW, move |_, reply| {
+                    while !waits.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    reply.write(b"late")
+                })
+                .serve()
+                .unwrap();
+            let builder = Client::builder().preset(preset).device(device);
+            let client = builder.connect(&server.address().to_string()).unwrap();
+            let ended = client.call_within(SOON, SLOW, b"");
+            assert!(is_late(&ended, SOON), "{preset} on {device}: {ended:?}");
+            answers.store(true, Ordering::SeqCst);
+            assert!(server.shutdown());
+            let ended = client.call(ECHO, b"gone").unwrap_err();
+            let execution = ended.execution();
+            assert_eq!(
+                execution,
+                Execution::NotExecuted,
+                "{preset} on {device}: {ended:?}"
+            );
+        }
     }
 }
 

@@ -203,7 +203,7 @@ pub(crate) trait Lane: Send {
     fn sleeper(&self) -> Box<dyn Sleeper>;
 }
 
-/// Nobody wants answers, because no call is out.
+/// Nobody wants answers, because no call is out that was not given up.
 pub(crate) struct NoCalls;
 
 impl Sink for NoCalls {

@@ -205,9 +205,15 @@ impl<E: Copy + Default> Slots<E> {
         self.out
     }
 
+    /// Whether no call is out but those that are abandoned.
+    #[inline]
+    pub(crate) fn nobody_waits(&self) -> bool {
+        self.abandoned == self.out
+    }
+
     /// Whether calls are out, and all of them are abandoned.
     pub(crate) fn only_abandoned(&self) -> bool {
-        self.abandoned > 0 && self.abandoned == self.outstanding()
+        self.abandoned > 0 && self.nobody_waits()
     }
 
     #[inline]

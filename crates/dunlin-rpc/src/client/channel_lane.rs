@@ -452,9 +452,12 @@ impl<C: Channel> Lane for ChannelLane<C> {
     }
 
     fn is_usable(&mut self) -> bool {
-        // What comes while no call is out may be a goodbye, after which nobody would answer.
-        if self.calls.slots.outstanding() == 0 && self.core.channel.has_arrival() {
-            let _ = self.poll(&mut NoCalls);
+        // What comes while nobody waits may be a goodbye, after which nobody would answer; before it may be answers to
+        // calls that were given up.
+        while self.calls.slots.nobody_waits() && self.core.channel.has_arrival() {
+            if !matches!(self.poll(&mut NoCalls), Ok(1..)) {
+                break;
+            }
         }
         self.calls.open && !self.core.channel.is_known_failed()
     }
