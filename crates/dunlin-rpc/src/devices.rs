@@ -310,6 +310,17 @@ fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
     Arc::new(DeviceFabric(device))
 }
 
+/// A device that somebody else has opened, or Flor over it where that is wanted and it is none of Flor's itself.
+pub(crate) fn fabric_on<D: Device>(
+    device: &D,
+    over_flor: bool,
+) -> Result<Arc<dyn Fabric>, VerbsError> {
+    match over_flor && !is_flor(&device.attributes().name) {
+        true => Ok(fabric(flor_over(device)?)),
+        false => Ok(fabric(device.clone())),
+    }
+}
+
 /// All of RPC is compiled once for each device that is named here, and unit tests need shared memory alone.
 #[cfg(test)]
 fn open_others(_: Route, _: &mut Vec<Opened>) {}

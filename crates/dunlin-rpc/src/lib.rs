@@ -29,6 +29,7 @@ pub mod fuzzing;
 mod hostile;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
+mod identity;
 mod memory;
 mod preset;
 mod random;
@@ -40,12 +41,13 @@ mod visit;
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
 pub use call::callbacks::CALLBACKS;
+pub use call::captured::{CallEnd, CapturedCall, CapturedCalls, CAPTURE};
 pub use channel::upcoming::Upcoming;
 pub use client::{
-    AttachFuture, Batch, CallFuture, CallbackServer, Capture, Client, ClientBuilder, ClientReport,
-    ConnectFuture, ConnectionInfo, LocalCall, LocalClient, LocalDriver, LocalPermit, LocalReply,
-    Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, ThreadFuture, Transfer,
-    TransferBuffer, TransferError,
+    AttachFuture, Batch, CallFuture, Capture, Client, ClientBuilder, ClientReport, ConnectFuture,
+    ConnectionInfo, LocalCall, LocalClient, LocalDriver, LocalPermit, LocalReply, Peers, Permit,
+    Pipeline, Ready, RemoteRegion, Reply, RequestBuffer, ThreadFuture, Transfer, TransferBuffer,
+    TransferError,
 };
 pub use config::{
     ChannelConfig, DatagramBatches, Datagrams, PacketLoss, UnknownDatagrams, WaitMode,
@@ -58,12 +60,11 @@ pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
-    CallEnd, CallableChange, CallableClient, CallableClients, CapturedCall, CapturedCalls,
-    DeviceFigures, Grant, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer,
-    NextNotification, Notification, Notifications, OwnedRequest, OwnedResponder, PollingThread,
-    Region, RegisteredRegion, Request, Responder, Rights, RunningServer, Server, ServerBuilder,
-    ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, UnknownWho, Who, CAPTURE,
-    FIGURES,
+    CallableChange, CallableClient, CallableClients, CallbackServer, DeviceFigures, Grant,
+    Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer, NextNotification,
+    Notification, Notifications, OwnedRequest, OwnedResponder, PollingThread, Region,
+    RegisteredRegion, Request, Responder, Rights, RunningServer, Server, ServerBuilder,
+    ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, UnknownWho, Who, FIGURES,
 };
 
 pub use sharing::figures::{HandleFigures, LaneReport};

@@ -2,6 +2,7 @@
 //! channels below and the client's fronts and shared lanes above.
 
 pub(crate) mod callbacks;
+pub(crate) mod captured;
 pub(crate) mod core;
 pub(crate) mod lane;
 pub(crate) mod notify;

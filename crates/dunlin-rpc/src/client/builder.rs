@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_bootstrap::{Address, ClientTls, DialConfig, Secret};
-use dunlin_verbs::{Device, VerbsError};
+use dunlin_verbs::VerbsError;
 
 use super::recipe::{Opener, Origin, Recipe, Target, Way};
 use super::report::Reporting;
@@ -12,10 +12,9 @@ use super::{Client, ConnectFuture, ConnectionInfo};
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices::{self, Kinds};
 use crate::error::ConnectError;
-use crate::fabric::{DeviceFabric, Fabric, Fabrics};
+use crate::fabric::{Fabric, Fabrics};
+use crate::identity::Identity;
 use crate::preset::Preset;
-use crate::server::identity::Identity;
-use crate::server::LocalAcceptor;
 
 /// Settings of a client, each with its default.
 #[derive(Clone, Debug)]
@@ -190,29 +189,16 @@ impl ClientBuilder {
         }))
     }
 
-    /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
-    /// across is handed over at the server's acceptor. This is how clients run on simulated hosts. There, each
-    /// simulated thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those
-    /// of the real thread that drives the cluster.
-    ///
-    /// # Errors
-    /// When a setting is out of range, the server refuses, or the device fails.
-    pub fn connect_on<D: Device>(
+    /// Connects by whoever opens connections there, over devices that are open.
+    pub(crate) fn connect_by(
         self,
-        device: D,
-        acceptor: &LocalAcceptor,
+        opener: Arc<dyn Opener>,
+        given: impl Fn(Preset) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync + 'static,
     ) -> Result<Client, ConnectError> {
         self.validate()?;
-        let given = move |preset: Preset| -> Result<Arc<dyn Fabric>, VerbsError> {
-            match preset.is_over_flor() && !devices::is_flor(&device.attributes().name) {
-                true => Ok(Arc::new(DeviceFabric(devices::flor_over(&device)?))),
-                false => Ok(Arc::new(DeviceFabric(device.clone()))),
-            }
-        };
-        let target = Target::Given(Arc::new(acceptor.clone()), Box::new(given));
         let origin = Origin {
             builder: self,
-            target,
+            target: Target::Given(opener, Box::new(given)),
             number: Identity::new().number(),
         };
         Client::start(Recipe::new(Arc::new(origin))?, true)

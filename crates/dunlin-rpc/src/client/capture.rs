@@ -1,8 +1,8 @@
 //! A look at all calls of a server that allows it.
 
 use super::Client;
+use crate::call::captured::{Asked, CapturedCalls, CAPTURE};
 use crate::error::CallError;
-use crate::server::{Asked, CapturedCalls, CAPTURE};
 
 /// What [`Client::capture`] has begun. The server keeps some megabytes of calls for those who capture, and for none who
 /// has not asked for five seconds: ask several times a second.

@@ -33,7 +33,7 @@ use std::time::Duration;
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
 pub use builder::ClientBuilder;
-pub use callbacks::CallbackServer;
+pub(crate) use callbacks::Serving;
 pub use capture::Capture;
 pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
@@ -181,16 +181,6 @@ impl Client {
         let figures = self.core.recipe().handle().map(|handle| handle.figures());
         // A handle without a lane is being made.
         figures.filter(|figures| !figures.lanes.is_empty())
-    }
-
-    /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
-    ///
-    /// # Errors
-    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them,
-    /// [`CallError::Unreadable`] when it is of another version.
-    pub fn server_figures(&self) -> Result<crate::ServerFigures, CallError> {
-        let answer = self.call(crate::FIGURES, &[])?;
-        crate::ServerFigures::decode(&answer).map_err(CallError::Unreadable)
     }
 
     /// Begins to see the server's calls, of all clients, from now on; of each request and answer the first `snap_bytes`

@@ -8,11 +8,11 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::callbacks::Serving;
 use super::driver::AsyncLane;
 use super::recipe::Recipe;
 use super::thread_lane::ThreadLane;
 use super::ConnectionInfo;
+use super::Serving;
 use crate::call::timeout::Told;
 use crate::config::ChannelConfig;
 

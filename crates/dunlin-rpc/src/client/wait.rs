@@ -10,7 +10,7 @@ use crate::call::lane::{Lane, Sink};
 use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;
-use crate::server::identity;
+use crate::identity;
 
 /// Polls between two looks at the clock.
 const POLLS_PER_CLOCK: u32 = 64;

@@ -15,7 +15,8 @@ use super::local::{LocalAcceptor, NamedService};
 use super::reports::Reports;
 use super::ServerStatistics;
 use crate::admission::SenderReport;
-use crate::client::ClientReport;
+use crate::client::{Client, ClientReport};
+use crate::error::CallError;
 use crate::{devices, versioned, HandlerId};
 
 /// The handler that answers with [`ServerFigures`]; servers cannot give this id to a handler of their own.
@@ -84,6 +85,18 @@ impl ServerFigures {
     /// Reads an answer of [`FIGURES`], which a stranger may have written.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         versioned::decode(VERSION, bytes, "figures")
+    }
+}
+
+impl Client {
+    /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
+    ///
+    /// # Errors
+    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them,
+    /// [`CallError::Unreadable`] when it is of another version.
+    pub fn server_figures(&self) -> Result<ServerFigures, CallError> {
+        let answer = self.call(FIGURES, &[])?;
+        ServerFigures::decode(&answer).map_err(CallError::Unreadable)
     }
 }
 

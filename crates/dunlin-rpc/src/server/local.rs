@@ -5,19 +5,19 @@ use std::time::Instant;
 
 use dunlin_bootstrap::{OpenReply, OpenRequest, Peer, Refusal};
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{EndpointAddress, PeerConfirmation};
+use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation};
 
 use super::callbacks::CallableClients;
 use super::caller::{Arrival, Caller};
-use super::identity::{Identity, SERVER_PARAMETER};
 use super::rights::RightsTable;
 use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::call::callbacks::CLIENT_PARAMETER;
-use crate::client::Opener;
-use crate::devices;
+use crate::client::{Client, ClientBuilder, Opener};
+use crate::devices::{self, fabric_on};
 use crate::error::ConnectError;
+use crate::identity::{Identity, SERVER_PARAMETER};
 use crate::preset::Preset;
 
 /// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this
@@ -176,6 +176,24 @@ impl Opener for LocalAcceptor {
 
     fn is_local(&self) -> bool {
         true
+    }
+}
+
+impl ClientBuilder {
+    /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
+    /// across is handed over at the server's acceptor. This is how clients run on simulated hosts. There, each
+    /// simulated thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those
+    /// of the real thread that drives the cluster.
+    ///
+    /// # Errors
+    /// When a setting is out of range, the server refuses, or the device fails.
+    pub fn connect_on<D: Device>(
+        self,
+        device: D,
+        acceptor: &LocalAcceptor,
+    ) -> Result<Client, ConnectError> {
+        let given = move |preset: Preset| fabric_on(&device, preset.is_over_flor());
+        self.connect_by(Arc::new(acceptor.clone()), given)
     }
 }
 

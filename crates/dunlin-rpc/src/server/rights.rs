@@ -14,8 +14,9 @@ use dunlin_verbs::Access;
 use super::handler::HandlerTable;
 use super::region::Region;
 use crate::call::callbacks::CALLBACKS;
+use crate::call::captured::CAPTURE;
 use crate::error::ServeError;
-use crate::server::{CAPTURE, FIGURES};
+use crate::server::FIGURES;
 use crate::HandlerId;
 
 /// Stands for all methods, or for all regions.

@@ -15,7 +15,6 @@ use super::connection::Connection;
 use super::datagram::DatagramService;
 use super::deadlines::Deadlines;
 use super::handler::HandlerTable;
-use super::identity::Identity;
 use super::poller::{Poller, PollerHandle};
 use super::polling::PollingThreads;
 use super::pool::{Grouping, PoolService};
@@ -35,6 +34,7 @@ use crate::channel::ring::{RingChannel, UnconnectedRing};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, Datagrams};
 use crate::error::ServeError;
+use crate::identity::Identity;
 use crate::preset::ChannelKind;
 
 /// How long threads that are told to end are waited for: they sleep for a tenth of that at most, and who is longer away

@@ -7,9 +7,8 @@ use dunlin_bootstrap::{Acceptor, AcceptorConfig, ServerTls, StopHandle};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::{Device, VerbsError};
 
-use super::callbacks::CallableClients;
+use super::callbacks::{CallableClients, CallbackServer};
 use super::handler::Execution;
-use super::identity::Identity;
 use super::on_demand::OnDemand;
 use super::pacing::{self, Follower};
 use super::reports::{self, Reports};
@@ -17,14 +16,16 @@ use super::rights::{Has, RightsTable};
 use super::service::{Service, ServiceSetup};
 use super::{
     capture, figures, notifications, LocalAcceptor, LocalServer, RunningServer, ServerBuilder,
-    ServerObserver, CAPTURE, FIGURES,
+    ServerObserver, FIGURES,
 };
 use crate::call::callbacks::CALLBACKS;
+use crate::call::captured::CAPTURE;
 use crate::call::notify::NOTIFY;
-use crate::client::{CallbackServer, Client, REPORT};
+use crate::client::{Client, REPORT};
 use crate::devices;
 use crate::error::ServeError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
+use crate::identity::Identity;
 
 impl ServerBuilder {
     /// As [`ServerBuilder::serve`], at this address.
@@ -170,7 +171,8 @@ impl ServerBuilder {
         }
         let acceptor = LocalAcceptor::new(identity, services, rights, callable.clone());
         if let Some(callable) = callable {
-            belong(&callable, identity, move |name| fabric_over(&over, name))?;
+            let find = move |name: &str| devices::fabric_on(&over, devices::is_flor(name));
+            belong(&callable, identity, find)?;
         }
         Ok(LocalServer::new(acceptor))
     }
@@ -332,12 +334,4 @@ fn find_fabric(fabrics: &Fabrics, name: &str) -> Result<Arc<dyn Fabric>, VerbsEr
     found
         .cloned()
         .ok_or_else(|| VerbsError::Peer(format!("the server has no device '{name}'")))
-}
-
-/// A device by its name, or Flor over it.
-fn fabric_over<D: Device>(device: &D, name: &str) -> Result<Arc<dyn Fabric>, VerbsError> {
-    match devices::is_flor(name) && !devices::is_flor(&device.attributes().name) {
-        true => Ok(Arc::new(DeviceFabric(devices::flor_over(device)?))),
-        false => Ok(Arc::new(DeviceFabric(device.clone()))),
-    }
 }

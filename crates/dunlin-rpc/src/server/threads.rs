@@ -13,7 +13,6 @@ use super::answering::Executor;
 use super::connection::Context;
 use super::dispatch::{Deliver, Dispatch};
 use super::handler::HandlerTable;
-use super::identity::Identity;
 use super::mailbox::{Mail, Mailbox};
 use super::polling::{PollingThreads, Served};
 use super::pool::Grouping;
@@ -24,6 +23,7 @@ use super::workers::WorkerQueue;
 use crate::admission::grouping::pace::Pace;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
+use crate::identity::Identity;
 
 /// What the threads are made of.
 #[derive(Clone)]

@@ -16,10 +16,10 @@ use dunlin_verbs::thread;
 use super::combining::Node;
 use super::handle::Handle;
 use super::lane::SharedLane;
+use super::maker::LaneMaker;
 use super::ports::Held;
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::doze::{doze, Doze, Dozed};
-use crate::fabric::LaneMaker;
 
 /// The interval of thread scheduling while requests are sent (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);

@@ -22,6 +22,7 @@ pub(crate) mod lane;
 mod lane_table;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod maker;
 pub(crate) mod ports;
 #[cfg(all(test, not(loom)))]
 mod ports_tests;

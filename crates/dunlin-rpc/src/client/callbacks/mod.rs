@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::Peer;
 use dunlin_verbs::thread;
 
-pub use serving::CallbackServer;
-pub(super) use serving::Serving;
+pub(crate) use serving::Serving;
 
 use super::wait::end_of;
 use super::{Client, Pipeline};

@@ -1,88 +1,62 @@
-//! The client's end: a server without a port, which the client's own server calls.
+//! What a client tells the server that it has for it, and does for it: a connection is opened when the server asks.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 
 use dunlin_bootstrap::wire::{self, ClientOpen, Outcome, Proved};
-use dunlin_bootstrap::{OpenRequest, Peer, Refusal};
+use dunlin_bootstrap::{OpenReply, OpenRequest, Refusal};
 
 use crate::call::callbacks::{Ask, Opened, Told};
-use crate::client::Client;
-use crate::error::{CallError, ServeError};
-use crate::server::identity::SERVER_PARAMETER;
-use crate::server::{LocalAcceptor, LocalServer, ServerStatistics};
+use crate::error::CallError;
+use crate::identity::SERVER_PARAMETER;
 
-/// A server of a client's, for calls by the server that the client is connected to. Made by
-/// [`crate::ServerBuilder::serve_to`]. When the client's connection is lost it is made anew, and the client registered
-/// again, until this is dropped or the client closed; the other side knows it as another
-/// [`crate::CallableClient`] then. Dropping it ends it at once: the other side's calls end with an error.
-///
-/// It keeps the client's connection, also when all clones of the client are dropped.
-#[derive(Debug)]
-pub struct CallbackServer {
-    serving: Arc<Serving>,
-    local: LocalServer,
-}
+/// Opens a connection for the server.
+type Open = dyn Fn(&OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync;
 
-/// What the thread that keeps the client registered has of it.
-#[derive(Debug)]
+/// What the thread that keeps the client registered has of the client's own server.
 pub(crate) struct Serving {
-    acceptor: LocalAcceptor,
     device: String,
-    /// Who calls.
-    peer: Peer,
+    open: Box<Open>,
     ending: AtomicBool,
     registered: AtomicBool,
     /// Its thread has ended, and the server was told.
     over: AtomicBool,
 }
 
-impl CallbackServer {
-    /// Registers the client and keeps it so. `device` is the acceptor's.
-    ///
-    /// # Errors
-    /// When the server does not call clients, or not this one, or calls it already.
-    pub(crate) fn start(
-        client: &Client,
-        acceptor: LocalAcceptor,
-        (device, peer): (String, Peer),
-    ) -> Result<Self, ServeError> {
-        let serving = Arc::new(Serving {
-            acceptor: acceptor.clone(),
-            device,
-            peer,
-            ending: AtomicBool::new(false),
-            registered: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-        });
-        let local = LocalServer::new(acceptor);
-        client.keep_callable(&serving)?;
-        Ok(Self { serving, local })
-    }
-
-    /// Whether the server knows at the moment that it may call this client, as far as is known here.
-    pub fn is_registered(&self) -> bool {
-        self.serving.registered.load(Ordering::Acquire)
-    }
-
-    /// The server's connections now.
-    pub fn connections(&self) -> usize {
-        self.local.connections()
-    }
-
-    /// What was counted so far.
-    pub fn statistics(&self) -> ServerStatistics {
-        self.local.statistics()
-    }
-}
-
-impl Drop for CallbackServer {
-    fn drop(&mut self) {
-        self.serving.ending.store(true, Ordering::Release);
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("device", &self.device)
+            .field("registered", &self.registered)
+            .field("ending", &self.ending)
+            .finish_non_exhaustive()
     }
 }
 
 impl Serving {
+    /// Of a server on this device, which opens connections like this.
+    pub(crate) fn new(
+        device: String,
+        open: impl Fn(&OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            device,
+            open: Box::new(open),
+            ending: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on the client is to be registered no more; its thread tells the server.
+    pub(crate) fn begin_to_end(&self) {
+        self.ending.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Acquire)
+    }
+
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
@@ -148,7 +122,7 @@ impl Serving {
         let request = OpenRequest { device, ..request };
         let outcome = match self.is_ending() {
             true => Err(Refusal::ShuttingDown),
-            false => self.acceptor.open(&request, self.peer.clone()),
+            false => (self.open)(&request),
         };
         let message = match outcome {
             Ok(mut reply) => {

@@ -21,7 +21,7 @@ use crate::client::region::granted_on;
 use crate::client::Core;
 use crate::config::REST;
 use crate::error::CallError;
-use crate::server::identity;
+use crate::identity;
 use crate::HandlerId;
 
 /// Sends a call and returns its future.

@@ -19,7 +19,7 @@ use crate::client::wait::{fall_asleep, unheard_pause};
 use crate::config::WaitMode;
 use crate::doze::Dozed;
 use crate::error::CallError;
-use crate::server::identity;
+use crate::identity;
 
 /// Looks of one poll, a third of a microsecond: an executor takes as long as several to come back. A simulated thread
 /// rests with each, and others on it are to have their turn.

@@ -15,8 +15,8 @@ use crate::client::ConnectionInfo;
 use crate::devices;
 use crate::error::ConnectError;
 use crate::fabric::Fabric;
+use crate::identity::SERVER_PARAMETER;
 use crate::preset::Preset;
-use crate::server::identity::SERVER_PARAMETER;
 
 /// Why a device was chosen that was given.
 const GIVEN: &str = "given with the server";

@@ -21,7 +21,9 @@
 //! [`crate::Client`] for each client that it may call ([`CallableClient`]), which makes such connections when it needs
 //! them. The end of the connection that the call `Stay` stands on is the end of all that: the client has gone.
 
+mod callback_server;
 mod registry;
 mod way_back;
 
+pub use callback_server::CallbackServer;
 pub use registry::{CallableChange, CallableClient, CallableClients};

@@ -16,7 +16,7 @@ use dunlin_verbs::{thread, EndpointAddress};
 use crate::call::callbacks::Told;
 use crate::client::Opener;
 use crate::error::ConnectError;
-use crate::server::identity::SERVER_PARAMETER;
+use crate::identity::SERVER_PARAMETER;
 use crate::server::{HandlerError, OwnedResponder};
 
 /// How long who waits sleeps at a time: the harm of a wake-up that is lost.

@@ -5,7 +5,6 @@
 //! does not pays nothing. What is seen is kept only while somebody asks for it, in bounded memory: who asks too seldom
 //! is told how many calls it missed.
 
-mod call;
 mod observed;
 
 use std::collections::VecDeque;
@@ -15,14 +14,9 @@ use std::time::Duration;
 
 use dunlin_verbs::thread;
 
-pub(crate) use self::call::Asked;
-pub use self::call::{CallEnd, CapturedCall, CapturedCalls};
 pub(super) use self::observed::observe;
 use super::handler::{Execution, HandlerError};
-use crate::HandlerId;
-
-/// The handler that answers with [`CapturedCalls`]; servers cannot give this id to a handler of their own.
-pub const CAPTURE: HandlerId = HandlerId::MAX - 4;
+use crate::call::captured::{Asked, CapturedCall, CapturedCalls};
 
 /// Memory for calls that nobody has asked for yet.
 const KEPT_BYTES: usize = 8 << 20;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use dunlin_bootstrap::Peer;
 use dunlin_verbs::thread;
 
-use super::{CallEnd, CapturedCall, Tap};
+use super::Tap;
+use crate::call::captured::{CallEnd, CapturedCall};
 use crate::error::FailureReason;
 use crate::server::connection::Outcome;
 use crate::server::handler::{Execution, HandlerError, HandlerFunction, HandlerFuture};

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{versioned, HandlerId};
 
+/// The handler that answers with [`CapturedCalls`]; servers cannot give this id to a handler of their own.
+pub const CAPTURE: HandlerId = HandlerId::MAX - 4;
+
 /// Of a question and of an answer.
 const VERSION: u8 = 1;
 
@@ -67,7 +70,7 @@ pub struct CapturedCalls {
 }
 
 impl CapturedCalls {
-    pub(super) fn encode(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         versioned::encode(VERSION, self)
     }
 
@@ -91,7 +94,7 @@ impl Asked {
         versioned::encode(VERSION, self)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         versioned::decode(VERSION, bytes, "captured calls")
     }
 }

@@ -38,7 +38,7 @@ impl Identity {
     }
 
     /// From now on the calling thread polls for this server.
-    pub(super) fn mark_thread(self) {
+    pub(crate) fn mark_thread(self) {
         if !thread::is_simulated() {
             POLLS_FOR.set(self.0);
         }
