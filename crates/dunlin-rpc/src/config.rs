@@ -166,10 +166,11 @@ pub struct ChannelConfig {
     /// Presets over datagrams: how many verbs go together.
     pub datagram_batches: DatagramBatches,
     /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. `None`, the default: 8, and 32 on
-    /// devices that send nothing over a network.
+    /// devices whose packets no NIC makes.
     pub session_credits: Option<usize>,
-    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network.
-    /// On by default.
+    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices whose packets a NIC makes.
+    /// Elsewhere round trips tell of schedulers, and the packets on their way are all that bounds a session: each that
+    /// is lost holds its place for 5 ms at least. On by default.
     pub congestion_control: bool,
     /// Traffic class of the packets of connections (not of datagrams), of which networks make priorities; zero, the
     /// default, is the device's own. What a client has here holds for what the server sends it, too, unless the server

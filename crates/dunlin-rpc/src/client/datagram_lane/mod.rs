@@ -22,7 +22,7 @@ use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{downcast, BytesMut};
 use crate::channel::datagram::driven::client::Driver;
-use crate::channel::datagram::driven::{CREDITS, CREDITS_OF_MEMORY, PART_BYTES};
+use crate::channel::datagram::driven::{CREDITS, CREDITS_WITHOUT_NIC, PART_BYTES};
 use crate::channel::datagram::packet::{Head, Packet, Room};
 use crate::channel::datagram::segments::{Incoming, Transfer, SEGMENT_HEAD_BYTES};
 use crate::channel::datagram::spare::{LongBytes, Spare};
@@ -117,18 +117,19 @@ impl<D: Device> DatagramLane<D> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let (own, wake) = (held.packet_bytes(), held.wake().clone());
-        // Where nothing is sent over a wire, no queue of a network makes round trips long.
-        let has_network = held.device().attributes().writes_are_messages;
+        // Nothing is sent over a wire, or through kernels and threads at both ends: a round trip says little of queues
+        // in a network then.
+        let without_nic = held.device().attributes().queue_pairs_by_software();
         let room = held.room_for(theirs.packet_bytes);
         drop(held);
         let capacity = theirs.capacity(own);
         let spare = Spare::default();
         let driving = (setup.protocol == Protocol::Driven).then(|| {
             let limits = (capacity - PART_BYTES, config.max_message_bytes);
-            let controlled = config.congestion_control && has_network;
-            let credits = config.session_credits.unwrap_or(match has_network {
-                true => CREDITS,
-                false => CREDITS_OF_MEMORY,
+            let controlled = config.congestion_control && !without_nic;
+            let credits = config.session_credits.unwrap_or(match without_nic {
+                true => CREDITS_WITHOUT_NIC,
+                false => CREDITS,
             });
             let driver = Driver::new(theirs.calls, credits, limits, controlled, &spare);
             Box::new(Driving::new(driver))

@@ -25,9 +25,10 @@ mod timely;
 
 /// Packets of a session on their way at once, by default (eRPC §4.3.1).
 pub(crate) const CREDITS: usize = 8;
-/// The same by default where nothing is sent over a network, whose queues they would be for: as many as there are
-/// RECEIVEs.
-pub(crate) const CREDITS_OF_MEMORY: usize = crate::channel::datagram::CALLS;
+/// The same by default where no NIC makes packets: as many as there are RECEIVEs. In memory there are no queues of a
+/// network that they would be for, and through two kernels a round trip is so long that eight carry little (eRPC's
+/// choice is the bandwidth-delay product).
+pub(crate) const CREDITS_WITHOUT_NIC: usize = crate::channel::datagram::CALLS;
 /// Bytes before a piece.
 pub(crate) const PART_BYTES: usize = 12;
 
