@@ -141,7 +141,7 @@ impl<'a> Waiter<'a> {
         if let WaitMode::Doze { spin } = self.mode {
             let idle = now.duration_since(idle_since);
             if idle >= spin {
-                return self.sleep(lane, sink, self.limit - waited, idle);
+                return self.sleep(lane, sink, idle, self.limit - waited);
             }
             thread::give_way();
         }
@@ -152,8 +152,8 @@ impl<'a> Waiter<'a> {
         &mut self,
         lane: &mut dyn Lane,
         sink: &mut dyn Sink,
-        left: Duration,
         idle: Duration,
+        left: Duration,
     ) -> Result<(), CallError> {
         let mut sleep = |lane: &dyn Lane, most| {
             let slept = lane.sleeper().sleep(most);

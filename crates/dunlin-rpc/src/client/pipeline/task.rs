@@ -90,7 +90,8 @@ impl Pipeline {
             context.waker().wake_by_ref();
             return Ok(None);
         }
-        let (now, waited) = self.waited()?;
+        let now = self.clock()?;
+        let waited = now.duration_since(*self.waiting.began.get_or_insert(now));
         if waited >= self.deadline {
             return Err(CallError::DeadlineExceeded {
                 after: self.deadline,
@@ -141,14 +142,12 @@ impl Pipeline {
         Ok(None)
     }
 
-    /// The clock, and how long the task has waited.
-    pub(super) fn waited(&mut self) -> Result<(Instant, Duration), CallError> {
-        if identity::is_polled_here(self.server) {
-            return Err(CallError::OwnServer);
+    /// The clock, for a thread that may wait for this server.
+    pub(super) fn clock(&self) -> Result<Instant, CallError> {
+        match identity::is_polled_here(self.server) {
+            true => Err(CallError::OwnServer),
+            false => Ok(thread::now()),
         }
-        let now = thread::now();
-        let began = *self.waiting.began.get_or_insert(now);
-        Ok((now, now.duration_since(began)))
     }
 
     /// For how long nothing has come, once that is longer than a thread would spin.

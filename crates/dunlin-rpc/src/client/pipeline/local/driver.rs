@@ -81,7 +81,7 @@ impl Inner {
         if !pipeline.waiting.is_to_look_at_clock() {
             return Ok(Next::Again);
         }
-        let (now, _) = pipeline.waited()?;
+        let now = pipeline.clock()?;
         pipeline.lane.as_mut().check(calls)?;
         let Some(idle) = pipeline.idle(now) else {
             self.expire();
