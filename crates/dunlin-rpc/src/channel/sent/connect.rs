@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use dunlin_link::WAKE_RECEIVES;
 use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
 
-use super::{slot_bytes, Place, SentChannel, Window};
+use super::{slot_bytes, Outgoing, SentChannel, Window};
 use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::DESCRIPTOR_BYTES;
 use crate::channel::Parameters;
@@ -134,10 +134,7 @@ impl<D: Device> UnconnectedSent<D> {
             .transpose()?;
         Ok(SentChannel {
             window: Window::new(receives, RECEIVES),
-            places: vec![Place::default(); receives].into(),
-            outgoing: vec![0; receives * slot].into(),
-            staging,
-            slot_bytes: slot,
+            outgoing: Outgoing::new((receives, slot), staging, carrier.inline_bytes()),
             eager_bytes,
             posted: 0,
             arrived: VecDeque::with_capacity(RECEIVES),

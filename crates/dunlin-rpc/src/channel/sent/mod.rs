@@ -10,21 +10,19 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
-use dunlin_link::Ticket;
-use dunlin_verbs::{
-    Device, Operation, Payload, QueuePair, QueuePairState, Region, Segment, SendFlags, SendRequest,
-    Work,
-};
+use dunlin_verbs::{Device, QueuePair, QueuePairState, SendFlags, Work};
 
-use super::carrier::{Carrier, QUIET};
+use super::carrier::Carrier;
 use super::message::{Header, Kind, HEADER_BYTES};
 use super::{Channel, ChannelError, Exchange};
 use crate::effort;
 
 mod connect;
+mod outgoing;
 mod window;
 
 pub(crate) use connect::UnconnectedSent;
+use outgoing::{Outgoing, TOGETHER};
 use window::Window;
 
 /// Bytes in front of a header.
@@ -69,13 +67,8 @@ fn parse(bytes: &[u8], eager_bytes: usize) -> Result<(u32, Option<Header>), Chan
 pub(crate) struct SentChannel<D: Device> {
     carrier: Carrier<D>,
     window: Window,
-    /// Places of messages that are made: as many as the peer has RECEIVEs, used one after the other.
-    places: Box<[Place]>,
-    outgoing: Box<[u8]>,
-    /// The same in registered memory, where requests do not carry that much inside themselves.
-    staging: Option<D::Region>,
-    /// Of a place, and the longest payload that the peer takes.
-    slot_bytes: usize,
+    outgoing: Outgoing<D>,
+    /// The longest payload that the peer takes.
     eager_bytes: usize,
     /// Messages that were handed to the device, ever.
     posted: u64,
@@ -83,14 +76,6 @@ pub(crate) struct SentChannel<D: Device> {
     arrived: VecDeque<(usize, usize)>,
     /// The message that was received last.
     scratch: Box<[u8]>,
-}
-
-/// A place of a message.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    bytes: usize,
-    /// Its last SEND.
-    ticket: Ticket,
 }
 
 impl<D: Device> Deref for SentChannel<D> {
@@ -110,30 +95,17 @@ impl<D: Device> DerefMut for SentChannel<D> {
 }
 
 impl<D: Device> SentChannel<D> {
-    /// Where the next message is made.
-    #[inline]
-    fn place(&self) -> usize {
-        (self.window.made() % self.places.len() as u64) as usize
-    }
-
-    /// The bytes of a place.
-    #[inline]
-    fn bytes_of(&mut self, place: usize) -> &mut [u8] {
-        &mut self.outgoing[place * self.slot_bytes..][..self.slot_bytes]
-    }
-
     /// Whether the device is done with the place of the next message.
     #[inline]
     fn is_place_free(&self) -> bool {
-        self.window.made() < self.places.len() as u64
-            || self.carrier.is_done(self.places[self.place()].ticket)
+        let next = self.window.made();
+        next < self.outgoing.places() || self.carrier.is_done(self.outgoing.ticket(next))
     }
 
-    /// The message in the next place is made.
+    /// The next message is made.
     #[inline]
     fn made(&mut self, bytes: usize) {
-        let place = self.place();
-        self.places[place].bytes = bytes;
+        self.outgoing.made(self.window.made(), bytes);
         self.window.make();
     }
 
@@ -177,43 +149,37 @@ impl<D: Device> SentChannel<D> {
         parse(&self.scratch[..bytes], self.carrier.config().eager_bytes)
     }
 
-    /// Hands the next message to the device. `false`: there is no entry for it.
+    /// Hands the next messages to the device with one doorbell, as many as go together. `false`: there is no entry for
+    /// one.
     fn post(&mut self) -> Result<bool, ChannelError> {
-        if !self.carrier.reserve(1)? {
-            return Ok(false);
-        }
-        let place = (self.posted % self.places.len() as u64) as usize;
-        let (at, length) = (place * self.slot_bytes, self.places[place].bytes);
-        let told = u64::from(self.window.tell()).to_le_bytes();
-        let bytes = &mut self.outgoing[at..][..length];
-        bytes[..WORD_BYTES].copy_from_slice(&told);
-        let mut flags = self.carrier.next_flags();
-        if self.posted % SIGNAL_EVERY == SIGNAL_EVERY - 1 {
-            flags |= SendFlags::SIGNALED;
-        }
-        let segment;
-        let payload = match &self.staging {
-            Some(staging) if length > self.carrier.inline_bytes => {
-                D::charge(Work::Copy(length));
-                staging.memory().write(at, bytes);
-                segment = [Segment {
-                    region: staging,
-                    offset: at,
-                    length,
-                }];
-                Payload::Segments(&segment)
+        let waiting = usize::try_from(self.window.made() - self.posted).unwrap_or(TOGETHER);
+        let mut count = waiting.min(TOGETHER);
+        if !self.carrier.has_entries(count) {
+            if !self.carrier.reserve(1)? {
+                return Ok(false);
             }
-            _ => Payload::Inline(bytes),
-        };
-        let send = Operation::Send { immediate: None };
-        let request = SendRequest::new(QUIET, send, payload, flags);
-        if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
-            let error = ChannelError::queue_pair(error.to_string());
-            return Err(self.carrier.fail(error));
+            count = 1;
         }
-        self.carrier.note_posted(flags);
-        self.places[place].ticket = self.carrier.last_posted();
-        self.posted += 1;
+        let first = self.posted;
+        let told = u64::from(self.window.tell()).to_le_bytes();
+        let mut all = [SendFlags::empty(); TOGETHER];
+        for flags in &mut all[..count] {
+            D::charge(effort::WRITTEN);
+            *flags = self.carrier.next_flags();
+            if self.posted % SIGNAL_EVERY == SIGNAL_EVERY - 1 {
+                *flags |= SendFlags::SIGNALED;
+            }
+            self.carrier.note_posted(*flags);
+            let ticket = self.carrier.last_posted();
+            self.outgoing.seal(self.posted, told, ticket);
+            self.posted += 1;
+        }
+        let queue_pair = &mut self.carrier.queue_pair;
+        let posted = self.outgoing.post(queue_pair, first, &all[..count]);
+        posted.map_err(|error| {
+            let error = ChannelError::queue_pair(error.to_string());
+            self.carrier.fail(error)
+        })?;
         Ok(true)
     }
 }
@@ -240,8 +206,7 @@ impl<D: Device> Channel for SentChannel<D> {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(payload.len()));
         let header = Header::new(kind, handler, call, payload.len()).encode();
-        let place = self.place();
-        let bytes = self.bytes_of(place);
+        let bytes = self.outgoing.bytes_of(self.window.made());
         bytes[WORD_BYTES..FRONT_BYTES].copy_from_slice(&header);
         super::short_copy::copy(&mut bytes[FRONT_BYTES..][..payload.len()], payload);
         self.made(FRONT_BYTES + payload.len());
@@ -250,10 +215,9 @@ impl<D: Device> Channel for SentChannel<D> {
     #[inline]
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let most = if has_room { self.eager_bytes } else { 0 };
-        let at = self.place() * self.slot_bytes + FRONT_BYTES;
         (
             &self.scratch[FRONT_BYTES..][..header.length as usize],
-            &mut self.outgoing[at..][..most],
+            &mut self.outgoing.bytes_of(self.window.made())[FRONT_BYTES..][..most],
             self.carrier.exports(),
         )
     }
@@ -263,8 +227,8 @@ impl<D: Device> Channel for SentChannel<D> {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
         let header = Header::new(Kind::Response, 0, call, length).encode();
-        let place = self.place();
-        self.bytes_of(place)[WORD_BYTES..FRONT_BYTES].copy_from_slice(&header);
+        let bytes = self.outgoing.bytes_of(self.window.made());
+        bytes[WORD_BYTES..FRONT_BYTES].copy_from_slice(&header);
         self.made(FRONT_BYTES + length);
     }
 
@@ -272,7 +236,6 @@ impl<D: Device> Channel for SentChannel<D> {
     fn flush(&mut self) -> Result<(), ChannelError> {
         self.carrier.take_short();
         while self.posted < self.window.made() {
-            D::charge(effort::WRITTEN);
             if !self.post()? {
                 break;
             }

@@ -1,0 +1,142 @@
+//! Messages that are made: each in a place of its own, from where one list of SENDs takes several.
+
+use dunlin_link::Ticket;
+use dunlin_verbs::{
+    Device, Operation, Payload, PostError, QueuePair, Region, Segment, SendFlags, SendRequest, Work,
+};
+
+use super::WORD_BYTES;
+use crate::channel::carrier::QUIET;
+
+/// SENDs that go with one doorbell, at most.
+pub(super) const TOGETHER: usize = 16;
+
+/// A place of a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    bytes: usize,
+    /// Its last SEND.
+    ticket: Ticket,
+}
+
+/// As many places as the peer has RECEIVEs, used one after the other: a message's number says which.
+#[derive(Debug)]
+pub(super) struct Outgoing<D: Device> {
+    places: Box<[Place]>,
+    bytes: Box<[u8]>,
+    /// The same in registered memory, where requests do not carry that much inside themselves.
+    staging: Option<D::Region>,
+    /// Of a place.
+    slot_bytes: usize,
+    /// Of a request, inside itself.
+    inline_bytes: usize,
+}
+
+impl<D: Device> Outgoing<D> {
+    pub(super) fn new(
+        (places, slot_bytes): (usize, usize),
+        staging: Option<D::Region>,
+        inline_bytes: usize,
+    ) -> Self {
+        Self {
+            places: vec![Place::default(); places].into(),
+            bytes: vec![0; places * slot_bytes].into(),
+            staging,
+            slot_bytes,
+            inline_bytes,
+        }
+    }
+
+    pub(super) fn places(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    #[inline]
+    fn place(&self, number: u64) -> usize {
+        (number % self.places()) as usize
+    }
+
+    /// The SEND that took the message which was in a message's place before.
+    #[inline]
+    pub(super) fn ticket(&self, number: u64) -> Ticket {
+        self.places[self.place(number)].ticket
+    }
+
+    /// All bytes of a message's place.
+    #[inline]
+    pub(super) fn bytes_of(&mut self, number: u64) -> &mut [u8] {
+        let at = self.place(number) * self.slot_bytes;
+        &mut self.bytes[at..][..self.slot_bytes]
+    }
+
+    /// The message is made.
+    #[inline]
+    pub(super) fn made(&mut self, number: u64, bytes: usize) {
+        let place = self.place(number);
+        self.places[place].bytes = bytes;
+    }
+
+    /// The last word of a message that leaves now by a SEND with this ticket.
+    pub(super) fn seal(&mut self, number: u64, word: [u8; WORD_BYTES], ticket: Ticket) {
+        let place = self.place(number);
+        self.places[place].ticket = ticket;
+        let (at, length) = (place * self.slot_bytes, self.places[place].bytes);
+        let bytes = &mut self.bytes[at..][..length];
+        bytes[..WORD_BYTES].copy_from_slice(&word);
+        if let Some(staging) = self.staging.as_ref().filter(|_| length > self.inline_bytes) {
+            D::charge(Work::Copy(length));
+            staging.memory().write(at, bytes);
+        }
+    }
+
+    /// Posts the messages from this number on, one for each of the flags, with one doorbell.
+    pub(super) fn post(
+        &self,
+        queue_pair: &mut D::QueuePair,
+        first: u64,
+        flags: &[SendFlags],
+    ) -> Result<(), PostError> {
+        if let &[flags] = flags {
+            let segment = self.segment(first);
+            return queue_pair.post_send(&[self.request(first, flags, &segment)]);
+        }
+        let number = |i: usize| first + i.min(flags.len() - 1) as u64;
+        let segments: [_; TOGETHER] = std::array::from_fn(|i| self.segment(number(i)));
+        let requests: [_; TOGETHER] = std::array::from_fn(|i| {
+            let flags = flags.get(i).copied().unwrap_or(SendFlags::empty());
+            self.request(number(i), flags, &segments[i])
+        });
+        queue_pair.post_send(&requests[..flags.len()])
+    }
+
+    /// Where a message is in registered memory, if its request does not carry it inside itself.
+    #[inline]
+    fn segment(&self, number: u64) -> Option<Segment<'_, D::Region>> {
+        let place = self.place(number);
+        let length = self.places[place].bytes;
+        let staging = self.staging.as_ref();
+        let region = staging.filter(|_| length > self.inline_bytes)?;
+        Some(Segment {
+            region,
+            offset: place * self.slot_bytes,
+            length,
+        })
+    }
+
+    #[inline]
+    fn request<'a>(
+        &'a self,
+        number: u64,
+        flags: SendFlags,
+        segment: &'a Option<Segment<'a, D::Region>>,
+    ) -> SendRequest<'a, D::Region, D::AddressHandle> {
+        let place = self.place(number);
+        let payload = match segment {
+            Some(_) => Payload::Segments(segment.as_slice()),
+            None => {
+                Payload::Inline(&self.bytes[place * self.slot_bytes..][..self.places[place].bytes])
+            }
+        };
+        SendRequest::new(QUIET, Operation::Send { immediate: None }, payload, flags)
+    }
+}
