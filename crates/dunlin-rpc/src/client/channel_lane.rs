@@ -454,10 +454,12 @@ impl<C: Channel> Lane for ChannelLane<C> {
     fn is_usable(&mut self) -> bool {
         // What comes while nobody waits may be a goodbye, after which nobody would answer; before it may be answers to
         // calls that were given up.
-        while self.calls.slots.nobody_waits() && self.core.channel.has_arrival() {
-            if !matches!(self.poll(&mut NoCalls), Ok(1..)) {
+        for _ in 0..=self.calls.slots.outstanding() {
+            let is_idle = self.calls.open && self.calls.slots.nobody_waits();
+            if !is_idle || !self.core.channel.has_arrival() {
                 break;
             }
+            let _ = self.poll(&mut NoCalls);
         }
         self.calls.open && !self.core.channel.is_known_failed()
     }
