@@ -189,7 +189,7 @@ impl ClientBuilder {
         }))
     }
 
-    /// Connects by whoever opens connections there, over devices that are open.
+    /// Connects through `opener`, over the open device that `given` has for a preset.
     pub(crate) fn connect_by(
         self,
         opener: Arc<dyn Opener>,

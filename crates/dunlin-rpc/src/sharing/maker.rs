@@ -1,4 +1,4 @@
-//! What a connection handle has its lanes made by: the one part of a device that it asks for.
+//! Makes the lanes of a connection handle: all that a handle asks of a device.
 
 use std::sync::Arc;
 

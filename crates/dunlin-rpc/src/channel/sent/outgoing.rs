@@ -56,7 +56,7 @@ impl<D: Device> Outgoing<D> {
         (number % self.places()) as usize
     }
 
-    /// The SEND that took the message which was in a message's place before.
+    /// The last SEND from a message's place, which may be that of an earlier message.
     #[inline]
     pub(super) fn ticket(&self, number: u64) -> Ticket {
         self.places[self.place(number)].ticket
@@ -76,7 +76,7 @@ impl<D: Device> Outgoing<D> {
         self.places[place].bytes = bytes;
     }
 
-    /// The last word of a message that leaves now by a SEND with this ticket.
+    /// Writes the first word of a message that leaves now, by the SEND of this ticket.
     pub(super) fn seal(&mut self, number: u64, word: [u8; WORD_BYTES], ticket: Ticket) {
         let place = self.place(number);
         self.places[place].ticket = ticket;

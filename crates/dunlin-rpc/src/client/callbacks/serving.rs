@@ -1,4 +1,5 @@
-//! What a client tells the server that it has for it, and does for it: a connection is opened when the server asks.
+//! The client's own server as the thread sees it that keeps it registered: what the peer is told, and the connections
+//! that are opened when it asks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    /// Of a server on this device, which opens connections like this.
+    /// Of a server on `device`, whose connections `open` makes.
     pub(crate) fn new(
         device: String,
         open: impl Fn(&OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync + 'static,
@@ -48,7 +49,7 @@ impl Serving {
         }
     }
 
-    /// From now on the client is to be registered no more; its thread tells the server.
+    /// The client is to be registered no longer; its thread tells the server so.
     pub(crate) fn begin_to_end(&self) {
         self.ending.store(true, Ordering::Release);
     }

@@ -117,8 +117,8 @@ impl<D: Device> DatagramLane<D> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let (own, wake) = (held.packet_bytes(), held.wake().clone());
-        // Nothing is sent over a wire, or through kernels and threads at both ends: a round trip says little of queues
-        // in a network then.
+        // There is no wire, or kernels and threads stand before it at both ends: a round trip says little of a
+        // network's queues then.
         let without_nic = held.device().attributes().queue_pairs_by_software();
         let room = held.room_for(theirs.packet_bytes);
         drop(held);
