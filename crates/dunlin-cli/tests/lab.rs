@@ -242,7 +242,7 @@ fn a_terminal_sees_what_is_done_and_how_long_it_takes() {
 #[test]
 fn speed_is_of_runs_that_are_always_the_same() {
     let measured = || -> Value {
-        let output = lab(&["speed", "--machines", "4,2", "--json"]);
+        let output = lab(&["speed", "--quick", "--machines", "4,2", "--json"]);
         serde_json::from_str(&text(&output)).expect("JSON")
     };
     let [first, second] = [measured(), measured()];

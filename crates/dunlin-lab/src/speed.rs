@@ -13,6 +13,9 @@ use crate::parallel;
 /// Events, the real time that they took, and the digest of the run.
 pub type Speed = (u64, Duration, u64);
 
+/// A load to simulate, by the cores that the run is divided among and the part of its virtual time.
+pub type Load = fn(usize, f64) -> Speed;
+
 /// What a cluster of some size took.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
@@ -81,10 +84,10 @@ pub fn machines(count: usize, cores: usize) -> Scale {
 ///
 /// # Panics
 /// When two runs of the same seed have not the same digest.
-pub fn gain_of_two_runs(run: fn(usize) -> Speed) -> f64 {
+pub fn gain_of_two_runs(run: Load, part: f64) -> f64 {
     let timed = |runs: usize| {
         let began = Instant::now();
-        let digests = parallel::map(runs, &vec![(); runs], |()| run(1).2);
+        let digests = parallel::map(runs, &vec![(); runs], |()| run(1, part).2);
         (digests, began.elapsed().as_secs_f64())
     };
     let ((alone, seconds), (both, together)) = (timed(1), timed(2));
@@ -99,8 +102,8 @@ pub fn gain_of_two_runs(run: fn(usize) -> Speed) -> f64 {
 ///
 /// # Panics
 /// When it has not the same digest.
-pub fn gain_of_two_cores(run: fn(usize) -> Speed) -> f64 {
-    let (one, two) = (run(1), run(2));
+pub fn gain_of_two_cores(run: Load, part: f64) -> f64 {
+    let (one, two) = (run(1, part), run(2, part));
     assert_eq!((one.0, one.2), (two.0, two.2), "not the same run");
     one.1.as_secs_f64() / two.1.as_secs_f64()
 }
@@ -113,8 +116,8 @@ fn most_resident_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// A virtual millisecond of symmetric READs of six machines: the load with the most kinds of events.
-pub fn verbs(cores: usize) -> Speed {
+/// A virtual millisecond, or a part of it, of symmetric READs of six machines: the load with the most kinds of events.
+pub fn verbs(cores: usize, part: f64) -> Speed {
     let load = Swarm {
         machines: 6,
         threads: 14,
@@ -133,20 +136,20 @@ pub fn verbs(cores: usize) -> Speed {
     );
     swarm_on(&cluster, 1, load);
     let began = Instant::now();
-    cluster.run_for(1_000_000);
+    cluster.run_for((1e6 * part) as u64);
     (cluster.events(), began.elapsed(), cluster.digest())
 }
 
-/// Half a virtual millisecond of calls: 23 clients of 8 threads, all with stacks of their own, that share queue pairs
-/// as FLOCK does.
-pub fn calls(cores: usize) -> Speed {
+/// Half a virtual millisecond of calls, or a part of it: 23 clients of 8 threads, all with stacks of their own, that
+/// share queue pairs as FLOCK does.
+pub fn calls(cores: usize, part: f64) -> Speed {
     let mut nic = NicParameters::connectx_5();
     nic.in_order_placement = 1.0;
     let (host, switch) = (HostParameters::epyc_7452(), SwitchParameters::z9264f());
     let cluster = star(24, cores, &host, &nic, switch);
     let bench = RpcBench::new(cluster, RpcPlan::flock(Preset::Flock, 8, 8));
     let (before, began) = (bench.cluster().events(), Instant::now());
-    bench.measure(0, 100_000, 400_000);
+    bench.measure(0, (1e5 * part) as u64, (4e5 * part) as u64);
     let cluster = bench.cluster();
     (cluster.events() - before, began.elapsed(), cluster.digest())
 }
