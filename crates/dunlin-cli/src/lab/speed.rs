@@ -21,7 +21,7 @@ pub struct Args {
     /// Clusters of so many machines, too, smaller ones first
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u16).range(2..=512))]
     machines: Vec<u16>,
-    /// A tenth of the virtual time: to see that it works
+    /// A tenth of the virtual time of the two loads: to see that it works
     #[arg(long)]
     quick: bool,
     /// Print one JSON object
