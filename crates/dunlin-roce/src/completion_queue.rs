@@ -54,6 +54,8 @@ impl CompletionQueue for RoceCompletionQueue {
                 why: "the completion queue has no channel".to_owned(),
             });
         }
+        // Who goes to sleep does not look.
+        self.port.send_postponed();
         self.completions.arm(notify);
         core.armed.fetch_add(1, Ordering::SeqCst);
         if core.wakes_ns.load(Ordering::SeqCst) == 0 {

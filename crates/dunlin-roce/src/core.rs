@@ -13,6 +13,7 @@ use crate::address::Habits;
 use crate::channel::Event;
 use crate::config::RoceConfig;
 use crate::memory::RegionTable;
+use crate::postponed::Postponed;
 use crate::reliable::PeerRoundTrip;
 use crate::socket::Socket;
 use crate::sync::{lock, system};
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     pub(crate) socket: Socket,
     pub(crate) regions: RegionTable,
     timers: Timers,
+    pub(crate) postponed: Postponed,
     /// How often somebody has asked to be woken.
     pub(crate) armed: AtomicU64,
     /// Raised to have the device's thread look around.
@@ -49,6 +51,7 @@ impl Core {
             socket: Socket::bind(&config)?,
             regions: RegionTable::new(config.max_regions, config.max_registered_bytes),
             timers: Timers::new(),
+            postponed: Postponed::default(),
             armed: AtomicU64::new(0),
             call: Event::new().map_err(system::<Errno>("eventfd of the device"))?,
             wakes_ns: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin_verbs::progress::{self, Progress};
@@ -26,7 +26,7 @@ use crate::queue_pair::{Limits, RoceQueuePair};
 use crate::region::RoceRegion;
 use crate::shared_receive::RoceSharedReceiveQueue;
 use crate::socket::{link_of_interface, Count, Link, Route, COUNTS};
-use crate::sync::random_u32;
+use crate::sync::{lock, random_u32};
 use crate::work::ReceiveQueue;
 
 const MAX_REQUESTS: usize = 1 << 16;
@@ -46,23 +46,22 @@ pub struct RoceDevice {
     attributes: Arc<DeviceAttributes>,
 }
 
-/// The open device; its thread ends when the last handle is gone.
+/// The open device; its thread ends when the last handle is gone, and the last queue pair.
 #[derive(Debug)]
-struct Handle {
-    port: Arc<Port>,
+pub(crate) struct Handle {
+    pub(crate) port: Arc<Port>,
     /// Its thread, from the first queue pair on.
-    driver: OnceLock<Driver>,
+    driver: Mutex<Option<Driver>>,
 }
 
 impl Handle {
     /// Starts the device's thread, unless it runs.
     fn drive(&self) -> Result<(), VerbsError> {
-        if self.driver.get().is_none() {
-            // Where two threads are here at once the second one's driver ends at once.
-            if self.driver.set(Driver::start(&self.port)?).is_ok() {
-                let port: Arc<dyn Progress> = self.port.clone();
-                progress::register(Arc::downgrade(&port));
-            }
+        let mut driver = lock(&self.driver);
+        if driver.is_none() {
+            *driver = Some(Driver::start(&self.port)?);
+            let port: Arc<dyn Progress> = self.port.clone();
+            progress::register(Arc::downgrade(&port));
         }
         Ok(())
     }
@@ -90,7 +89,7 @@ impl RoceDevice {
         Ok(Self {
             handle: Arc::new(Handle {
                 port,
-                driver: OnceLock::new(),
+                driver: Mutex::new(None),
             }),
             local,
             link,
@@ -373,12 +372,7 @@ impl Device for RoceDevice {
             },
             link: self.link,
         };
-        Ok(RoceQueuePair::new(
-            &self.handle.port,
-            shared,
-            limits,
-            self.local,
-        ))
+        Ok(RoceQueuePair::new(&self.handle, shared, limits, self.local))
     }
 
     fn create_shared_receive_queue(

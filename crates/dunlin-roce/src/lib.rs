@@ -23,6 +23,7 @@ mod engine;
 #[allow(unsafe_code)]
 mod memory;
 mod port;
+mod postponed;
 mod queue_pair;
 mod region;
 mod shared_receive;

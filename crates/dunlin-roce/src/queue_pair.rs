@@ -4,7 +4,7 @@ mod posting;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use dunlin_verbs::{
     Aborter, Access, ConnectAttributes, EndpointAddress, NotMapped, PostError, PostErrorKind,
@@ -12,13 +12,14 @@ use dunlin_verbs::{
 };
 
 use crate::address::{gid, Peer, RoceAddressHandle, MAX_OUTSTANDING_READS};
+use crate::device::Handle;
 use crate::engine::{Engine, Protocol, Shared};
 use crate::packet::Psn;
 use crate::port::{with_train, Port};
 use crate::region::RoceRegion;
 use crate::reliable::{Requester, RequesterConfig, Responder, ResponderConfig};
 use crate::shared_receive::post_receives;
-use crate::socket::{Link, Path, Route};
+use crate::socket::{Link, Path, Route, LONG_PAYLOAD_BYTES};
 use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
 
@@ -44,6 +45,8 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub struct RoceQueuePair {
     port: Arc<Port>,
+    /// Its thread runs as long as there is a queue pair.
+    _device: Arc<Handle>,
     shared: Arc<Shared>,
     limits: Limits,
     /// The address of this host that its packets have, where one was chosen.
@@ -54,13 +57,14 @@ pub struct RoceQueuePair {
 
 impl RoceQueuePair {
     pub(crate) fn new(
-        port: &Arc<Port>,
+        device: &Arc<Handle>,
         shared: Arc<Shared>,
         limits: Limits,
         local: Option<IpAddr>,
     ) -> Self {
         Self {
-            port: Arc::clone(port),
+            port: Arc::clone(&device.port),
+            _device: Arc::clone(device),
             shared,
             limits,
             local,
@@ -68,14 +72,20 @@ impl RoceQueuePair {
         }
     }
 
-    fn check_move(&self, to: QueuePairState) -> Result<(), VerbsError> {
+    /// Begins a move to another state, if it is allowed from where the queue pair stands. It stands there until the
+    /// engine is given back.
+    fn begin_move(&self, to: QueuePairState) -> Result<MutexGuard<'_, Engine>, VerbsError> {
         self.port.core.made_in.check()?;
-        let from = self.shared.state();
-        if from.may_move(to, self.shared.transport) {
-            return Ok(());
+        let shared = &self.shared;
+        // A completion queue that has overrun is noticed here.
+        shared.state();
+        let engine = shared.engine();
+        let from = shared.state_in_engine();
+        if from.may_move(to, shared.transport) {
+            return Ok(engine);
         }
         Err(VerbsError::Transition {
-            queue_pair: self.shared.number,
+            queue_pair: shared.number,
             from,
             to,
         })
@@ -168,8 +178,11 @@ impl RoceQueuePair {
         }
         let shared = &self.shared;
         let mut engine = shared.engine();
-        shared.set_state(QueuePairState::Reset);
-        with_train(|train| engine.acknowledge_last(shared, now_ns(), train));
+        with_train(|train| {
+            engine.send_postponed(shared, train);
+            shared.set_state(QueuePairState::Reset);
+            engine.acknowledge_last(shared, now_ns(), train);
+        });
         // Without random numbers the device could not have been opened.
         let psn = Psn::new(random_u32().unwrap_or_default());
         engine.reset(psn);
@@ -230,8 +243,7 @@ impl QueuePair for RoceQueuePair {
     }
 
     fn to_init(&mut self, access: Access) -> Result<(), VerbsError> {
-        self.check_move(QueuePairState::Init)?;
-        let mut engine = self.shared.engine();
+        let mut engine = self.begin_move(QueuePairState::Init)?;
         engine.access = access;
         self.shared.set_state(QueuePairState::Init);
         Ok(())
@@ -242,8 +254,7 @@ impl QueuePair for RoceQueuePair {
         remote: Option<&EndpointAddress>,
         attributes: ConnectAttributes,
     ) -> Result<(), VerbsError> {
-        self.check_move(QueuePairState::ReadyToReceive)?;
-        let mut engine = self.shared.engine();
+        let mut engine = self.begin_move(QueuePairState::ReadyToReceive)?;
         match (remote, self.shared.transport) {
             (None, Transport::UnreliableDatagram) => {
                 let next = engine.first_psn;
@@ -266,9 +277,8 @@ impl QueuePair for RoceQueuePair {
     }
 
     fn to_ready_to_send(&mut self) -> Result<(), VerbsError> {
-        self.check_move(QueuePairState::ReadyToSend)?;
+        let mut engine = self.begin_move(QueuePairState::ReadyToSend)?;
         let shared = &self.shared;
-        let mut engine = shared.engine();
         shared.set_state(QueuePairState::ReadyToSend);
         engine.release();
         with_train(|train| engine.progress(shared, now_ns(), train));
@@ -276,15 +286,16 @@ impl QueuePair for RoceQueuePair {
     }
 
     fn to_send_queue_drained(&mut self) -> Result<(), VerbsError> {
-        self.check_move(QueuePairState::SendQueueDrained)?;
-        let _engine = self.shared.engine();
+        let _engine = self.begin_move(QueuePairState::SendQueueDrained)?;
         self.shared.set_state(QueuePairState::SendQueueDrained);
         Ok(())
     }
 
     fn to_error(&mut self) {
         if self.port.core.made_in.is_current() {
-            self.shared.engine().enter_error(&self.shared);
+            let mut engine = self.shared.engine();
+            with_train(|train| engine.send_postponed(&self.shared, train));
+            engine.enter_error(&self.shared);
         }
     }
 
@@ -316,13 +327,21 @@ impl QueuePair for RoceQueuePair {
         let mut engine = shared.engine();
         with_train(|train| {
             let mut result = Ok(());
+            let mut longest = 0;
             for (index, request) in requests.iter().enumerate() {
-                if let Err(kind) = self.post_one(&mut engine, request, train) {
-                    result = Err(PostError { index, kind });
-                    break;
+                match self.post_one(&mut engine, request, train) {
+                    Ok(bytes) => longest = longest.max(bytes),
+                    Err(kind) => {
+                        result = Err(PostError { index, kind });
+                        break;
+                    }
                 }
             }
-            engine.progress(&shared, now_ns(), train);
+            let now_ns = now_ns();
+            let is_short = longest < LONG_PAYLOAD_BYTES && result.is_ok();
+            if !is_short || !engine.postpone(&shared, now_ns, requests.len()) {
+                engine.progress(&shared, now_ns, train);
+            }
             result
         })
     }
@@ -342,7 +361,8 @@ impl QueuePair for RoceQueuePair {
             return Err(refused(PostErrorKind::State(state)));
         }
         let result = post_receives(&shared.receives, requests);
-        if state == QueuePairState::Error {
+        // It may have failed meanwhile, and has flushed what was posted then.
+        if shared.state() == QueuePairState::Error {
             shared.engine().flush(shared);
         }
         result

@@ -50,7 +50,7 @@ impl Engine {
             queue_pair: peer,
             psn: Psn::new(0),
         };
-        train.add(&shared.core.socket, path, &header, 0, |_| {});
+        let _ = train.add(&shared.core.socket, path, &header, 0, |_| Ok(()));
     }
 
     /// A packet of the peer came with a mark. What answers our READs is as much as we have asked for, so it is ours to

@@ -8,6 +8,7 @@ use super::{Engine, Protocol, Shared};
 use crate::packet::{Header, Operation, Service, DEFAULT_PARTITION_KEY};
 use crate::reliable::Delivered;
 use crate::socket::{Count, Path, Train};
+use crate::work::Gone;
 
 /// Where a datagram goes and what it carries beside its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -44,20 +45,15 @@ impl Engine {
         let Some(send) = self.sends.back() else {
             return;
         };
-        let mut gathered = Ok(());
-        train.add(
-            &shared.core.socket,
-            &to.path,
-            &header,
-            send.bytes.len(),
-            |place| gathered = send.bytes.gather(0, place),
-        );
-        // The bytes of a region that has ended meanwhile are zeros; nothing of ours is shown.
+        let (socket, bytes) = (&shared.core.socket, &send.bytes);
+        let added = train.add(socket, &to.path, &header, bytes.len(), |place| {
+            bytes.gather(0, place)
+        });
         self.end_send(
             shared,
-            match gathered {
+            match added {
                 Ok(()) => CompletionStatus::Success,
-                Err(_) => CompletionStatus::LocalProtection,
+                Err(Gone) => CompletionStatus::LocalProtection,
             },
         );
     }

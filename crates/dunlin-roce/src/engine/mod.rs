@@ -15,13 +15,16 @@ pub(crate) use datagram::Datagram;
 pub(crate) use shared::{Parts, Shared};
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use congestion::Notifications;
 use dunlin_verbs::{Access, CompletionStatus};
 
 use crate::packet::Psn;
+use crate::postponed::{MAX_POSTPONED, UNDER_WAY};
 use crate::reliable::{Request, Requester, Responder};
-use crate::socket::Path;
+use crate::socket::{Path, Train};
+use crate::sync::now_ns;
 use crate::unreliable::{Receiver, Sender};
 use crate::work::{Receive, Send};
 
@@ -72,6 +75,8 @@ pub(crate) struct Engine {
     unasked_ns: Option<u64>,
     /// What is told the peer of marked packets.
     notifications: Notifications,
+    /// Requests posted since it last sent, which wait for the next look.
+    postponed: usize,
 }
 
 impl Engine {
@@ -92,6 +97,7 @@ impl Engine {
             unacknowledged: 0,
             unasked_ns: None,
             notifications: Notifications::default(),
+            postponed: 0,
         }
     }
 
@@ -120,6 +126,35 @@ impl Engine {
             }
             Protocol::Unreliable { sender, .. } => sender.post(request),
             Protocol::Datagram { .. } | Protocol::None => {}
+        }
+    }
+
+    /// Has the newest `requests` wait for the next look at the socket, if they may. They go out at once otherwise.
+    pub(crate) fn postpone(&mut self, shared: &Shared, now_ns: u64, requests: usize) -> bool {
+        let core = &shared.core;
+        // While the device's thread sleeps until something comes nobody would see to them.
+        let is_awake = || core.wakes_ns.load(Ordering::SeqCst) == 0;
+        let waiting = self.postponed + requests;
+        let may_wait = matches!(self.protocol, Protocol::Reliable { .. })
+            && self.sends.len() >= waiting + UNDER_WAY
+            && waiting <= MAX_POSTPONED
+            && core.postponed.may_wait(now_ns)
+            && is_awake();
+        if !may_wait {
+            return false;
+        }
+        if self.postponed == 0 {
+            core.postponed.push(shared.number);
+        }
+        self.postponed = waiting;
+        // It looks whether any wait after it has said that it sleeps.
+        is_awake()
+    }
+
+    /// Sends the requests that wait for the next look.
+    pub(crate) fn send_postponed(&mut self, shared: &Shared, train: &mut Train) {
+        if self.postponed > 0 {
+            self.progress(shared, now_ns(), train);
         }
     }
 

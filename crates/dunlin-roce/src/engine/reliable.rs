@@ -52,6 +52,12 @@ impl Engine {
             current: &mut self.current,
         };
         let count = match responder.handle(header, payload, &mut inbound) {
+            // Its answer says that everything up to it has come.
+            Verdict::Taken if !header.operation.has_payload() => {
+                self.unacknowledged = 0;
+                self.unasked_ns = None;
+                return;
+            }
             Verdict::Taken => {
                 self.unacknowledged += 1;
                 if self.unacknowledged >= SILENT_PACKETS {

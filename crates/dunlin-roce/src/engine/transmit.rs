@@ -88,6 +88,7 @@ impl Engine {
 
     /// Sends what there is to send, reports what has ended, and sets the timer.
     pub(crate) fn progress(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
+        self.postponed = 0;
         let mut more = false;
         match &self.protocol {
             Protocol::Reliable { .. } => {
@@ -137,7 +138,7 @@ impl Engine {
             let response = responder.poll_transmit()?;
             let range = response.payload.map(|payload| payload.range);
             let Some(range) = range.filter(|range| range.bytes > 0) else {
-                train.add(socket, &path, &response.header, 0, |_| {});
+                let _ = train.add(socket, &path, &response.header, 0, |_| Ok(()));
                 responder.sent();
                 return Some(0);
             };
@@ -184,8 +185,6 @@ impl Engine {
         if answers > 0 {
             // They acknowledge what came before them.
             self.acknowledge_ns = None;
-            self.unasked_ns = None;
-            self.unacknowledged = 0;
         }
         if self
             .unasked_ns
@@ -261,12 +260,13 @@ impl Engine {
     fn set_timer(&mut self, shared: &Shared, now_ns: u64, more: bool) {
         let protocol_ns = match &self.protocol {
             Protocol::Reliable { requester, .. } => requester.deadline_ns(),
-            Protocol::Unreliable { .. } => None,
-            Protocol::Datagram { .. } | Protocol::None => return,
+            Protocol::Unreliable { .. } | Protocol::Datagram { .. } => None,
+            Protocol::None => return,
         };
         let blocked = shared.core.socket.has_backlog();
         let blocked_ns = blocked.then_some(now_ns + BLOCKED_NS);
-        let more_ns = more.then_some(now_ns);
+        // Not in this look, which other queue pairs wait for.
+        let more_ns = more.then_some(now_ns + 1);
         if let (Some(due_ns), false) = (self.acknowledge_ns, self.acknowledgement_is_set) {
             self.acknowledgement_is_set = true;
             shared.core.set_acknowledgement(due_ns, shared.number);
@@ -297,9 +297,7 @@ fn add_packet(
     if let Some(source) = send.bytes.in_one_piece(offset, bytes) {
         return train.add_from(socket, path, &transmit.header, source, bytes);
     }
-    let mut gathered = Ok(());
     train.add(socket, path, &transmit.header, bytes, |place| {
-        gathered = send.bytes.gather(offset, place);
-    });
-    gathered
+        send.bytes.gather(offset, place)
+    })
 }

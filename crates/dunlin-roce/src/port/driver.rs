@@ -104,6 +104,7 @@ fn run(port: &Port, stop: &AtomicBool) {
         }
         // What is set from now on and comes earlier than what is seen here raises the event.
         core.wakes_ns.store(u64::MAX, Ordering::SeqCst);
+        port.send_postponed();
         let next_ns = core.timers().next_ns();
         let timeout = next_ns.map(|next_ns| {
             core.wakes_ns.store(next_ns, Ordering::SeqCst);

@@ -26,6 +26,10 @@ use crate::sync::{lock, now_ns};
 const RECEIVES_PER_LOOK: usize = 4;
 /// Deadlines seen to in one look.
 const TIMERS_PER_LOOK: usize = 64;
+/// Looks of who has not looked for a while, at most.
+const LOOKS_TO_CATCH_UP: u32 = 64;
+/// Queue pairs whose requests go out with one look.
+const POSTPONED_PER_LOOK: usize = 256;
 
 thread_local! {
     /// Where this thread puts its packets together.
@@ -72,6 +76,16 @@ impl Progress for Port {
             self.poll();
         }
     }
+
+    fn catch_up(&self) -> bool {
+        let is_behind = self.core.made_in.is_current() && !self.core.postponed.may_wait(now_ns());
+        // A look ends with a packet that came alone.
+        let mut looks = if is_behind { LOOKS_TO_CATCH_UP } else { 0 };
+        while looks > 0 && self.poll() {
+            looks -= 1;
+        }
+        is_behind
+    }
 }
 
 impl Port {
@@ -88,16 +102,17 @@ impl Port {
         }
     }
 
-    /// A look by a thread that polls; nothing when another thread is at it.
+    /// A look by a thread that polls; says whether it found something. Nothing when another thread is at it.
     #[inline]
-    pub(crate) fn poll(&self) {
+    pub(crate) fn poll(&self) -> bool {
+        self.send_postponed();
         let mut inbound = match self.inbound.try_lock() {
             Ok(inbound) => inbound,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 // Whoever is at it, this thread polls, and would look if the other did not.
                 self.polls.fetch_add(1, Ordering::Relaxed);
-                return;
+                return false;
             }
         };
         let (trains, long) = self.look(&mut inbound);
@@ -108,6 +123,7 @@ impl Port {
         // that looks seldom must not seem to keep up with a socket that overflows.
         let looks = if long { 1 + trains } else { 1 };
         self.polls.fetch_add(looks, Ordering::Relaxed);
+        trains > 0
     }
 
     /// Says how many trains there were, and whether any of their packets, or of those that answer them, is likely to be
@@ -139,11 +155,29 @@ impl Port {
         (trains, long)
     }
 
+    /// Sends the requests that wait for a look.
+    #[inline]
+    pub(crate) fn send_postponed(&self) {
+        let postponed = &self.core.postponed;
+        if !postponed.has_some() {
+            return;
+        }
+        for _ in 0..POSTPONED_PER_LOOK {
+            let Some(number) = postponed.pop() else {
+                return;
+            };
+            if let Some(shared) = self.pairs.get(number) {
+                with_train(|train| shared.engine().send_postponed(&shared, train));
+            }
+        }
+    }
+
     /// Hands the packets of a train to their queue pairs, and sends what these answer; says whether any had a long
     /// payload.
     fn take(&self, inbound: &mut Inbound, train: &mut Train) -> bool {
         let mut long = false;
         let now_ns = now_ns();
+        self.core.postponed.note_found(now_ns);
         let Inbound { buffer, touched } = inbound;
         let marked = buffer.is_marked();
         let (source, packets) = buffer.train();
@@ -238,6 +272,10 @@ impl Port {
             return false;
         };
         let pair = self.pairs.get(header.queue_pair);
+        if pair.is_none() && header.queue_pair != PROBE_QUEUE_PAIR {
+            // Nobody takes it, whatever it says.
+            return true;
+        }
         let of_path = pair.and_then(|pair| pair.local());
         let of_socket = || self.core.config.local_address;
         let of_route = || Route::find(None, source.ip()).map(|route| route.local);
@@ -279,6 +317,7 @@ impl Port {
     /// A look by the device's thread. Says whether it found as many short packets as a look takes: then those who poll
     /// do not keep up. Long ones say nothing, because a window of them stands in the socket as a rule.
     fn look_for_all(&self) -> bool {
+        self.send_postponed();
         let (trains, long) = self.look(&mut lock(&self.inbound));
         trains == RECEIVES_PER_LOOK as u64 && !long
     }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::{with_train, Port};
 use crate::address::Peer;
-use crate::packet::{Header, Operation, Psn, Service, DEFAULT_PARTITION_KEY};
+use crate::packet::{Header, Operation, Psn, Service, DEFAULT_PARTITION_KEY, MAX_PAYLOAD_BYTES};
 use crate::socket::{Count, Link, Path, Route};
 use crate::sync::{lock, now_ns, random_u64};
+use crate::work::Gone;
 
 /// Where questions and answers go: no queue pair has this number, which is that of general services on InfiniBand.
 pub(super) const PROBE_QUEUE_PAIR: u32 = 1;
@@ -71,6 +72,8 @@ enum Way {
 #[derive(Debug)]
 struct Asked {
     peer: SocketAddr,
+    /// How long the questions were: an answer is as long as one of them.
+    asked: Vec<usize>,
     /// The longest payload that has come back.
     answered: usize,
 }
@@ -116,7 +119,7 @@ impl Probes {
 
     fn note(&self, number: u64, source: &SocketAddr, payload_bytes: usize) {
         if let Some(asked) = lock(&self.asked).get_mut(&number) {
-            if asked.peer == *source {
+            if asked.peer == *source && asked.asked.contains(&payload_bytes) {
                 asked.answered = asked.answered.max(payload_bytes);
             }
         }
@@ -166,6 +169,7 @@ impl Port {
         let Ok(number) = random_u64() else { return };
         let asked = Asked {
             peer: SocketAddr::new(peer.address, peer.port),
+            asked: Vec::new(),
             answered: 0,
         };
         lock(&self.probes.asked).insert(number, asked);
@@ -200,8 +204,12 @@ impl Port {
 
     /// Asks with a payload of so many bytes; says how long the longest was that came back.
     fn try_payload(&self, path: &Path, number: u64, bytes: usize, until: Instant) -> Option<usize> {
+        let question = bytes + BESIDE_BYTES;
+        if let Some(asked) = lock(&self.probes.asked).get_mut(&number) {
+            asked.asked.push(question);
+        }
         for wait in WAITS {
-            self.send_probe(path, QUESTION, number, bytes + BESIDE_BYTES);
+            self.send_probe(path, QUESTION, number, question);
             let end = (Instant::now() + wait).min(until);
             loop {
                 self.poll();
@@ -235,10 +243,13 @@ impl Port {
         };
         let socket = &self.core.socket;
         with_train(|train| {
-            train.add(socket, path, &header, bytes, |place| {
-                place.fill(0);
-                place[..size_of::<u64>()].copy_from_slice(&number.to_be_bytes());
-            });
+            train
+                .add(socket, path, &header, bytes, |place| {
+                    place.fill(0);
+                    place[..size_of::<u64>()].copy_from_slice(&number.to_be_bytes());
+                    Ok(())
+                })
+                .unwrap_or_else(|Gone| unreachable!("no region is read"));
             train.send(socket);
         });
     }
@@ -262,6 +273,10 @@ impl Port {
         let (PROBE_KEY, Some(number)) = (queue_key, payload.first_chunk()) else {
             return statistics.count(Count::UnknownQueuePair);
         };
+        if payload.len() > MAX_PAYLOAD_BYTES as usize + BESIDE_BYTES {
+            // Nobody asks for so much, and it may not fit into a train.
+            return statistics.count(Count::Malformed);
+        }
         let number = u64::from_be_bytes(*number);
         statistics.count(Count::Probe);
         match immediate {
@@ -401,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_of_silence_and_of_answers_from_elsewhere() {
+    fn nothing_is_made_of_silence_and_of_answers_from_elsewhere_or_to_other_questions() {
         let (device, (socket, address)) = (device(), peer());
         let before = told(&device, &address);
         let elsewhere = UdpSocket::bind((THERE, 0)).unwrap();
@@ -412,6 +427,8 @@ mod tests {
                 packet[IMMEDIATE_END - 1] = ANSWER as u8;
                 elsewhere.send_to(&packet[..length], source).unwrap();
                 elsewhere.send_to(&packet[..30], source).unwrap();
+                // Of the right device, but as long as no question was.
+                socket.send_to(&packet[..40], source).unwrap();
             });
             device
                 .confirm_peer(&address, Duration::from_millis(300))
@@ -434,7 +451,7 @@ mod tests {
         let port = device.inner();
         let (socket, _) = peer();
         let asks = |key: u32, bytes: usize| {
-            let mut packet = vec![0; 200];
+            let mut packet = vec![0; bytes + 100];
             let header = Header {
                 service: Service::Datagram {
                     queue_key: key,
@@ -457,6 +474,8 @@ mod tests {
         };
         asks(PROBE_KEY + 1, 100);
         asks(PROBE_KEY, 4);
+        // As long as no question is, and too long for the answer to fit into a train.
+        asks(PROBE_KEY, 65_000);
         let question = asks(PROBE_KEY, 100);
         let end = Instant::now() + PATIENCE;
         while device.count(Count::Probe) == 0 && Instant::now() < end {
@@ -469,5 +488,6 @@ mod tests {
         assert_eq!(answer[number.clone()], question[number]);
         assert_eq!(answer[IMMEDIATE_END - 1], ANSWER as u8);
         assert_eq!(device.count(Count::UnknownQueuePair), 2);
+        assert_eq!(device.count(Count::Malformed), 1);
     }
 }

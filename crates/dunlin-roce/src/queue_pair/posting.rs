@@ -60,12 +60,13 @@ pub(super) fn verb(operation: &Operation) -> Verb {
 }
 
 impl RoceQueuePair {
+    /// Says how many bytes the request has.
     pub(super) fn post_one(
         &mut self,
         engine: &mut Engine,
         request: &SendOf<'_>,
         train: &mut Train,
-    ) -> Result<(), PostErrorKind> {
+    ) -> Result<usize, PostErrorKind> {
         let shared = &*self.shared;
         let state = shared.state_in_engine();
         if !state.takes_sends() {
@@ -78,7 +79,7 @@ impl RoceQueuePair {
             return Err(PostErrorKind::Full { limit });
         }
         self.posted = self.posted.wrapping_add(1);
-        let length = bytes.len() as u32;
+        let length = bytes.len();
         let number = engine.keep(Send {
             id: request.id,
             opcode: opcode(&request.operation),
@@ -87,7 +88,7 @@ impl RoceQueuePair {
         });
         if state == QueuePairState::Error {
             engine.flush(shared);
-            return Ok(());
+            return Ok(length);
         }
         let solicited = request.flags.contains(SendFlags::SOLICITED);
         if let Some(to) = &request.destination {
@@ -105,18 +106,18 @@ impl RoceQueuePair {
                 solicited,
             };
             engine.send_datagram(shared, train, &datagram);
-            return Ok(());
+            return Ok(length);
         }
         let request = Request {
             id: number,
             verb: verb(&request.operation),
-            bytes: length,
+            bytes: length as u32,
             fence: request.flags.contains(SendFlags::FENCE),
             prompt: request.flags.contains(SendFlags::SIGNALED),
             solicited,
         };
         engine.post(request, state == QueuePairState::SendQueueDrained);
-        Ok(())
+        Ok(length)
     }
 
     /// Checks a request and keeps what its payload names.

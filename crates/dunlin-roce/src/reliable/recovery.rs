@@ -116,13 +116,14 @@ impl RoundTrip {
         self.measured = None;
     }
 
-    /// The timeout has passed: the next one is longer, until a round trip was measured again.
+    /// The timeout has passed, after so long without progress: the next one is longer, until a round trip was measured
+    /// again.
     ///
     /// In a crowd only quick packets are measured: the others are sent again, and what is acknowledged then tells nothing
     /// (Karn). So a timeout counts as a measurement there: the round trip takes at least as long.
-    pub(super) fn timed_out(&mut self) {
+    pub(super) fn timed_out(&mut self, waited_ns: u64) {
         if Arc::strong_count(&self.peer) > CROWD {
-            self.peer.add(self.timeout_ns());
+            self.peer.add(waited_ns);
         }
         self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
     }
@@ -262,7 +263,7 @@ mod tests {
             let mut all: Vec<RoundTrip> = (0..count).map(new).collect();
             for one in &mut all[1..] {
                 one.sent(0, 1);
-                one.timed_out();
+                one.timed_out(FIRST_TIMEOUT_NS);
                 one.sent_again();
             }
             // One that was quick is not the measure of all.
@@ -273,14 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn a_silence_that_all_hear_is_as_long_for_them_as_it_was() {
+        let silence_ns = 67_000_000;
+        let peer = Arc::new(PeerRoundTrip::default());
+        let new = |_| RoundTrip::new(Arc::clone(&peer));
+        let mut all: Vec<RoundTrip> = (0..4 * CROWD).map(new).collect();
+        for one in &mut all {
+            one.timed_out(silence_ns);
+        }
+        let next = RoundTrip::new(Arc::clone(&peer));
+        assert!((silence_ns..4 * silence_ns).contains(&next.timeout_ns()));
+    }
+
+    #[test]
     fn silence_doubles_the_timeout_until_a_first_sending_is_acknowledged() {
         let mut trip = RoundTrip::new(Arc::default());
         trip.sent(0, 1);
         trip.acknowledged(10_000, 1);
         trip.sent(20_000, 2);
-        trip.timed_out();
+        trip.timed_out(LEAST_TIMEOUT_NS);
         trip.sent_again();
-        trip.timed_out();
+        trip.timed_out(LEAST_TIMEOUT_NS);
         assert_eq!(trip.timeout_ns(), 4 * LEAST_TIMEOUT_NS);
         trip.acknowledged(2_000_000, 2);
         assert_eq!(trip.timeout_ns(), 4 * LEAST_TIMEOUT_NS);
@@ -288,7 +302,7 @@ mod tests {
         trip.acknowledged(2_010_000, 3);
         assert_eq!(trip.timeout_ns(), LEAST_TIMEOUT_NS);
         for _ in 0..100 {
-            trip.timed_out();
+            trip.timed_out(LEAST_TIMEOUT_NS);
         }
         assert_eq!(trip.timeout_ns(), LEAST_TIMEOUT_NS << MOST_DOUBLINGS);
     }

@@ -336,6 +336,7 @@ impl Requester {
             self.retries -= 1;
             self.retry_ns = now_ns;
         }
+        let waited_ns = now_ns.saturating_sub(self.progress_ns);
         self.progress_ns = now_ns;
         // After a second one in a row answers may be to what was sent again after the first.
         let hasty = (!self.round_trip.is_waiting_longer()).then(|| Hasty {
@@ -344,7 +345,7 @@ impl Requester {
             round_trip: self.round_trip.clone(),
             window: self.window.clone(),
         });
-        self.round_trip.timed_out();
+        self.round_trip.timed_out(waited_ns);
         self.window.silent();
         self.went_back_at = Some(self.acknowledged);
         self.go_back();

@@ -134,8 +134,12 @@ impl Responder {
             Ok(packets) => {
                 self.asked = false;
                 self.expected = self.expected.plus(packets);
-                if header.acknowledge && header.operation.has_payload() {
-                    self.acknowledge();
+                if header.operation.has_payload() {
+                    if header.acknowledge {
+                        self.acknowledge();
+                    } else {
+                        self.acknowledge_too();
+                    }
                 }
                 Verdict::Taken
             }

@@ -93,6 +93,15 @@ impl Responses {
         }
     }
 
+    /// Whether the last thing to say is that packets have come.
+    pub(super) fn ends_with_acknowledgement(&self) -> bool {
+        matches!(
+            self.pending.back(),
+            Some(Pending::Acknowledge { acknowledgement, .. })
+                if matches!(acknowledgement.syndrome, Syndrome::Acknowledged(_))
+        )
+    }
+
     pub(super) fn answer_atomic(
         &mut self,
         psn: Psn,
@@ -212,12 +221,7 @@ impl Responses {
 
     /// Whether all there is to say is that packets have come.
     pub(super) fn is_acknowledgement_only(&self) -> bool {
-        let mut pending = self.pending.iter();
-        matches!(
-            (pending.next(), pending.next()),
-            (Some(Pending::Acknowledge { acknowledgement, .. }), None)
-                if matches!(acknowledgement.syndrome, Syndrome::Acknowledged(_))
-        )
+        self.pending.len() == 1 && self.ends_with_acknowledgement()
     }
 
     /// The packet at the front was sent.

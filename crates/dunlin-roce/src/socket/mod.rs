@@ -44,10 +44,17 @@ pub(crate) struct Socket {
     receive_buffer_bytes: usize,
     /// What is asked of each train, since that overrides what is set for the socket.
     ecn: Option<EcnCodepoint>,
-    backlog: Mutex<VecDeque<Unsent>>,
+    backlog: Mutex<Backlog>,
     has_backlog: AtomicBool,
     trains: AtomicU64,
     pub(crate) statistics: Statistics,
+}
+
+/// All that the socket did not take.
+#[derive(Debug, Default)]
+struct Backlog {
+    unsent: VecDeque<Unsent>,
+    bytes: usize,
 }
 
 /// What the socket did not take.
@@ -98,7 +105,7 @@ impl Socket {
             socket,
             receive_buffer_bytes,
             ecn: config.congestion_marks.then_some(EcnCodepoint::Ect0),
-            backlog: Mutex::new(VecDeque::new()),
+            backlog: Mutex::default(),
             has_backlog: AtomicBool::new(false),
             trains: AtomicU64::new(0),
             statistics: Statistics::default(),
@@ -195,11 +202,11 @@ impl Socket {
     #[cold]
     fn keep(&self, bytes: Vec<u8>, destination: SocketAddr, segment_bytes: Option<usize>) {
         let mut backlog = lock(&self.backlog);
-        let kept: usize = backlog.iter().map(|unsent| unsent.bytes.len()).sum();
-        if kept + bytes.len() > MAX_BACKLOG_BYTES {
+        if backlog.bytes + bytes.len() > MAX_BACKLOG_BYTES {
             return self.statistics.count(Count::SendBufferFull);
         }
-        backlog.push_back(Unsent {
+        backlog.bytes += bytes.len();
+        backlog.unsent.push_back(Unsent {
             destination,
             segment_bytes,
             bytes,
@@ -218,14 +225,15 @@ impl Socket {
             return;
         }
         let mut backlog = lock(&self.backlog);
-        while let Some(unsent) = backlog.front() {
+        while let Some(unsent) = backlog.unsent.front() {
             let transmit = self.transmit(&unsent.bytes, unsent.destination, unsent.segment_bytes);
             match self.try_send(&transmit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => self.statistics.failed_to_send(&error),
                 Ok(()) => {}
             }
-            backlog.pop_front();
+            let sent = backlog.unsent.pop_front();
+            backlog.bytes -= sent.map_or(0, |sent| sent.bytes.len());
         }
         self.has_backlog.store(false, Ordering::Relaxed);
     }

@@ -70,17 +70,20 @@ impl Train {
     }
 
     /// Adds a packet; sends what cannot go with it before. `fill` writes the payload.
+    ///
+    /// # Errors
+    /// As `fill`; nothing was added then.
     pub(crate) fn add(
         &mut self,
         socket: &Socket,
         path: &Path,
         header: &Header,
         payload_bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) {
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Gone>,
+    ) -> Result<(), Gone> {
         let bytes = packet_bytes(path, header, payload_bytes);
         self.make_room(socket, path, bytes, None);
-        self.put(socket, path, header, payload_bytes, fill);
+        self.put(socket, path, header, payload_bytes, fill)
     }
 
     /// Adds a packet whose payload is in a region, from `offset` on. Long ones are not copied: the bytes are those that
@@ -101,12 +104,16 @@ impl Train {
         // What is sent here takes the lock of a region by itself, so it comes before that of this one.
         self.make_room(socket, path, bytes, held.then_some(region));
         let added = region.access(offset, payload_bytes, |memory| match held {
-            true => self.hold(header, (region, offset), payload_bytes),
+            true => {
+                self.hold(header, (region, offset), payload_bytes);
+                Ok(())
+            }
             false => self.put(socket, path, header, payload_bytes, |place| {
                 memory.read(offset, place);
+                Ok(())
             }),
         });
-        added.ok_or(Gone)
+        added.unwrap_or(Err(Gone))
     }
 
     /// Adds a packet that there is room for.
@@ -116,18 +123,20 @@ impl Train {
         path: &Path,
         header: &Header,
         payload_bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) {
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Gone>,
+    ) -> Result<(), Gone> {
         let start = self.used;
         let rest = &mut self.buffer[start..];
-        let encoded = match encode(header, payload_bytes, rest, fill) {
+        let mut filled = Ok(());
+        let encoded = match encode(header, payload_bytes, rest, |place| filled = fill(place)) {
             Ok(encoded) => encoded,
             // Headers are made by the state machines, which know what exists; a packet is shorter than a train.
             Err(error) => {
                 debug_assert!(false, "{error}");
-                return;
+                return Ok(());
             }
         };
+        filled?;
         let bytes = packet_bytes(path, header, payload_bytes);
         if path.peer.icrc {
             let envelope = envelope(path.local, socket.port(), path.peer.address, path.peer.port);
@@ -139,6 +148,7 @@ impl Train {
         self.used += bytes;
         self.parts.copied(start..self.used);
         self.count(bytes);
+        Ok(())
     }
 
     /// Adds a packet that there is room for, without its payload.

@@ -450,3 +450,22 @@ fn a_silent_peer_is_asked_again_soon_and_given_up_after_the_configured_time() {
     assert!(sent_again > 2 * u32::from(RETRIES), "{sent_again}");
     assert_eq!(now - began, (u64::from(RETRIES) + 1) * timeout_ns);
 }
+
+#[test]
+fn an_acknowledgement_is_for_what_has_come_since_it_was_asked_for() {
+    let (mut responder, mut target) = responder();
+    target.receives = 2;
+    let send = Operation::SendOnly { immediate: None };
+    for (psn, acknowledge) in [(0, true), (1, false)] {
+        let packet = Header {
+            acknowledge,
+            ..header(send, psn)
+        };
+        let verdict = responder.handle(&packet, &[7; 8], &mut target);
+        assert_eq!(verdict, Verdict::Taken);
+    }
+    let response = responder.poll_transmit().expect("an acknowledgement");
+    assert_eq!(response.header.psn, Psn::new(1));
+    responder.sent();
+    assert!(responder.poll_transmit().is_none());
+}

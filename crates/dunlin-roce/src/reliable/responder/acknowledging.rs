@@ -24,6 +24,13 @@ impl Responder {
             .acknowledge(self.expected.plus(PSN_COUNT - 1), acknowledgement);
     }
 
+    /// An acknowledgement that waits to be sent is for what has come since, too.
+    pub(super) fn acknowledge_too(&mut self) {
+        if self.responses.ends_with_acknowledgement() {
+            self.acknowledge();
+        }
+    }
+
     /// Refuses the expected packet.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         let acknowledgement = self.acknowledgement(Syndrome::Refused(refusal));
