@@ -1,13 +1,16 @@
 //! The threads that open connections for clients that have proved themselves, so that the port is never kept waiting by
-//! one.
+//! one, and those of one origin do not keep the others waiting.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
 /// Threads at most: an opening can wait for its client's device.
 const THREADS_MAX: usize = 16;
+/// Threads that work for one origin at most: the rest are for others.
+const THREADS_OF_ONE: usize = 12;
 /// How long a thread without work stays.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -20,12 +23,41 @@ pub(crate) struct Openers<J> {
 
 #[derive(Debug)]
 struct State<J> {
-    jobs: VecDeque<J>,
+    /// Each with whom it is for.
+    jobs: VecDeque<(IpAddr, J)>,
     threads: usize,
     idle: usize,
-    /// Jobs that are done at this moment.
-    at_work: usize,
+    /// Jobs that are done at this moment, of each origin.
+    at_work: HashMap<IpAddr, usize>,
     closed: bool,
+}
+
+impl<J> State<J> {
+    fn at_work_for(&self, origin: IpAddr) -> usize {
+        self.at_work.get(&origin).copied().unwrap_or(0)
+    }
+
+    /// Takes the oldest job of the origin that has the fewest at work.
+    fn begin(&mut self) -> Option<(IpAddr, J)> {
+        let jobs = self.jobs.iter().enumerate();
+        let at_work = jobs.map(|(index, (origin, _))| (self.at_work_for(*origin), index));
+        let (at_work, index) = at_work.min()?;
+        if at_work >= THREADS_OF_ONE {
+            return None;
+        }
+        let (origin, job) = self.jobs.remove(index)?;
+        *self.at_work.entry(origin).or_default() += 1;
+        Some((origin, job))
+    }
+
+    fn end(&mut self, origin: IpAddr) {
+        if let Some(at_work) = self.at_work.get_mut(&origin) {
+            *at_work -= 1;
+            if *at_work == 0 {
+                self.at_work.remove(&origin);
+            }
+        }
+    }
 }
 
 impl<J: Send> Openers<J> {
@@ -35,7 +67,7 @@ impl<J: Send> Openers<J> {
                 jobs: VecDeque::new(),
                 threads: 0,
                 idle: 0,
-                at_work: 0,
+                at_work: HashMap::new(),
                 closed: false,
             }),
             news: Condvar::new(),
@@ -49,10 +81,24 @@ impl<J: Send> Openers<J> {
     /// Jobs that are not done.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
-        state.jobs.len() + state.at_work
+        state.jobs.len() + state.at_work.values().sum::<usize>()
     }
 
-    /// Has `work` done with this job by one of the threads.
+    /// Gives back the newest job that waits of an origin that has more than half of all.
+    pub(crate) fn evict(&self) -> Option<J> {
+        let mut state = self.lock();
+        let mut waiting = HashMap::<IpAddr, usize>::new();
+        for (origin, _) in &state.jobs {
+            *waiting.entry(*origin).or_default() += 1;
+        }
+        let (&origin, _) = waiting
+            .iter()
+            .find(|(_, &count)| 2 * count > state.jobs.len())?;
+        let newest = state.jobs.iter().rposition(|(of, _)| *of == origin)?;
+        state.jobs.remove(newest).map(|(_, job)| job)
+    }
+
+    /// Has `work` done with this job, which is for somebody of `origin`, by one of the threads.
     ///
     /// # Errors
     /// Gives the job back when there is no thread and none can be started.
@@ -60,19 +106,25 @@ impl<J: Send> Openers<J> {
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         work: &'env (impl Fn(J) + Sync),
-        job: J,
+        (origin, job): (IpAddr, J),
     ) -> Result<(), J>
     where
         J: 'scope,
     {
         let mut state = self.lock();
-        state.jobs.push_back(job);
+        state.jobs.push_back((origin, job));
         if state.idle >= state.jobs.len() {
             drop(state);
             self.news.notify_one();
             return Ok(());
         }
         if state.threads >= THREADS_MAX {
+            let is_idle = state.idle > 0;
+            drop(state);
+            if is_idle {
+                // The others wait for threads that work for their origin.
+                self.news.notify_one();
+            }
             return Ok(());
         }
         let thread = thread::Builder::new().name("dunlin-bootstrap".to_owned());
@@ -80,7 +132,7 @@ impl<J: Send> Openers<J> {
             Ok(_) => state.threads += 1,
             Err(error) if state.threads == 0 => {
                 tracing::warn!(%error, "no thread to open a connection");
-                return state.jobs.pop_back().map_or(Ok(()), Err);
+                return state.jobs.pop_back().map_or(Ok(()), |(_, job)| Err(job));
             }
             Err(error) => tracing::debug!(%error, "no further thread to open connections"),
         }
@@ -90,14 +142,14 @@ impl<J: Send> Openers<J> {
     fn work(&self, work: &(impl Fn(J) + Sync)) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
-                state.at_work += 1;
+            if let Some((origin, job)) = state.begin() {
                 drop(state);
                 work(job);
                 state = self.lock();
-                state.at_work -= 1;
+                state.end(origin);
                 continue;
             }
+            // Jobs that wait still are for those who work for their origin.
             if state.closed {
                 break;
             }
@@ -117,5 +169,50 @@ impl<J: Send> Openers<J> {
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.news.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc;
+
+    fn origin(last: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, last).into()
+    }
+
+    #[test]
+    fn who_keeps_its_threads_waiting_does_not_keep_others_waiting() {
+        let openers = Openers::new();
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let (done, is_done) = mpsc::channel();
+        let work = |job: u8| match job {
+            // All of the first origin wait for the end of the test.
+            1 => drop(released.lock().unwrap().recv()),
+            other => done.send(other).unwrap(),
+        };
+        let (openers, work) = (&openers, &work);
+        thread::scope(|scope| {
+            for _ in 0..4 * THREADS_MAX {
+                assert_eq!(openers.submit(scope, work, (origin(1), 1)), Ok(()));
+            }
+            assert_eq!(openers.submit(scope, work, (origin(2), 2)), Ok(()));
+            let patience = Duration::from_secs(60);
+            assert_eq!(is_done.recv_timeout(patience), Ok(2));
+            // Nor does it keep all places.
+            assert_eq!(openers.evict(), Some(1));
+            drop(release);
+            openers.close();
+        });
+        assert_eq!(openers.len(), 0);
+    }
+
+    #[test]
+    fn nobody_is_evicted_for_being_one_of_many() {
+        let openers = Openers::new();
+        openers.lock().jobs = (0..100).map(|job| (origin(job % 2), job)).collect();
+        assert_eq!(openers.evict(), None);
     }
 }

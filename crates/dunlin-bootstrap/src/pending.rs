@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Whom its place is counted for: an address, or a network of version six, which has addresses without number.
-    fn origin(&self) -> IpAddr {
+    pub(crate) fn origin(&self) -> IpAddr {
         match self.peer.ip().to_canonical() {
             IpAddr::V6(address) => {
                 let network = address.to_bits() & !u128::from(u64::MAX);

@@ -15,6 +15,7 @@ use crate::counters::Ending;
 use crate::error::BootstrapError;
 use crate::handshake;
 use crate::message::OpenRequest;
+use crate::openers::Openers;
 use crate::pending::{Client, Pending};
 use crate::refusal::Refusal;
 use crate::stop::StopHandle;
@@ -43,8 +44,8 @@ pub(crate) struct Job {
 pub(crate) struct Port<'a> {
     acceptor: &'a Acceptor,
     stop: &'a StopHandle,
-    /// Clients that are being opened.
-    opening: &'a dyn Fn() -> usize,
+    /// Those who open connections for clients that have proved themselves.
+    openers: &'a Openers<Box<Job>>,
     pending: Pending,
     epoll: OwnedFd,
     /// Until when newcomers stay in the system's queue.
@@ -68,7 +69,7 @@ impl<'a> Port<'a> {
     pub(crate) fn new(
         acceptor: &'a Acceptor,
         stop: &'a StopHandle,
-        opening: &'a dyn Fn() -> usize,
+        openers: &'a Openers<Box<Job>>,
     ) -> Result<Self, BootstrapError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(waiting)?;
         let watch = |file, name| {
@@ -80,7 +81,7 @@ impl<'a> Port<'a> {
         Ok(Self {
             acceptor,
             stop,
-            opening,
+            openers,
             pending: Pending::default(),
             epoll,
             resting: None,
@@ -227,12 +228,13 @@ impl<'a> Port<'a> {
     /// Whether there is a place for one more.
     fn make_room(&mut self) -> bool {
         let limit = self.acceptor.config.max_pending as usize;
-        self.pending.len() + (self.opening)() < limit || self.evict()
+        self.pending.len() + self.openers.len() < limit || self.evict()
     }
 
     /// Has one leave who keeps the server waiting, if there is one.
     fn evict(&mut self) -> bool {
-        let Some(mut client) = self.pending.evict(Instant::now()) else {
+        let waiting = || self.openers.evict().map(|job| job.client);
+        let Some(mut client) = self.pending.evict(Instant::now()).or_else(waiting) else {
             return false;
         };
         let refusal = Refusal::Busy {

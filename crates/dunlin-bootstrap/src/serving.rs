@@ -42,8 +42,9 @@ impl Acceptor {
             );
         };
         thread::scope(|scope| {
-            let ended = Port::new(self, stop, &|| openers.len())
-                .and_then(|port| port.run(|job| openers.submit(scope, &open, job)));
+            let ended = Port::new(self, stop, &openers).and_then(|port| {
+                port.run(|job| openers.submit(scope, &open, (job.client.origin(), job)))
+            });
             self.close();
             openers.close();
             ended

@@ -5,12 +5,15 @@
 mod block_on;
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use block_on::block_on;
-use dunlin_rpc::{Client, Preset, RunningServer, Server};
+use dunlin_rpc::{ChannelConfig, Client, Preset, Ready, RunningServer, Server};
 
 const ECHO: u16 = 1;
 const GATED: u16 = 2;
@@ -295,4 +298,68 @@ fn calls_that_were_given_up_keep_no_former_connection() {
         std::thread::sleep(Duration::from_millis(5));
     }
     gate.store(true, Ordering::Release);
+}
+
+/// Counts how often a task is woken.
+struct Count(AtomicU64);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A task that waited for a place with the former preset takes one of the next, and takes it from nobody else.
+#[test]
+fn who_waits_for_a_place_is_woken_whatever_others_waited_for_before_the_change() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let server = serve(&Executed::default(), &gate);
+    let channel = ChannelConfig {
+        max_outstanding: 1,
+        ..ChannelConfig::default()
+    };
+    let builder = Client::builder().preset(Preset::Plain).channel(channel);
+    let builder = builder.deadline(10 * PATIENCE);
+    let client = builder.connect(&server.address().to_string()).unwrap();
+    let woken: Vec<_> = (0..4).map(|_| Arc::new(Count(AtomicU64::new(0)))).collect();
+    let poll = |task: usize, ready: &mut Pin<Box<Ready>>| {
+        let waker = Waker::from(Arc::clone(&woken[task]));
+        ready.as_mut().poll(&mut Context::from_waker(&waker))
+    };
+    let mut waits: Vec<_> = (0..4).map(|_| Box::pin(client.ready())).collect();
+    let first = client.call_async(GATED, &payload(0));
+    for task in [0, 1] {
+        assert!(poll(task, &mut waits[task]).is_pending());
+    }
+    client.change_preset(Preset::Flock).unwrap();
+    // The lane of the new preset is full, too.
+    let second = client.call_async(GATED, &payload(1));
+    for task in [2, 3] {
+        assert!(poll(task, &mut waits[task]).is_pending());
+    }
+    gate.store(true, Ordering::Release);
+    block_on(first).unwrap();
+    block_on(second).unwrap();
+    let count = |task: usize| woken[task].0.load(Ordering::SeqCst);
+    until("the first that waits now is woken", || count(2) > 0);
+    // One that has waited since before the change is faster.
+    let Poll::Ready(Ok(place)) = poll(1, &mut waits[1]) else {
+        panic!("there is a place");
+    };
+    assert!(poll(2, &mut waits[2]).is_pending());
+    drop(place);
+    until("the first of the others is woken", || count(2) > 1);
+    let Poll::Ready(Ok(place)) = poll(2, &mut waits[2]) else {
+        panic!("there is a place");
+    };
+    drop(place);
+    until("the second is woken", || count(3) > 0);
 }

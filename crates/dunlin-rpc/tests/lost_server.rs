@@ -231,7 +231,12 @@ fn calling_for_a_future_does_not_dial() {
 #[test]
 fn a_call_after_a_shutdown_is_known_not_to_be_executed() {
     for device in ["shm", "roce"] {
-        for preset in [Preset::Plain, Preset::RawWrite, Preset::SelfRpc] {
+        for preset in [
+            Preset::Plain,
+            Preset::RawWrite,
+            Preset::SelfRpc,
+            Preset::Fasst,
+        ] {
             let answers = Arc::new(AtomicBool::new(false));
             let waits = Arc::clone(&answers);
             let server = Server::bind("dunlin://127.0.0.1:0")
@@ -336,5 +341,36 @@ fn threads_do_not_queue_up_for_handshakes() {
         // Two at a time, one for each lane; who is woken by the end of one may just still begin another.
         let dialled = way.taken() - before;
         assert!((1..=10).contains(&dialled), "{dialled} handshakes");
+    });
+}
+
+/// A call that has little time does not wait for the connection that one with more time has begun to make.
+#[test]
+fn each_future_has_its_own_deadline_while_a_connection_is_made() {
+    let server = serve();
+    let way = Way::to(&server);
+    let client = way.connect(Client::builder().preset(Preset::Plain).deadline(NEVER));
+    assert_eq!(
+        &*block_on(client.call_async(ECHO, b"there")).unwrap(),
+        b"there"
+    );
+    way.hold();
+    drop(server);
+    ends("calls that have little time", move || {
+        let patient = loop {
+            let call = client.call_async(ECHO, b"patient");
+            if way.taken() > 0 {
+                break call;
+            }
+            // That the server has gone is known soon.
+            let _ = block_on(client.within(SOON).call_async(ECHO, b"?"));
+        };
+        for _ in 0..3 {
+            let ended = block_on(client.within(SOON).call_async(ECHO, b"late"));
+            assert!(is_late(&ended, SOON), "{ended:?}");
+        }
+        client.close();
+        let ended = block_on(patient);
+        assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
     });
 }

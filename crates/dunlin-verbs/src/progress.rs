@@ -15,11 +15,17 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crate::process::PerProcess;
+use crate::thread;
 
 /// A device that needs time of a processor.
 pub trait Progress: Send + Sync {
     /// Does what can be done now, without waiting; nothing when another thread is at it.
     fn progress(&self);
+    /// As [`Progress::progress`], unless that has just found something; says whether it did it.
+    fn catch_up(&self) -> bool {
+        self.progress();
+        true
+    }
 }
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -44,15 +50,29 @@ pub fn progress() {
     }
 }
 
+/// The same for who has not looked for a while, and is about to act on what it knows; says whether any device worked.
+#[inline]
+pub fn catch_up() -> bool {
+    let mut worked = false;
+    if COUNT.load(Ordering::Relaxed) != 0 && !thread::is_simulated() {
+        for_each(|device| worked |= device.catch_up());
+    }
+    worked
+}
+
 #[cold]
 #[inline(never)]
 fn progress_all() {
+    for_each(|device| device.progress());
+}
+
+fn for_each(mut action: impl FnMut(&dyn Progress)) {
     // Who registers one waits for nobody.
     let Ok(devices) = DEVICES.get().try_read() else {
         return;
     };
     for device in devices.iter().filter_map(Weak::upgrade) {
-        device.progress();
+        action(&*device);
     }
 }
 
@@ -127,7 +147,6 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::thread;
 
     struct Counting(AtomicUsize);
 

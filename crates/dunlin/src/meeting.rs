@@ -263,8 +263,12 @@ impl<T> Arrivals<T> {
 
     fn tell(&self, mut line: MutexGuard<'_, Line<T>>) {
         let waker = line.waker.take();
+        let has_ended = line.ended.is_some();
         drop(line);
-        self.news.notify_one();
+        match has_ended {
+            true => self.news.notify_all(),
+            false => self.news.notify_one(),
+        }
         if let Some(waker) = waker {
             waker.wake();
         }

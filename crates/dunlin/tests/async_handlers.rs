@@ -4,13 +4,15 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{mpsc, Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use common::number;
 use dunlin::{
     CallError, ChannelConfig, Client, HandlerError, OwnedResponder, RunningServer, Server,
 };
+use futures_executor::block_on;
 use tokio::sync::Notify;
 
 const SLEEPING: u16 = 1;
@@ -249,4 +251,38 @@ async fn the_executors_thread_is_free_while_calls_are_out() {
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap()[..], *b"released");
     }
+}
+
+/// A future that holds up the worker that polls it holds up no other, however often it is woken meanwhile.
+#[test]
+fn what_is_woken_while_it_is_polled_takes_one_worker() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(Some(released)));
+    let (begun, begins) = mpsc::channel::<Waker>();
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .workers(2)
+        .handle_async(KEPT, move |_| {
+            let (begun, mut released) = (begun.clone(), released.lock().unwrap().take());
+            std::future::poll_fn(move |context| {
+                if let Some(released) = released.take() {
+                    begun.send(context.waker().clone()).unwrap();
+                    let _ = released.recv();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok::<_, HandlerError>(b"polled again".to_vec()))
+            })
+        })
+        .handle_on_workers(RELEASE, |_, reply| reply.write(b"worked"))
+        .serve()
+        .unwrap();
+    let client = connect(&server);
+    let kept = client.call_async(KEPT, b"");
+    let waker = begins.recv_timeout(DEADLINE).unwrap();
+    for _ in 0..8 {
+        waker.wake_by_ref();
+    }
+    assert_eq!(*client.call(RELEASE, b"").unwrap(), *b"worked");
+    drop(release);
+    assert_eq!(*block_on(kept).unwrap(), *b"polled again");
 }

@@ -3,11 +3,11 @@
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
 use common::{pattern, ECHO};
-use dunlin::{CallError, ChannelConfig, Client, HandlerError, Server};
+use dunlin::{CallError, ChannelConfig, Client, HandlerError, Preset, Server};
 
 #[test]
 fn payloads_of_all_sizes_come_back_unchanged() {
@@ -330,4 +330,36 @@ fn a_future_keeps_its_deadline() {
         matches!(ended, Err(CallError::DeadlineExceeded { .. })),
         "{ended:?}"
     );
+}
+
+/// Also where all threads share a connection, which the thread that runs the callback has just looked at.
+#[test]
+fn a_callback_may_call_by_the_same_client() {
+    let (server, _) = common::echo();
+    for preset in [Preset::Plain, Preset::Flock, Preset::Fasst, Preset::Auto] {
+        let builder = Client::builder().preset(preset).lanes(1);
+        let client = builder.connect(&server.address().to_string()).unwrap();
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || {
+            // This thread's own port at the connection is there before the pipeline's.
+            client.call(ECHO, b"first").unwrap();
+            let mut pipeline = client.pipeline().unwrap();
+            for round in 0..50u64 {
+                let long = pattern(100 + 500 * round as usize, round);
+                assert!(pipeline.submit(ECHO, &long, round).unwrap());
+                let mut within = None;
+                while pipeline.outstanding() > 0 {
+                    let polled = pipeline.poll(|tag, answer| {
+                        assert!(tag == round && answer.unwrap() == long);
+                        within = Some(client.call(ECHO, &tag.to_le_bytes()).unwrap());
+                    });
+                    polled.unwrap();
+                }
+                assert_eq!(within.as_deref(), Some(&round.to_le_bytes()[..]));
+            }
+            ended.send(()).unwrap();
+        });
+        let patience = Duration::from_secs(60);
+        assert_eq!(end.recv_timeout(patience), Ok(()), "with {preset}");
+    }
 }

@@ -6,7 +6,9 @@
 //! thread for credits.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -32,7 +34,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SenderReport {
-    /// The name that it chose at random.
+    /// A name that is the same in each report of this server. It says nothing of the one by which the sender joins, as
+    /// whoever knew that could join as that sender.
     pub sender: u64,
     /// Whether it sent nothing in the last interval (FLOCK's dormant sender).
     pub dormant: bool,
@@ -174,6 +177,8 @@ pub(crate) struct Admission {
     scheduler: Mutex<Option<Waker>>,
     idle: AtomicBool,
     ending: AtomicBool,
+    /// Makes names for reports.
+    names: RandomState,
     /// Starts the scheduler's thread.
     spawn: Spawn,
     /// Wakes the pollers: some client is to be told something.
@@ -214,6 +219,7 @@ impl Admission {
             scheduler: Mutex::default(),
             idle: AtomicBool::new(false),
             ending: AtomicBool::new(false),
+            names: RandomState::new(),
             spawn,
             wake,
         })
@@ -416,7 +422,7 @@ impl Admission {
         let lanes = senders.lanes.iter();
         lanes
             .map(|(&sender, lanes)| SenderReport {
-                sender,
+                sender: self.names.hash_one(sender),
                 dormant: senders.dormant.get(&sender).copied().unwrap_or(false),
                 lanes: lanes
                     .iter()

@@ -73,6 +73,11 @@ pub(crate) trait Sink {
     fn answer(&mut self, tag: u64, response: &[u8]) {
         self.complete(tag, Ok(Answer::Short(response)));
     }
+    /// Whether it runs code of users, which may call by the same lane and take as long as it likes.
+    #[inline]
+    fn calls_back(&self) -> bool {
+        false
+    }
 }
 
 /// A lane, whatever its device.

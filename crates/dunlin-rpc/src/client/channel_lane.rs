@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{AnyRegion, Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work};
+use dunlin_verbs::{
+    progress, AnyRegion, Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work,
+};
 
 use crate::bugs::{is_planted, Bug};
 use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
@@ -453,11 +455,17 @@ impl<C: Channel> Lane for ChannelLane<C> {
 
     fn is_usable(&mut self) -> bool {
         // What comes while nobody waits may be a goodbye, after which nobody would answer; before it may be answers to
-        // calls that were given up.
+        // calls that were given up. It may have come only to a device that works on the time of those who wait.
+        let mut is_current = <C::Device as Device>::QueuePair::MAPS_PEERS;
         for _ in 0..=self.calls.slots.outstanding() {
-            let is_idle = self.calls.open && self.calls.slots.nobody_waits();
-            if !is_idle || !self.core.channel.has_arrival() {
+            if !self.calls.open || !self.calls.slots.nobody_waits() {
                 break;
+            }
+            if !self.core.channel.has_arrival() {
+                if is_current || !progress::catch_up() || !self.core.channel.has_arrival() {
+                    break;
+                }
+                is_current = true;
             }
             let _ = self.poll(&mut NoCalls);
         }

@@ -63,6 +63,11 @@ struct OfPeer<'a, F> {
 
 impl<F: FnMut(usize, u64, Result<&[u8], CallError>)> Sink for OfPeer<'_, F> {
     #[inline]
+    fn calls_back(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn answer(&mut self, tag: u64, response: &[u8]) {
         (self.answer)(self.peer, tag, Ok(response));
     }

@@ -77,6 +77,11 @@ struct Callback<F>(F);
 
 impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
     #[inline]
+    fn calls_back(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn answer(&mut self, tag: u64, response: &[u8]) {
         (self.0)(tag, Ok(response));
     }

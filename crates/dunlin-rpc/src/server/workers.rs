@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Wake, Waker};
 
@@ -127,7 +127,7 @@ impl WorkerQueue {
     pub(super) fn spawn(&self, answering: Answering) {
         let spawned = Spawned {
             running: Mutex::new(Some(answering)),
-            queued: AtomicBool::new(false),
+            state: AtomicU8::new(IDLE),
             tasks: self.tasks.clone(),
         };
         Arc::new(spawned).wake();
@@ -140,29 +140,45 @@ impl WorkerQueue {
     }
 }
 
-/// The future of an async handler that workers run.
+/// States of a future: it waits to be woken, for a worker, or is polled; and it was woken while it was.
+const IDLE: u8 = 0;
+const QUEUED: u8 = 1;
+const POLLED: u8 = 2;
+const WOKEN: u8 = 3;
+
+/// The future of an async handler that workers run, one of them at a time.
 struct Spawned {
     /// `None` when it has ended.
     running: Mutex<Option<Answering>>,
-    /// It waits for a worker.
-    queued: AtomicBool,
+    state: AtomicU8,
     tasks: Entrance,
 }
 
 impl Wake for Spawned {
     fn wake(self: Arc<Self>) {
-        if !self.queued.swap(true, Ordering::AcqRel) {
-            let tasks = self.tasks.clone();
-            // Without workers nobody runs it: it is dropped, which tells its caller.
-            tasks.send(Task::Future(self));
+        let woken = |state| match state {
+            IDLE => Some(QUEUED),
+            // Who polls it sees to that.
+            POLLED => Some(WOKEN),
+            _ => None,
+        };
+        let update = (Ordering::AcqRel, Ordering::Acquire);
+        if self.state.fetch_update(update.0, update.1, woken) == Ok(IDLE) {
+            self.queue();
         }
     }
 }
 
 impl Spawned {
+    fn queue(self: Arc<Self>) {
+        let tasks = self.tasks.clone();
+        // Without workers nobody runs it: it is dropped, which tells its caller.
+        tasks.send(Task::Future(self));
+    }
+
     fn run(self: &Arc<Self>) {
         // Who wakes it from now on wants another look.
-        self.queued.store(false, Ordering::Release);
+        self.state.store(POLLED, Ordering::Release);
         let mut running = thread::lock(&self.running);
         let Some(answering) = running.as_mut() else {
             return;
@@ -171,6 +187,15 @@ impl Spawned {
         let mut context = Context::from_waker(&waker);
         if Pin::new(answering).poll(&mut context).is_ready() {
             *running = None;
+            return;
+        }
+        drop(running);
+        let rests = self
+            .state
+            .compare_exchange(POLLED, IDLE, Ordering::AcqRel, Ordering::Acquire);
+        if rests.is_err() {
+            self.state.store(QUEUED, Ordering::Release);
+            Arc::clone(self).queue();
         }
     }
 }

@@ -144,7 +144,10 @@ impl Handle {
         lanes.coming += 1;
         let (mut lanes, provided) = self.provide(lanes, until, open);
         lanes.coming -= 1;
-        provided?;
+        if let Err(error) = provided {
+            self.end_if_abandoned(lanes);
+            return Err(error);
+        }
         let Some(port) = self.ports.open() else {
             return Err(ConnectError::Setting(format!(
                 "more than {MOST_PORTS} threads and pipelines share a connection handle"
@@ -274,18 +277,21 @@ impl Handle {
         if let Some(entry) = lanes.entries.get(assigned) {
             entry.lane.status().remove_thread();
         }
-        let live = self.live.fetch_sub(1, Ordering::SeqCst) - 1;
+        self.live.fetch_sub(1, Ordering::SeqCst);
         self.ports.close(port);
-        drop(lanes);
-        if live == 0 && self.orphan.load(Ordering::SeqCst) {
-            self.close();
-        }
+        self.end_if_abandoned(lanes);
     }
 
-    /// The client has gone: the handle ends with its last port.
+    /// The client has gone: the handle ends with its last port, and not before a port that somebody is getting.
     pub(crate) fn orphan(&self) {
         self.orphan.store(true, Ordering::SeqCst);
-        if self.live.load(Ordering::SeqCst) == 0 {
+        self.end_if_abandoned(self.lock());
+    }
+
+    fn end_if_abandoned(&self, lanes: MutexGuard<'_, LaneTable>) {
+        let is_used = self.live.load(Ordering::SeqCst) > 0 || lanes.coming > 0;
+        drop(lanes);
+        if !is_used && self.orphan.load(Ordering::SeqCst) {
             self.close();
         }
     }

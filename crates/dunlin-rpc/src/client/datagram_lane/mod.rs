@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use dunlin_verbs::{thread, Device};
+use dunlin_verbs::{progress, thread, Device, QueuePair};
 
-use crate::call::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
+use crate::call::lane::{check_length, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted};
 use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{downcast, BytesMut};
@@ -425,6 +425,11 @@ impl<D: Device> Lane for DatagramLane<D> {
 
     #[inline]
     fn is_usable(&mut self) -> bool {
+        let may_be_behind = !D::QueuePair::MAPS_PEERS && self.open && self.calls.nobody_waits();
+        if may_be_behind && progress::catch_up() {
+            // A goodbye may have come to a device that works on the time of those who wait.
+            let _ = self.take(&mut NoCalls);
+        }
         // One that a lost packet has ended is not made anew: it says so.
         self.open && !D::is_gone(&self.server) || self.is_over()
     }

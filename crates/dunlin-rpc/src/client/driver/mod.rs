@@ -6,6 +6,7 @@
 //! somebody else's code, which may call or give up calls: none is cloned, woken or dropped under the lock.
 
 pub(in crate::client) mod calls;
+mod connecting;
 mod future;
 mod looking;
 mod ready;
@@ -29,7 +30,6 @@ use crate::call::timeout::Told;
 use crate::client::recipe::Recipe;
 use crate::config::{ChannelConfig, WaitMode, REST};
 use crate::error::CallError;
-use crate::fabric::Owner;
 use calls::{Calls, Wish};
 use looking::{turn, Leader};
 
@@ -153,8 +153,11 @@ impl AsyncLane {
     }
 
     fn wake(&self) {
-        if let Some(sleeper) = self.sleeper.get() {
-            sleeper.wake();
+        match (self.sleeper.get(), self.driver.get()) {
+            (Some(sleeper), _) => sleeper.wake(),
+            // It makes the lane.
+            (None, Some(driver)) => driver.wake_by_ref(),
+            (None, None) => {}
         }
     }
 
@@ -244,46 +247,6 @@ impl AsyncLane {
                 Next::Sleep => self.sleep(),
                 Next::End => return,
             }
-        }
-    }
-
-    /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
-    /// call any more.
-    fn connect(&self, recipe: &Recipe, mut spare: Option<Box<dyn Lane>>) -> bool {
-        loop {
-            let mut inner = self.lock();
-            inner.calls.expire(thread::now(), None);
-            let until = inner.calls.first_deadline();
-            // Without calls there is nothing to make it for; the next begins anew.
-            inner.over |= until.is_none() || self.ending.load(Ordering::Acquire);
-            let over = inner.over;
-            give_back(inner);
-            if over {
-                return false;
-            }
-            // The calls of all threads go over it.
-            let opened = match usable(spare.take()) {
-                Some(lane) => Ok(lane),
-                None => recipe
-                    .open(Owner::Alone, recipe.channel.max_outstanding, until)
-                    .map(|(lane, _)| lane),
-            };
-            let mut inner = self.lock();
-            match opened {
-                // It was closed meanwhile; the lane goes when the lock is given back.
-                Ok(_) if inner.over => return false,
-                Ok(lane) => {
-                    let _ = self.sleeper.set(lane.sleeper());
-                    inner.lane = Some(lane);
-                    return true;
-                }
-                Err(_) if until.is_some_and(|until| thread::now() >= until) => {}
-                Err(error) => {
-                    inner.over = true;
-                    inner.calls.end(&CallError::Connect(Arc::new(error)));
-                }
-            }
-            give_back(inner);
         }
     }
 

@@ -67,6 +67,13 @@ impl Future for Ready {
         }
         let left = this.limit.left().inspect_err(|_| this.leave())?;
         let lane = thread::lock(&this.core.asynchronous).clone();
+        let stands_elsewhere = |(queue, _): &(Arc<Owned<AsyncLane>>, u64)| {
+            lane.as_ref().is_none_or(|lane| !Arc::ptr_eq(queue, lane))
+        };
+        if this.waiting.as_ref().is_some_and(stands_elsewhere) {
+            // Another lane has taken the place of that one, and counts its tickets anew.
+            this.leave();
+        }
         let permit = |lane| Permit {
             core: Arc::clone(&this.core),
             deadline: left,
@@ -94,9 +101,7 @@ impl Future for Ready {
             }
             return Poll::Ready(Ok(permit));
         }
-        let known = this.waiting.take();
-        let known = known.filter(|(known, _)| Arc::ptr_eq(known, &lane));
-        let ticket = known.map(|(_, ticket)| ticket);
+        let ticket = this.waiting.take().map(|(_, ticket)| ticket);
         let until = this.limit.begin();
         let (ticket, former) = inner.calls.waiters.stand(ticket, until, waker);
         this.waiting = Some((Arc::clone(&lane), ticket));

@@ -59,21 +59,40 @@ impl<C: Channel> Connection<C> {
 
     #[cold]
     pub(super) fn respond(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
-        if !self.backlog.is_empty() {
-            self.backlog.push_back((call, outcome));
-            return Ok(());
-        }
-        if let Some(outcome) = self.try_send(call, outcome)? {
-            self.backlog.push_back((call, outcome));
+        let outcome = match self.backlog.is_empty() {
+            true => self.try_send(call, outcome)?,
+            false => Some(outcome),
+        };
+        if let Some(outcome) = outcome {
+            let refused = match outcome.long_bytes(self.channel.eager_bytes()) {
+                0 => None,
+                long => self.refuse_unread(long),
+            };
+            let outcome = refused.map_or(outcome, Outcome::Failure);
+            self.backlog.push_back(call, outcome);
         }
         Ok(())
+    }
+
+    /// Why a long response of so many bytes is not kept, if it is not: the client reads none of those that it has.
+    fn refuse_unread(&self, bytes: usize) -> Option<WireFailure> {
+        let (waiting, waiting_bytes) = self.backlog.long();
+        let unread_bytes = self.exported_bytes + waiting_bytes;
+        let words = if self.exported.len() + waiting >= MAX_EXPORTS {
+            format!("{MAX_EXPORTS} long responses are not read yet")
+        } else if unread_bytes + bytes > MAX_EXPORTED_BYTES {
+            format!("{unread_bytes} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed")
+        } else {
+            return None;
+        };
+        Some(WireFailure::new(FailureReason::Overloaded, 0, words))
     }
 
     pub(super) fn send_backlog(&mut self) -> Result<usize, ChannelError> {
         let mut sent = 0;
         while let Some((call, outcome)) = self.backlog.pop_front() {
             if let Some(outcome) = self.try_send(call, outcome)? {
-                self.backlog.push_front((call, outcome));
+                self.backlog.push_front(call, outcome);
                 break;
             }
             sent += 1;
@@ -120,16 +139,8 @@ impl<C: Channel> Connection<C> {
     }
 
     pub(super) fn export(&mut self, call: u64, buffer: Buffer<C::Device>) {
-        if self.exported.len() >= MAX_EXPORTS {
-            let words = format!("{MAX_EXPORTS} long responses are not read yet");
-            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
-        }
-        if self.exported_bytes + buffer.len() > MAX_EXPORTED_BYTES {
-            let words = format!(
-                "{} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed",
-                self.exported_bytes
-            );
-            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
+        if let Some(failure) = self.refuse_unread(buffer.len()) {
+            return self.push_failure(call, &failure);
         }
         self.channel.push_long(Kind::LongResponse, 0, call, &buffer);
         self.exported_bytes += buffer.len();

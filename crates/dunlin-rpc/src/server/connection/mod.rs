@@ -2,10 +2,10 @@
 
 mod answering;
 mod attaching;
+mod backlog;
 mod long;
 mod outcome;
 
-use std::collections::VecDeque;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ use crate::server::handler::{
 use crate::server::region::ServedRegions;
 use crate::server::statistics::Counters;
 use crate::{memory, HandlerId};
+use backlog::Backlog;
 pub(in crate::server) use outcome::{execute, Outcome};
 
 /// Requests taken from one connection before the next gets its turn.
@@ -80,7 +81,7 @@ pub(in crate::server) struct Connection<C: Channel> {
     /// Long requests under way: call and handler.
     fetching: Vec<(u64, HandlerId)>,
     /// Answers that found no room.
-    backlog: VecDeque<(u64, Outcome)>,
+    backlog: Backlog,
     /// Calls whose handlers run elsewhere.
     away: Away,
     deadlines: Deadlines,
@@ -117,11 +118,11 @@ impl<C: Channel> Connection<C> {
     ) -> Self {
         Self {
             id,
+            backlog: Backlog::new(channel.eager_bytes()),
             channel,
             exported: Vec::new(),
             exported_bytes: 0,
             fetching: Vec::new(),
-            backlog: VecDeque::new(),
             away: Away::default(),
             deadlines,
             caller,

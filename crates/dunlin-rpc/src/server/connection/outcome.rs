@@ -29,6 +29,15 @@ impl Outcome {
         }
     }
 
+    /// Bytes of a response that the client fetches; none of one that goes through its ring, and of an error.
+    pub(super) fn long_bytes(&self, eager_bytes: usize) -> usize {
+        match self {
+            Self::Short(bytes) if bytes.len() > eager_bytes => bytes.len(),
+            Self::Long(buffer) => buffer.bytes_ref().len().max(1),
+            Self::Short(_) | Self::Failure(_) => 0,
+        }
+    }
+
     /// Of a handler that panicked.
     pub(in crate::server) fn panicked() -> Self {
         Self::Failure(WireFailure::new(FailureReason::Panicked, 0, ""))

@@ -32,7 +32,7 @@ impl ThreadPort {
         let mine = Mine::Thread {
             port: &self.port,
             calls: &mut self.calls,
-            sink,
+            sink: self.answers.or(&mut *sink),
         };
         let crowded = self.handle.is_crowded();
         // Who has nothing out looks for others, whom it is not to keep waiting for its own next call.
@@ -43,6 +43,7 @@ impl ThreadPort {
         self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
+        self.answers.give(sink);
         self.look_at_end(sink)?;
         if taken == 0 {
             self.looked_in_vain();

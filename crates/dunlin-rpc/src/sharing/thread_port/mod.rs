@@ -5,6 +5,7 @@
 //! ([`sending`]). A thread that waits for answers looks for them itself, and hands to others what is theirs
 //! ([`looking`]). Its calls end with its lane ([`ending`]).
 
+mod answers;
 mod ending;
 mod looking;
 mod sending;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::thread::Looks;
 use dunlin_verbs::{thread, AnyRegion, RemoteAddress, VerbsError};
 
+use answers::Answers;
 use looking::{LOOKS, RESTS_FOR_MAIL};
 
 use super::calls::{port_of, slot_of, Calls};
@@ -54,6 +56,7 @@ pub(crate) struct ThreadPort {
     index: usize,
     calls: Calls,
     staging: Staging,
+    answers: Answers,
     /// Regions that are attached on the lane.
     registered: Registered,
     attached: Vec<(u64, Attached)>,
@@ -83,6 +86,7 @@ impl ThreadPort {
             index: placed.index,
             calls,
             staging: Staging::new(most),
+            answers: Answers::default(),
             attached: Vec::new(),
             registered: Registered::default(),
             asked: VecDeque::new(),
@@ -329,7 +333,7 @@ impl Lane for ThreadPort {
         let mine = Mine::Thread {
             port: &self.port,
             calls: &mut self.calls,
-            sink: &mut *sink,
+            sink: self.answers.or(&mut *sink),
         };
         let ports = self.handle.ports();
         // Who goes on sending looks once: the next request is not to wait for an answer to this one.
@@ -339,6 +343,7 @@ impl Lane for ThreadPort {
                 .exchange(&self.node, self.staging.run(), ports, Some(mine), looks);
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
+        self.answers.give(sink);
         taken += self.take_mail(sink);
         self.look_at_end(sink)?;
         Ok(taken)
@@ -411,9 +416,10 @@ impl Lane for ThreadPort {
         let mine = Mine::Thread {
             port: &self.port,
             calls: &mut self.calls,
-            sink,
+            sink: self.answers.or(&mut *sink),
         };
         self.lane.check(&self.node, self.handle.ports(), Some(mine));
+        self.answers.give(sink);
         self.look_at_end(sink)?;
         if self.calls.outstanding() < before {
             // Its next sleep is none: what it waits for may have come.

@@ -1,0 +1,107 @@
+//! How the driver makes its lane. A server may be silent for longer than a call has time that comes meanwhile, so the
+//! connection is made by a thread of its own, and the driver ends calls whose time is over.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use dunlin_verbs::thread;
+
+use super::{give_back, usable, AsyncLane, LONGEST_SLEEP};
+use crate::call::lane::Lane;
+use crate::client::recipe::Recipe;
+use crate::error::{CallError, ConnectError};
+use crate::fabric::Owner;
+
+type Opened = Result<Box<dyn Lane>, ConnectError>;
+
+fn open(recipe: &Recipe, until: Instant) -> Opened {
+    // The calls of all threads go over it.
+    let window = recipe.channel.max_outstanding;
+    let opened = recipe.open(Owner::Alone, window, Some(until));
+    opened.map(|(lane, _)| lane)
+}
+
+impl AsyncLane {
+    /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
+    /// call any more.
+    pub(super) fn connect(&self, recipe: &Arc<Recipe>, mut spare: Option<Box<dyn Lane>>) -> bool {
+        while let Some((until, _)) = self.attend_to_waiting() {
+            let opened = match usable(spare.take()) {
+                Some(lane) => Ok(lane),
+                // Nobody else is waited for.
+                None if recipe.is_local() => open(recipe, until),
+                None => match self.open_beside(recipe, until) {
+                    Some(opened) => opened,
+                    None => return false,
+                },
+            };
+            let mut inner = self.lock();
+            match opened {
+                // It was closed meanwhile; the lane goes when the lock is given back.
+                Ok(_) if inner.over => return false,
+                Ok(lane) => {
+                    let _ = self.sleeper.set(lane.sleeper());
+                    inner.lane = Some(lane);
+                    return true;
+                }
+                Err(_) if thread::now() >= until => {}
+                Err(error) => {
+                    inner.over = true;
+                    inner.calls.end(&CallError::Connect(Arc::new(error)));
+                }
+            }
+            give_back(inner);
+        }
+        false
+    }
+
+    /// Ends the calls whose time is over; says when that of the next one is, and of the next who waits for a call or a
+    /// place. `None`: nobody waits for the lane any more.
+    fn attend_to_waiting(&self) -> Option<(Instant, Instant)> {
+        let now = thread::now();
+        let mut inner = self.lock();
+        inner.calls.expire(now, None);
+        let until = inner.calls.first_deadline();
+        // Without calls there is nothing to make it for; the next begins anew.
+        inner.over |= until.is_none() || self.ending.load(Ordering::Acquire);
+        let until = until.filter(|_| !inner.over);
+        let most = LONGEST_SLEEP.min(inner.calls.until_deadline(now));
+        give_back(inner);
+        until.map(|until| (until, now + most))
+    }
+
+    /// Opens a lane by a thread of its own. `None`: nobody waits for it any more.
+    fn open_beside(&self, recipe: &Arc<Recipe>, until: Instant) -> Option<Opened> {
+        let place = Arc::new(Mutex::new(None));
+        let (theirs, made_by, driver) = (Arc::clone(&place), Arc::clone(recipe), thread::waker());
+        let started = recipe.spawn("dunlin-connect", move || {
+            let opened = open(&made_by, until);
+            *thread::lock(&theirs) = Some(opened);
+            drop(theirs);
+            driver.wake();
+        });
+        if let Err(error) = started {
+            return Some(Err(ConnectError::Thread(error)));
+        }
+        // Who comes meanwhile wakes the driver.
+        self.sleeping.store(true, Ordering::SeqCst);
+        let opened = loop {
+            let has_ended = Arc::strong_count(&place) == 1;
+            if let Some(opened) = thread::lock(&place).take() {
+                break Some(opened);
+            }
+            if has_ended {
+                let words = "the thread that connects has panicked";
+                break Some(Err(ConnectError::Thread(io::Error::other(words))));
+            }
+            let Some((_, looks_at)) = self.attend_to_waiting() else {
+                break None;
+            };
+            thread::park(looks_at.saturating_duration_since(thread::now()));
+        };
+        self.sleeping.store(false, Ordering::SeqCst);
+        opened
+    }
+}
