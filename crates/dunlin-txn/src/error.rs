@@ -67,12 +67,12 @@ pub enum TransactionError {
         /// The key.
         key: Key,
     },
-    /// The transaction asked for more rounds, or keys in one, than a request numbers.
-    #[error("the transaction has more than {rounds} rounds or {keys} keys in one; divide it")]
+    /// The transaction asked for more rounds, or keys in one, than a request numbers, or changed more keys than that.
+    #[error("the transaction has more than {rounds} rounds, or {keys} keys in one, or {keys} changes; divide it")]
     TooLarge {
         /// The most rounds.
         rounds: u16,
-        /// The most keys of a round.
+        /// The most keys of a round, and changes in all.
         keys: usize,
     },
 }

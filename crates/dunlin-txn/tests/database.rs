@@ -234,3 +234,30 @@ fn a_full_table_refuses() {
     let first: Result<Option<i64>, DatabaseError> = database.read(|t| t.get(&accounts, &0));
     assert_eq!(first.unwrap(), Some(1));
 }
+
+/// More changes than one request carries are refused before anything is logged, and leave no lock.
+#[test]
+fn more_changes_than_a_request_carries_are_refused() {
+    let mut large = config(0, 1);
+    large.tables = vec![TableSpec::new(0, "accounts", 10_000, 8)];
+    let server = serve(large).into_server();
+    let database = Database::open([server.address().to_string()]).unwrap();
+    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
+    let change = |keys: u64| -> Result<(), DatabaseError> {
+        let mut t = database.begin()?;
+        // The commit asks for the rest: each round is within the limit.
+        t.get_for_update(&accounts, &0)?;
+        for key in 0..keys {
+            t.put(&accounts, &key, &1)?;
+        }
+        t.commit()
+    };
+    let most = dunlin_txn::wire::MAX_ITEMS as u64;
+    let refused = change(most + 1);
+    let is_named = matches!(
+        &refused,
+        Err(DatabaseError::Refused(TransactionError::TooLarge { .. }))
+    );
+    assert!(is_named, "{refused:?}");
+    change(most).unwrap();
+}

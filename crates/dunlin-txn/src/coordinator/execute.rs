@@ -28,8 +28,7 @@ impl Coordinator {
 
     fn execute(&mut self, access: Access) {
         if self.step >= ROUNDS_MAX || access.keys() > MAX_ITEMS {
-            let (rounds, keys) = (ROUNDS_MAX, MAX_ITEMS);
-            return self.fail(TransactionError::TooLarge { rounds, keys });
+            return self.fail_too_large();
         }
         self.enter(Phase::Execute);
         let mut wanted: LiteMap<MachineId, Access> = LiteMap::new();
@@ -55,6 +54,11 @@ impl Coordinator {
             self.send(machine, Body::Execute { writes, reads });
         }
         self.advance_when_answered();
+    }
+
+    fn fail_too_large(&mut self) {
+        let (rounds, keys) = (ROUNDS_MAX, MAX_ITEMS);
+        self.fail(TransactionError::TooLarge { rounds, keys });
     }
 
     pub(super) fn executed(&mut self, machine: MachineId, response: Response) {
@@ -134,6 +138,11 @@ impl Coordinator {
                 version.0 -= 1;
             }
             self.updates.insert(key, (value, version));
+        }
+        if self.updates.len() > MAX_ITEMS {
+            // Rounds may have locked more than one request carries. Once it is logged it could not be taken back.
+            self.updates.clear();
+            return self.fail_too_large();
         }
         self.validate();
     }

@@ -171,6 +171,41 @@ fn put_record(out: &mut Vec<u8>, (transaction, updates): &Record) {
 fn records(from: &mut Reader<'_>) -> Result<Vec<Record>, WireError> {
     from.list_of(LIST_MAX, 8 + 2 + 8 + 4, |from| {
         let transaction: TransactionId = transaction_id(from)?;
-        Ok((transaction, from.list(UPDATE_LEAST, update)?))
+        // A slot may have logged in several requests, each of which has two lists: only the message bounds its record.
+        let updates = from.list_of(u32::MAX as usize, UPDATE_LEAST, update)?;
+        Ok((transaction, updates))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Key, Version};
+    use crate::wire::MAX_ITEMS;
+
+    #[test]
+    fn a_record_of_two_full_lists_is_read() {
+        let id = TransactionId {
+            coordinator: 1,
+            slot: 0,
+            sequence: 1,
+        };
+        let update = |number| Update {
+            key: Key::number(0, number),
+            value: None,
+            version: Version(1),
+        };
+        let record: Record = (id, (0..2 * MAX_ITEMS as u64).map(update).collect());
+        let report = PeerAnswer::Report(vec![record.clone()]);
+        let mut bytes = Vec::new();
+        report.encode(&mut bytes);
+        assert_eq!(PeerAnswer::decode(&bytes), Ok(report));
+        let install = PeerRequest::Install {
+            epoch: Epoch(2),
+            records: vec![record],
+        };
+        let mut bytes = Vec::new();
+        install.encode(&mut bytes);
+        assert_eq!(PeerRequest::decode(&bytes), Ok(install));
+    }
 }
