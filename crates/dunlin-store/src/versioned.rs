@@ -124,6 +124,23 @@ impl<R: Region> Table<R> {
         Ok(true)
     }
 
+    /// Whether an item stands here for the key, with a value or without. Another thread may change that at once.
+    pub fn contains(&self, key: u64) -> bool {
+        matches!(self.find(key), Ok(Some(_)))
+    }
+
+    /// Takes an item away that [`Table::apply`] has inserted with this version; one of another version stays.
+    pub fn take_back(&self, key: u64, version: u64) -> Result<(), StoreError> {
+        let _chain = self.lock_chain(key);
+        let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
+        if header.version() != version {
+            let word = self.word(place.item);
+            word.store(header.unlocked().0, Ordering::Release);
+            return Ok(());
+        }
+        self.take_out(key, place, Header::new(version, false))
+    }
+
     /// Shows all items of a main bucket's chain that have a value: key, header and value, locked or not. What another
     /// thread changes meanwhile may be torn, so the caller sees to it that none does.
     pub fn items_of(

@@ -262,3 +262,19 @@ fn items_of_transactions_have_the_versions_they_are_given() {
     assert_eq!(table.apply(6, Some(&[3; 8]), 4), Ok(true));
     assert_eq!(table.get(6, &mut value), Ok(4));
 }
+
+/// What was inserted is taken back without a trace but for its version, and what has changed since stays.
+#[test]
+fn an_insertion_is_taken_back() {
+    let table = table(1, 0, 8);
+    let mut value = [0; 8];
+    assert!(!table.contains(1));
+    assert_eq!(table.apply(1, Some(&[7; 8]), 5), Ok(true));
+    assert!(table.contains(1));
+    table.take_back(1, 4).unwrap();
+    assert_eq!(table.read(1, &mut value).unwrap().1.version(), 5);
+    table.take_back(1, 5).unwrap();
+    assert!(!table.contains(1));
+    assert_eq!(table.take_back(1, 5), Err(StoreError::Absent(1)));
+    assert_eq!(table.apply(1, Some(&[8; 8]), 3), Ok(true));
+}

@@ -61,8 +61,9 @@ pub enum TransactionError {
         /// The machine.
         machine: MachineId,
     },
-    /// A key was written that the write set does not have, or its version is the last one there is.
-    #[error("{key} cannot be written: it must be in the write set, and below the last version")]
+    /// A key was written that the write set does not have, or its version is the last one there is, or the value is
+    /// longer than its place.
+    #[error("{key} cannot be written: it must be in the write set, below the last version, and its value must fit")]
     NotWritable {
         /// The key.
         key: Key,

@@ -61,7 +61,7 @@ pub use host::LocalAddresses;
 pub use logic::{Access, Logic, Once, Step, View};
 pub use memory::MemoryStore;
 pub use mistakes::{Mistake, Mistakes};
-pub use participant::{replay, NotReplayed, OtherEpoch, Participant};
+pub use participant::{replay, NotInstalled, NotReplayed, OtherEpoch, Participant};
 pub use placement::{Placement, PlacementError};
 pub use protocol::{Backups, Commit, Log, Protocol, Validate};
 pub use store::{LockError, Store, Stored};

@@ -6,8 +6,8 @@ use dunlin_store::Header;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 
-/// What a value may grow to by one-sided WRITEs.
-const CAPACITY_BYTES: u32 = 256;
+/// Values are as long as they like, also those of one-sided WRITEs.
+const CAPACITY_BYTES: u32 = u32::MAX;
 
 /// Items in memory. Addresses are indices, and a one-sided operation is a method.
 #[derive(Clone, Debug)]
@@ -190,6 +190,12 @@ impl Store for MemoryStore {
             .iter()
             .map(|update| self.headers[self.header_of(&update.key)].version)
             .collect();
+        for (update, before) in updates.iter().zip(&before) {
+            if update.version > *before {
+                // First, so that there is room for all of them or nothing changes.
+                self.item(&update.key)?;
+            }
+        }
         for (update, before) in updates.iter().zip(before) {
             if update.version > before {
                 let (item, header) = (self.item(&update.key)?, self.header_of(&update.key));

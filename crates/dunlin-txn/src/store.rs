@@ -56,8 +56,8 @@ pub trait Store {
     fn unlock(&mut self, key: &Key, owner: TransactionId);
 
     /// Stores changes that the primary orders, as its backup: those of a header that has this version or a later one
-    /// are left out. The changes of one transaction to keys of one header come in one call. What there was no room for
-    /// is left out too, and can be applied again.
+    /// are left out. The changes of one transaction to keys of one header come in one call. Where there is no room for
+    /// all of them none is stored, and they can be applied again.
     fn apply(&mut self, updates: &[Update]) -> Result<(), LockError>;
 
     /// The participant has forgotten a slot of a coordinator that holds no lock: what is kept for it may go.

@@ -168,7 +168,7 @@ pub struct Place {
     pub header: Address,
     /// The item itself.
     pub item: Address,
-    /// The longest value that may be written there one-sided; without a number, none may.
+    /// The longest value that there is room for. Without a number none may be written there one-sided.
     pub capacity: Option<u32>,
 }
 

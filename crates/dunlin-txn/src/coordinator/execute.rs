@@ -125,12 +125,15 @@ impl Coordinator {
 
     fn prepare(&mut self, writes: Vec<(Key, Option<Value>)>) {
         for (key, value) in writes {
-            let locked = self
-                .accessed
-                .get(&key)
-                .is_some_and(|accessed| accessed.locked);
+            let length = value.as_ref().map_or(0, |value| value.len() as u64);
+            let is_taken = |accessed: &Accessed| {
+                // No machine could refuse it later: what is logged cannot be taken back.
+                let most = accessed.place.capacity.map_or(u64::MAX, u64::from);
+                accessed.locked && length <= most
+            };
+            let writable = self.accessed.get(&key).is_some_and(is_taken);
             let version = self.seen.get(&key).and_then(|(version, _)| version.next());
-            let Some(mut version) = version.filter(|_| locked) else {
+            let Some(mut version) = version.filter(|_| writable) else {
                 self.updates.clear();
                 return self.fail(TransactionError::NotWritable { key });
             };

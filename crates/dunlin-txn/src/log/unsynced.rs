@@ -30,7 +30,8 @@ impl Unsynced {
         if self.keys.len() >= MANY {
             self.keys.retain(|_, position| !is_safe(*position));
         }
-        self.newest = position;
+        // Participants append in one order and may come here in another.
+        self.newest = self.newest.max(position);
         let keys = updates.iter().map(|update| update.key.clone());
         self.keys.extend(keys.map(|key| (key, position)));
     }
@@ -95,6 +96,15 @@ mod tests {
             needed(Body::Validate(vec![(Key::number(0, 7), Version(1))]), 0),
             0
         );
+    }
+
+    #[test]
+    fn changes_may_come_in_another_order_than_they_were_appended() {
+        let mut unsynced = Unsynced::default();
+        for position in [2, 1] {
+            unsynced.note(&commit(position), position, |_| false);
+        }
+        assert_eq!(unsynced.needed(&reads(2), |position| position <= 1), 2);
     }
 
     #[test]

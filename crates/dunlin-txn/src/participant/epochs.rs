@@ -62,6 +62,17 @@ impl Standing {
 #[error("the machine is of another epoch")]
 pub struct OtherEpoch;
 
+/// What was decided is not installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotInstalled {
+    /// The participant is not sealed for the epoch.
+    #[error(transparent)]
+    OtherEpoch(#[from] OtherEpoch),
+    /// A table does not take a change that the others have: the machine cannot go on.
+    #[error("what others have committed is not taken here: {0}")]
+    NoRoom(LockError),
+}
+
 impl<S: Store> Participant<S> {
     /// Of a membership that changes: it serves when it is told to. Where it has not loaded what the database begins
     /// with, it has come later, and copies.
@@ -141,41 +152,35 @@ impl<S: Store> Participant<S> {
         epoch: Epoch,
         records: &[Record],
         keeps: impl Fn(&Key) -> bool,
-    ) -> Result<(), OtherEpoch> {
+    ) -> Result<(), NotInstalled> {
         if epoch != self.standing.epoch || self.standing.serving {
-            return Err(OtherEpoch);
+            return Err(OtherEpoch.into());
         }
         let none = self.mistakes.has(Mistake::DecidedForgotten);
+        let twice = self.mistakes.has(Mistake::InstalledTwice);
+        let is_left = |(id, _): &&Record| {
+            // Where the slot has gone on since, the transaction is everywhere.
+            let slot = self.slots.get(&(id.coordinator, id.slot));
+            let is_done = slot.is_some_and(|slot| {
+                slot.sequence > id.sequence || (slot.sequence == id.sequence && slot.installed)
+            });
+            !none && (twice || !is_done)
+        };
+        let left: Vec<&Record> = records.iter().filter(is_left).collect();
         let mut missing: Vec<Update> = Vec::new();
-        for (id, updates) in records.iter().filter(|_| !none) {
-            let slot = self.slots.entry((id.coordinator, id.slot)).or_default();
-            if slot.sequence > id.sequence || (slot.sequence == id.sequence && slot.installed) {
-                // The slot has gone on since, which it does when the transaction is everywhere.
-                if !self.mistakes.has(Mistake::InstalledTwice) {
-                    continue;
-                }
-            }
-            if slot.sequence < id.sequence {
-                let last = transaction((id.coordinator, id.slot), slot);
-                for key in slot.locked.drain(..) {
-                    self.store.unlock(&key, last);
-                }
-                *slot = Slot {
-                    sequence: id.sequence,
-                    ..Slot::default()
-                };
-            }
-            slot.record.clone_from(updates);
+        for (id, updates) in left.iter().copied() {
+            let slot = self.slots.get(&(id.coordinator, id.slot));
+            let slot = slot.filter(|slot| slot.sequence >= id.sequence);
             let empty = self.standing.empty;
             let is_left = |update: &&Update| {
-                !empty && keeps(&update.key) && !slot.applied.contains(&update.key)
+                let is_applied = slot.is_some_and(|slot| slot.applied.contains(&update.key));
+                !empty && keeps(&update.key) && !is_applied
             };
             for update in updates.iter().filter(is_left) {
                 if !self.store.install(update, *id) {
                     missing.push(update.clone());
                 }
             }
-            slot.installed = true;
         }
         if !self.mistakes.has(Mistake::LocksKept) {
             for (name, slot) in &mut self.slots {
@@ -189,7 +194,20 @@ impl<S: Store> Participant<S> {
         // and those of one version, which are of one transaction where they share a header, at once.
         missing.sort_by_key(|update| update.version);
         for updates in missing.chunk_by(|one, next| one.version == next.version) {
-            self.store.apply(updates).map_err(|_| OtherEpoch)?;
+            let applied = self.store.apply(updates);
+            applied.map_err(NotInstalled::NoRoom)?;
+        }
+        // Only now: who is told so again must not find that it was done.
+        for (id, updates) in left {
+            let slot = self.slots.entry((id.coordinator, id.slot)).or_default();
+            if slot.sequence < id.sequence {
+                *slot = Slot {
+                    sequence: id.sequence,
+                    ..Slot::default()
+                };
+            }
+            slot.record.clone_from(updates);
+            slot.installed = true;
         }
         self.standing
             .committed

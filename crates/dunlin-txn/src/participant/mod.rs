@@ -17,8 +17,8 @@ use crate::mistakes::{Mistake, Mistakes};
 use crate::store::{LockError, Store};
 use crate::types::{Key, SlotMap, TransactionId, Update, Version};
 use crate::wire::{Answer, Body, Fate, Item, Refusal, Request, Response};
-pub use epochs::OtherEpoch;
 use epochs::Standing;
+pub use epochs::{NotInstalled, OtherEpoch};
 pub(crate) use replay::{keeps, Replay};
 pub use replay::{replay, NotReplayed};
 
@@ -132,8 +132,13 @@ impl<S: Store> Participant<S> {
             Err(response) => response,
             Ok(mut slot) => {
                 let response = self.execute(request, &mut slot);
-                slot.step = request.step;
-                slot.answer = response.clone();
+                let is_refused = matches!(response, Response::Refused(_));
+                // A transaction that is being logged is not taken back, so a backup without room is asked again until
+                // it has some.
+                if !is_refused || !matches!(request.body, Body::Replicate { .. }) {
+                    slot.step = request.step;
+                    slot.answer = response.clone();
+                }
                 self.slots
                     .insert((coordinator, request.transaction.slot), slot);
                 response

@@ -15,7 +15,7 @@ pub use begins::{Begins, CannotBegin};
 
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Record};
-use crate::participant::OtherEpoch;
+use crate::participant::{NotInstalled, OtherEpoch};
 use crate::types::{MachineId, TransactionId, Update};
 
 /// Bytes of a chunk that one machine copies from another.
@@ -31,13 +31,13 @@ pub trait Local {
     /// As [`crate::Participant::install`].
     ///
     /// # Errors
-    /// As there.
+    /// As there. A machine without room answers nobody from then on, so that the others go on without it.
     fn install(
         &mut self,
         epoch: Epoch,
         records: &[Record],
         of: &Configuration,
-    ) -> Result<(), OtherEpoch>;
+    ) -> Result<(), NotInstalled>;
     /// As [`crate::Participant::serve`].
     ///
     /// # Errors
@@ -71,9 +71,9 @@ impl Agent {
         // What an epoch is, its members know from the membership.
         let of = self.observed.configuration.as_ref().map(|(_, of)| of);
         let of = of.filter(|of| of.epoch == epoch);
-        let done = |result: Result<(), OtherEpoch>| match result {
-            Ok(()) => PeerAnswer::Done,
-            Err(OtherEpoch) => PeerAnswer::No,
+        let done = |is_done: bool| match is_done {
+            true => PeerAnswer::Done,
+            false => PeerAnswer::No,
         };
         match (request, of) {
             (PeerRequest::Seal { epoch, base }, _) => match local.seal(*epoch, *base) {
@@ -88,9 +88,9 @@ impl Agent {
                 }
             },
             (PeerRequest::Install { records, .. }, Some(of)) => {
-                done(local.install(epoch, records, of))
+                done(local.install(epoch, records, of).is_ok())
             }
-            (PeerRequest::Serve { .. }, Some(of)) => done(local.serve(of)),
+            (PeerRequest::Serve { .. }, Some(of)) => done(local.serve(of).is_ok()),
             (
                 PeerRequest::Copy {
                     machine, cursor, ..

@@ -1,24 +1,23 @@
 //! A machine of a membership that changes: its participants, its lease, and the thread that renews it and does what
 //! [`Agent`] says.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::{Client, ClientBuilder, RegisteredRegion};
+use dunlin_rpc::{ClientBuilder, RegisteredRegion};
 use dunlin_verbs::thread;
 
+use super::asking::Asking;
 use super::disk::Disk;
 use super::notes::{Note, Notes};
 use super::tables::TableStore;
-use super::PEER;
 use crate::effort::{of_copying, Copying};
 use crate::host::Host;
 use crate::log::Entry;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Record};
-use crate::participant::{keeps, OtherEpoch, Participant};
+use crate::participant::{keeps, NotInstalled, OtherEpoch, Participant};
 use crate::recovery::{Agent, Condition, Local, Order, CHUNK_BYTES};
 use crate::store::{LockError, Store};
 use crate::types::{Key, MachineId, TransactionId, Update};
@@ -44,10 +43,12 @@ pub(super) struct Member {
     /// The number of the database, once it has begun.
     database: AtomicU64,
     ended: AtomicBool,
-    notes: Arc<Notes>,
+    /// It has no room for what others have committed, and waits until they have gone on without it.
+    is_full: AtomicBool,
+    pub(super) notes: Arc<Notes>,
     /// Its log, where that is on a disk.
     disk: Option<Arc<Disk>>,
-    host: Arc<dyn Host>,
+    pub(super) host: Arc<dyn Host>,
 }
 
 impl Member {
@@ -64,6 +65,7 @@ impl Member {
             lease_until: AtomicU64::new(0),
             database: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             notes: Arc::default(),
             disk,
             host,
@@ -108,7 +110,8 @@ impl Member {
     /// Answers another machine, which means this life of this one.
     pub(super) fn answer(&self, incarnation: u64, request: &PeerRequest) -> PeerAnswer {
         let mut agent = self.agent();
-        if agent.registration().incarnation != incarnation || self.is_ended() {
+        let is_over = self.is_ended() || self.is_full.load(Ordering::Acquire);
+        if agent.registration().incarnation != incarnation || is_over {
             return PeerAnswer::No;
         }
         let known = agent.configuration().map_or(Epoch::FIXED, |of| of.epoch);
@@ -135,6 +138,9 @@ impl Member {
         let asking = Asking::default();
         let mut beat_at = Duration::ZERO;
         while !self.is_ended() {
+            if self.is_full.load(Ordering::Acquire) {
+                return self.leave(membership.as_mut(), lease);
+            }
             let now = self.elapsed();
             if now >= beat_at {
                 beat_at = now + lease / BEATS;
@@ -181,6 +187,20 @@ impl Member {
         }
     }
 
+    /// Lets the lease run out, and ends this life when the others have gone on: one that went on from the same log
+    /// before would be taken in their stead, and would have no room either.
+    fn leave(&self, membership: &mut dyn Membership, lease: Duration) {
+        let me = self.agent().registration().incarnation;
+        while !self.is_ended() {
+            let known = membership.look().ok().and_then(|known| known.configuration);
+            let is_out = |of: &Configuration| of.present().all(|(_, one)| one.incarnation != me);
+            if known.is_some_and(|(_, of)| is_out(&of)) {
+                return self.end();
+            }
+            self.notes.next(lease / BEATS);
+        }
+    }
+
     /// Whether the machine may go on.
     fn beat(&self, membership: &mut dyn Membership, lease: Duration) -> bool {
         let me = self.agent().registration().clone();
@@ -210,76 +230,6 @@ impl Member {
         for (machine, member) in of.present().filter(|(machine, _)| *machine != self.me) {
             let whom = (machine, member.incarnation, member.address.clone());
             asking.ask(self, client, whom, PeerRequest::Serve { epoch });
-        }
-    }
-}
-
-/// Connections to other machines, and who is being asked: each at most once for one thing, by a thread of its own,
-/// since one that was stopped answers nobody.
-#[derive(Clone, Debug, Default)]
-struct Asking {
-    clients: Arc<Mutex<BTreeMap<(MachineId, u64), Client>>>,
-    asked: Arc<Mutex<Vec<(MachineId, u64, PeerRequest)>>>,
-}
-
-impl Asking {
-    fn ask(
-        &self,
-        member: &Arc<Member>,
-        client: &ClientBuilder,
-        (machine, incarnation, address): (MachineId, u64, String),
-        request: PeerRequest,
-    ) {
-        let question = (machine, incarnation, request);
-        {
-            let mut asked = thread::lock(&self.asked);
-            if asked.contains(&question) {
-                return;
-            }
-            asked.push(question.clone());
-        }
-        let host = Arc::clone(&member.host);
-        let (asking, member, client) = (self.clone(), Arc::clone(member), client.clone());
-        let ask = move || {
-            let (machine, incarnation, request) = question.clone();
-            let whom = (machine, incarnation, address.as_str());
-            let answer = asking.call((&client, &*member.host), whom, &request);
-            let mut asked = thread::lock(&asking.asked);
-            asked.retain(|other| *other != question);
-            drop(asked);
-            if let Some(answer) = answer {
-                member.notes.push(Note::Answer(machine, request, answer));
-            }
-        };
-        // Without a thread it is asked again later.
-        let _ = host.start("dunlin-ask", Box::new(ask));
-    }
-
-    fn call(
-        &self,
-        (client, host): (&ClientBuilder, &dyn Host),
-        (machine, incarnation, address): (MachineId, u64, &str),
-        request: &PeerRequest,
-    ) -> Option<PeerAnswer> {
-        let clients = || thread::lock(&self.clients);
-        let known = clients().get(&(machine, incarnation)).cloned();
-        let client = match known {
-            Some(client) => client,
-            None => {
-                let made = host.connect(client.clone(), address).ok()?;
-                clients().insert((machine, incarnation), made.clone());
-                made
-            }
-        };
-        let mut bytes = incarnation.to_le_bytes().to_vec();
-        request.encode(&mut bytes);
-        match client.call(PEER, &bytes) {
-            Ok(answer) => PeerAnswer::decode(&answer).ok(),
-            Err(error) => {
-                tracing::debug!(%machine, %error, "no answer");
-                clients().remove(&(machine, incarnation));
-                None
-            }
         }
     }
 }
@@ -382,14 +332,20 @@ impl Local for Own<'_> {
         epoch: Epoch,
         records: &[Record],
         of: &Configuration,
-    ) -> Result<(), OtherEpoch> {
+    ) -> Result<(), NotInstalled> {
         let keeps = keeps(of, self.0.me).ok_or(OtherEpoch)?;
         let shares = self.0.participants.len() as u64;
         let mut all = lock_all(&self.0.participants);
         for (share, participant) in (0..).zip(&mut all) {
             let mine = |(id, _): &&Record| id.coordinator % shares == share;
             let mine: Vec<Record> = records.iter().filter(mine).cloned().collect();
-            participant.install(epoch, &mine, &keeps)?;
+            let installed = participant.install(epoch, &mine, &keeps);
+            if let Err(error @ NotInstalled::NoRoom(_)) = &installed {
+                tracing::error!(machine = %self.0.me, %error, "this life ends: make the tables larger");
+                self.0.is_full.store(true, Ordering::Release);
+                self.0.notes.push(Note::Changed);
+            }
+            installed?;
         }
         self.append(|| Entry::Install {
             of: of.clone(),

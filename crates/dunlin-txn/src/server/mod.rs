@@ -1,6 +1,7 @@
 //! A machine that stores: tables in registered memory, a participant over them, and the handlers of a server by which
 //! coordinators reach both.
 
+mod asking;
 pub(crate) mod catalogue;
 mod disk;
 mod error;

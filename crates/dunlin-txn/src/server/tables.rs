@@ -177,6 +177,53 @@ impl<R: Region> TableStore<R> {
         Some(place)
     }
 
+    fn check_length(&self, update: &Update) -> Result<(), LockError> {
+        let (_, table, _) = self.tables.find(&update.key).ok_or(LockError::Unknown)?;
+        let length = update.value.as_ref().map_or(0, |value| value.len());
+        match LENGTH_BYTES + length <= table.layout().value_bytes() {
+            true => Ok(()),
+            false => Err(LockError::Unknown),
+        }
+    }
+
+    /// Whether a change makes an item.
+    fn is_insert(&self, update: &Update) -> bool {
+        let found = self.tables.find(&update.key);
+        let is_there = found.is_some_and(|(_, table, number)| table.contains(number));
+        update.value.is_some() && !is_there
+    }
+
+    /// Takes away what [`Self::apply_one`] has inserted.
+    fn take_back(&self, update: &Update) {
+        if let Some((_, table, number)) = self.tables.find(&update.key) {
+            if let Err(error) = table.take_back(number, update.version.0) {
+                tracing::error!(key = %update.key, %error, "an insertion is not taken back");
+            }
+        }
+    }
+
+    fn apply_one(&self, update: &Update) -> Result<(), LockError> {
+        let mut place = self.buffer.borrow_mut();
+        let (_, table, number) = self.tables.find(&update.key).ok_or(LockError::Unknown)?;
+        let length = table.layout().value_bytes();
+        let value = match &update.value {
+            Some(value) => {
+                let padded = Self::padded(value, length, &mut place);
+                Some(padded.ok_or(LockError::Unknown)?)
+            }
+            None => None,
+        };
+        if value.is_none() {
+            // So that the versions of the key go on from here when this copy is the primary's.
+            raise(absence(table, &update.key).1, update.version.0);
+            if let Some(gone) = self.tables.gone().as_mut() {
+                gone.insert(update.key.clone(), update.version);
+            }
+        }
+        let applied = table.apply(number, value, update.version.0);
+        applied.map(drop).map_err(|_| LockError::Full)
+    }
+
     fn stored(
         &self,
         region: usize,
@@ -355,28 +402,20 @@ impl<R: Region> Store for TableStore<R> {
     }
 
     fn apply(&mut self, updates: &[Update]) -> Result<(), LockError> {
-        let mut place = self.buffer.borrow_mut();
-        for update in updates {
-            let (_, table, number) = self.tables.find(&update.key).ok_or(LockError::Unknown)?;
-            let length = table.layout().value_bytes();
-            let value = match &update.value {
-                Some(value) => {
-                    let padded = Self::padded(value, length, &mut place);
-                    Some(padded.ok_or(LockError::Unknown)?)
-                }
-                None => None,
-            };
-            if value.is_none() {
-                // So that the versions of the key go on from here when this copy is the primary's.
-                raise(absence(table, &update.key).1, update.version.0);
-                if let Some(gone) = self.tables.gone().as_mut() {
-                    gone.insert(update.key.clone(), update.version);
-                }
-            }
-            let applied = table.apply(number, value, update.version.0);
-            applied.map_err(|_| LockError::Full)?;
+        if let [update] = updates {
+            return self.apply_one(update);
         }
-        Ok(())
+        updates.iter().try_for_each(|one| self.check_length(one))?;
+        // Only a key that is absent needs room, and only its insertion can be taken back: those are the first.
+        let (inserts, others): (Vec<&Update>, Vec<&Update>) =
+            updates.iter().partition(|update| self.is_insert(update));
+        for (done, update) in inserts.iter().enumerate() {
+            if let Err(error) = self.apply_one(update) {
+                inserts[..done].iter().for_each(|one| self.take_back(one));
+                return Err(error);
+            }
+        }
+        others.into_iter().try_for_each(|one| self.apply_one(one))
     }
 
     fn new_epoch(&mut self, epoch: Epoch) {
@@ -453,3 +492,6 @@ impl<R: Region> Store for TableStore<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use dunlin_txn::recovery::{Agent, Begins, Local, Timing, CHUNK_BYTES};
 use dunlin_txn::workload::Workload;
 use dunlin_txn::{replay, wire::Body};
 use dunlin_txn::{
-    Key, MachineId, MemoryStore, Mistakes, OtherEpoch, Participant, Placement, Store,
+    Key, MachineId, MemoryStore, Mistakes, NotInstalled, OtherEpoch, Participant, Placement, Store,
     TransactionId, Update,
 };
 use std::time::Duration;
@@ -176,7 +176,7 @@ impl Local for Own {
         epoch: Epoch,
         records: &[Record],
         of: &Configuration,
-    ) -> Result<(), OtherEpoch> {
+    ) -> Result<(), NotInstalled> {
         // Each machine has a copy of each key.
         self.participant.install(epoch, records, |_| true)?;
         self.append(Entry::Install {

@@ -3,7 +3,7 @@ use crate::part::Part;
 use dunlin_txn::membership::{Configuration, Epoch, Record, Registration};
 use dunlin_txn::recovery::{Agent, Local, Timing};
 use dunlin_txn::{
-    Key, MachineId, MemoryStore, Mistakes, OtherEpoch, Participant, Placement, Store,
+    Key, MachineId, MemoryStore, Mistakes, NotInstalled, OtherEpoch, Participant, Placement, Store,
     TransactionId, Update, Value,
 };
 use std::hash::{Hash, Hasher};
@@ -139,7 +139,7 @@ impl Local for Own {
         epoch: Epoch,
         records: &[Record],
         of: &Configuration,
-    ) -> Result<(), OtherEpoch> {
+    ) -> Result<(), NotInstalled> {
         let me = self.me;
         self.participant
             .install(epoch, records, |key| keeps(of, me, key))
