@@ -108,12 +108,14 @@ impl FileSystem {
             }
             let idle = !state.is_dirty() && state.used.elapsed() > CLOSED_FOR;
             if state.handles == 0 && idle && state.error.is_none() {
-                let held = state.right != Right::None;
-                if !held || self.meta().change(Change::Release { ino }).is_ok() {
-                    state.forget();
-                    state.gone = true;
-                    self.files().known.remove(&ino);
+                if state.right != Right::None {
+                    // Also where no answer comes the lease may be another's by now. Should the server have it still, it
+                    // asks for it again.
+                    let _ = self.meta().change(Change::Release { ino });
                 }
+                state.forget();
+                state.gone = true;
+                self.files().known.remove(&ino);
             }
         }
     }

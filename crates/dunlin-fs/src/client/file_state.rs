@@ -29,6 +29,8 @@ pub(super) struct FileState {
     pub(super) map: BTreeMap<u32, Extent>,
     /// Extents that are to be committed.
     pub(super) fresh: BTreeMap<u32, Extent>,
+    /// A commit of them has not succeeded, as far as is known: they may be the file's all the same.
+    pub(super) doubtful: bool,
     /// Written and not synced: at which start of its server.
     pub(super) dirty: BTreeMap<Extent, u64>,
     /// Extents from here on are to go with the next commit.
@@ -58,6 +60,7 @@ impl FileState {
             size: 0,
             map: BTreeMap::new(),
             fresh: BTreeMap::new(),
+            doubtful: false,
             dirty: BTreeMap::new(),
             cut: None,
             mtime: None,
@@ -84,6 +87,7 @@ impl FileState {
         self.right = Right::None;
         self.map.clear();
         self.fresh.clear();
+        self.doubtful = false;
         self.dirty.clear();
         (self.cut, self.mtime, self.changed) = (None, None, false);
         self.written = None;
@@ -118,6 +122,19 @@ impl FileState {
         self.size = size;
     }
 
+    /// Takes out the extents from this one on that were to be committed, and returns those that no commit has named.
+    /// The others stay reserved, or are the file's: another file must not get them.
+    pub(super) fn take_fresh(&mut self, first: u32) -> Vec<Extent> {
+        let taken: Vec<_> = self.fresh.split_off(&first).into_values().collect();
+        for extent in &taken {
+            self.dirty.remove(extent);
+        }
+        match self.doubtful {
+            true => Vec::new(),
+            false => taken,
+        }
+    }
+
     /// Makes it shorter. Extents that were never committed are given back.
     pub(super) fn cut_to(&mut self, size: u64) -> Vec<Extent> {
         let first = size.div_ceil(EXTENT_BYTES) as u32;
@@ -125,10 +142,7 @@ impl FileState {
         for extent in self.map.split_off(&first).into_values() {
             self.dirty.remove(&extent);
         }
-        let unused: Vec<_> = self.fresh.split_off(&first).into_values().collect();
-        for extent in &unused {
-            self.dirty.remove(extent);
-        }
+        let unused = self.take_fresh(first);
         self.resize(size);
         unused
     }

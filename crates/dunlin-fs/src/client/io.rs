@@ -356,7 +356,10 @@ impl FileSystem {
                 cut: state.cut,
                 map: rest.clone(),
             };
-            match self.meta().change(commit) {
+            let committed = self.meta().change(commit);
+            // Whatever kept the answer away, the extents may be the file's.
+            state.doubtful |= committed.is_err();
+            match committed {
                 Ok(_) => {}
                 Err(FsError::Refused(refused)) if refused.0 == Errno::STALE => {
                     self.lose(ino, state);
@@ -371,7 +374,7 @@ impl FileSystem {
             }
             rest = later;
             if rest.is_empty() {
-                (state.mtime, state.changed) = (None, false);
+                (state.mtime, state.changed, state.doubtful) = (None, false, false);
             }
         }
         Ok(())
@@ -404,12 +407,12 @@ impl FileSystem {
     }
 
     /// Something that was written is lost: the file is what was committed last, and the next sync says so. Extents that
-    /// were to become its stay reserved.
+    /// were to become its stay reserved, and are used again where no commit has named them.
     fn lose(&self, ino: Ino, state: &mut FileState) {
         tracing::warn!(ino, "writes that were not synced are lost");
         if state.reign.session == self.reign().session {
-            let fresh = std::mem::take(&mut state.fresh);
-            self.reserved().extend(fresh.into_values());
+            let unused = state.take_fresh(0);
+            self.reserved().extend(unused);
         }
         state.error = Some(Errno::IO);
         state.forget();

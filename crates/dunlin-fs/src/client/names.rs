@@ -219,8 +219,8 @@ impl FileSystem {
             return;
         }
         if state.reign.session == self.reign().session {
-            let fresh = std::mem::take(&mut state.fresh);
-            self.reserved().extend(fresh.into_values());
+            let unused = state.take_fresh(0);
+            self.reserved().extend(unused);
         }
         let held = state.right != Right::None;
         state.forget();

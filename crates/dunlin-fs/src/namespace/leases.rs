@@ -151,22 +151,24 @@ impl Namespace {
         if size > FILE_BYTES {
             return refuse(Errno::FBIG);
         }
-        let mut seen = HashSet::new();
-        let places = size.div_ceil(EXTENT_BYTES);
-        for (index, extent) in added {
-            if u64::from(*index) >= places || !seen.insert(*extent) {
-                return refuse(Errno::INVAL);
-            }
-            if !self.space.is_reserved(*extent, session) {
-                return refuse(Errno::STALE);
-            }
-        }
         let Some(node) = self.nodes.get_mut(&ino) else {
             return refuse(Errno::NOENT);
         };
         let Body::File(map) = &mut node.body else {
             return refuse(Errno::INVAL);
         };
+        let mut seen = HashSet::new();
+        let places = size.div_ceil(EXTENT_BYTES);
+        for (index, extent) in added {
+            if u64::from(*index) >= places || !seen.insert(*extent) {
+                return refuse(Errno::INVAL);
+            }
+            // A client that has given up an answer commits again under another number: then it is there already.
+            let is_there = map.get(index) == Some(extent);
+            if !is_there && !self.space.is_reserved(*extent, session) {
+                return refuse(Errno::STALE);
+            }
+        }
         // What is behind the end is no part of the file, whatever the client says.
         let first = u64::from(cut.unwrap_or(u32::MAX)).min(places) as u32;
         let mut gone: Vec<Extent> = Vec::new();
@@ -179,6 +181,7 @@ impl Namespace {
             self.space.give(*extent, &mut self.records);
             self.records.push(Key::Map(ino, *index).put(extent));
         }
+        gone.retain(|extent| !seen.contains(extent));
         for extent in gone {
             self.space.free(extent);
         }

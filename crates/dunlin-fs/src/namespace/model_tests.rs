@@ -445,8 +445,10 @@ impl Content {
                     cut,
                     map,
                 };
-                if let Some(Ok(_)) = self.ours.change(session, commit) {
+                if let Some(Ok(_)) = self.ours.change(session, commit.clone()) {
                     self.reserved.get_mut(&session).unwrap().pop();
+                    let again = self.ours.change(session, commit);
+                    assert!(matches!(again, Some(Ok(_))), "{again:?}");
                 }
             }
             Use::Unlink(file) => {
