@@ -3,6 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use dunlin::Memory;
 use rustix::fs::{FlockOperation, SeekFrom};
@@ -22,6 +24,18 @@ pub(super) struct ExtentFile {
     path: PathBuf,
     file: File,
     extents: u32,
+    /// How often extents were written.
+    written: AtomicU64,
+    synced: Mutex<Synced>,
+}
+
+/// What is known to be on the disk.
+#[derive(Default)]
+struct Synced {
+    /// So many of the writes.
+    writes: u64,
+    /// A sync has failed. The system says so once, whichever write it was that it lost, and the next sync succeeds.
+    has_failed: bool,
 }
 
 /// Where an extent is in the region.
@@ -74,6 +88,8 @@ impl ExtentFile {
                 path,
                 file,
                 extents,
+                written: AtomicU64::new(0),
+                synced: Mutex::default(),
             },
             id,
         ))
@@ -125,9 +141,54 @@ impl ExtentFile {
             self.file
                 .write_all_at(&bytes, HEADER_BYTES + offset(extent))?;
         }
+        let write = self.written.fetch_add(1, Ordering::SeqCst) + 1;
         match durability {
-            Durability::Power => self.file.sync_data(),
+            Durability::Power => self.sync(write),
             Durability::Process => Ok(()),
         }
+    }
+
+    /// One sync after the other, each for all that was written before it: beside one that fails another could succeed
+    /// whose bytes are lost. After one that failed no other is believed.
+    fn sync(&self, write: u64) -> std::io::Result<()> {
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if synced.has_failed {
+            let words = "a sync of the file has failed before: start the server anew";
+            return Err(std::io::Error::other(words));
+        }
+        if synced.writes < write {
+            let writes = self.written.load(Ordering::SeqCst);
+            synced.has_failed = true;
+            self.file.sync_data()?;
+            (synced.writes, synced.has_failed) = (writes, false);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dunlin::{Region, Server};
+
+    #[test]
+    fn after_a_sync_that_failed_nothing_is_said_to_be_kept() {
+        let region = Region::new("extents", EXTENT_BYTES as usize);
+        let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+        let _server = server.region(&region).serve().unwrap();
+        let memory = region.memory().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (mut kept, _) = ExtentFile::open(&folder.path().join("data"), 1).unwrap();
+        let keep = |kept: &ExtentFile| kept.keep(memory, vec![0], Durability::Power);
+        keep(&kept).unwrap();
+        // It takes bytes, and cannot be synced.
+        let null = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let good = std::mem::replace(&mut kept.file, null);
+        assert!(keep(&kept).is_err());
+        kept.file = good;
+        assert!(keep(&kept).is_err());
+        drop(kept);
+        let (again, _) = ExtentFile::open(&folder.path().join("data"), 1).unwrap();
+        keep(&again).unwrap();
     }
 }
