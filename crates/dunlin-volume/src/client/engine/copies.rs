@@ -113,7 +113,11 @@ impl Engine {
         let is_behind = |part: &Part| part.way == Way::Write && part.set & 1 << server != 0;
         let waiting = self.parts.iter().filter(|(_, part)| is_behind(part));
         let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
-        waiting.into_iter().for_each(|index| self.send(index, now));
+        for index in waiting {
+            // What it acknowledged before it may have lost since; twice it does no harm.
+            self.parts[index].done &= !(1 << server);
+            self.send(index, now);
+        }
     }
 
     /// A server that was connected in this session has all that it must have.

@@ -232,7 +232,12 @@ impl World {
         }
         self.servers[server].is_up = true;
         self.session += 1;
-        self.engine.connected(server, true, self.session, self.now);
+        // It may have lost all that it had acknowledged.
+        let whole = self.random.bool();
+        if !whole {
+            self.servers[server].blocks.clear();
+        }
+        self.engine.connected(server, whole, self.session, self.now);
         self.act();
         let newest = self.newest(in_sync);
         let mut has = self.of(server, &newest);
