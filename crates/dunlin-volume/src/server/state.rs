@@ -212,6 +212,10 @@ impl State {
         for entry in chunks.flat_map(|chunk| chunk.entries.iter()) {
             release(&mut self.segments, entry.place);
         }
+        // Whose zeros they are is not known: files are looked at again.
+        for segment in self.segments.values_mut() {
+            segment.zeros = 0;
+        }
     }
 }
 

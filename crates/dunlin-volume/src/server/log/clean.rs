@@ -20,13 +20,22 @@ struct Moved {
     at: u32,
 }
 
+/// What is needed still of a file.
+#[derive(Default)]
+struct Kept {
+    moved: Vec<Moved>,
+    /// Bytes of records of zeros.
+    zeros: u64,
+}
+
 impl Writer {
     /// Cleans a file, if one is due; whether it did.
     pub(super) fn clean_one(&mut self) -> Result<bool, BlockServerError> {
         let state = lock(&self.state);
         let files = state.segments.iter();
+        // Zeros are carried from file to file, so a log of little else must not be cleaned for ever.
         let (total, live) = files.fold((0, 0), |(total, live), (_, file)| {
-            (total + file.length, live + file.live)
+            (total + file.length, live + file.live + file.zeros)
         });
         let due = total > 2 * live + SPARE_FILES * SEGMENT_BYTES;
         let current = self.segments.current;
@@ -34,7 +43,8 @@ impl Writer {
             .segments
             .iter()
             .filter(|(number, _)| **number != current);
-        let least = others.min_by_key(|(_, file)| file.live).filter(|_| due);
+        let least = others.min_by_key(|(_, file)| file.live + file.zeros);
+        let least = least.filter(|_| due);
         let Some((number, file)) = least else {
             return Ok(false);
         };
@@ -42,7 +52,7 @@ impl Writer {
         drop(state);
         let bytes = fs::read(&path).map_err(|error| BlockServerError::at(&path, error))?;
         let mut group = vec![0; GROUP_HEAD];
-        let (moved, end) = self.collect(number, &bytes, &mut group);
+        let (Kept { moved, zeros }, end) = self.collect(number, &bytes, &mut group);
         if end != length {
             let why = "it was whole when it was written";
             return Err(BlockServerError::Damaged {
@@ -54,6 +64,9 @@ impl Writer {
         if group.len() > GROUP_HEAD {
             let (segment, offset) = self.append(&mut group)?;
             let mut state = lock(&self.state);
+            if let Some(file) = state.segments.get_mut(&segment) {
+                file.zeros += zeros;
+            }
             for Moved {
                 volume,
                 block,
@@ -75,16 +88,20 @@ impl Writer {
 
     /// Appends to the group what is needed of a file, one record for each block or run of zeros. Says where the whole
     /// groups of the file end.
-    fn collect(&self, number: u32, bytes: &[u8], group: &mut Vec<u8>) -> (Vec<Moved>, u64) {
-        let mut moved = Vec::new();
+    fn collect(&self, number: u32, bytes: &[u8], group: &mut Vec<u8>) -> (Kept, u64) {
+        let mut kept = Kept::default();
         let end = super::segment::each_record(bytes, |record, at| {
             let state = lock(&self.state);
             match record.head.kind {
-                Kind::Data => collect_data(&state, (number, at), record, group, &mut moved),
-                Kind::Zeros => collect_zeros(&state, record, group),
+                Kind::Data => collect_data(&state, (number, at), record, group, &mut kept.moved),
+                Kind::Zeros => {
+                    let before = group.len();
+                    collect_zeros(&state, record, group);
+                    kept.zeros += (group.len() - before) as u64;
+                }
             }
         });
-        (moved, end)
+        (kept, end)
     }
 }
 
@@ -150,5 +167,101 @@ fn collect_zeros(state: &State, record: &Record<'_>, group: &mut Vec<u8>) {
             .encode(&[], group);
         }
         from += u64::from(run).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::server::log::{Log, Segments};
+    use crate::server::state::Copy;
+    use crate::server::Durability;
+    use crate::types::{Shape, Version};
+    use crate::wire::{Described, RECORD_HEAD};
+
+    /// Records of one group.
+    const RECORDS: u64 = 200_000;
+
+    /// A server of one volume, in this folder.
+    fn writer(folder: &std::path::Path, blocks: u64) -> Writer {
+        let shape = Shape {
+            id: 1,
+            name: "birds".into(),
+            blocks,
+            chunk_blocks: 1 << 16,
+            copies: 1,
+            servers: 1,
+        };
+        let described = Described {
+            shape,
+            place: 0,
+            epoch: 1,
+            owner: 1,
+            whole: true,
+        };
+        let mut state = State {
+            copies: HashMap::from([(1, Copy::new(described))]),
+            ..State::default()
+        };
+        let segments = Segments::open(folder, &mut state).unwrap();
+        let state = Arc::new(Mutex::new(state));
+        Writer::new(
+            &Arc::new(Log::default()),
+            &state,
+            segments,
+            Durability::Process,
+        )
+    }
+
+    fn trims(writer: &mut Writer, blocks: std::ops::Range<u64>, version: u64) {
+        let mut group = vec![0; GROUP_HEAD];
+        for first in blocks {
+            let head = Head {
+                volume: 1,
+                version: Version::new(1, version),
+                first,
+                count: 1,
+                kind: Kind::Zeros,
+            };
+            head.encode(&[], &mut group);
+        }
+        let (segment, offset) = writer.append(&mut group).unwrap();
+        let mut state = lock(&writer.state);
+        for at in (GROUP_HEAD..group.len()).step_by(RECORD_HEAD) {
+            let record = Record::parse(&group[at..]).unwrap();
+            state.apply(&record, Some((segment, offset + at as u32)));
+        }
+    }
+
+    fn length(writer: &Writer) -> u64 {
+        lock(&writer.state)
+            .segments
+            .values()
+            .map(|file| file.length)
+            .sum()
+    }
+
+    /// A log of trims that are all the newest, above its bound, and then of some of them again.
+    #[test]
+    fn a_log_of_zeros_is_not_cleaned_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = (SPARE_FILES * SEGMENT_BYTES + SEGMENT_BYTES / 2) / RECORD_HEAD as u64;
+        let mut writer = writer(folder.path(), blocks);
+        for (until, version) in [(blocks, 1), (blocks / 4, 2)] {
+            for first in (0..until).step_by(RECORDS as usize) {
+                trims(&mut writer, first..(first + RECORDS).min(until), version);
+                let mut cleaned = 0;
+                while writer.clean_one().unwrap() {
+                    cleaned += 1;
+                    assert!(cleaned < 2 * SPARE_FILES, "it is never tidy");
+                }
+            }
+        }
+        let needed = blocks * RECORD_HEAD as u64;
+        let most = 2 * needed + (SPARE_FILES + 2) * SEGMENT_BYTES;
+        assert!(length(&writer) < most, "{} bytes", length(&writer));
     }
 }

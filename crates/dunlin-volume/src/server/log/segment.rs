@@ -32,6 +32,8 @@ pub(in crate::server) struct Segment {
     pub(super) length: u64,
     /// Bytes of blocks that are there and nowhere else.
     pub(in crate::server) live: u64,
+    /// Bytes of records of zeros that were needed when a file was cleaned, and came here. Some may be out of date since.
+    pub(in crate::server) zeros: u64,
 }
 
 /// The folder.
@@ -133,6 +135,7 @@ impl Segments {
             path,
             length: FILE_HEAD as u64,
             live: 0,
+            zeros: 0,
         };
         (self.current, self.drawn) = (number, drawn);
         Ok(segment)
@@ -221,6 +224,7 @@ fn read_file(
         path: path.clone(),
         length: 0,
         live: 0,
+        zeros: 0,
     };
     state.segments.insert(number, segment);
     let (end, follows) = groups(&bytes, drawn, next, |record, at| {

@@ -156,12 +156,7 @@ impl LogThread {
         segments: Segments,
         durability: Durability,
     ) -> std::io::Result<Self> {
-        let mut writer = Writer {
-            log: Arc::clone(log),
-            state: Arc::clone(state),
-            segments,
-            durability,
-        };
+        let mut writer = Writer::new(log, state, segments, durability);
         let thread = std::thread::Builder::new().name("dunlin-blocks".into());
         let thread = thread.spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
@@ -200,6 +195,20 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    pub(super) fn new(
+        log: &Arc<Log>,
+        state: &Arc<Mutex<State>>,
+        segments: Segments,
+        durability: Durability,
+    ) -> Self {
+        Self {
+            log: Arc::clone(log),
+            state: Arc::clone(state),
+            segments,
+            durability,
+        }
+    }
+
     fn run(&mut self) -> Result<(), BlockServerError> {
         let (mut room, mut is_tidy) = (Vec::new(), false);
         while let Some(mut group) = self.log.next(room, is_tidy) {
