@@ -8,6 +8,7 @@ use super::epochs::transaction;
 use super::{Participant, Slot};
 use crate::log::Entry;
 use crate::membership::Configuration;
+use crate::placement::Placement;
 use crate::store::Store;
 use crate::types::{Key, MachineId, TransactionId, Update};
 
@@ -19,16 +20,16 @@ use crate::types::{Key, MachineId, TransactionId, Update};
 pub struct NotReplayed(pub usize);
 
 /// Does again what is in a log, with all participants of machine `me`, each of which has its share of the coordinators.
-/// They serve nobody afterwards.
+/// They serve nobody afterwards. The placement is that of all machines, whoever was there.
 ///
 /// # Errors
 /// When an entry cannot follow those before it, or a store has no room.
 pub fn replay<S: Store>(
     participants: &mut [Participant<S>],
-    me: MachineId,
+    (me, placement): (MachineId, &Placement),
     entries: impl IntoIterator<Item = Entry>,
 ) -> Result<(), NotReplayed> {
-    let mut replay = Replay::begin(participants, me);
+    let mut replay = Replay::begin(participants, (me, placement));
     entries
         .into_iter()
         .try_for_each(|entry| replay.take(entry))?;
@@ -41,11 +42,15 @@ pub fn replay<S: Store>(
 pub(crate) struct Replay<'a, S> {
     participants: &'a mut [Participant<S>],
     me: MachineId,
+    placement: &'a Placement,
     taken: usize,
 }
 
 impl<'a, S: Store> Replay<'a, S> {
-    pub(crate) fn begin(participants: &'a mut [Participant<S>], me: MachineId) -> Self {
+    pub(crate) fn begin(
+        participants: &'a mut [Participant<S>],
+        (me, placement): (MachineId, &'a Placement),
+    ) -> Self {
         // As one that copies: items of a snapshot are there before anything was changed.
         for participant in &mut *participants {
             participant.store.learn(true);
@@ -53,12 +58,14 @@ impl<'a, S: Store> Replay<'a, S> {
         Self {
             participants,
             me,
+            placement,
             taken: 0,
         }
     }
 
     pub(crate) fn take(&mut self, entry: Entry) -> Result<(), NotReplayed> {
-        replay_one(self.participants, self.me, entry).ok_or(NotReplayed(self.taken))?;
+        let place = (self.me, self.placement);
+        replay_one(self.participants, place, entry).ok_or(NotReplayed(self.taken))?;
         self.taken += 1;
         Ok(())
     }
@@ -73,7 +80,11 @@ impl<'a, S: Store> Replay<'a, S> {
     }
 }
 
-fn replay_one<S: Store>(all: &mut [Participant<S>], me: MachineId, entry: Entry) -> Option<()> {
+fn replay_one<S: Store>(
+    all: &mut [Participant<S>],
+    (me, placement): (MachineId, &Placement),
+    entry: Entry,
+) -> Option<()> {
     let shares = all.len() as u64;
     let share_of = |id: TransactionId| (id.coordinator % shares.max(1)) as usize;
     match entry {
@@ -86,7 +97,16 @@ fn replay_one<S: Store>(all: &mut [Participant<S>], me: MachineId, entry: Entry)
         }
         Entry::Commit { id, updates } => {
             let participant = all.get_mut(share_of(id))?;
-            participant.store.apply(&updates).ok()?;
+            // It names the whole transaction, of which this machine had locked and installed what it was the primary
+            // of. What it had as a backup it had applied before, and there may be later changes of that.
+            let slot = participant.slots.get(&(id.coordinator, id.slot));
+            let slot = slot.filter(|slot| slot.sequence == id.sequence);
+            let is_mine = |update: &&Update| {
+                is_kept(placement, me, &update.key)
+                    && slot.is_none_or(|slot| !slot.applied.contains(&update.key))
+            };
+            let mine: Vec<Update> = updates.iter().filter(is_mine).cloned().collect();
+            participant.store.apply(&mine).ok()?;
             participant.again(id, |participant, slot| {
                 if slot.record.is_empty() {
                     participant.record(slot, &updates, &[]);
@@ -158,7 +178,11 @@ fn replay_one<S: Store>(all: &mut [Participant<S>], me: MachineId, entry: Entry)
 /// Which keys have a copy at a machine.
 pub(crate) fn keeps(of: &Configuration, me: MachineId) -> Option<impl Fn(&Key) -> bool> {
     let placement = of.placement().ok()?;
-    Some(move |key: &Key| placement.primary(key) == me || placement.backups(key).contains(&me))
+    Some(move |key: &Key| is_kept(&placement, me, key))
+}
+
+fn is_kept(placement: &Placement, me: MachineId, key: &Key) -> bool {
+    placement.primary(key) == me || placement.backups(key).contains(&me)
 }
 
 impl<S: Store> Participant<S> {

@@ -16,6 +16,7 @@ use crate::log::{
 };
 use crate::membership::Configuration;
 use crate::participant::{Participant, Replay};
+use crate::placement::Placement;
 use crate::recovery::{database_of, Begins, CannotBegin};
 use crate::store::Store;
 use crate::types::MachineId;
@@ -297,11 +298,11 @@ impl Opened {
     pub(super) fn replay<S: Store>(
         &mut self,
         participants: &mut [Participant<S>],
-        me: MachineId,
+        place: (MachineId, &Placement),
         is_worth_it: &dyn Fn() -> bool,
     ) -> Result<bool, LogError> {
         let began = Instant::now();
-        let mut replay = Replay::begin(participants, me);
+        let mut replay = Replay::begin(participants, place);
         let end = self.directory.read(&mut |group| {
             let done = group.into_iter().try_for_each(|entry| replay.take(entry));
             done.map_err(|error| LogError::Replay {

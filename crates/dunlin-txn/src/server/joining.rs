@@ -162,7 +162,7 @@ impl Joining {
             registration,
             membership,
             participants,
-        } = life.read(log.as_mut(), &tables, lease)?;
+        } = life.read(log.as_mut(), &tables, (given.placement, lease))?;
         let participants: Participants = participants.into_iter().map(Mutex::new).collect();
         if begins == Begins::First {
             load(&participants, (machine, given.placement), initial(), None)?;

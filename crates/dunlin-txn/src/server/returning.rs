@@ -14,6 +14,7 @@ use super::member::{TableParticipant, BEATS};
 use super::StoreServerError;
 use crate::log::LogError;
 use crate::membership::{Membership, Registration};
+use crate::placement::Placement;
 use crate::recovery::Begins;
 
 /// What a life of a machine begins with.
@@ -32,21 +33,21 @@ impl Life {
         mut self,
         log: Option<&mut Opened>,
         tables: &dyn Fn() -> Result<Vec<TableParticipant>, StoreServerError>,
-        lease: Duration,
+        (placement, lease): (&Placement, Duration),
     ) -> Result<Life, StoreServerError> {
         let is_first = self.begins == Begins::First;
         self.recovers(log.as_deref().map_or(is_first, Opened::is_loaded));
         let Some(log) = log.filter(|_| matches!(self.begins, Begins::Continues(_))) else {
             return Ok(self);
         };
-        let me = self.registration.machine;
+        let place = (self.registration.machine, placement);
         if self.registration.succeeds.is_none() {
             // The database has not begun: nobody can go on without this machine.
-            log.replay(&mut self.participants, me, &|| true)?;
+            log.replay(&mut self.participants, place, &|| true)?;
             return Ok(self);
         }
         let returning = Returning::begin(self.membership, self.registration.clone(), lease)?;
-        let read = log.replay(&mut self.participants, me, &|| !returning.is_over());
+        let read = log.replay(&mut self.participants, place, &|| !returning.is_over());
         let (membership, is_over) = returning.end();
         self.membership = membership;
         if !read? || is_over {

@@ -73,7 +73,8 @@ impl Machine {
         let mut participant = [Participant::new(store, 1000).recovering(loaded)];
         participant[0].make(mistakes);
         if begins != Begins::Empty {
-            replay(&mut participant, MachineId(number), entries).unwrap();
+            let place = (MachineId(number), &placement);
+            replay(&mut participant, place, entries).unwrap();
         }
         let [mut participant] = participant;
         if let Some(disk) = &disk {

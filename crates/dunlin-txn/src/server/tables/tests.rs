@@ -2,7 +2,10 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{Access, Device};
 
 use super::*;
-use crate::types::Value;
+use crate::log::Entry;
+use crate::participant::{replay, Participant};
+use crate::placement::Placement;
+use crate::types::{MachineId, Value};
 
 type ShmStore = TableStore<<ShmDevice as Device>::Region>;
 
@@ -65,4 +68,70 @@ fn changes_without_room_for_all_of_them_leave_the_table_as_it_was() {
     long.value = Some(Value::from(vec![1; 9]));
     assert_eq!(store.apply(&[put(0, 3), long]), Err(LockError::Unknown));
     assert_eq!(version(&store, 0), Some(2));
+}
+
+/// A key of the shard of this number, of three.
+fn key_of(shard: u16, nth: usize) -> u64 {
+    let placement = Placement::round(3, 1).unwrap();
+    let is_its = |number: &u64| placement.primary(&Key::number(0, *number)).0 == shard;
+    (0..).filter(is_its).nth(nth).unwrap()
+}
+
+/// The first machine of three after it has done this again, where each key has so many copies.
+fn replayed(copies: u16, entries: Vec<Entry>) -> Participant<ShmStore> {
+    let placement = Placement::round(3, copies).unwrap();
+    let mut all = [Participant::new(small(), 100).recovering(true)];
+    let serves = Entry::Serve {
+        epoch: Epoch::FIRST,
+        database: 1,
+    };
+    let entries = std::iter::once(serves).chain(entries);
+    replay(&mut all, (MachineId(0), &placement), entries).unwrap();
+    let [participant] = all;
+    participant
+}
+
+fn id(sequence: u64) -> TransactionId {
+    TransactionId {
+        coordinator: 4,
+        slot: sequence as u16,
+        sequence,
+    }
+}
+
+/// A commit names all changes of its transaction, and a machine has room for those of its own keys.
+#[test]
+fn a_machine_that_comes_back_has_no_keys_of_others() {
+    let mine = key_of(0, 0);
+    let others = (0..1000).map(|nth| put(key_of(1, nth), 1));
+    let updates: Vec<Update> = std::iter::once(put(mine, 1)).chain(others).collect();
+    let commit = Entry::Commit {
+        id: id(1),
+        updates: updates.clone(),
+    };
+    let mut participant = replayed(1, vec![commit]);
+    let (items, _) = participant.store().chunk(0, 1 << 20, &|_| true);
+    assert_eq!(items, [put(mine, 1)]);
+    // The others may need the record.
+    let records = participant.seal(Epoch::FIRST.next(), Epoch::FIRST).unwrap();
+    assert_eq!(records, [(id(1), updates)]);
+}
+
+/// A commit can come to a machine when a backup there has seen the next change already.
+#[test]
+fn a_commit_brings_nothing_back_that_a_later_transaction_deleted() {
+    let (mine, other) = (key_of(0, 0), key_of(2, 0));
+    let apply = |sequence, update: Update| Entry::Replicate {
+        id: id(sequence),
+        append: Vec::new(),
+        apply: vec![update],
+    };
+    let commit = Entry::Commit {
+        id: id(1),
+        updates: vec![put(mine, 1), put(other, 1)],
+    };
+    let entries = vec![apply(1, put(other, 1)), apply(2, gone(other, 2)), commit];
+    let participant = replayed(2, entries);
+    let found = [mine, other].map(|number| version(participant.store(), number));
+    assert_eq!(found, [Some(1), None]);
 }
