@@ -7,7 +7,7 @@ use crate::wire::codec::{
 };
 use crate::wire::{Reader, WireError};
 
-/// Records of one message, and changes: what a machine can have in its slots is below it.
+/// Records of one message, and changes: a page and a chunk have fewer.
 const LIST_MAX: usize = 1 << 17;
 
 /// A request of one machine to another.
@@ -19,13 +19,19 @@ pub enum PeerRequest {
         epoch: Epoch,
         /// The last one that served.
         base: Epoch,
+        /// Where to go on with what was decided; 0 at first.
+        cursor: u64,
     },
     /// These transactions have committed, and no others that were under way.
     Install {
         /// The epoch that begins.
         epoch: Epoch,
-        /// All that were decided.
+        /// How many changes there are in the pages before this one.
+        cursor: u64,
+        /// A page of what was decided, of which a transaction may end in a later one.
         records: Vec<Record>,
+        /// Whether other pages follow: nothing is installed before the last one.
+        more: bool,
     },
     /// All machines of the epoch have installed: serve.
     Serve {
@@ -46,8 +52,8 @@ pub enum PeerRequest {
 /// The answer to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerAnswer {
-    /// Sealed; what was decided.
-    Report(Vec<Record>),
+    /// Sealed; a page of what was decided, and where to go on.
+    Report(Vec<Record>, Option<u64>),
     /// It is done.
     Done,
     /// What there is, and where to go on.
@@ -71,13 +77,21 @@ impl PeerRequest {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.epoch().0.to_le_bytes());
         match self {
-            PeerRequest::Seal { base, .. } => {
+            PeerRequest::Seal { base, cursor, .. } => {
                 out.push(0);
                 out.extend_from_slice(&base.0.to_le_bytes());
+                out.extend_from_slice(&cursor.to_le_bytes());
             }
-            PeerRequest::Install { records, .. } => {
+            PeerRequest::Install {
+                cursor,
+                records,
+                more,
+                ..
+            } => {
                 out.push(1);
+                out.extend_from_slice(&cursor.to_le_bytes());
                 put_list(out, records, put_record);
+                out.push(u8::from(*more));
             }
             PeerRequest::Serve { .. } => out.push(2),
             PeerRequest::Copy {
@@ -101,10 +115,13 @@ impl PeerRequest {
             0 => PeerRequest::Seal {
                 epoch,
                 base: Epoch(from.u64()?),
+                cursor: from.u64()?,
             },
             1 => PeerRequest::Install {
                 epoch,
+                cursor: from.u64()?,
                 records: records(&mut from)?,
+                more: from.flag()?,
             },
             2 => PeerRequest::Serve { epoch },
             3 => PeerRequest::Copy {
@@ -123,16 +140,16 @@ impl PeerAnswer {
     /// Appends the answer.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            PeerAnswer::Report(records) => {
+            PeerAnswer::Report(records, next) => {
                 out.push(0);
                 put_list(out, records, put_record);
+                put_next(out, *next);
             }
             PeerAnswer::Done => out.push(1),
             PeerAnswer::Chunk(items, next) => {
                 out.push(2);
                 put_list(out, items, put_update);
-                out.push(u8::from(next.is_some()));
-                out.extend(next.iter().flat_map(|next| next.to_le_bytes()));
+                put_next(out, *next);
             }
             PeerAnswer::No => out.push(3),
         }
@@ -145,15 +162,11 @@ impl PeerAnswer {
     pub fn decode(bytes: &[u8]) -> Result<PeerAnswer, WireError> {
         let mut from = Reader::new(bytes);
         let answer = match from.u8()? {
-            0 => PeerAnswer::Report(records(&mut from)?),
+            0 => PeerAnswer::Report(records(&mut from)?, next(&mut from)?),
             1 => PeerAnswer::Done,
             2 => {
                 let items = from.list_of(LIST_MAX, UPDATE_LEAST, update)?;
-                let next = match from.flag()? {
-                    true => Some(from.u64()?),
-                    false => None,
-                };
-                PeerAnswer::Chunk(items, next)
+                PeerAnswer::Chunk(items, next(&mut from)?)
             }
             3 => PeerAnswer::No,
             other => return Err(WireError::Kind(other)),
@@ -168,10 +181,19 @@ fn put_record(out: &mut Vec<u8>, (transaction, updates): &Record) {
     put_list(out, updates, put_update);
 }
 
+fn put_next(out: &mut Vec<u8>, next: Option<u64>) {
+    out.push(u8::from(next.is_some()));
+    out.extend(next.iter().flat_map(|next| next.to_le_bytes()));
+}
+
+fn next(from: &mut Reader<'_>) -> Result<Option<u64>, WireError> {
+    from.flag()?.then(|| from.u64()).transpose()
+}
+
 fn records(from: &mut Reader<'_>) -> Result<Vec<Record>, WireError> {
     from.list_of(LIST_MAX, 8 + 2 + 8 + 4, |from| {
         let transaction: TransactionId = transaction_id(from)?;
-        // A slot may have logged in several requests, each of which has two lists: only the message bounds its record.
+        // A slot may have logged in several requests, each of which has two lists: only the page bounds its record.
         let updates = from.list_of(u32::MAX as usize, UPDATE_LEAST, update)?;
         Ok((transaction, updates))
     })
@@ -196,13 +218,15 @@ mod tests {
             version: Version(1),
         };
         let record: Record = (id, (0..2 * MAX_ITEMS as u64).map(update).collect());
-        let report = PeerAnswer::Report(vec![record.clone()]);
+        let report = PeerAnswer::Report(vec![record.clone()], Some(9));
         let mut bytes = Vec::new();
         report.encode(&mut bytes);
         assert_eq!(PeerAnswer::decode(&bytes), Ok(report));
         let install = PeerRequest::Install {
             epoch: Epoch(2),
+            cursor: 7,
             records: vec![record],
+            more: true,
         };
         let mut bytes = Vec::new();
         install.encode(&mut bytes);

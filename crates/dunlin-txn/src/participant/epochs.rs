@@ -115,11 +115,11 @@ impl<S: Store> Participant<S> {
         }
     }
 
-    /// Begins an epoch that follows one which served: nothing is answered any more, and what was decided is told.
+    /// Begins an epoch that follows one which served: nothing is answered any more, and what was decided stays as it is.
     ///
     /// # Errors
     /// When the participant is of a later epoch, or was not there when `base` began.
-    pub fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
+    pub fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<(), OtherEpoch> {
         let standing = &self.standing;
         if epoch < standing.epoch || (epoch == standing.epoch && standing.serving) {
             return Err(OtherEpoch);
@@ -134,13 +134,14 @@ impl<S: Store> Participant<S> {
         }
         self.standing.epoch = epoch;
         self.standing.serving = self.mistakes.has(Mistake::SealLeftOut) && self.standing.serving;
-        let decided = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| !slot.record.is_empty());
-        Ok(decided
-            .map(|(name, slot)| (transaction(*name, slot), slot.record.clone()))
-            .collect())
+        Ok(())
+    }
+
+    /// The transactions that have been logged here since the last epoch that served began, with their changes.
+    pub fn decided(&self) -> impl Iterator<Item = (TransactionId, &[Update])> {
+        let slots = self.slots.iter();
+        let decided = slots.filter(|(_, slot)| !slot.record.is_empty());
+        decided.map(|(name, slot)| (transaction(*name, slot), &slot.record[..]))
     }
 
     /// Executes what was decided and is not here yet, and releases all locks. `keeps` says which keys have a copy here.

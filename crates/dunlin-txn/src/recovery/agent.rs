@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::copying::Copying;
 use super::epoch::Beginning;
+use super::pages::Pages;
 use super::suspicion::Suspicion;
 use super::Local;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
@@ -75,6 +76,8 @@ pub struct Agent {
     /// An epoch has served with this life.
     has_served: bool,
     beginning: Option<Beginning>,
+    /// What is to be installed, until the epoch serves.
+    pub(super) pages: Option<Pages>,
     copying: Option<Copying>,
     suspicion: Suspicion,
     /// Something should change, and nobody has done it yet.
@@ -105,6 +108,7 @@ impl Agent {
             missed: false,
             has_served: false,
             beginning: None,
+            pages: None,
             copying: None,
             suspicion: Suspicion::default(),
             wanted_since: None,
@@ -204,6 +208,7 @@ impl Agent {
     }
 
     fn serve(&mut self, of: &Configuration, role: Role, local: &mut dyn Local) {
+        self.pages = None;
         if local.standing() != (of.epoch, true) {
             let _ = local.serve(of);
             self.has_served = true;
@@ -234,7 +239,7 @@ impl Agent {
         }
         // What the machine asks itself is answered at once, and may be followed by the next question.
         while let Some(beginning) = &mut self.beginning {
-            let asks = beginning.asks(now, self.timing.again);
+            let asks = beginning.asks((now, self.timing.again), local.page_bytes());
             if asks.is_empty() {
                 break;
             }
@@ -384,7 +389,7 @@ impl Agent {
         }
         let beginning = self.beginning.as_mut();
         if let Some(beginning) = beginning.filter(|b| b.epoch == request.epoch()) {
-            beginning.answered(from, answer);
+            beginning.answered(from, request, answer);
         }
     }
 }

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::pages::{changes, page};
 use crate::membership::peer::{PeerAnswer, PeerRequest};
-use crate::membership::{Configuration, Epoch, Record};
+use crate::membership::{Configuration, Epoch};
 use crate::mistakes::{Mistake, Mistakes};
 use crate::types::{MachineId, TransactionId, Update};
 
@@ -16,6 +17,17 @@ enum Stage {
     Publish,
 }
 
+/// How far a machine has come in a stage.
+#[derive(Debug, Default, Hash, Clone)]
+struct Asked {
+    /// The changes of all pages before the one that it is asked for or given.
+    cursor: u64,
+    /// The last transaction that it has told of, which may go on in the next page.
+    last: Option<TransactionId>,
+    /// When it is asked again.
+    due: Duration,
+}
+
 /// One epoch's beginning.
 #[derive(Debug, Hash, Clone)]
 pub(super) struct Beginning {
@@ -23,8 +35,8 @@ pub(super) struct Beginning {
     base: Epoch,
     stage: Stage,
     members: BTreeSet<MachineId>,
-    /// Who has not answered, and when it is asked again.
-    waiting: BTreeMap<MachineId, Duration>,
+    /// Who has not answered all.
+    waiting: BTreeMap<MachineId, Asked>,
     records: BTreeMap<TransactionId, (usize, Vec<Update>)>,
     mistakes: Mistakes,
 }
@@ -36,7 +48,7 @@ impl Beginning {
             epoch: of.epoch,
             base: of.base,
             stage: Stage::Seal,
-            waiting: members.iter().map(|m| (*m, Duration::ZERO)).collect(),
+            waiting: all_of(&members),
             members,
             records: BTreeMap::new(),
             mistakes,
@@ -48,34 +60,50 @@ impl Beginning {
         self.stage == Stage::Publish
     }
 
-    /// Who is to be asked now, and what.
-    pub(super) fn asks(&mut self, now: Duration, again: Duration) -> Vec<(MachineId, PeerRequest)> {
-        let due = self.waiting.iter_mut().filter(|(_, due)| **due <= now);
-        let due: Vec<MachineId> = due
-            .map(|(machine, due)| {
-                *due = now + again;
-                *machine
+    /// Who is to be asked now, and what, with pages of so many bytes.
+    pub(super) fn asks(
+        &mut self,
+        (now, again): (Duration, Duration),
+        page_bytes: usize,
+    ) -> Vec<(MachineId, PeerRequest)> {
+        let due = self
+            .waiting
+            .iter_mut()
+            .filter(|(_, asked)| asked.due <= now);
+        let due: Vec<(MachineId, u64)> = due
+            .map(|(machine, asked)| {
+                asked.due = now + again;
+                (*machine, asked.cursor)
             })
             .collect();
         due.into_iter()
-            .map(|machine| (machine, self.request()))
+            .map(|(machine, cursor)| (machine, self.request(cursor, page_bytes)))
             .collect()
     }
 
-    fn request(&self) -> PeerRequest {
+    fn request(&self, cursor: u64, page_bytes: usize) -> PeerRequest {
         let (epoch, base) = (self.epoch, self.base);
         match self.stage {
-            Stage::Seal => PeerRequest::Seal { epoch, base },
-            _ => PeerRequest::Install {
+            Stage::Seal => PeerRequest::Seal {
                 epoch,
-                records: self.decided(),
+                base,
+                cursor,
             },
+            _ => {
+                let (records, next) = page(self.decided(), cursor, page_bytes);
+                PeerRequest::Install {
+                    epoch,
+                    cursor,
+                    records,
+                    more: next.is_some(),
+                }
+            }
         }
     }
 
     /// One record is enough: a coordinator logs when nothing can keep its transaction from committing, and asks for it
     /// to be aborted never after that.
-    fn decided(&self) -> Vec<Record> {
+    fn decided(&self) -> Vec<(TransactionId, &[Update])> {
         let wanted = match self.mistakes.has(Mistake::RecordWantedEverywhere) {
             true => self.members.len(),
             false => 1,
@@ -85,31 +113,52 @@ impl Beginning {
             .iter()
             .filter(|(_, (count, _))| *count >= wanted);
         decided
-            .map(|(id, (_, updates))| (*id, updates.clone()))
+            .map(|(id, (_, updates))| (*id, &updates[..]))
             .collect()
     }
 
-    pub(super) fn answered(&mut self, from: MachineId, answer: PeerAnswer) {
-        match (self.stage, answer) {
-            (Stage::Seal, PeerAnswer::Report(records)) => {
-                if self.waiting.remove(&from).is_none() {
-                    return;
-                }
+    /// Takes the answer to a request; one to an earlier page is late.
+    pub(super) fn answered(&mut self, from: MachineId, request: &PeerRequest, answer: PeerAnswer) {
+        let Some(asked) = self.waiting.get_mut(&from) else {
+            return;
+        };
+        match (self.stage, request, answer) {
+            (Stage::Seal, PeerRequest::Seal { cursor, .. }, PeerAnswer::Report(records, next))
+                if *cursor == asked.cursor =>
+            {
                 for (id, updates) in records {
                     let (count, known) = self.records.entry(id).or_default();
-                    *count += 1;
+                    *count += usize::from(asked.last != Some(id));
+                    asked.last = Some(id);
                     for update in updates {
                         if !known.contains(&update) {
                             known.push(update);
                         }
                     }
                 }
+                match next {
+                    Some(next) => (asked.cursor, asked.due) = (next, Duration::ZERO),
+                    None => drop(self.waiting.remove(&from)),
+                }
                 if self.waiting.is_empty() {
                     self.stage = Stage::Install;
-                    self.waiting = self.members.iter().map(|m| (*m, Duration::ZERO)).collect();
+                    self.waiting = all_of(&self.members);
                 }
             }
-            (Stage::Install, PeerAnswer::Done) => {
+            (
+                Stage::Install,
+                PeerRequest::Install {
+                    cursor,
+                    records,
+                    more,
+                    ..
+                },
+                PeerAnswer::Done,
+            ) if *cursor == asked.cursor => {
+                if *more {
+                    (asked.cursor, asked.due) = (cursor + changes(records), Duration::ZERO);
+                    return;
+                }
                 self.waiting.remove(&from);
                 if self.waiting.is_empty() || self.mistakes.has(Mistake::ServedEarly) {
                     self.stage = Stage::Publish;
@@ -119,4 +168,9 @@ impl Beginning {
             _ => {}
         }
     }
+}
+
+fn all_of(members: &BTreeSet<MachineId>) -> BTreeMap<MachineId, Asked> {
+    let each = members.iter();
+    each.map(|machine| (*machine, Asked::default())).collect()
 }

@@ -7,27 +7,42 @@ mod agent;
 mod begins;
 mod copying;
 mod epoch;
+mod pages;
 mod suspicion;
 
 pub use agent::{Agent, Condition, Order, Timing};
 pub(crate) use begins::database_of;
 pub use begins::{Begins, CannotBegin};
+pub use pages::page;
 
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Record};
 use crate::participant::{NotInstalled, OtherEpoch};
 use crate::types::{MachineId, TransactionId, Update};
+use pages::Pages;
 
 /// Bytes of a chunk that one machine copies from another.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
+/// Bytes of a page of what was decided: a small part of a message's limit.
+pub const PAGE_BYTES: usize = 1024 * 1024;
+
 /// A machine's own participants, all of them.
 pub trait Local {
-    /// As [`crate::Participant::seal`].
+    /// As [`crate::Participant::seal`], and from the cursor on a [`page`] of what was decided.
     ///
     /// # Errors
     /// As there.
-    fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch>;
+    fn seal(
+        &mut self,
+        epoch: Epoch,
+        base: Epoch,
+        cursor: u64,
+    ) -> Result<(Vec<Record>, Option<u64>), OtherEpoch>;
+    /// Bytes of a page of what is to be installed.
+    fn page_bytes(&self) -> usize {
+        PAGE_BYTES
+    }
     /// As [`crate::Participant::install`].
     ///
     /// # Errors
@@ -76,10 +91,17 @@ impl Agent {
             false => PeerAnswer::No,
         };
         match (request, of) {
-            (PeerRequest::Seal { epoch, base }, _) => match local.seal(*epoch, *base) {
-                Ok(records) => {
+            (
+                PeerRequest::Seal {
+                    epoch,
+                    base,
+                    cursor,
+                },
+                _,
+            ) => match local.seal(*epoch, *base, *cursor) {
+                Ok((records, next)) => {
                     self.sealed = *epoch;
-                    PeerAnswer::Report(records)
+                    PeerAnswer::Report(records, next)
                 }
                 Err(OtherEpoch) => {
                     // Not a late request: this life was a member, was left out, and has been taken for one that comes.
@@ -87,8 +109,30 @@ impl Agent {
                     PeerAnswer::No
                 }
             },
-            (PeerRequest::Install { records, .. }, Some(of)) => {
-                done(local.install(epoch, records, of).is_ok())
+            (
+                PeerRequest::Install {
+                    cursor: 0,
+                    records,
+                    more: false,
+                    ..
+                },
+                Some(of),
+            ) => done(local.install(epoch, records, of).is_ok()),
+            (
+                PeerRequest::Install {
+                    cursor,
+                    records,
+                    more,
+                    ..
+                },
+                Some(of),
+            ) => {
+                let known = self.pages.take().filter(|pages| pages.epoch() == epoch);
+                let pages = self
+                    .pages
+                    .insert(known.unwrap_or_else(|| Pages::new(epoch)));
+                let is_whole = pages.take(*cursor, records);
+                done(is_whole && (*more || local.install(epoch, pages.records(), of).is_ok()))
             }
             (PeerRequest::Serve { .. }, Some(of)) => done(local.serve(of).is_ok()),
             (

@@ -18,7 +18,7 @@ use crate::log::Entry;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Record};
 use crate::participant::{keeps, NotInstalled, OtherEpoch, Participant};
-use crate::recovery::{Agent, Condition, Local, Order, CHUNK_BYTES};
+use crate::recovery::{page, Agent, Condition, Local, Order, CHUNK_BYTES, PAGE_BYTES};
 use crate::store::{LockError, Store};
 use crate::types::{Key, MachineId, TransactionId, Update};
 
@@ -317,14 +317,21 @@ impl Own<'_> {
 }
 
 impl Local for Own<'_> {
-    fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
-        let mut records = Vec::new();
+    fn seal(
+        &mut self,
+        epoch: Epoch,
+        base: Epoch,
+        cursor: u64,
+    ) -> Result<(Vec<Record>, Option<u64>), OtherEpoch> {
         let mut all = lock_all(&self.0.participants);
         for participant in &mut all {
-            records.append(&mut participant.seal(epoch, base)?);
+            participant.seal(epoch, base)?;
         }
-        self.append(|| Entry::Seal { epoch, base });
-        Ok(records)
+        if cursor == 0 {
+            self.append(|| Entry::Seal { epoch, base });
+        }
+        let decided = all.iter().flat_map(|one| one.decided());
+        Ok(page(decided.collect(), cursor, PAGE_BYTES))
     }
 
     fn install(

@@ -81,11 +81,14 @@ impl Life {
         let seal = PeerRequest::Seal {
             epoch: now,
             base: before,
+            cursor: 0,
         };
-        assert_eq!(self.asked(&seal), PeerAnswer::Report(Vec::new()));
+        assert_eq!(self.asked(&seal), PeerAnswer::Report(Vec::new(), None));
         let install = PeerRequest::Install {
             epoch: now,
+            cursor: 0,
             records: Vec::new(),
+            more: false,
         };
         assert_eq!(self.asked(&install), PeerAnswer::Done);
         let serves = configuration(epoch, base, true, (ME, Role::Learner));
@@ -105,6 +108,7 @@ fn a_life_that_missed_an_epoch_ends_when_it_is_taken_for_one_that_comes() {
     let seal = PeerRequest::Seal {
         epoch: Epoch(10),
         base: Epoch(9),
+        cursor: 0,
     };
     assert_eq!(life.asked(&seal), PeerAnswer::No);
     assert_eq!(life.observes(back), Condition::Fenced);
@@ -118,6 +122,7 @@ fn a_late_request_of_an_epoch_that_is_over_ends_nobody() {
     let late = PeerRequest::Seal {
         epoch: Epoch(5),
         base: Epoch(4),
+        cursor: 0,
     };
     assert_eq!(life.asked(&late), PeerAnswer::No);
     let serves = configuration(6, 5, true, (ME, Role::Learner));

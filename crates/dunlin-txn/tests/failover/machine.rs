@@ -2,7 +2,7 @@
 use crate::disk::Disk;
 use dunlin_txn::log::Entry;
 use dunlin_txn::membership::{Configuration, Epoch, Record, Registration};
-use dunlin_txn::recovery::{Agent, Begins, Local, Timing, CHUNK_BYTES};
+use dunlin_txn::recovery::{page, Agent, Begins, Local, Timing, CHUNK_BYTES, PAGE_BYTES};
 use dunlin_txn::workload::Workload;
 use dunlin_txn::{replay, wire::Body};
 use dunlin_txn::{
@@ -167,10 +167,20 @@ impl Own {
 }
 
 impl Local for Own {
-    fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
-        let records = self.participant.seal(epoch, base)?;
+    fn seal(
+        &mut self,
+        epoch: Epoch,
+        base: Epoch,
+        cursor: u64,
+    ) -> Result<(Vec<Record>, Option<u64>), OtherEpoch> {
+        self.participant.seal(epoch, base)?;
         self.append(Entry::Seal { epoch, base });
-        Ok(records)
+        let decided = self.participant.decided().collect();
+        Ok(page(decided, cursor, self.page_bytes()))
+    }
+    fn page_bytes(&self) -> usize {
+        // A few changes, so that much happens between two pages.
+        PAGE_BYTES / 5000
     }
     fn install(
         &mut self,

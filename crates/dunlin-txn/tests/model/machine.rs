@@ -1,7 +1,7 @@
 //! A machine: the agent and the participant of the crate, and what the model says of its lease.
 use crate::part::Part;
 use dunlin_txn::membership::{Configuration, Epoch, Record, Registration};
-use dunlin_txn::recovery::{Agent, Local, Timing};
+use dunlin_txn::recovery::{page, Agent, Local, Timing};
 use dunlin_txn::{
     Key, MachineId, MemoryStore, Mistakes, NotInstalled, OtherEpoch, Participant, Placement, Store,
     TransactionId, Update, Value,
@@ -128,11 +128,15 @@ fn keeps(of: &Configuration, me: MachineId, key: &Key) -> bool {
 }
 
 impl Local for Own {
-    fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
-        let mut records = self.participant.seal(epoch, base)?;
-        // They come in the order of a hash table, which means nothing.
-        records.sort_by_key(|(id, _)| *id);
-        Ok(records)
+    fn seal(
+        &mut self,
+        epoch: Epoch,
+        base: Epoch,
+        cursor: u64,
+    ) -> Result<(Vec<Record>, Option<u64>), OtherEpoch> {
+        self.participant.seal(epoch, base)?;
+        let decided = self.participant.decided().collect();
+        Ok(page(decided, cursor, self.page_bytes()))
     }
     fn install(
         &mut self,
