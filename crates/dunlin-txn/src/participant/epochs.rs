@@ -115,7 +115,7 @@ impl<S: Store> Participant<S> {
         }
     }
 
-    /// Begins an epoch that follows one which served: nothing is answered any more, and what was decided stays as it is.
+    /// Begins an epoch that follows one which served: nothing is answered any more, and what was decided stays so.
     ///
     /// # Errors
     /// When the participant is of a later epoch, or was not there when `base` began.

@@ -32,7 +32,7 @@ pub(in crate::server) struct Segment {
     pub(super) length: u64,
     /// Bytes of blocks that are there and nowhere else.
     pub(in crate::server) live: u64,
-    /// Bytes of records of zeros that were needed when a file was cleaned, and came here. Some may be out of date since.
+    /// Bytes of records of zeros that were needed when a file was cleaned, and came here. Some may be of no use since.
     pub(in crate::server) zeros: u64,
 }
 
