@@ -103,17 +103,20 @@ impl Terms {
             head_sync,
             tail_sync,
             cache_lines,
+            push_slots,
             ..
         } = config.design;
-        // What the wire depends on; thresholds and copies are each side's own affair.
+        // What the wire depends on; other thresholds and copies are each side's own affair.
         let layout = match layout {
             Layout::SlotToSlot => 0,
             Layout::BackToBack => 1,
             Layout::LinkedSlots => 2,
         };
-        let head = match head_sync {
-            HeadSync::LazyPush | HeadSync::ActivePush => 0,
-            HeadSync::LazyPull => 1,
+        // How much the consumer may have read without a word bounds the longest message.
+        let (head, unpushed) = match head_sync {
+            HeadSync::LazyPush => (0, push_slots),
+            HeadSync::ActivePush => (0, 1),
+            HeadSync::LazyPull => (1, 0),
         };
         let tail = match tail_sync {
             TailSync::WriteTwice => 0,
@@ -127,7 +130,8 @@ impl Terms {
                 | head << 8
                 | tail << 16
                 | u64::from(cache_lines) << 24
-                | u64::from(wakes) << 25,
+                | u64::from(wakes) << 25
+                | u64::from(unpushed) << 32,
             slots: config.slots as u64,
             slot_bytes: config.slot_bytes as u64,
             fixed: match config.framing {
@@ -140,7 +144,11 @@ impl Terms {
     pub(crate) fn agree(&self, theirs: &Self) -> Result<(), ConfigError> {
         let both = [
             ("which end of the ring this is", 3 - self.role, theirs.role),
-            ("the design", self.design, theirs.design),
+            (
+                "the design, or how often heads are pushed",
+                self.design,
+                theirs.design,
+            ),
             ("the number of slots", self.slots, theirs.slots),
             ("the size of a slot", self.slot_bytes, theirs.slot_bytes),
             ("the length of messages", self.fixed, theirs.fixed),

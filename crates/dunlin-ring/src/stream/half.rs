@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::Device;
 
 use super::waiting::Waiting;
-use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError};
+use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError, Violation};
 
 /// How long a stream that is dropped waits for what it has written to arrive.
 const LINGER: Duration = Duration::from_millis(100);
@@ -16,8 +16,10 @@ const LINGER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct ReadHalf<D: Device> {
     consumer: Consumer<D>,
-    /// Bytes of the next message that have been read.
+    /// Bytes of the next message that have been read, and its length, once some have: the peer may change that where it
+    /// stands.
     taken: usize,
+    length: usize,
     waiting: Waiting,
 }
 
@@ -26,6 +28,7 @@ impl<D: Device> ReadHalf<D> {
         Self {
             consumer,
             taken: 0,
+            length: 0,
             waiting: Waiting::new(),
         }
     }
@@ -64,7 +67,19 @@ impl<D: Device> ReadHalf<D> {
                 _ => break,
             };
             let message = arrived.message();
-            let left = message.len() - self.taken;
+            let length = message.len();
+            if length == 0 || self.taken > 0 && length != self.length {
+                // No writer of a stream sends these.
+                arrived.leave();
+                if filled > 0 {
+                    break;
+                }
+                let limit = self.length.max(1) as u64;
+                let length = length as u64;
+                return Err(Violation::Length { length, limit }.into());
+            }
+            self.length = length;
+            let left = length - self.taken;
             let count = left.min(target.len() - filled);
             message.read(self.taken, &mut target[filled..filled + count]);
             filled += count;
@@ -200,4 +215,48 @@ fn writing(error: RingError) -> io::Error {
         _ => ErrorKind::BrokenPipe,
     };
     io::Error::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use dunlin_shm::{ShmConfig, ShmDevice};
+    use dunlin_verbs::Region;
+
+    use super::*;
+    use crate::{framing, RingConfig, UnconnectedConsumer, UnconnectedProducer};
+
+    /// A message that becomes shorter than what was read of it, and one of nothing.
+    #[test]
+    fn a_message_that_changes_while_it_is_read_is_an_error() {
+        let config = RingConfig {
+            slots: 16,
+            ..RingConfig::default()
+        };
+        let device = || ShmDevice::open(ShmConfig::default()).unwrap();
+        let producer = UnconnectedProducer::new(&device(), &config).unwrap();
+        let consumer = UnconnectedConsumer::new(&device(), &config).unwrap();
+        let (to_consumer, to_producer) = (producer.offer(), consumer.offer());
+        let _producer = producer.connect(&to_producer).unwrap();
+        let consumer = consumer.connect(&to_consumer).unwrap();
+        let inlet = consumer.inlet_for_tests();
+        let lie = |length| {
+            let header = u64::from_le_bytes(framing::encode(length));
+            let place = inlet.memory().atomic_u64(4096);
+            place.store(header, Ordering::Release);
+        };
+        let mut half = ReadHalf::new(consumer);
+        lie(200);
+        inlet.memory().atomic_u64(0).store(4, Ordering::Release);
+        let mut target = [0; 100];
+        assert_eq!(half.read(&mut target), Ok(Some(100)));
+        for length in [8, 0, 150] {
+            lie(length);
+            let error = half.read(&mut target).unwrap_err();
+            assert!(matches!(error, RingError::Violation(_)), "{error}");
+        }
+        lie(200);
+        assert_eq!(half.read(&mut target), Ok(Some(100)));
+    }
 }
