@@ -329,16 +329,14 @@ impl<C: Channel> Lane for ChannelLane<C> {
         }
         let name = &region.name;
         check_length(name.len(), NAME_BYTES_MAX)?;
-        let room = self.core.channel.make_room(name.len());
-        if !room? {
+        let channel = &mut self.core.channel;
+        if !channel.make_room(name.len())? {
             return Ok(None);
         }
         let Some(call) = self.calls.slots.begin(tag, ()) else {
             return Ok(None);
         };
-        self.core
-            .channel
-            .push(Kind::Attach, 0, call, name.as_bytes());
+        channel.push(Kind::Attach, 0, call, name.as_bytes());
         Ok(Some(call))
     }
 
@@ -456,16 +454,13 @@ impl<C: Channel> Lane for ChannelLane<C> {
     fn is_usable(&mut self) -> bool {
         // What comes while nobody waits may be a goodbye, after which nobody would answer; before it may be answers to
         // calls that were given up. It may have come only to a device that works on the time of those who wait.
-        let mut is_current = <C::Device as Device>::QueuePair::MAPS_PEERS;
+        let maps_peers = <C::Device as Device>::QueuePair::MAPS_PEERS;
         for _ in 0..=self.calls.slots.outstanding() {
-            if !self.calls.open || !self.calls.slots.nobody_waits() {
+            let channel = &self.core.channel;
+            let is_idle = self.calls.open && self.calls.slots.nobody_waits();
+            let is_behind = || !maps_peers && progress::catch_up() && channel.has_arrival();
+            if !is_idle || !(channel.has_arrival() || is_behind()) {
                 break;
-            }
-            if !self.core.channel.has_arrival() {
-                if is_current || !progress::catch_up() || !self.core.channel.has_arrival() {
-                    break;
-                }
-                is_current = true;
             }
             let _ = self.poll(&mut NoCalls);
         }
