@@ -47,7 +47,7 @@ impl Files {
 }
 
 fn wrong(error: TlsError) -> Failure {
-    Failure::new(format!("TLS: {error}"))
+    Failure::usage(format!("TLS: {error}"))
 }
 
 fn half(option: &str, key: &str) -> Failure {

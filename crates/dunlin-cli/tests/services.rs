@@ -23,6 +23,7 @@ fn keys_are_put_got_scanned_and_deleted() {
     assert_eq!(text(&kv(&["put", "wader", "knot"])), "");
     assert_eq!(text(&kv(&["put", "bird", "Calidris alpina"])), "");
     assert_eq!(text(&kv(&["get", "bird"])), "Calidris alpina\n");
+    assert_eq!(text(&kv(&["get", "bird", "--raw"])), "Calidris alpina");
     // From the server's memory, past its processor.
     assert_eq!(
         text(&kv(&["get", "bird", "--one-sided"])),

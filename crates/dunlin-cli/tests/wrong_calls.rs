@@ -219,3 +219,46 @@ fn a_store_that_another_has_open() {
     drop(serving);
     std::fs::remove_dir_all(&store).unwrap();
 }
+
+/// A user who asks for a log believes that there is one.
+#[test]
+fn options_of_another_service_are_refused() {
+    for (service, option, value, of) in [
+        ("kv", "--log", "/nowhere", "`store`, `blocks`"),
+        ("kv", "--table", "accounts:1:8", "`store`"),
+        (
+            "echo",
+            "--durability",
+            "process",
+            "`meta`, `data`, `blocks`",
+        ),
+        ("store", "--memory", "1GiB", "`kv`"),
+        ("meta", "--size", "1GiB", "`data`"),
+    ] {
+        let serve = ["serve", service, "--listen", "127.0.0.1:0", option, value];
+        let words = failure(&dunlin(&serve), 2);
+        let why = format!("{option} means nothing to `serve {service}`; it is for {of}");
+        assert!(words.contains(&why), "{words}");
+    }
+}
+
+#[test]
+fn tables_of_others_are_not_measured_on() {
+    let store = Serving::start("store", &["--table", "accounts:100:8"]);
+    let txn = ["txn", "--address", store.address()];
+    let put = dunlin(&[&txn[..], &["put", "accounts", "1", "100"]].concat());
+    assert!(put.status.success(), "{put:?}");
+    let perf = [
+        "perf",
+        "txn",
+        "--address",
+        store.address(),
+        "--seconds",
+        "1",
+    ];
+    let words = failure(&dunlin(&perf), 2);
+    assert!(words.contains("there are: accounts"), "{words}");
+    assert!(words.contains("--load smallbank"), "{words}");
+    let get = dunlin(&[&txn[..], &["get", "accounts", "1"]].concat());
+    assert_eq!(String::from_utf8_lossy(&get.stdout), "accounts\t1\t100\n");
+}

@@ -48,7 +48,7 @@ pub struct Options {
     #[arg(long, value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     deadline: Option<Duration>,
     /// Longest response that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
-    #[arg(long, value_parser = parse_bytes(0..=u32::MAX), value_name = "BYTES")]
+    #[arg(long, value_parser = parse_bytes(24..=u32::MAX), value_name = "BYTES")]
     max_message_bytes: Option<u32>,
 }
 

@@ -17,6 +17,7 @@ use crate::services::kv;
 Examples (with `dunlin serve kv` in another shell):\n  \
   dunlin kv put bird dunlin\n  \
   dunlin kv get bird\n  \
+  dunlin kv get photo --raw > photo   its bytes alone\n  \
   dunlin kv get bird --one-sided     READ from the server's memory, past its processor\n  \
   dunlin kv scan --limit 10")]
 pub struct Args {
@@ -39,6 +40,9 @@ pub enum Action {
         /// READ it from the server's memory: the server's processor has no part in it
         #[arg(long)]
         one_sided: bool,
+        /// Print its bytes alone, without a newline behind them
+        #[arg(long)]
+        raw: bool,
     },
     /// Set the value of a key
     Put {
@@ -96,14 +100,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         other => Failure::new(other),
     };
     match &args.action {
-        Action::Get { key, one_sided } => {
+        Action::Get {
+            key,
+            one_sided,
+            raw,
+        } => {
             let get = match one_sided {
                 true => kv::get_by_reads,
                 false => kv::get_value,
             };
             let value = get(&client, key.as_bytes()).map_err(failed)?;
             let mut line = value.ok_or_else(|| missing(key))?;
-            line.push(b'\n');
+            if !raw {
+                line.push(b'\n');
+            }
             output::write(&line)?;
         }
         Action::Put { key, value } => {

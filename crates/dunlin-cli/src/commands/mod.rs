@@ -28,7 +28,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use dunlin::{BootstrapError, ConnectError, ServeError};
 
 use crate::output;
@@ -242,9 +242,16 @@ impl From<ServeError> for Failure {
 pub fn main() -> ExitCode {
     // Before anything pins a thread, so that both cores are known.
     let _ = crate::affinity::cores();
-    let Cli { config, command } = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let Cli { config, command } =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let serves = matches!(command, Command::Serve(_));
-    let ready = crate::log::start(serves).and_then(|()| crate::settings::load(config.as_deref()));
+    let ready = crate::log::start(serves)
+        .and_then(|()| crate::settings::load(config.as_deref()))
+        .and_then(|()| match (&command, matches.subcommand_matches("serve")) {
+            (Command::Serve(args), Some(said)) => args.check(said),
+            _ => Ok(()),
+        });
     match ready.and_then(|()| command.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.exit(),

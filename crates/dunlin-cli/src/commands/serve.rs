@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::parser::ValueSource;
+use clap::{ArgMatches, ValueEnum};
 use dunlin::{Address, Client, RunningServer, Secret, Server, ServerBuilder, WaitMode};
 
 use super::{connect, Failure};
@@ -48,7 +50,7 @@ Examples:\n  \
       --listen dunlin://127.0.0.1:7401                     and the other machines replace it when it is gone\n  \
   dunlin serve store --membership /var/bank/who --log /var/bank/log0 --table accounts:10000:8\n      \
                                                          what was acknowledged outlives kill -9, and the host\n  \
-  dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
+  dunlin serve kv --memory 3GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
   dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601\n  \
@@ -65,7 +67,7 @@ pub struct Args {
     /// [default: dunlin://127.0.0.1:7400]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Address>,
-    /// Memory of the key-value store, taken at the start; clients can read all of it
+    /// Memory of the key-value store, less than 4 GiB, taken at the start; clients can read all of it
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     memory: u32,
     /// Bytes of a region 'memory' of the echo service, which clients may read and write
@@ -87,7 +89,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
     /// Longest request that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(0..=u32::MAX))]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(24..=u32::MAX))]
     max_message_bytes: Option<u32>,
     /// Calls outstanding on a connection [default: 1024]
     #[arg(long, value_name = "N")]
@@ -123,6 +125,68 @@ pub struct Args {
     with_parent: bool,
 }
 
+/// Options that mean something to these services alone, by their names here.
+const OPTIONS_OF: [(&[&str], &[Service]); 8] = [
+    (&["memory", "keys"], &[Service::Kv]),
+    (&["region"], &[Service::Echo]),
+    (
+        &[
+            "machine",
+            "machines",
+            "replicas",
+            "tables",
+            "load",
+            "rows",
+            "one_sided_writes",
+            "membership",
+            "replace_after",
+            "advertise",
+            "snapshot_after",
+        ],
+        &[Service::Store],
+    ),
+    (&["log"], &[Service::Store, Service::Blocks]),
+    (&["store", "data", "lease"], &[Service::Meta]),
+    (&["file", "size"], &[Service::Data]),
+    (
+        &["durability"],
+        &[Service::Meta, Service::Data, Service::Blocks],
+    ),
+    (&["capacity"], &[Service::Blocks]),
+];
+
+impl Args {
+    /// Refuses what was said on the command line and means nothing to the service: it would be believed to hold.
+    ///
+    /// # Errors
+    /// With the first of them.
+    pub fn check(&self, said: &ArgMatches) -> Result<(), Failure> {
+        for (options, services) in OPTIONS_OF {
+            if services.contains(&self.service) {
+                continue;
+            }
+            let on_command_line =
+                |option: &&&str| said.value_source(option) == Some(ValueSource::CommandLine);
+            if let Some(option) = options.iter().find(on_command_line) {
+                let option = match *option {
+                    "tables" => "table".to_owned(),
+                    option => option.replace('_', "-"),
+                };
+                let name = |service: &Service| {
+                    let value = service.to_possible_value();
+                    value.map_or_else(String::new, |value| value.get_name().to_owned())
+                };
+                let services = Vec::from_iter(services.iter().map(name)).join("`, `");
+                return Err(Failure::usage(format!(
+                    "--{option} means nothing to `serve {}`; it is for `{services}`",
+                    name(&self.service)
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Reads a secret, and nothing of a file that is longer than a secret may be.
 ///
 /// # Errors
@@ -130,7 +194,7 @@ pub struct Args {
 pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
     let file = file.as_ref();
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("secret file {}: {error}", file.display()))
+        Failure::usage(format!("secret file {}: {error}", file.display()))
     };
     let most = Secret::MAX_BYTES;
     let bytes = std::fs::File::open(file)

@@ -11,7 +11,7 @@ use dunlin_lab::score::Scorecard;
 
 use super::replaced::Replaced;
 use crate::interrupt;
-use crate::output::progress_bar;
+use crate::output::{note, progress_bar};
 
 /// How often the bar is drawn.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -39,8 +39,14 @@ pub fn watched<T>(look: impl Fn() -> (f64, String) + Sync, work: impl FnOnce() -
     let started = Instant::now();
     std::thread::scope(|scope| {
         let painter = scope.spawn(|| {
-            let mut most = 0.0f64;
+            let (mut most, mut said) = (0.0f64, false);
             while !over.load(Ordering::Relaxed) {
+                if interrupt::came() && !said {
+                    said = true;
+                    bar.suspend(|| {
+                        note("what has begun is finished first; Ctrl-C again ends at once")
+                    });
+                }
                 let (done, what) = look();
                 // A figure may find out that it has more points: the bar waits then.
                 most = most.max(done.clamp(0.0, 1.0));

@@ -50,6 +50,16 @@ impl<K: TableKey, V: TableValue> Table<K, V> {
         &self.name
     }
 
+    /// The number by which keys name it.
+    pub fn number(&self) -> u16 {
+        self.id
+    }
+
+    /// The longest value in bytes, where machines say it.
+    pub fn value_bytes(&self) -> Option<usize> {
+        self.value_bytes
+    }
+
     pub(super) fn key(&self, key: &K) -> Result<Key, DatabaseError> {
         Ok(key.key(self.id)?)
     }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::descriptors::Descriptors;
 use super::messages::{self, Broken, Input, Requests};
-use super::{failed, show, Args};
+use super::{failed, not_called, print_status, show, Args};
 use crate::commands::Failure;
 use crate::output;
 
@@ -76,7 +76,7 @@ fn refused(args: &Args, status: &Status) -> Failure {
     match status.code() {
         Code::Unimplemented => Failure::usage(format!("{} at {}", status.message(), args.address))
             .help("handlers are called by their numbers: `dunlin call ADDRESS 1 hello`"),
-        _ => failed(status),
+        _ => not_called(args, status),
     }
 }
 
@@ -271,10 +271,7 @@ impl Call<'_> {
         if !self.args.json {
             return failure;
         }
-        let (code, message) = (status.code(), status.message());
-        let object = json!({ "code": code.name(), "number": i32::from(code), "message": message });
-        let printed = output::print_message(&json!({ "status": object }));
-        printed.err().unwrap_or(failure)
+        print_status(status).err().unwrap_or(failure)
     }
 }
 

@@ -7,7 +7,7 @@ use dunlin_service::{Channel, Code};
 use pollster::block_on;
 use prost_reflect::{DescriptorPool, MethodDescriptor};
 
-use super::{failed, Args};
+use super::{not_called, Args};
 use crate::commands::Failure;
 
 /// What is to be done where the server does not say it.
@@ -38,7 +38,7 @@ impl Descriptors {
         }
         let symbols = match symbol {
             Some(symbol) => vec![symbol.to_owned()],
-            None => block_on(client.services()).map_err(|status| failed(&status))?,
+            None => block_on(client.services()).map_err(|status| not_called(args, &status))?,
         };
         let mut pool = DescriptorPool::new();
         for symbol in symbols {
@@ -49,7 +49,7 @@ impl Descriptors {
                     let words = format!("the server's reflection service knows no '{symbol}'");
                     Failure::usage(words).help(HELP)
                 }
-                _ => failed(&status),
+                _ => not_called(args, &status),
             })?;
             pool.decode_file_descriptor_set(&set[..])
                 .map_err(Failure::new)?;

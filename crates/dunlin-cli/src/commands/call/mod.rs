@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use dunlin::{Address, Client};
 use dunlin_service::{MetadataMap, Status};
+use serde_json::json;
 
 use super::payload::payload;
 use super::{connect, Failure};
@@ -105,6 +106,25 @@ fn by_number(args: &Args, client: &Client, number: u16) -> Result<(), Failure> {
     let payload = payload(client, &args.payload)?;
     let reply = client.call(number, &payload).map_err(Failure::new)?;
     output::write(&reply)
+}
+
+/// What was to be asked before the call has ended with a status: with --json that is an object, too.
+fn not_called(args: &Args, status: &Status) -> Failure {
+    let mut failure = failed(status);
+    failure.message = format!(
+        "the method was not called, because the server did not say what it has: {}",
+        failure.message
+    );
+    match args.json {
+        true => print_status(status).err().unwrap_or(failure),
+        false => failure,
+    }
+}
+
+fn print_status(status: &Status) -> Result<(), Failure> {
+    let (code, message) = (status.code(), status.message());
+    let object = json!({ "code": code.name(), "number": i32::from(code), "message": message });
+    output::print_message(&json!({ "status": object }))
 }
 
 /// A call that ended with a status.

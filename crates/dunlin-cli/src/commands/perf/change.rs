@@ -184,6 +184,9 @@ fn measure(args: &Args, client: &Client) -> Result<ChangeReport, Failure> {
         }
         for (third, preset) in [(1, args.to), (2, args.connect.preset())] {
             sleep_until(began + args.seconds * third / 3);
+            if interrupt::came() {
+                break;
+            }
             let started = began.elapsed();
             if let Err(error) = client.change_preset(preset) {
                 refused = Some(error);
@@ -204,6 +207,8 @@ fn measure(args: &Args, client: &Client) -> Result<ChangeReport, Failure> {
     if let Some(error) = refused {
         return Err(error.into());
     }
+    // Nothing is said of a change that was not watched to its end.
+    interrupt::check()?;
     let windows = windows
         .into_inner()
         .unwrap_or_else(|poison| poison.into_inner());

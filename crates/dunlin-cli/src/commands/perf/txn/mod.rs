@@ -4,6 +4,7 @@ mod beside;
 
 use std::time::Duration;
 
+use dunlin::txn::server::TableSpec;
 use dunlin::txn::{Database, TRANSACTIONS, TRANSACTIONS_MAX};
 use dunlin::{Address, Preset};
 use serde::Serialize;
@@ -65,7 +66,7 @@ pub struct Args {
     #[arg(long)]
     preset: Option<Preset>,
     /// A server to use, once for each (`dunlin serve store --load WORKLOAD`), instead of three of our own; they may
-    /// replace each other, and are left as they are
+    /// replace each other, and go on afterwards, with what the transactions have changed
     #[arg(long)]
     address: Vec<Address>,
     /// A database to measure beside ours, in turns; may be said for each
@@ -117,7 +118,7 @@ struct Found {
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     // Says what there is before servers are started.
-    workload(&args.workload, 2)?;
+    let wanted = workload(&args.workload, args.rows)?.tables();
     interrupt::listen()?;
     let others = beside::start(args)?;
     let preset = args.preset.unwrap_or(match args.protocol.as_str() {
@@ -144,6 +145,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         builder = builder.device(device);
     }
     let database = builder.open(&addresses).map_err(Failure::new)?;
+    check_tables(&database, &wanted, &args.workload)?;
     let bar = output::progress_bar();
     bar.set_message("perf txn");
     let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
@@ -188,6 +190,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     interrupt::check()
+}
+
+/// Nothing is changed in tables that are not the workload's.
+fn check_tables(database: &Database, wanted: &[TableSpec], workload: &str) -> Result<(), Failure> {
+    let help = format!("servers that have them: `dunlin serve store --load {workload}`");
+    for spec in wanted {
+        let table = database.table::<u64, Vec<u8>>(&spec.name);
+        let table = table.map_err(|error| Failure::usage(error).help(&help))?;
+        let is_same = table.number() == spec.id
+            && table
+                .value_bytes()
+                .is_none_or(|bytes| bytes == spec.value_bytes);
+        if !is_same {
+            let words = format!(
+                "the servers' table '{}' is not that of {workload}",
+                spec.name
+            );
+            return Err(Failure::usage(words).help(&help));
+        }
+    }
+    Ok(())
 }
 
 fn server_arguments(args: &Args, number: u16) -> Vec<String> {
