@@ -640,3 +640,5 @@ fn hostile_things_of_a_peer_change_nothing() {
     );
     assert_eq!(receiver.counters().unknown_acks, 2);
 }
+
+mod ends;

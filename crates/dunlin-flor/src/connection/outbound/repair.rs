@@ -73,7 +73,8 @@ impl Outbound {
         let chunk = cx.modules.chunking.chunk_bytes(available);
         let chunk = chunk.min(fragment_bytes(cx));
         let mut begin = 0;
-        while begin < write.piece.bytes {
+        // One at least: a message without bytes is whole when its one piece has come.
+        loop {
             let bytes = chunk.min(write.piece.bytes - begin);
             self.repairs.push_back(NewSend {
                 content: Content::Chunk(WriteNumber {
@@ -89,6 +90,9 @@ impl Outbound {
                 parent: Some(key),
             });
             begin += bytes;
+            if begin >= write.piece.bytes {
+                return;
+            }
         }
     }
 
