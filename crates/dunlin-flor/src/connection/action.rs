@@ -93,6 +93,9 @@ pub enum Failure {
     /// The connection has failed. The message may have been delivered or not.
     #[error("the connection has lost its last queue pair: connect again; the message may have been delivered")]
     ConnectionLost,
+    /// [`super::Connection::abandon`] has given it up. It may have been delivered or not.
+    #[error("the message was given up by its sender; it may have been delivered")]
+    Abandoned,
 }
 
 /// Why a connection is lost.

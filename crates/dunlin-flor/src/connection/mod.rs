@@ -189,6 +189,17 @@ impl Connection {
         Ok(self.outbound.submit(bytes, written, tag))
     }
 
+    /// Gives up those of the messages that are not finished: from now on no work request with bytes of theirs is handed
+    /// out, not even one that repeats something. Each is finished when the NIC has completed those that were.
+    pub fn abandon(&mut self, which: impl Fn(MessageId) -> bool) {
+        self.outbound.abandon(&mut self.cx, which);
+    }
+
+    /// Whether a message is not finished: the NIC may read its bytes.
+    pub fn is_under_way(&self, id: MessageId) -> bool {
+        self.outbound.messages.get(id.0).is_some()
+    }
+
     /// Bytes of the longest message.
     pub fn max_message_bytes(&self) -> u64 {
         let unit = self.cx.modules.chunking.unit_bytes();

@@ -259,6 +259,11 @@ impl<D: Device> LogicalConnection<D> {
         Ok(id)
     }
 
+    /// Gives up those of the messages that are not finished, as [`Connection::abandon`].
+    pub fn abandon(&mut self, which: impl Fn(MessageId) -> bool) {
+        self.connection.abandon(which);
+    }
+
     /// Gives memory back that a message came in.
     pub fn release(&mut self, landing: Landing<D::Region>) {
         self.landings.release(self.now_ns, landing);

@@ -568,6 +568,7 @@ impl World {
                     ),
                     Err(Failure::Refused) => assert!(!delivered),
                     Err(Failure::ConnectionLost) => assert!(host.lost),
+                    Err(Failure::Abandoned) => panic!("nobody has given it up"),
                 }
             }
             if !host.lost {

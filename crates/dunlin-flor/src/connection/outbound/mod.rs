@@ -77,6 +77,8 @@ struct Write {
     /// Bytes that repetitions have still to bring, once there are any.
     remaining: u32,
     repeated: bool,
+    /// Its message was given up: if it is lost it stays so.
+    abandoned: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

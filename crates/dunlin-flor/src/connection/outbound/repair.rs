@@ -3,7 +3,7 @@
 use super::transmit::fragment_bytes;
 use super::{Carried, NewSend, Outbound, State};
 use crate::congestion::Loss;
-use crate::connection::action::{Action, Failure, LostBy, Piece};
+use crate::connection::action::{Action, Failure, LostBy, MessageId, Piece};
 use crate::connection::context::Context;
 use crate::number::WriteNumber;
 use crate::wire::Content;
@@ -65,6 +65,10 @@ impl Outbound {
         let Some(write) = self.writes.get_mut(&key).filter(|write| !write.repeated) else {
             return;
         };
+        if write.abandoned {
+            self.writes.remove(&key);
+            return;
+        }
         write.repeated = true;
         write.remaining = write.piece.bytes;
         let unit = cx.modules.chunking.unit_bytes();
@@ -226,15 +230,56 @@ impl Outbound {
         self.control.push_front(NewSend::control(Content::Empty));
     }
 
-    /// The connection is lost: no message will be delivered.
-    pub(in crate::connection) fn give_up(&mut self, cx: &mut Context) {
-        let ids: Vec<u64> = self.messages.iter().map(|(id, _)| id).collect();
+    /// Gives up these messages: nothing of them goes out any more. Numbers that the peer may wait for go on without
+    /// bytes, so that what is said afterwards arrives.
+    pub(in crate::connection) fn abandon(
+        &mut self,
+        cx: &mut Context,
+        which: impl Fn(MessageId) -> bool,
+    ) {
+        let given_up = |id: u64| which(MessageId(id));
+        let writes = &self.writes;
+        let of_them = |new: &NewSend| match (new.message, new.parent) {
+            (Some(id), _) => given_up(id),
+            // Those of a write that is over are needed by nobody.
+            (None, Some(key)) => writes
+                .get(&key)
+                .is_none_or(|write| which(write.piece.message)),
+            (None, None) => false,
+        };
+        self.control.retain(|new| !of_them(new));
+        self.repairs.retain(|new| !of_them(new));
+        for send in self.sends.iter_mut() {
+            if of_them(&send.new) {
+                send.new = NewSend::control(Content::Empty);
+            }
+        }
+        for waiting in [&mut self.small, &mut self.unannounced, &mut self.granted] {
+            waiting.retain(|id| !given_up(*id));
+        }
+        // Of one that is under way the acknowledgement may still come.
+        self.writes
+            .retain(|_, write| !(write.repeated && which(write.piece.message)));
+        for write in self.writes.values_mut() {
+            write.abandoned |= which(write.piece.message);
+        }
+        self.fail_messages(cx, Failure::Abandoned, given_up);
+    }
+
+    fn fail_messages(&mut self, cx: &mut Context, failure: Failure, which: impl Fn(u64) -> bool) {
+        let ids = self.messages.iter().map(|(id, _)| id);
+        let ids: Vec<u64> = ids.filter(|id| which(*id)).collect();
         for id in ids {
             if let Some(message) = self.messages.get_mut(id) {
-                message.failure.get_or_insert(Failure::ConnectionLost);
+                message.failure.get_or_insert(failure);
             }
             self.settle(cx, id);
         }
+    }
+
+    /// The connection is lost: no message will be delivered.
+    pub(in crate::connection) fn give_up(&mut self, cx: &mut Context) {
+        self.fail_messages(cx, Failure::ConnectionLost, |_| true);
         self.timer_ns = None;
     }
 }

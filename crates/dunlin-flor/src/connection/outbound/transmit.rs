@@ -178,6 +178,7 @@ impl Outbound {
                 number,
                 remaining: 0,
                 repeated: false,
+                abandoned: false,
             },
         );
         number.hint = hint;

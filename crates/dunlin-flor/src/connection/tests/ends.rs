@@ -15,6 +15,124 @@ fn written(bytes: u32, tag: u32) -> (Connection, MessageId, Vec<WorkRequest>) {
     (sender, message, writes)
 }
 
+fn has_bytes(work: &WorkRequest) -> bool {
+    match &work.verb {
+        Verb::Send { piece, .. } => piece.is_some(),
+        Verb::Write { .. } => true,
+    }
+}
+
+/// All that a sender hands out until long after the last timeout of anything, each completed at once; the contents of
+/// what goes by SEND.
+fn until_all_is_late(sender: &mut Connection) -> Vec<WorkRequest> {
+    let mut all = Vec::new();
+    for round in 1..20 {
+        let now_ns = round * 1_000_000_000;
+        for work in posts(sender, now_ns) {
+            sender.completed(now_ns, work.global, Some(now_ns));
+            all.push(work);
+        }
+    }
+    all
+}
+
+/// The user has been told that its messages have failed, and may have changed their bytes: neither what was lost nor
+/// what has still to go out is read from them again, but what is said afterwards arrives.
+#[test]
+fn nothing_goes_out_of_messages_that_were_given_up() {
+    let (mut sender, large, writes) = written(96 * KB, 0);
+    let small = sender.submit(2, KB, 0).unwrap();
+    let sent = posts(&mut sender, 2);
+    assert_eq!((writes.len(), sent.len()), (3, 1));
+    // The first WRITE and the SEND were read; nothing of it all is ever acknowledged.
+    let unsent = [
+        sender.submit(3, KB, 0).unwrap(),
+        sender.submit(3, 40 * KB, 0).unwrap(),
+    ];
+    sender.completed(3, writes[0].global, Some(3));
+    sender.completed(3, sent[0].global, Some(3));
+    sender.abandon(|_| true);
+    let finished = |message| Action::Finished(message, Err(Failure::Abandoned));
+    let done = std::iter::from_fn(|| sender.cx.actions.pop_front()).collect::<Vec<_>>();
+    assert_eq!(done, [small, unsent[0], unsent[1]].map(finished));
+    // Its bytes are still being read.
+    assert!(sender.is_under_way(large) && !sender.is_under_way(small));
+    sender.completed(4, writes[1].global, Some(4));
+    sender.completed(4, writes[2].global, Some(4));
+    assert_eq!(sender.cx.actions.pop_front(), Some(finished(large)));
+
+    let last = sender.submit(5, 10, 0).unwrap();
+    let then = until_all_is_late(&mut sender);
+    let carried = |work: &&WorkRequest| has_bytes(work);
+    for work in then.iter().filter(carried) {
+        let Verb::Send {
+            piece: Some(piece), ..
+        } = work.verb
+        else {
+            panic!("{work:?}");
+        };
+        assert_eq!(piece.message, last);
+    }
+    let numbers: Vec<u32> = then.iter().map(|work| header(work).number.0).collect();
+    // The number of the SEND that was lost goes on, without bytes.
+    assert!(numbers.contains(&1) && numbers.contains(&2), "{numbers:?}");
+    let acknowledged: Vec<_> = then
+        .iter()
+        .map(|work| AckedNumber::Send(work.global))
+        .collect();
+    for numbers in acknowledged.chunks(4) {
+        acknowledge(&mut sender, 30_000_000_000, numbers);
+    }
+    assert!(sender.outbound.is_quiet() && sender.is_idle());
+    assert_eq!(sender.outbound.in_flight_bytes(), 0);
+}
+
+/// Repetitions of a WRITE that wait, or are out, are given up with it.
+#[test]
+fn repairs_are_given_up_too() {
+    let (mut sender, large, writes) = written(96 * KB, 0);
+    for work in &writes {
+        sender.completed(3, work.global, Some(3));
+    }
+    // Lost by time; the window lets a part of the repetitions out.
+    sender.cx.modules = modules(8 << 10, 4 << 10);
+    let repairs = posts(&mut sender, 1_000_000_000);
+    assert!(!repairs.is_empty() && repairs.iter().all(has_bytes));
+    assert!(sender.outbound.has_more());
+    for work in &repairs {
+        sender.completed(1_000_000_001, work.global, Some(1_000_000_001));
+    }
+    sender.abandon(|_| true);
+    let failed = Action::Finished(large, Err(Failure::Abandoned));
+    assert_eq!(sender.cx.actions.pop_front(), Some(failed));
+    let then = until_all_is_late(&mut sender);
+    assert!(!then.is_empty());
+    assert!(!then.iter().any(has_bytes), "{then:?}");
+}
+
+/// Who refuses a request still owes the answers to those before it.
+#[test]
+fn messages_that_are_not_given_up_go_on() {
+    let (mut sender, kept, writes) = written(40 * KB, 0);
+    let dropped = sender.submit(2, KB, 0).unwrap();
+    let small = sender.submit(2, KB, 0).unwrap();
+    sender.abandon(|id| id == dropped);
+    let failed = Action::Finished(dropped, Err(Failure::Abandoned));
+    assert_eq!(sender.cx.actions.pop_front(), Some(failed));
+    for work in &writes {
+        sender.completed(3, work.global, Some(3));
+    }
+    let then = until_all_is_late(&mut sender);
+    let of = |work: &WorkRequest| match &work.verb {
+        Verb::Send { piece, .. } => piece.map(|piece| piece.message),
+        Verb::Write { piece, .. } => Some(piece.message),
+    };
+    for message in [kept, small] {
+        assert!(then.iter().any(|work| of(work) == Some(message)));
+    }
+    assert!(!then.iter().any(|work| of(work) == Some(dropped)));
+}
+
 /// A tagged message is written however short it is; the repetition of a WRITE without bytes has none either.
 #[test]
 fn a_written_message_without_bytes_is_repaired() {

@@ -5,6 +5,7 @@
 //! numbers, whatever order they come in, and says how far it is: that is RC's acknowledgement. Nothing here waits.
 
 mod cause;
+mod ending;
 mod granting;
 mod requester;
 mod responder;
@@ -50,6 +51,15 @@ struct Announced {
     tag: u32,
 }
 
+/// A message of this side's that is under way.
+#[derive(Debug)]
+struct Held<R: dunlin_verbs::Region> {
+    /// The memory that it comes from, where that is a slot.
+    slot: Option<Source<R>>,
+    /// It belongs to a request of this side's.
+    of_request: bool,
+}
+
 /// What belongs to a queue pair's device.
 #[derive(Debug)]
 pub(crate) struct Place<D: Device> {
@@ -69,11 +79,12 @@ pub(crate) struct Engine<D: Device> {
     link: Option<LogicalConnection<D>>,
     connected: bool,
     staging: Staging<D>,
-    /// Messages under way, with the memory that they come from where that is a slot.
-    held: Ledger<Option<Source<D::Region>>>,
+    held: Ledger<Held<D::Region>>,
     requester: Requester<D::Region>,
     responder: Responder<D::Region>,
     announced: VecDeque<Announced>,
+    /// In error: how the first request ends, once all may.
+    first_end: Option<CompletionStatus>,
     /// The peer carries out nothing more.
     peer_closed: bool,
     /// It knows that we do not either.
@@ -97,6 +108,7 @@ impl<D: Device> Engine<D> {
             requester: Requester::new(),
             responder: Responder::new(),
             announced: VecDeque::new(),
+            first_end: None,
             peer_closed: false,
             told_closed: false,
             silent_since_ns: 0,
@@ -175,18 +187,9 @@ impl<D: Device> Engine<D> {
         self.requester = Requester::new();
         self.responder = Responder::new();
         self.announced.clear();
+        self.first_end = None;
         self.peer_closed = false;
         self.told_closed = false;
-    }
-
-    /// Tells the peer that nothing more is carried out here: as well as it can be told, since who dies says nothing.
-    pub(crate) fn say_closed(&mut self, now_ns: u64) {
-        if self.told_closed || !self.connected {
-            return;
-        }
-        self.told_closed = true;
-        self.send(now_ns, Kind::Closed, 0, 0, None);
-        self.flush(now_ns);
     }
 
     /// Whether requests of the peer wait.
@@ -247,6 +250,9 @@ impl<D: Device> Engine<D> {
         }
         self.flush(now_ns);
         self.watch(shared, now_ns);
+        if shared.state() == QueuePairState::Error {
+            self.end_requests(shared);
+        }
     }
 
     fn flush(&mut self, now_ns: u64) {
@@ -273,7 +279,7 @@ impl<D: Device> Engine<D> {
                 self.settle(shared);
             }
             LinkEvent::Finished(id, _) => {
-                if let Some(Some(slot)) = self.held.remove(id.0) {
+                if let Some(slot) = self.held.remove(id.0).and_then(|held| held.slot) {
                     self.staging.give_back(slot);
                 }
             }
@@ -387,7 +393,10 @@ impl<D: Device> Engine<D> {
         }
         match link.submit(now_ns, slot.clone()) {
             Ok(id) => {
-                let place = self.held.push(Some(slot));
+                let place = self.held.push(Held {
+                    slot: Some(slot),
+                    of_request: matches!(kind, Kind::Request { .. }),
+                });
                 debug_assert_eq!(place, id.0);
                 self.responder.told();
                 true
@@ -404,39 +413,15 @@ impl<D: Device> Engine<D> {
         let Some(link) = &mut self.link else {
             return;
         };
-        let kept = slot.then(|| source.clone());
+        let held = Held {
+            slot: slot.then(|| source.clone()),
+            of_request: matches!(tag, Tag::Request(_)),
+        };
         // A connection that takes nothing more says so with the next poll.
         if let Ok(id) = link.submit_tagged(now_ns, source, tag.encode()) {
-            let place = self.held.push(kept);
+            let place = self.held.push(held);
             debug_assert_eq!(place, id.0);
         }
-    }
-
-    /// What the peer has said makes no sense.
-    fn violated(&mut self, shared: &Shared<D>) {
-        self.fail(shared, Some(CompletionStatus::General), Cause::Violation);
-    }
-
-    /// The connection is gone.
-    fn lose(&mut self, shared: &Shared<D>, cause: Cause) {
-        self.peer_closed = true;
-        self.told_closed = true;
-        self.fail(shared, Some(CompletionStatus::RetryExceeded), cause);
-    }
-
-    /// To Error: the first request ends so, if it is said how, and all others are flushed. RECEIVEs say no more than
-    /// that, so the cause is kept beside them.
-    pub(crate) fn fail(
-        &mut self,
-        shared: &Shared<D>,
-        first: Option<CompletionStatus>,
-        cause: Cause,
-    ) {
-        shared.failed_by(cause);
-        shared.set_state(QueuePairState::Error);
-        self.requester.flush(shared, first);
-        shared.flush_receives();
-        self.responder.stop();
     }
 }
 

@@ -269,7 +269,7 @@ impl<D: Device> Engine<D> {
     pub(crate) fn post(&mut self, shared: &Shared<D>, posted: Posted<D::Region>) {
         self.requester.post(posted);
         if shared.state() == QueuePairState::Error {
-            self.requester.flush(shared, None);
+            self.end_requests(shared);
         }
     }
 

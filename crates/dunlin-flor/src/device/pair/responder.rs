@@ -223,9 +223,10 @@ impl<D: Device> Engine<D> {
 
     /// The peer has asked for what it may not: it hears so, and this end is in error.
     fn refuse(&mut self, shared: &Shared<D>, now_ns: u64, sequence: u32, status: CompletionStatus) {
+        // With a failure go all messages that were submitted before.
+        self.fail(shared, None, Cause::RefusedPeer);
         self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
         self.told_closed = true;
-        self.fail(shared, None, Cause::RefusedPeer);
     }
 
     fn carry_out(
