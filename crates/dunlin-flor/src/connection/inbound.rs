@@ -75,13 +75,15 @@ impl Inbound {
         !self.assembled.is_empty() || !self.written.is_empty()
     }
 
-    /// A SEND of our epoch. Its header, if it is the connection's own business now.
+    /// A SEND of our epoch. Its header, if it is the connection's own business now. `unsaid`: so many answers to
+    /// announcements wait to go out.
     pub(super) fn send(
         &mut self,
         cx: &mut Context,
         now_ns: u64,
         header: &Header,
         received: Received,
+        unsaid: usize,
     ) -> Option<Content> {
         let novelty = self.numbers.look(header.number);
         let verdict = match novelty {
@@ -91,7 +93,7 @@ impl Inbound {
                 Verdict::Taken
             }
             Novelty::TooFar => Verdict::Violation,
-            Novelty::Next | Novelty::OutOfOrder => self.take(cx, header, received.receive),
+            Novelty::Next | Novelty::OutOfOrder => self.take(cx, header, received.receive, unsaid),
         };
         match verdict {
             Verdict::Taken => {}
@@ -128,7 +130,7 @@ impl Inbound {
         }
     }
 
-    fn take(&mut self, cx: &mut Context, header: &Header, receive: u64) -> Verdict {
+    fn take(&mut self, cx: &mut Context, header: &Header, receive: u64, unsaid: usize) -> Verdict {
         let bytes = header.payload_bytes;
         match header.content {
             Content::Fragment { total, .. } if bytes == total => {
@@ -147,6 +149,11 @@ impl Inbound {
                 total,
                 tag,
             } => {
+                // An honest peer announces no more before it has heard the answers; another could have refusals, which
+                // leave nothing here, pile up by taking none of them.
+                if unsaid >= cx.config.max_written {
+                    return Verdict::NoRoom;
+                }
                 if let Some(refusal) = self.announce(cx, message, total, tag) {
                     return refusal;
                 }

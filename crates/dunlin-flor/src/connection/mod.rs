@@ -252,7 +252,12 @@ impl Connection {
         if epoch == self.cx.paths.epoch() {
             self.cx.paths.confirm();
         }
-        match self.inbound.send(&mut self.cx, now_ns, &header, received) {
+        let unsaid = match header.content {
+            Content::Announce { .. } => self.outbound.unsaid_answers(),
+            _ => 0,
+        };
+        let own = (self.inbound).send(&mut self.cx, now_ns, &header, received, unsaid);
+        match own {
             Some(Content::Grant { message, place }) => self.outbound.grant(message, place),
             Some(Content::Refuse { message }) => self.outbound.refuse(&mut self.cx, message),
             Some(Content::Renewed { path, address }) => {

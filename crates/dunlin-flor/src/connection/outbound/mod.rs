@@ -176,6 +176,15 @@ impl Outbound {
         self.control.push_back(NewSend::control(content));
     }
 
+    /// Answers to the peer's announcements that have not gone out yet.
+    pub(in crate::connection) fn unsaid_answers(&self) -> usize {
+        let answers = self
+            .control
+            .iter()
+            .filter(|new| matches!(new.content, Content::Grant { .. } | Content::Refuse { .. }));
+        answers.count()
+    }
+
     /// A new message.
     pub(in crate::connection) fn submit(
         &mut self,

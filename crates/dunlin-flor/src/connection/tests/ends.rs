@@ -169,3 +169,31 @@ fn a_written_message_without_bytes_is_repaired() {
     let is_delivery = |action: &Action| matches!(action, Action::Deliver(_));
     assert!(delivered.iter().any(is_delivery), "{delivered:?}");
 }
+
+/// A peer that announces and takes no answer, neither refusals nor grants of what it then brings by itself.
+#[test]
+fn answers_that_nobody_takes_do_not_pile_up() {
+    let limit = Config::DEFAULT.max_written;
+    let mut receiver = connection(modules(1 << 20, 32 << 10));
+    let announce = |receiver: &mut Connection, number: usize| {
+        let announced = Content::Announce {
+            message: number as u32 + 1,
+            total: KB,
+            tag: 7,
+        };
+        let actions = hear(receiver, number as u32, announced, 0);
+        let asked = |action: &Action| matches!(action, Action::Provide { .. });
+        actions.iter().any(asked)
+    };
+    let mut taken = 0;
+    while announce(&mut receiver, taken) {
+        receiver.refuse(taken as u32 + 1);
+        taken += 1;
+        assert!(taken <= limit);
+    }
+    assert_eq!((taken, receiver.outbound.unsaid_answers()), (limit, limit));
+    // As if it had not come: it is taken when it is repeated.
+    assert_eq!(receiver.counters().violations, 0);
+    assert!(!posts(&mut receiver, 0).is_empty());
+    assert!(announce(&mut receiver, taken));
+}
