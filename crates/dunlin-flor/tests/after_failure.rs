@@ -8,8 +8,8 @@ use dunlin_sim::{
 };
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, CompletionStatus, ConnectAttributes, Device, Operation,
-    Payload, QueuePair, QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, RemoteAddress,
-    RemoteKey, Segment, SendFlags, SendRequest, Transport,
+    Payload, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region,
+    RemoteAddress, RemoteKey, Segment, SendFlags, SendRequest, Transport,
 };
 
 const BEFORE: u8 = 1;
@@ -187,4 +187,41 @@ fn a_read_before_a_refused_request_is_answered() {
             (1, CompletionStatus::RemoteAccess)
         ]
     );
+}
+
+/// A failure that only one end can see is told to the other, which would wait for as long as its peer acknowledges what
+/// it sends: here a completion queue that nobody polls overruns.
+#[test]
+fn a_peer_hears_of_an_overrun() {
+    let (cluster, [mut sender, mut receiver]) = connected(8);
+    let mut failed = None;
+    for _ in 0..10_000 {
+        // As many as there is room for.
+        let segments = whole(&receiver.region);
+        let receive = ReceiveRequest {
+            id: 1,
+            segments: &segments,
+        };
+        let _ = receiver.pair.post_receive(&[receive]);
+        let segments = whole(&sender.region);
+        let (plain, payload) = (
+            Operation::Send { immediate: None },
+            Payload::Segments(&segments),
+        );
+        let request = SendRequest::new(2, plain, payload, SendFlags::SIGNALED);
+        let _ = sender.pair.post_send(&[request]);
+        cluster.run_for(1_000_000);
+        while let Some(sent) = sender.poll() {
+            if sent.status != CompletionStatus::Success {
+                failed = failed.or(Some(sent.status));
+            }
+        }
+        if failed.is_some() {
+            break;
+        }
+    }
+    assert_eq!(receiver.pair.state(), QueuePairState::Error);
+    assert_eq!(failed, Some(CompletionStatus::RetryExceeded));
+    let why = sender.pair.failure();
+    assert_eq!(why.as_deref(), Some("the peer has closed its end"));
 }

@@ -12,8 +12,7 @@ impl<D: Device> Engine<D> {
         if self.told_closed || !self.connected {
             return;
         }
-        self.told_closed = true;
-        self.send(now_ns, Kind::Closed, 0, 0, None);
+        self.told_closed = self.send(now_ns, Kind::Closed, 0, 0, None);
         self.flush(now_ns);
     }
 

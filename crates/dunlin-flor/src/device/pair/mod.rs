@@ -252,6 +252,10 @@ impl<D: Device> Engine<D> {
         self.watch(shared, now_ns);
         if shared.state() == QueuePairState::Error {
             self.end_requests(shared);
+            // Whatever has failed here: the link lives on and answers the peer, which would wait for ever.
+            if !self.peer_closed {
+                self.say_closed(now_ns);
+            }
         }
     }
 

@@ -216,8 +216,10 @@ impl<D: Device> Engine<D> {
         let until_ns = *self.responder.gives_up_ns.get_or_insert(until_ns);
         if until_ns <= now_ns {
             let status = CompletionStatus::ReceiverNotReadyRetryExceeded;
-            self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
-            self.responder.stop();
+            // Else the peer would wait for ever: it is told with another look.
+            if self.send(now_ns, Kind::Failed { status }, sequence, 0, None) {
+                self.responder.stop();
+            }
         }
     }
 
@@ -225,8 +227,8 @@ impl<D: Device> Engine<D> {
     fn refuse(&mut self, shared: &Shared<D>, now_ns: u64, sequence: u32, status: CompletionStatus) {
         // With a failure go all messages that were submitted before.
         self.fail(shared, None, Cause::RefusedPeer);
-        self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
-        self.told_closed = true;
+        // Where there is no memory for that, it hears later that this end is closed.
+        self.told_closed = self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
     }
 
     fn carry_out(
