@@ -183,6 +183,17 @@ fn over_shm_while_queue_pairs_die() {
     run(shm(), Deployment::HybridReliable, 240, 6);
 }
 
+/// A device that has no queue pair more than those of the connection: one that is renewed takes the place of another.
+#[test]
+fn over_shm_while_queue_pairs_die_of_which_there_are_no_more() {
+    for (deployment, count) in [(Deployment::CrossPod, 4), (Deployment::HybridReliable, 3)] {
+        let mut config = ShmConfig::default();
+        config.max_queue_pairs = count;
+        let devices = [(); 2].map(|()| ShmDevice::open(config.clone()).unwrap());
+        run(devices, deployment, 240, 6);
+    }
+}
+
 /// They take RECEIVEs beside those that work requests have: half of them.
 #[test]
 fn over_shm_with_acknowledgements_among_the_data() {

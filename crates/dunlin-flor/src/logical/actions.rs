@@ -64,8 +64,11 @@ impl<D: Device> LogicalConnection<D> {
                 Action::Fence { path } => self.paths[path].fence(),
                 Action::Renew { path } => self.paths[path].ask_to_renew(),
                 Action::Connect { path, address } => {
-                    self.paths[path].connect(&address, 0, 0)?;
-                    self.connection.connected(path);
+                    // A backup that cannot be had is no reason to end what the primary does.
+                    match self.paths[path].connect(&address, 0, 0) {
+                        Ok(()) => self.connection.connected(path),
+                        Err(_) => self.paths[path].fence(),
+                    }
                 }
                 Action::Lost => self.events.push_back(LinkEvent::Lost),
             }

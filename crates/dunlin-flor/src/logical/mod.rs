@@ -32,6 +32,8 @@ use shared_acks::SharedAcks;
 
 /// Completions that are taken at once.
 const BATCH: usize = 32;
+/// Time between attempts to make a queue pair anew.
+const RENEW_AGAIN_NS: u64 = 10_000_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -60,6 +62,8 @@ pub struct LogicalConnection<D: Device> {
     events: VecDeque<LinkEvent<D>>,
     /// Work requests that the device did not take: as good as failed.
     refused: VecDeque<u64>,
+    /// When a queue pair that the device did not make anew is asked for again.
+    renew_again_ns: Option<u64>,
     clock: ClockSync,
     /// The address of the peer's first queue pair.
     peer: Option<EndpointAddress>,
@@ -148,6 +152,7 @@ impl<D: Device> LogicalConnection<D> {
             assembled: HashMap::new(),
             events: VecDeque::new(),
             refused: VecDeque::new(),
+            renew_again_ns: None,
             clock: ClockSync::new(),
             peer: None,
             introduced: false,
@@ -319,7 +324,7 @@ impl<D: Device> LogicalConnection<D> {
             self.poll_acks(now_ns)?;
             self.poll_sends(now_ns)?;
             self.poll_receives(now_ns)?;
-            self.renew()?;
+            self.renew(now_ns);
             self.act(now_ns)?;
         }
         Ok(self.events.pop_front())
@@ -338,7 +343,8 @@ impl<D: Device> LogicalConnection<D> {
 
     /// When to poll if nothing happens before.
     pub fn next_deadline(&self, now_ns: u64) -> Option<u64> {
-        self.connection.next_deadline(now_ns)
+        let times = [self.connection.next_deadline(now_ns), self.renew_again_ns];
+        times.into_iter().flatten().min()
     }
 
     /// The state machine, to look at.
@@ -367,15 +373,31 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// Makes queue pairs anew of which the device has given everything back.
-    fn renew(&mut self) -> Result<(), LinkError> {
+    /// Makes queue pairs anew of which the device has given everything back. They are backups: where the device has none
+    /// for now, the primary goes on meanwhile.
+    fn renew(&mut self, now_ns: u64) {
+        if self.renew_again_ns.is_some_and(|again| now_ns < again) {
+            return;
+        }
+        self.renew_again_ns = None;
+        if self.connection.is_lost() {
+            return;
+        }
         for path in 0..self.paths.len() {
             if !self.paths[path].can_renew() {
                 continue;
             }
-            self.numbers.remove(&self.paths[path].number());
+            let former = self.paths[path].number();
+            // After an attempt in vain it may be another's already.
+            if self.numbers.get(&former) == Some(&path) {
+                self.numbers.remove(&former);
+            }
             let ends = (&self.sends, &self.receives);
-            self.paths[path].renew(&self.device, &self.domain, &self.config, ends)?;
+            let renewed = self.paths[path].renew(&self.device, &self.domain, &self.config, ends);
+            if renewed.is_err() {
+                self.renew_again_ns = Some(now_ns.saturating_add(RENEW_AGAIN_NS));
+                continue;
+            }
             self.numbers.insert(self.paths[path].number(), path);
             let own = self.paths[path].address();
             let address = match &self.peer {
@@ -384,6 +406,5 @@ impl<D: Device> LogicalConnection<D> {
             };
             self.connection.renewed(path, address);
         }
-        Ok(())
     }
 }

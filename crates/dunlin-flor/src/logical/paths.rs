@@ -1,9 +1,9 @@
 //! One queue pair for data, and its receive buffers.
 
 use dunlin_verbs::{
-    Access, ConnectAttributes, Device, EndpointAddress, Operation, Payload, PostError, QueuePair,
-    QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, Segment, SendFlags, SendRequest,
-    VerbsError,
+    Access, ConnectAttributes, Device, EndpointAddress, Operation, Payload, PostError,
+    PostErrorKind, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest,
+    Region, Segment, SendFlags, SendRequest, VerbsError,
 };
 
 use super::memory::{Fronts, Source};
@@ -21,6 +21,12 @@ fn receive_bytes(config: &LinkConfig) -> usize {
 /// about 50 ms; a peer's thread may be off its core for as long as software devices need.
 const RC_TIMEOUT_NS: u64 = 17_000_000;
 
+/// What posting says while there is no queue pair.
+const NONE: PostError = PostError {
+    index: 0,
+    kind: PostErrorKind::State(QueuePairState::Reset),
+};
+
 /// Path and slot of a receive buffer, by the id of its RECEIVE.
 pub(super) fn receive_of(id: u64) -> (usize, usize) {
     ((id >> 32) as usize, id as u32 as usize)
@@ -30,7 +36,10 @@ pub(super) fn receive_of(id: u64) -> (usize, usize) {
 #[derive(Debug)]
 pub(super) struct PathEnd<D: Device> {
     path: usize,
-    queue_pair: D::QueuePair,
+    /// None while the device has no other in the place of one that was fenced.
+    queue_pair: Option<D::QueuePair>,
+    number: u32,
+    address: EndpointAddress,
     buffers: D::Region,
     receive_bytes: usize,
     retries: u8,
@@ -54,9 +63,12 @@ impl<D: Device> PathEnd<D> {
     ) -> Result<Self, VerbsError> {
         let receive_bytes = receive_bytes(config);
         let bytes = config.receives * receive_bytes;
+        let queue_pair = queue_pair(device, domain, config, ends)?;
         let mut end = Self {
             path,
-            queue_pair: queue_pair(device, domain, config, ends)?,
+            number: queue_pair.number(),
+            address: queue_pair.address(),
+            queue_pair: Some(queue_pair),
             buffers: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
             receive_bytes,
             retries: config.retries,
@@ -71,8 +83,10 @@ impl<D: Device> PathEnd<D> {
     }
 
     fn init(&mut self) -> Result<(), VerbsError> {
-        self.queue_pair
-            .to_init(Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        if let Some(queue_pair) = &mut self.queue_pair {
+            queue_pair.to_init(Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+            (self.number, self.address) = (queue_pair.number(), queue_pair.address());
+        }
         self.post_receives().map_err(|error| VerbsError::Invalid {
             argument: "receives",
             why: error.to_string(),
@@ -80,11 +94,11 @@ impl<D: Device> PathEnd<D> {
     }
 
     pub(super) fn number(&self) -> u32 {
-        self.queue_pair.number()
+        self.number
     }
 
     pub(super) fn address(&self) -> EndpointAddress {
-        self.queue_pair.address()
+        self.address
     }
 
     pub(super) fn connect(
@@ -99,14 +113,18 @@ impl<D: Device> PathEnd<D> {
             traffic_class: self.traffic_class,
             ..ConnectAttributes::default()
         };
-        self.queue_pair
-            .to_ready_to_receive(Some(peer), attributes)?;
-        self.queue_pair.to_ready_to_send()
+        if let Some(queue_pair) = &mut self.queue_pair {
+            queue_pair.to_ready_to_receive(Some(peer), attributes)?;
+            queue_pair.to_ready_to_send()?;
+        }
+        Ok(())
     }
 
     pub(super) fn fence(&mut self) {
         self.fenced = true;
-        self.queue_pair.to_error();
+        if let Some(queue_pair) = &mut self.queue_pair {
+            queue_pair.to_error();
+        }
     }
 
     pub(super) fn ask_to_renew(&mut self) {
@@ -118,6 +136,7 @@ impl<D: Device> PathEnd<D> {
         self.renewing && self.posted == 0
     }
 
+    /// If it fails, another attempt may be made.
     pub(super) fn renew(
         &mut self,
         device: &D,
@@ -125,10 +144,19 @@ impl<D: Device> PathEnd<D> {
         config: &LinkConfig,
         ends: (&D::CompletionQueue, &D::CompletionQueue),
     ) -> Result<(), VerbsError> {
-        self.queue_pair = queue_pair(device, domain, config, ends)?;
+        // First, since a device may have no more than all connections use.
+        self.queue_pair = None;
+        self.queue_pair = Some(queue_pair(device, domain, config, ends)?);
         self.fenced = false;
-        self.renewing = false;
-        self.init()
+        let free = self.free.clone();
+        let result = self.init();
+        if result.is_err() {
+            // With a queue pair go its RECEIVEs, without a word.
+            self.queue_pair = None;
+            (self.free, self.posted, self.fenced) = (free, 0, true);
+        }
+        self.renewing = result.is_err();
+        result
     }
 
     /// A RECEIVE has completed; its buffer is being read.
@@ -156,6 +184,9 @@ impl<D: Device> PathEnd<D> {
         if self.fenced {
             return Ok(());
         }
+        let Some(queue_pair) = &mut self.queue_pair else {
+            return Ok(());
+        };
         while let Some(slot) = self.free.pop() {
             let segment = Segment {
                 region: &self.buffers,
@@ -166,7 +197,10 @@ impl<D: Device> PathEnd<D> {
                 id: (self.path as u64) << 32 | slot as u64,
                 segments: &[segment],
             };
-            self.queue_pair.post_receive(&[request])?;
+            if let Err(error) = queue_pair.post_receive(&[request]) {
+                self.free.push(slot);
+                return Err(error);
+            }
             self.posted += 1;
         }
         Ok(())
@@ -179,7 +213,8 @@ impl<D: Device> PathEnd<D> {
         segment: Segment<'_, D::Region>,
     ) -> Result<(), PostError> {
         let segments = [segment];
-        self.queue_pair.post_send(&[SendRequest::new(
+        let queue_pair = self.queue_pair.as_mut().ok_or(NONE)?;
+        queue_pair.post_send(&[SendRequest::new(
             id,
             Operation::Send { immediate: None },
             Payload::Segments(&segments),
@@ -230,7 +265,8 @@ impl<D: Device> PathEnd<D> {
             }
             [None, None] => &[],
         };
-        self.queue_pair.post_send(&[SendRequest::new(
+        let queue_pair = self.queue_pair.as_mut().ok_or(NONE)?;
+        queue_pair.post_send(&[SendRequest::new(
             work.global.0,
             operation,
             Payload::Segments(segments),
