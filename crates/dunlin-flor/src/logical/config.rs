@@ -21,7 +21,8 @@ pub struct LinkConfig {
     pub receives: usize,
     /// How often RC's NIC repeats what is not answered before a queue pair is given up.
     pub retries: u8,
-    /// Bytes of memory for written messages at most; more is refused.
+    /// Bytes of memory for written messages at most; more is refused. Who calls [`super::LogicalConnection::landing`]
+    /// may go beyond it, and what was had so is not kept.
     pub max_landing_bytes: usize,
     /// Acknowledgements go over the queue pair of the data and its completion queues: the paper's counterexample (Fig.
     /// 16), there to be measured. They take RECEIVEs of the peer beyond [`Config::peer_receives`]; those that find none

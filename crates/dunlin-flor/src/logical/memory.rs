@@ -149,6 +149,11 @@ impl<D: Device> Landings<D> {
 
     fn give_back(&mut self, region: D::Region) {
         let size = region.memory().len();
+        // What was had beyond the limit is not kept.
+        if self.allocated > self.limit {
+            self.allocated -= size;
+            return;
+        }
         self.free.entry(size).or_default().push(region);
     }
 
@@ -202,5 +207,32 @@ impl<R: Region> Fronts<R> {
 
     pub(super) fn offset(slot: usize) -> usize {
         slot * FRONT_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dunlin_shm::{ShmConfig, ShmDevice};
+
+    /// Memory that rests cannot be used, so that whose turn it is gets more than the limit says; not for good.
+    #[test]
+    fn what_was_had_beyond_the_limit_is_given_back() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let domain = device.create_protection_domain().unwrap();
+        let size = LEAST_LANDING_BYTES as u32;
+        let mut landings = Landings::<ShmDevice>::new(2 * LEAST_LANDING_BYTES);
+        for _ in 0..5 {
+            let landing = landings.take(&device, &domain, size, true);
+            let mut landing = landing.expect("memory");
+            landing.rest_ns = Some(100);
+            landings.release(0, landing);
+        }
+        assert!(landings.take(&device, &domain, size, false).is_none());
+        assert_eq!(landings.allocated, 5 * LEAST_LANDING_BYTES);
+        landings.rested(100);
+        assert_eq!(landings.allocated, landings.limit);
+        assert_eq!(landings.free[&LEAST_LANDING_BYTES].len(), 2);
+        assert!(landings.take(&device, &domain, size, false).is_some());
     }
 }
