@@ -373,8 +373,8 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// Makes queue pairs anew of which the device has given everything back. They are backups: where the device has none
-    /// for now, the primary goes on meanwhile.
+    /// Makes queue pairs anew of which the device has given everything back. They are backups: where the device has
+    /// none for now, the primary goes on meanwhile.
     fn renew(&mut self, now_ns: u64) {
         if self.renew_again_ns.is_some_and(|again| now_ns < again) {
             return;
