@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{quiet, Side};
+use common::{quiet, wait, Side};
 use dunlin_verbs::{
-    Destination, Device, EndpointAddress, Operation, Payload, QueuePair, Region, SendFlags,
-    SendRequest, Transport, GRH_BYTES,
+    Completion, CompletionQueue, Destination, Device, EndpointAddress, Operation, Payload,
+    QueuePair, Region, SendFlags, SendRequest, Transport, GRH_BYTES,
 };
 
 fn side() -> Side {
@@ -70,6 +70,10 @@ fn datagrams_arrive_behind_their_header_and_name_their_sender() {
 fn wrong_keys_and_missing_receives_are_silence() {
     let (mut a, mut b) = (side(), side());
     let to = b.pair.address();
+    // The first waits for the port, and may come later than the next RECEIVE.
+    b.receive(0, 0, 200);
+    send(&mut a, 0, &to, to.queue_key, b"first");
+    assert_eq!(b.received().bytes, GRH_BYTES + 5);
     // Nothing posted: dropped, also when a RECEIVE comes later.
     send(&mut a, 1, &to, to.queue_key, b"dropped");
     b.receive(1, 0, 200);
@@ -82,4 +86,21 @@ fn wrong_keys_and_missing_receives_are_silence() {
     send(&mut a, 5, &to, to.queue_key, b"delivered");
     assert_eq!(b.received().bytes, GRH_BYTES + 9);
     quiet(&mut b.receives);
+}
+
+#[test]
+fn those_who_refused_leave_room_for_others() {
+    let (mut a, mut b) = (side(), side());
+    let to = b.pair.address();
+    // More than one queue pair keeps.
+    for number in 0..5000 {
+        let mut nobody = to;
+        nobody.queue_pair = 1 << 22 | number;
+        send(&mut a, 1, &nobody, to.queue_key, b"nobody");
+    }
+    b.receive(1, 0, 200);
+    wait(|| {
+        send(&mut a, 2, &to, to.queue_key, b"delivered");
+        b.receives.poll(&mut [Completion::EMPTY]).unwrap() == 1
+    });
 }

@@ -21,17 +21,20 @@ fn ready() -> Side {
     side
 }
 
-/// Sends a datagram, which makes the port that the receiver's end is told to.
-fn greet(from: &mut Side, to: &EndpointAddress, handle: &ShmAddressHandle) {
+/// Sends a datagram, which makes the port that the receiver's end is told to, and has it arrive.
+fn greet(from: &mut Side, to: &mut Side, handle: &ShmAddressHandle) {
+    to.receive(1, 0, 100);
+    let address = to.pair.address();
     let send = Operation::Send { immediate: None };
     let mut request = SendRequest::new(1, send, Payload::Inline(b"hello"), SendFlags::SIGNALED);
     request.destination = Some(Destination {
         handle,
-        queue_pair: to.queue_pair,
-        queue_key: to.queue_key,
+        queue_pair: address.queue_pair,
+        queue_key: address.queue_key,
     });
     from.pair.post_send(&[request]).unwrap();
     assert!(from.sent().is_success());
+    assert!(to.received().is_success());
 }
 
 #[test]
@@ -62,11 +65,11 @@ fn devices_that_end_while_they_are_met_are_known() {
 
 #[test]
 fn a_queue_pair_that_is_gone_is_known_to_who_sent_to_it() {
-    let (mut here, there) = (ready(), ready());
+    let (mut here, mut there) = (ready(), ready());
     let other = Side::on(&there.device, Transport::UnreliableDatagram);
     let (address, beside) = (there.pair.address(), other.pair.address());
     let (to, beside) = (handle(&here, &address), handle(&here, &beside));
-    greet(&mut here, &address, &to);
+    greet(&mut here, &mut there, &to);
     assert!(!ShmDevice::is_gone(&to));
     let Side { pair, .. } = there;
     drop(pair);
@@ -92,10 +95,10 @@ fn another_thread_ends_a_queue_pair_and_both_sides_hear_of_it() {
     drop(a);
     abort();
 
-    let (mut here, there) = (ready(), ready());
+    let (mut here, mut there) = (ready(), ready());
     let address = there.pair.address();
     let to = handle(&here, &address);
-    greet(&mut here, &address, &to);
+    greet(&mut here, &mut there, &to);
     let abort = there.pair.aborter().unwrap();
     std::thread::spawn(abort).join().unwrap();
     wait(|| ShmDevice::is_gone(&to));

@@ -17,6 +17,8 @@ use dunlin_verbs::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{kill_process, Pid, Signal};
 
+const UD: Transport = Transport::UnreliableDatagram;
+
 /// A device that does not wait long.
 fn impatient(change: impl FnOnce(&mut ShmConfig)) -> ShmDevice {
     let mut config = ShmConfig::default();
@@ -126,7 +128,12 @@ fn a_datagrams_destination_that_does_not_answer_is_asked_again() {
     rustix::net::bind(&listener, &name(to.gid)).unwrap();
     rustix::net::listen(&listener, 8).unwrap();
     datagram(&mut side, &to);
-    let session = rustix::net::accept_with(&listener, SocketFlags::NONBLOCK).unwrap();
+    let mut session = None;
+    wait(|| {
+        session = rustix::net::accept_with(&listener, SocketFlags::NONBLOCK).ok();
+        session.is_some()
+    });
+    let session = session.unwrap();
     let mut asked = 0;
     wait(|| {
         match hear(&session) {
@@ -140,6 +147,39 @@ fn a_datagrams_destination_that_does_not_answer_is_asked_again() {
         }
         asked == 2
     });
+}
+
+#[test]
+fn who_does_not_answer_holds_up_no_datagrams_to_others() {
+    // Longer than the test may take: nothing goes on because a time is over.
+    let long = Duration::from_secs(600);
+    let mut side = Side::on(&impatient(|config| config.control_timeout = long), UD);
+    let mut other = Side::new(UD);
+    let to = other.pair.address();
+    let long = ConnectAttributes {
+        timeout_ns: long.as_nanos() as u64,
+        ..ConnectAttributes::default()
+    };
+    side.connect_with(&to, long);
+    other.connect(&to);
+    let mut silent = to;
+    silent.gid[0] ^= 1;
+    let listener = socket();
+    rustix::net::bind(&listener, &name(silent.gid)).unwrap();
+    rustix::net::listen(&listener, 8).unwrap();
+    for id in 0..20 {
+        other.receive(id, id as usize * 100, 100);
+    }
+    datagram(&mut side, &silent);
+    // The first of them wait as well, for an answer that comes.
+    for _ in 0..20 {
+        datagram(&mut side, &silent);
+        datagram(&mut side, &to);
+    }
+    for id in 0..20 {
+        let received = other.received();
+        assert!(received.is_success() && received.id == id);
+    }
 }
 
 #[test]

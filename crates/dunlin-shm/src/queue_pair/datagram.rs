@@ -1,5 +1,9 @@
 //! UD: datagrams to any queue pair, each through a port of its own.
+//!
+//! A datagram whose port is still asked for waits beside its destination, and its request is finished: what waits for
+//! one peer's control thread must not hold up what goes to others.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,15 +13,21 @@ use dunlin_verbs::Operation;
 use crate::control::Command;
 use crate::port::{Outbound, Record};
 
-use super::executor::{Executor, Reason, Step};
+use super::executor::{Executor, Step};
 use super::notices::Notices;
 use super::shared::Shared;
-use super::work::{Target, Work};
+use super::work::{Source, Target, Work};
 
 /// Destinations that one queue pair keeps open.
 const DESTINATIONS_MAX: usize = 4096;
+/// Those of one device: a peer with many queue pairs does not take the places of all others.
+const DESTINATIONS_OF_ONE_MAX: usize = DESTINATIONS_MAX / 4;
 /// A destination that refused is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
+/// Datagrams that wait for the port of one destination; more are lost.
+const WAITING_MAX: usize = 64;
+/// Datagrams of one queue pair that wait: with 4096 bytes each they are 16 MiB.
+const ALL_WAITING_MAX: usize = 4096;
 /// Entries of the table from a destination's number to its place.
 const HINTS: usize = 256;
 
@@ -27,12 +37,21 @@ pub(crate) struct Datagrams {
     made_in: Generation,
     destinations: Vec<(Target, Way)>,
     hints: Vec<u16>,
+    /// Datagrams that wait, of all destinations.
+    waiting: usize,
+}
+
+/// A datagram that waits for the port of its destination.
+#[derive(Debug)]
+struct Waiting {
+    record: Record,
+    bytes: Vec<u8>,
 }
 
 /// The way to a destination.
 #[derive(Debug)]
 enum Way {
-    Asked,
+    Asked(VecDeque<Waiting>),
     Open(Outbound),
     Refused(Instant),
 }
@@ -43,6 +62,7 @@ impl Default for Datagrams {
             made_in: Generation::current(),
             destinations: Vec::new(),
             hints: Vec::new(),
+            waiting: 0,
         }
     }
 }
@@ -81,13 +101,66 @@ impl Datagrams {
         Some(place)
     }
 
-    /// Takes in the answer about a destination.
-    pub(crate) fn answered(&mut self, target: Target, outbound: Option<Outbound>) {
-        if let Some(place) = self.find(target) {
-            self.destinations[place].1 = match outbound {
-                Some(outbound) => Way::Open(outbound),
-                None => Way::Refused(Instant::now()),
-            };
+    /// Whether there is a place for another destination at a device. Where there is none, those that may be asked again
+    /// make room: nothing is known of them that asking would not tell.
+    #[cold]
+    fn has_room(&mut self, uid: [u8; 16]) -> bool {
+        if !self.is_full(uid) {
+            return true;
+        }
+        let again = |way: &Way| matches!(way, Way::Refused(at) if at.elapsed() >= ASK_AGAIN);
+        self.destinations.retain(|(_, way)| !again(way));
+        !self.is_full(uid)
+    }
+
+    fn is_full(&self, uid: [u8; 16]) -> bool {
+        let of_one = self.destinations.iter().filter(|(to, _)| to.gid == uid);
+        self.destinations.len() >= DESTINATIONS_MAX || of_one.count() >= DESTINATIONS_OF_ONE_MAX
+    }
+
+    /// Whether datagrams wait for the ports of their destinations.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Keeps a datagram until the port of its destination is there, unless too many wait.
+    #[cold]
+    fn keep(&mut self, place: usize, record: Record, work: &Work<'_>) {
+        let Some((_, Way::Asked(queue))) = self.destinations.get_mut(place) else {
+            return;
+        };
+        if queue.len() >= WAITING_MAX || self.waiting >= ALL_WAITING_MAX {
+            return;
+        }
+        let mut bytes = vec![0; work.length];
+        let whole = (bytes.as_mut_ptr(), bytes.len());
+        work.source.gather(0, [whole, (std::ptr::null_mut(), 0)]);
+        queue.push_back(Waiting { record, bytes });
+        self.waiting += 1;
+    }
+
+    /// Takes in the answer about a destination, and sends what waited for it.
+    pub(crate) fn answered(
+        &mut self,
+        target: Target,
+        outbound: Option<Outbound>,
+        notices: &mut Notices,
+    ) {
+        let Some(place) = self.find(target) else {
+            return;
+        };
+        let way = match outbound {
+            Some(outbound) => Way::Open(outbound),
+            None => Way::Refused(Instant::now()),
+        };
+        let way = std::mem::replace(&mut self.destinations[place].1, way);
+        let Way::Asked(queue) = way else { return };
+        self.waiting -= queue.len();
+        for waiting in queue {
+            let source = Source::Inline(&waiting.bytes);
+            self.destinations[place]
+                .1
+                .send(waiting.record, source, notices);
         }
     }
 
@@ -95,10 +168,39 @@ impl Datagrams {
     pub(crate) fn forget(&mut self, uid: [u8; 16], number: Option<u32>) {
         let is_gone =
             |target: &Target| target.gid == uid && number.is_none_or(|one| one == target.number);
+        let waiting = &mut self.waiting;
         self.destinations.retain(|(target, way)| {
+            if !is_gone(target) {
+                return true;
+            }
+            let Way::Asked(queue) = way else { return false };
             // An answer that is waited for comes, and says so.
-            !is_gone(target) || (number.is_some() && matches!(way, Way::Asked))
+            if number.is_none() {
+                *waiting -= queue.len();
+            }
+            number.is_some()
         });
+    }
+}
+
+impl Way {
+    /// Sends a datagram if the way is open; what finds no room is lost.
+    #[inline(always)]
+    fn send(&mut self, record: Record, source: Source<'_>, notices: &mut Notices) {
+        let Self::Open(outbound) = self else { return };
+        if !outbound.peer_receives() {
+            *self = Self::Refused(Instant::now());
+            return;
+        }
+        let length = u64::from(record.bytes);
+        match outbound.room(length) {
+            Ok(Some(room)) if room >= length => {
+                let waker = outbound.publish(record, |pieces| source.gather(0, pieces));
+                notices.wake(waker);
+            }
+            Ok(_) => {}
+            Err(_) => *self = Self::Refused(Instant::now()),
+        }
     }
 }
 
@@ -118,36 +220,30 @@ impl Executor {
             self.read_mail(pair);
             place = self.datagrams.find(target);
         }
-        let Some(place) = place else {
-            if self.datagrams.destinations.len() >= DESTINATIONS_MAX {
-                return done;
+        let place = match place {
+            Some(place) => place,
+            None if !self.datagrams.has_room(target.gid) => return done,
+            None => {
+                let asked = Way::Asked(VecDeque::new());
+                self.datagrams.destinations.push((target, asked));
+                ask(&mut self.notices, pair, target);
+                self.datagrams.destinations.len() - 1
             }
-            self.datagrams.destinations.push((target, Way::Asked));
-            return ask(&mut self.notices, pair, target);
         };
         let way = &mut self.datagrams.destinations[place].1;
+        if matches!(way, Way::Refused(at) if at.elapsed() >= ASK_AGAIN) {
+            *way = Way::Asked(VecDeque::new());
+            ask(&mut self.notices, pair, target);
+        }
+        let record = Record::send(work, immediate);
         match way {
-            Way::Asked => Step::Wait(Reason::Peer),
-            Way::Refused(at) if at.elapsed() < ASK_AGAIN => done,
-            Way::Refused(_) => {
-                *way = Way::Asked;
-                ask(&mut self.notices, pair, target)
+            Way::Asked(_) => {
+                self.datagrams.keep(place, record, work);
+                Step::Kept(work.length)
             }
-            Way::Open(outbound) => {
-                if !outbound.peer_receives() {
-                    *way = Way::Refused(Instant::now());
-                    return done;
-                }
-                let record = Record::send(work, immediate);
-                match outbound.room(work.length as u64) {
-                    Ok(Some(room)) if room >= work.length as u64 => {
-                        let waker =
-                            outbound.publish(record, |pieces| work.source.gather(0, pieces));
-                        self.notices.wake(waker);
-                    }
-                    Ok(_) => {}
-                    Err(_) => *way = Way::Refused(Instant::now()),
-                }
+            Way::Refused(_) => done,
+            Way::Open(_) => {
+                way.send(record, work.source, &mut self.notices);
                 done
             }
         }
@@ -155,11 +251,10 @@ impl Executor {
 }
 
 #[cold]
-fn ask(notices: &mut Notices, pair: &Shared, target: Target) -> Step {
+fn ask(notices: &mut Notices, pair: &Shared, target: Target) {
     notices.ask(pair, |pair, incarnation| Command::Datagram {
         pair,
         incarnation,
         target,
     });
-    Step::Wait(Reason::Peer)
 }

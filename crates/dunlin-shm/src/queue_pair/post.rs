@@ -114,6 +114,10 @@ impl ShmQueuePair {
         };
         match step {
             Some(Step::Done(bytes)) => shared.tell(shared.succeed(work, bytes)),
+            Some(Step::Kept(bytes)) => {
+                shared.tell(shared.succeed(work, bytes));
+                self.share();
+            }
             Some(Step::Fail(status)) => shared.tell(shared.fail(work, status)),
             Some(Step::Wait(_)) => self.leave_over(work),
             None => return false,
@@ -148,14 +152,21 @@ impl ShmQueuePair {
         (self.posted.wrapping_sub(self.given_back) as usize) < limit
     }
 
-    /// Keeps a request that could not be finished, and shares the executor with whoever can go on.
+    /// Keeps a request that could not be finished, for whoever can go on.
     #[cold]
     fn leave_over(&self, work: &Work<'_>) {
         let shared = &*self.shared;
         // SAFETY: `&mut self` of the caller makes us the owner.
         unsafe { shared.send.owned(|executor| executor.leave_over(work)) };
+        self.share();
+    }
+
+    /// Shares the executor with whoever can go on with what it keeps.
+    #[cold]
+    fn share(&self) {
+        let shared = &*self.shared;
         shared.send_cq.left_over.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: as above, and we are out of the executor.
+        // SAFETY: only the owner calls this, and we are out of the executor.
         unsafe { shared.send.share() };
         // An answer or an error that came while we were at it found nobody to go on.
         shared.progress();

@@ -76,7 +76,7 @@ impl Source<'_> {
                 let Some((place, room)) = target else { return };
                 let piece = length.min(room);
                 // SAFETY: `start` has `length` bytes of a live region or of the request itself; `place` has `room`
-                // bytes of the port.
+                // bytes of the port, or of a copy that waits for one.
                 unsafe { std::ptr::copy(start, place, piece) };
                 start = start.wrapping_add(piece);
                 length -= piece;

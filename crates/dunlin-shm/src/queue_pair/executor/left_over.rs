@@ -19,6 +19,9 @@ impl Executor {
 
     /// Goes on with what was left over; `true` when nothing is left.
     pub(crate) fn run(&mut self, pair: &Shared) -> bool {
+        if self.datagrams.is_waiting() {
+            self.read_mail(pair);
+        }
         while let Some(next) = self.queue.pop_front() {
             let work = next.work();
             match pair.state() {
@@ -37,7 +40,7 @@ impl Executor {
                 }
             }
             let news = match self.execute(pair, &work) {
-                Step::Done(bytes) => pair.succeed(&work, bytes),
+                Step::Done(bytes) | Step::Kept(bytes) => pair.succeed(&work, bytes),
                 Step::Fail(status) => pair.fail(&work, status),
                 Step::Wait(reason) => match self.overdue(pair, reason) {
                     None => {
@@ -52,7 +55,7 @@ impl Executor {
             self.crossed = 0;
             self.waiting = None;
         }
-        true
+        !self.datagrams.is_waiting()
     }
 
     /// Whether the wait has lasted too long, and what becomes of the request then.

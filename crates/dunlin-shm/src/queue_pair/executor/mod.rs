@@ -29,6 +29,8 @@ use region::PeerRegions;
 pub(crate) enum Step {
     /// Done, with this many bytes.
     Done(usize),
+    /// Done as [`Step::Done`], but a datagram is kept for which somebody has to go on when the control thread answers.
+    Kept(usize),
     /// Something has to happen first.
     Wait(Reason),
     /// It failed.

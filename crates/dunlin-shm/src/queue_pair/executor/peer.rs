@@ -91,7 +91,9 @@ impl Executor {
                     self.unmap_revoked();
                     self.regions.insert(region);
                 }
-                Mail::Datagram(target, outbound) => self.datagrams.answered(target, outbound),
+                Mail::Datagram(target, outbound) => {
+                    self.datagrams.answered(target, outbound, &mut self.notices);
+                }
                 Mail::Gone(uid, number) => self.datagrams.forget(uid, number),
             }
         }
