@@ -134,7 +134,8 @@ impl Socket {
         Ok(received.map(|(message, _)| message))
     }
 
-    /// The next message, if one is there, and the descriptors that came with it.
+    /// The next message, if one is there, and the descriptors that came with it: all, or none where there is no place
+    /// for one of them.
     pub(super) fn receive_with_files(&self) -> Result<Option<(Message, Vec<Foreign>)>, Broken> {
         // One byte more than a message, so that a longer one is noticed.
         let mut bytes = [0; MESSAGE_BYTES + 1];
@@ -158,11 +159,14 @@ impl Socket {
                 files.extend(rights.map(Foreign::from));
             }
         }
-        if received.bytes == 0
-            || files.len() > DESCRIPTORS_MAX
-            || received.flags.contains(ReturnFlags::CTRUNC)
-        {
+        if received.bytes == 0 || files.len() > DESCRIPTORS_MAX {
             return Err(Broken);
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            // We have no place for one of them, which is no fault of the session: the message comes without any, and
+            // what was asked for is refused.
+            tracing::debug!("no descriptor is free for what a peer answered");
+            files.clear();
         }
         let message = bytes.get(..received.bytes).ok_or(Broken)?;
         match Message::decode(message) {
