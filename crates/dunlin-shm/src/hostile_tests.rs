@@ -1,11 +1,17 @@
 //! A peer that scribbles over every word it may write, and an owner that does.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{Completion, CompletionQueue, Device, QueuePair, QueuePairState, Transport};
+use dunlin_verbs::{
+    Access, Completion, CompletionQueue, ConnectAttributes, Device, QueuePair, QueuePairState,
+    Transport,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::control::message::{Message, MESSAGE_BYTES, VERSION};
 use crate::fuzzing::{connect, meet, FuzzedPort, Side};
 use crate::port::{PortMap, Record, RecordKind};
 
@@ -106,4 +112,92 @@ fn a_fuzzed_port_takes_noise() {
             port.receive(&noise);
         }
     }
+}
+
+/// Makes a datagram queue pair ready.
+fn ready(side: &mut Side) {
+    side.pair.to_init(Access::all()).unwrap();
+    side.pair
+        .to_ready_to_receive(None, ConnectAttributes::default())
+        .unwrap();
+    side.pair.to_ready_to_send().unwrap();
+}
+
+fn wait(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain");
+    }
+}
+
+/// A session of nobody's device to that of `side`.
+fn session_to(side: &Side) -> OwnedFd {
+    let kind = SocketType::SEQPACKET;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+    let address = crate::control::socket::address(side.pair.address().gid).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    let hello = Message::Hello {
+        version: VERSION,
+        uid: [1; 16],
+    };
+    rustix::io::write(&socket, &hello.encode()).unwrap();
+    socket
+}
+
+#[test]
+fn a_sender_of_datagrams_that_writes_nonsense_keeps_no_pages_of_ours() {
+    let mut side = Side::new(Transport::UnreliableDatagram);
+    ready(&mut side);
+    side.receive();
+    let session = session_to(&side);
+    let target = side.pair.address();
+    for request in 0..3 {
+        let question = Message::AttachDatagram {
+            request,
+            requester: request,
+            target: target.queue_pair,
+            queue_key: target.queue_key,
+        };
+        rustix::io::write(&session, &question.encode()).unwrap();
+        let mut answer = [0; MESSAGE_BYTES];
+        rustix::io::read(&session, &mut answer).unwrap();
+        assert!(matches!(Message::decode(&answer), Ok(Message::Port { .. })));
+        let port = side.pair.inbound_port().unwrap();
+        port.tail().store(8, Ordering::SeqCst);
+        let port = {
+            let kept = Arc::downgrade(&port);
+            drop(port);
+            kept
+        };
+        wait(|| {
+            side.poll();
+            port.strong_count() == 0
+        });
+    }
+}
+
+#[test]
+fn who_writes_nonsense_where_nobody_receives_hides_no_other_sender() {
+    let sides = || Side::new(Transport::UnreliableDatagram);
+    let (mut bad, mut good, mut b) = (sides(), sides(), sides());
+    for side in [&mut bad, &mut good, &mut b] {
+        ready(side);
+    }
+    let port = {
+        let arrives = |from: &mut Side, b: &mut Side| {
+            b.receive();
+            from.send(b);
+            wait(|| b.poll() == 1);
+        };
+        arrives(&mut bad, &mut b);
+        let port = b.pair.inbound_port().unwrap();
+        arrives(&mut good, &mut b);
+        port
+    };
+    port.tail().store(8, Ordering::SeqCst);
+    // No RECEIVE is posted: the first is taken away here.
+    b.receive();
+    good.send(&b);
+    wait(|| b.poll() == 1);
 }

@@ -9,6 +9,7 @@ use dunlin_verbs::{
     ReceiveRequest, Transport, GRH_BYTES,
 };
 
+use crate::core::lock;
 use crate::port::{Inbound, Record, RecordKind};
 use crate::queue_pair::Shared;
 use crate::region::{RegionCore, ShmRegion};
@@ -272,8 +273,19 @@ impl ReceiveState {
     }
 
     /// Drops the datagrams that came while no RECEIVE was posted.
-    pub(crate) fn drop_unreceived(&mut self) {
-        self.inbound.retain_mut(|inbound| inbound.skip().is_ok());
+    pub(crate) fn drop_unreceived(&mut self, pair: &Shared) {
+        self.remove_all(pair, |inbound| inbound.skip().is_err());
+    }
+
+    /// Removes the ports of those senders of whom this is said, from all that this queue pair knows them by: one that
+    /// stayed in one of its lists would keep its pages, and a poller would look in the wrong place for the others.
+    pub(crate) fn remove_all(&mut self, pair: &Shared, which: impl FnMut(&mut Inbound) -> bool) {
+        let removed: Vec<_> = self.inbound.extract_if(.., which).collect();
+        let is_removed = |port: &Arc<_>| removed.iter().any(|one| Arc::ptr_eq(&one.port, port));
+        if !removed.is_empty() {
+            lock(&pair.link).ports.retain(|port| !is_removed(port));
+            pair.receive_cq.changed();
+        }
     }
 
     /// Makes completions of what has arrived in one port, for one turn.
@@ -282,8 +294,7 @@ impl ReceiveState {
         if self.broken || port >= self.inbound.len() {
             return drained;
         }
-        let made = &mut drained.made;
-        let mut records = RECORDS_PER_TURN;
+        let (made, mut records) = (&mut drained.made, RECORDS_PER_TURN);
         let stop = loop {
             if *made == out.len() {
                 break Stop::Idle;
@@ -305,8 +316,8 @@ impl ReceiveState {
             Stop::Turn => drained.more = true,
             Stop::Nonsense if pair.transport == Transport::UnreliableDatagram => {
                 // Only this sender loses its way in.
-                self.inbound.swap_remove(port);
-                pair.receive_cq.changed();
+                let gone = Arc::clone(&self.inbound[port].port);
+                self.remove_all(pair, |inbound| Arc::ptr_eq(&inbound.port, &gone));
             }
             Stop::Nonsense => {
                 pair.core

@@ -9,7 +9,7 @@ pub(crate) mod fuzzed;
 pub(crate) mod message;
 mod refusals;
 mod server;
-mod socket;
+pub(crate) mod socket;
 mod wakes;
 
 use std::collections::VecDeque;

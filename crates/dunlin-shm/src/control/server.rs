@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use dunlin_verbs::{Access, QueuePairState, Transport};
@@ -46,8 +46,7 @@ struct Session {
     opened: Instant,
     parked: Vec<Message>,
     attached: Vec<Attached>,
-    /// Ports for datagrams: ours, its, and the number of its request.
-    datagrams: Vec<(u32, u32, Arc<PortMap>, u32)>,
+    datagrams: Vec<DatagramPort>,
     admitted: Admitted,
 }
 
@@ -59,6 +58,28 @@ struct Attached {
     its: u32,
     /// The number of its request.
     request: u32,
+}
+
+/// A port for datagrams that this peer has to a queue pair of ours. It ends where that queue pair lets go of it: this
+/// says only whom to tell.
+#[derive(Debug)]
+struct DatagramPort {
+    ours: u32,
+    incarnation: u32,
+    its: u32,
+    /// The number of its request.
+    request: u32,
+    port: Weak<PortMap>,
+}
+
+impl DatagramPort {
+    /// Whether the port alone has ended, as that of a sender that left or wrote nonsense does, and `pair`, whose port
+    /// it was, goes on. What is reset has got another number first.
+    fn has_ended(&self, pair: &Shared) -> bool {
+        self.ours == pair.number
+            && self.port.strong_count() == 0
+            && self.incarnation == pair.incarnation()
+    }
 }
 
 /// What becomes of a question.
@@ -159,8 +180,8 @@ impl Server {
                 .copied()
                 .collect();
             session.attached.retain(|attached| attached.ours != number);
-            let senders = session.datagrams.extract_if(.., |port| port.0 == number);
-            let told: Vec<_> = senders.map(|(_, its, _, request)| (request, its)).collect();
+            let senders = session.datagrams.extract_if(.., |port| port.ours == number);
+            let told: Vec<_> = senders.map(|port| (port.request, port.its)).collect();
             let gone = gone.iter().map(|attached| (attached.request, attached.its));
             for (request, requester) in gone.chain(told) {
                 let closed = Message::Closed { request, requester };
@@ -272,8 +293,8 @@ impl Session {
                 }
             }
         }
-        for (number, _, port, _) in &self.datagrams {
-            close_datagram_port(core, *number, port);
+        for sender in &self.datagrams {
+            close_datagram_port(core, sender);
         }
     }
 
@@ -292,30 +313,23 @@ impl Session {
         {
             return None;
         }
-        // A queue pair that asks again has lost its port.
-        self.datagrams.retain(|(ours, its, port, _)| {
-            let again = (*ours, *its) == (target, requester);
+        // A queue pair that asks again has lost its port. So have those that are gone, here and at other sessions.
+        self.datagrams.retain(|sender| {
+            let again = (sender.ours, sender.its) == (target, requester);
             if again {
-                close_datagram_port(core, *ours, port);
+                close_datagram_port(core, sender);
             }
             !again
         });
-        // So have those that are gone.
-        let over = pair.receive.enter(|receive| {
-            let all = receive.inbound.iter_mut();
-            let over = all.filter_map(|one| one.is_over().then(|| Arc::clone(&one.port)));
-            over.collect::<Vec<_>>()
-        });
-        for port in over {
-            close_datagram_port(core, target, &port);
-            self.datagrams
-                .retain(|(_, _, other, _)| !Arc::ptr_eq(other, &port));
-        }
+        pair.receive
+            .enter(|receive| receive.remove_all(&pair, Inbound::is_over));
+        self.datagrams.retain(|sender| !sender.has_ended(&pair));
         let geometry = Geometry {
             lengths: 1,
             data_bytes: core.config.datagram_port_bytes as u32,
             shared_receive: true,
         };
+        let incarnation = pair.incarnation();
         let (file, port) = PortMap::create(geometry).ok()?;
         let port = Arc::new(port);
         let added = pair.receive.enter(|receive| {
@@ -339,7 +353,13 @@ impl Session {
             link.ports.push(Arc::clone(&port));
         }
         pair.receive_cq.arm_port(&port);
-        self.datagrams.push((target, requester, port, request));
+        self.datagrams.push(DatagramPort {
+            ours: target,
+            incarnation,
+            its: requester,
+            request,
+            port: Arc::downgrade(&port),
+        });
         say_port(core, &mut self.admitted, &pair, request, &file, geometry)
     }
 }
@@ -462,130 +482,14 @@ fn read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 /// Takes a sender's port away from a UD queue pair.
-fn close_datagram_port(core: &Core, number: u32, port: &Arc<PortMap>) {
-    let Some(pair) = core.queue_pair(number) else {
+fn close_datagram_port(core: &Core, sender: &DatagramPort) {
+    let (Some(pair), Some(port)) = (core.queue_pair(sender.ours), sender.port.upgrade()) else {
         return;
     };
-    lock(&pair.link)
-        .ports
-        .retain(|other| !Arc::ptr_eq(other, port));
     pair.receive.enter(|receive| {
-        receive
-            .inbound
-            .retain(|inbound| !Arc::ptr_eq(&inbound.port, port));
+        receive.remove_all(&pair, |inbound| Arc::ptr_eq(&inbound.port, &port));
     });
-    pair.receive_cq.changed();
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::time::Duration;
-
-    use rustix::net::{socketpair, AddressFamily, SocketType};
-
-    use super::super::message::MESSAGE_BYTES;
-    use super::*;
-    use crate::{ShmConfig, ShmDevice};
-
-    /// Answers that are there.
-    fn answers(peer: &OwnedFd) -> usize {
-        let mut bytes = [0; MESSAGE_BYTES];
-        let flags = rustix::net::RecvFlags::DONTWAIT;
-        std::iter::from_fn(|| rustix::net::recv(peer, &mut bytes, flags).ok()).count()
-    }
-
-    fn ask(peer: &OwnedFd, message: &Message) {
-        let flags = rustix::net::SendFlags::DONTWAIT;
-        rustix::net::send(peer, &message.encode(), flags).unwrap();
-    }
-
-    fn question(request: u32) -> Message {
-        Message::MapRegion {
-            request,
-            requester: 1,
-            token: 0,
-            target: 0,
-            key: 0,
-        }
-    }
-
-    /// A session, and the peer's end of it, whose questions are there before the first is answered.
-    fn session(server: &mut Server, questions: u32) -> OwnedFd {
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        server.sessions.push(Session {
-            socket: Socket::new(ours.into()),
-            uid: Some([1; 16]),
-            opened: Instant::now(),
-            parked: Vec::new(),
-            attached: Vec::new(),
-            datagrams: Vec::new(),
-            admitted: Admitted::default(),
-        });
-        (0..questions).for_each(|request| ask(&theirs, &question(request)));
-        theirs
-    }
-
-    #[test]
-    fn who_asks_without_end_has_turns_like_others() {
-        let device = ShmDevice::open(ShmConfig::default()).unwrap();
-        let mut server = Server::new(Arc::clone(device.core()));
-        let others = session(&mut server, 1);
-        let flood = session(&mut server, 100);
-        let others_too = session(&mut server, 1);
-        server.handle(&[true; 3]);
-        assert_eq!((answers(&others), answers(&others_too)), (1, 1));
-        assert_eq!(answers(&flood), MESSAGES_PER_ROUND);
-        // Nothing is lost: the rest comes in the next rounds.
-        (0..100 / MESSAGES_PER_ROUND).for_each(|_| server.handle(&[true; 3]));
-        assert_eq!(answers(&flood), 100 - MESSAGES_PER_ROUND);
-    }
-
-    #[test]
-    fn who_connects_without_end_has_turns_like_others() {
-        let device = ShmDevice::open(ShmConfig::default()).unwrap();
-        let mut server = Server::new(Arc::clone(device.core()));
-        let mut uid = [0; 16];
-        dunlin_verbs::random::fill(&mut uid).unwrap();
-        let address = super::super::socket::address(uid).unwrap();
-        let socket = || {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let kind = SocketType::SEQPACKET;
-            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap()
-        };
-        let listener = socket();
-        rustix::net::bind(&listener, &address).unwrap();
-        rustix::net::listen(&listener, 128).unwrap();
-        let listener = Foreign::from(listener);
-        let crowd: Vec<_> = (0..100).map(|_| socket()).collect();
-        for one in &crowd {
-            rustix::net::connect(one, &address).unwrap();
-        }
-        server.accept(&listener, false);
-        assert_eq!(server.sessions.len(), SESSIONS_PER_ROUND);
-        (0..100 / SESSIONS_PER_ROUND).for_each(|_| server.accept(&listener, false));
-        assert_eq!(server.sessions.len(), 100);
-    }
-
-    #[test]
-    fn a_session_that_sends_descriptors_ends_and_they_are_not_received() {
-        let device = ShmDevice::open(ShmConfig::default()).unwrap();
-        let mut server = Server::new(Arc::clone(device.core()));
-        let peer = session(&mut server, 0);
-        let flags = SocketFlags::CLOEXEC;
-        let (reader, writer) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-        let mut socket = Socket::new(peer.into());
-        socket.send(&question(1), vec![writer]).unwrap();
-        server.handle(&[true]);
-        assert!(server.sessions.is_empty());
-        // It is closed with the socket, by somebody.
-        let mut one = [rustix::event::PollFd::new(
-            &reader,
-            rustix::event::PollFlags::IN,
-        )];
-        let patience = Duration::from_secs(10).try_into().unwrap();
-        assert_eq!(rustix::event::poll(&mut one, Some(&patience)), Ok(1));
-    }
-}
+mod tests;

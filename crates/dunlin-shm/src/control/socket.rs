@@ -37,7 +37,7 @@ pub(super) struct Socket {
 }
 
 /// The address where the device of this identifier listens.
-pub(super) fn address(uid: [u8; 16]) -> Result<SocketAddrUnix, Errno> {
+pub(crate) fn address(uid: [u8; 16]) -> Result<SocketAddrUnix, Errno> {
     let name = format!("dunlin-shm-{:032x}", u128::from_be_bytes(uid));
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::QueuePairState;
 
 use crate::region_table::PeerTable;
@@ -20,6 +21,16 @@ pub(crate) struct Outbound {
     head: u64,
     sent: u64,
     posted: u64,
+    /// Of a sender of datagrams, and in which process it is one: a child that drops it is not the one that leaves.
+    leaves: Option<Generation>,
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        if self.leaves.is_some_and(|made_in| made_in.is_current()) {
+            self.port.left().store(1, Ordering::Release);
+        }
+    }
 }
 
 impl Outbound {
@@ -32,12 +43,15 @@ impl Outbound {
             head: 0,
             sent: 0,
             posted: 0,
+            leaves: None,
         }
     }
 
-    /// Says that nothing more comes; the receiver gives the port up when it has taken all.
-    pub(crate) fn leave(&self) {
-        self.port.left().store(1, Ordering::Release);
+    /// Has it say, when it is dropped wherever that is, that nothing more comes: the receiver gives the port up when it
+    /// has taken all.
+    pub(crate) fn leaving(mut self) -> Self {
+        self.leaves = Some(Generation::current());
+        self
     }
 
     /// Whether the peer's queue pair is in a state in which it receives.
@@ -155,4 +169,29 @@ pub(crate) fn is_receiving(port: &PortMap) -> bool {
     let state = port.state().load(Ordering::Relaxed);
     // From ReadyToReceive on the next states do too, up to SendQueueError.
     state.wrapping_sub(QueuePairState::ReadyToReceive as u32) <= 3
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::port::Geometry;
+    use crate::region_table::RegionTable;
+
+    #[test]
+    fn a_sender_of_datagrams_that_ends_anywhere_has_left() {
+        let table = PeerTable::map(RegionTable::new().unwrap().file()).unwrap();
+        let geometry = Geometry {
+            lengths: 1,
+            data_bytes: 4096,
+            shared_receive: true,
+        };
+        let port = || Arc::new(PortMap::create(geometry).unwrap().1);
+        let (connected, datagrams) = (port(), port());
+        drop(Outbound::new(Arc::clone(&connected), table.clone(), None));
+        let outbound = Outbound::new(Arc::clone(&datagrams), table, None).leaving();
+        assert_eq!(datagrams.left().load(Ordering::Relaxed), 0);
+        drop(outbound);
+        assert_eq!(datagrams.left().load(Ordering::Relaxed), 1);
+        assert_eq!(connected.left().load(Ordering::Relaxed), 0);
+    }
 }

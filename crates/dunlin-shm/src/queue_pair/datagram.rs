@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::process::Generation;
 use dunlin_verbs::Operation;
 
 use crate::control::Command;
@@ -32,9 +31,8 @@ const ALL_WAITING_MAX: usize = 4096;
 const HINTS: usize = 256;
 
 /// The destinations of a queue pair.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    made_in: Generation,
     destinations: Vec<(Target, Way)>,
     hints: Vec<u16>,
     /// Datagrams that wait, of all destinations.
@@ -54,30 +52,6 @@ enum Way {
     Asked(VecDeque<Waiting>),
     Open(Outbound),
     Refused(Instant),
-}
-
-impl Default for Datagrams {
-    fn default() -> Self {
-        Self {
-            made_in: Generation::current(),
-            destinations: Vec::new(),
-            hints: Vec::new(),
-            waiting: 0,
-        }
-    }
-}
-
-impl Drop for Datagrams {
-    fn drop(&mut self) {
-        if !self.made_in.is_current() {
-            return;
-        }
-        for (_, way) in &self.destinations {
-            if let Way::Open(outbound) = way {
-                outbound.leave();
-            }
-        }
-    }
 }
 
 impl Datagrams {

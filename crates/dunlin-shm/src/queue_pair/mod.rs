@@ -378,7 +378,7 @@ impl ShmQueuePair {
             // What came before there was a RECEIVE is lost, as on a wire.
             shared.receive.enter(|receive| {
                 if !receive.is_active() {
-                    receive.drop_unreceived();
+                    receive.drop_unreceived(shared);
                 }
             });
         }

@@ -311,7 +311,7 @@ pub(super) fn hear_of_end(pair: &Shared, uid: [u8; 16], number: Option<u32>) {
 /// The answer to an attach. The request's number is kept, to tell a late word about an earlier life of the queue pair.
 pub(super) fn attached(request: Request, number: u32, outbound: Outbound) {
     if let Wish::Datagram(target) = request.wish {
-        return request.answer(Mail::Datagram(target, Some(outbound)));
+        return request.answer(Mail::Datagram(target, Some(outbound.leaving())));
     }
     if let Some(pair) = request.pair.upgrade() {
         let mut link = lock(&pair.link);
