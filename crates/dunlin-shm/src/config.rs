@@ -27,7 +27,7 @@ pub struct ShmConfig {
     pub datagram_port_bytes: usize,
     /// Senders to one UD queue pair.
     pub max_datagram_senders: usize,
-    /// Sessions that other devices may have open to this one.
+    /// Sessions that other devices may have open to this one, and as many that it may have open to others.
     pub max_sessions: usize,
     /// Bytes of one message, WRITE or READ, at most 1 GiB. Less is for tests of what stands on a device that takes no
     /// more.

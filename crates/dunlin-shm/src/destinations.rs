@@ -47,6 +47,13 @@ impl Destinations {
         })
     }
 
+    /// Whether somebody has a handle for a queue pair of the device `uid`.
+    pub(crate) fn knows(&self, uid: [u8; 16]) -> bool {
+        let known = lock(&self.0);
+        let mut of_it = known.flags.iter().filter(|(of, _)| of.0 == uid);
+        of_it.any(|(_, flag)| flag.strong_count() > 0)
+    }
+
     /// A device is no more, or, with a number, one of its queue pairs.
     pub(crate) fn are_gone(&self, uid: [u8; 16], number: Option<u32>) {
         let concerned = |of: &([u8; 16], u32)| of.0 == uid && number.is_none_or(|one| one == of.1);

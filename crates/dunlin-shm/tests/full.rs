@@ -4,15 +4,18 @@
 
 mod common;
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use common::addresses::{read_address, write_address};
 use common::process::{listen, role, say, Other};
 use common::{all, Side};
+use dunlin_shm::{Message, MESSAGE_BYTES};
 use dunlin_verbs::{
     ConnectAttributes, Device, EndpointAddress, Operation, PeerConfirmation, QueuePair, Transport,
 };
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 const RC: Transport = Transport::ReliableConnection;
@@ -61,7 +64,10 @@ fn who_has_no_descriptor_left_keeps_its_connections() {
     assert!(first.sent().is_success());
 
     second.pair.to_init(all()).unwrap();
+    let stranger = socket();
     let taken = take_all_descriptors();
+    // It waits until there is a descriptor for it.
+    rustix::net::connect(&stranger, &name(first.pair.address().gid)).unwrap();
     let patient = ConnectAttributes {
         timeout_ns: 0,
         ..ConnectAttributes::default()
@@ -78,6 +84,32 @@ fn who_has_no_descriptor_left_keeps_its_connections() {
     drop(taken);
     probe(&mut second, remote);
     assert!(second.sent().is_success());
+    let hello = Message::Hello {
+        version: 2,
+        uid: [1; 16],
+    };
+    let question = Message::Confirm {
+        request: 1,
+        target: 0,
+        token: 0,
+    };
+    for message in [hello, question] {
+        rustix::io::write(&stranger, &message.encode()).unwrap();
+    }
+    let mut answer = [0; MESSAGE_BYTES];
+    assert_eq!(rustix::io::read(&stranger, &mut answer), Ok(MESSAGE_BYTES));
+    let answer = Message::decode(&answer).unwrap();
+    assert_eq!(answer, Message::Refused { request: 1 });
+}
+
+fn socket() -> OwnedFd {
+    let kind = SocketType::SEQPACKET;
+    rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn name(gid: [u8; 16]) -> SocketAddrUnix {
+    let name = format!("dunlin-shm-{:032x}", u128::from_be_bytes(gid));
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
 fn is_there(side: &Side, address: &EndpointAddress) -> bool {

@@ -2,7 +2,7 @@
 
 mod session;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
@@ -26,11 +26,16 @@ use session::{hear_of_end, is_gone, Request, Session, Wish};
 /// Questions whether a queue pair is its own that a peer may leave without an answer.
 const CONFIRMING_MAX: usize = 64;
 
+/// Sessions before those that nobody uses any more are looked for.
+const FEW: usize = 64;
+
 /// Sessions to other devices.
 #[derive(Debug)]
 pub(super) struct Client {
     core: Arc<Core>,
     sessions: Vec<Session>,
+    /// At so many sessions those that nobody uses are closed.
+    full: usize,
 }
 
 impl Client {
@@ -38,6 +43,7 @@ impl Client {
         Self {
             core,
             sessions: Vec::new(),
+            full: FEW,
         }
     }
 
@@ -119,7 +125,7 @@ impl Client {
             target: remote.queue_pair,
             token: remote.token,
         };
-        session.confirming.insert(number, answer);
+        session.confirming.insert(number, (answer, Instant::now()));
         if session.socket.send(&question, Vec::new()).is_err() {
             let session = self.sessions.swap_remove(index);
             self.lose(session);
@@ -193,6 +199,7 @@ impl Client {
         if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
             return Ok(index);
         }
+        self.make_room()?;
         let (file, user) = self.find(uid)?;
         let mut socket = Socket::new(file);
         let hello = Message::Hello {
@@ -215,6 +222,30 @@ impl Client {
             regions: HashMap::new(),
         });
         Ok(self.sessions.len() - 1)
+    }
+
+    /// Closes the sessions that nobody uses, now and then: a peer can name as many devices as it likes, and each to which
+    /// we turn takes a descriptor for as long as somebody listens there.
+    fn make_room(&mut self) -> Result<(), Errno> {
+        let most = self.core.config.max_sessions;
+        if self.sessions.len() < self.full.min(most) {
+            return Ok(());
+        }
+        let core = &self.core;
+        let remotes = core.all_queue_pairs().into_iter();
+        let connected: HashSet<_> = remotes
+            .filter_map(|pair| Some(lock(&pair.link).remote?.gid))
+            .collect();
+        self.sessions.retain(|session| {
+            connected.contains(&session.uid)
+                || session.is_busy(core)
+                || core.destinations.knows(session.uid)
+        });
+        self.full = (2 * self.sessions.len()).max(FEW);
+        match self.sessions.len() < most {
+            true => Ok(()),
+            false => Err(Errno::MFILE),
+        }
     }
 
     /// A connection to a device, and the user of its process: by the folder if it is there, which its owner lets us by
@@ -302,8 +333,67 @@ impl Client {
         for request in session.requests.into_values() {
             request.refuse();
         }
-        for asked in session.confirming.into_values() {
+        for (asked, _) in session.confirming.into_values() {
             let _ = asked.try_send(Confirmation::Unknown(Errno::CONNRESET));
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use dunlin_verbs::QueuePair;
+
+    use super::*;
+    use crate::fuzzing::Side;
+    use crate::{ShmConfig, ShmDevice};
+
+    /// A device that says nothing.
+    fn silent() -> ([u8; 16], Foreign) {
+        let mut uid = [0; 16];
+        dunlin_verbs::random::fill(&mut uid).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::SEQPACKET;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        rustix::net::bind(&listener, &address(uid).unwrap()).unwrap();
+        rustix::net::listen(&listener, 8).unwrap();
+        (uid, listener.into())
+    }
+
+    #[test]
+    fn sessions_that_nobody_uses_end_where_there_are_many() {
+        let config = ShmConfig {
+            control_timeout: Duration::from_nanos(1),
+            max_sessions: 70,
+            ..ShmConfig::default()
+        };
+        let device = ShmDevice::open(config).unwrap();
+        let side = Side::on(device.clone(), Transport::UnreliableDatagram, None);
+        let mut client = Client::new(Arc::clone(device.core()));
+        let (answer, answers) = std::sync::mpsc::sync_channel(1000);
+        let confirm = |client: &mut Client, uid| {
+            let mut remote = side.pair.address();
+            remote.gid = uid;
+            client.confirm(&remote, answer.clone());
+        };
+        // Those that somebody has a handle for stay, and can take all places.
+        let mut held = Vec::new();
+        for used in [false, true] {
+            for _ in 0..200 {
+                let (uid, listener) = silent();
+                if used {
+                    held.push(device.core().destinations.flag(uid, 1));
+                }
+                confirm(&mut client, uid);
+                drop(listener);
+                assert!(client.sessions.len() <= 70);
+            }
+        }
+        assert_eq!(client.sessions.len(), 70);
+        let unknown = answers
+            .try_iter()
+            .filter(|answer| matches!(answer, Confirmation::Unknown(Errno::MFILE)));
+        assert_eq!(unknown.count(), 130);
     }
 }

@@ -38,6 +38,8 @@ use server::Server;
 /// First and longest pause between looks at requests that were left over.
 const TICK_MIN: Duration = Duration::from_micros(50);
 const TICK_MAX: Duration = Duration::from_millis(2);
+/// Pause before sessions are taken again for which there was no descriptor: until then they would wake us in vain.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 
 /// What the control thread is asked to do.
 #[derive(Debug)]
@@ -159,6 +161,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
                 watched: Vec::new(),
                 trim: Trim::default(),
                 tick: TICK_MIN,
+                accepts: true,
             }
             .run();
         })
@@ -189,6 +192,8 @@ struct Control {
     watched: Vec<Weak<Shared>>,
     trim: Trim,
     tick: Duration,
+    /// Whether sessions are taken that wait to be opened.
+    accepts: bool,
 }
 
 impl Control {
@@ -277,7 +282,8 @@ impl Control {
         ];
         let next = deadlines.into_iter().flatten().min();
         let silence = next.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        tick.into_iter().chain(silence).min()
+        let again = (!self.accepts).then_some(ACCEPT_AGAIN);
+        tick.into_iter().chain(silence).chain(again).min()
     }
 
     /// Sleeps until something happens, and deals with what came from peers.
@@ -286,19 +292,30 @@ impl Control {
             tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: pause.subsec_nanos().into(),
         });
+        let opening = if self.accepts {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        self.accepts = true;
         let mut descriptors = vec![
             PollFd::new(&self.core.control.event, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
+            PollFd::new(&self.listener, opening),
         ];
         let in_folder = self.in_folder.iter();
-        descriptors.extend(in_folder.map(|(listener, _)| PollFd::new(listener, PollFlags::IN)));
+        descriptors.extend(in_folder.map(|(listener, _)| PollFd::new(listener, opening)));
         let first = descriptors.len();
-        let sockets = self.server.sockets().chain(self.client.sockets());
-        descriptors.extend(sockets.map(|socket| {
-            let mut flags = PollFlags::IN;
-            if socket.wants_write() {
-                flags |= PollFlags::OUT;
-            }
+        // No questions are taken while answers wait, but answers always: two that ask each other much do not both wait.
+        let servers = self
+            .server
+            .sockets()
+            .map(|socket| (socket, PollFlags::empty()));
+        let clients = self.client.sockets().map(|socket| (socket, PollFlags::IN));
+        descriptors.extend(servers.chain(clients).map(|(socket, beside)| {
+            let flags = match socket.wants_write() {
+                true => PollFlags::OUT | beside,
+                false => PollFlags::IN,
+            };
             PollFd::from_borrowed_fd(socket.file(), flags)
         }));
         match poll(&mut descriptors, timeout.as_ref()) {
@@ -316,11 +333,16 @@ impl Control {
         }
         self.client.handle(&ready[first + servers..]);
         self.server.handle(&ready[first..first + servers]);
+        let mut taken = Ok(());
         if ready[1] {
-            self.server.accept(&self.listener, false);
+            taken = self.server.accept(&self.listener, false);
         }
         if let Some((listener, _)) = self.in_folder.as_ref().filter(|_| ready[2]) {
-            self.server.accept(listener, true);
+            taken = taken.and(self.server.accept(listener, true));
+        }
+        if let Err(errno) = taken {
+            tracing::debug!(%errno, "sessions wait to be opened");
+            self.accepts = false;
         }
         Ok(())
     }

@@ -101,12 +101,15 @@ impl Server {
         self.sessions.iter().map(|session| &session.socket)
     }
 
-    /// Takes sessions that wait to be opened; `by_folder`: at the socket in the folder.
-    pub(super) fn accept(&mut self, listener: &Foreign, by_folder: bool) {
+    /// Takes sessions that wait to be opened; `by_folder`: at the socket in the folder. An error says that some wait
+    /// for which there is no descriptor or memory now.
+    pub(super) fn accept(&mut self, listener: &Foreign, by_folder: bool) -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..SESSIONS_PER_ROUND {
-            let Ok(file) = rustix::net::accept_with(listener, flags) else {
-                return;
+            let file = match rustix::net::accept_with(listener, flags) {
+                Ok(file) => file,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
+                Err(errno) => return Err(errno),
             };
             let file = Foreign::from(file);
             let now = Instant::now();
@@ -127,6 +130,7 @@ impl Server {
                 admitted: Admitted::default(),
             });
         }
+        Ok(())
     }
 
     /// Deals with the sessions whose sockets are ready.

@@ -33,7 +33,7 @@ pub(super) struct Broken;
 #[derive(Debug)]
 pub(super) struct Socket {
     file: Foreign,
-    outgoing: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
+    outgoing: VecDeque<(Message, Vec<OwnedFd>)>,
 }
 
 /// The address where the device of this identifier listens.
@@ -100,13 +100,14 @@ impl Socket {
         if self.outgoing.len() >= OUTGOING_MAX {
             return Err(Broken);
         }
-        self.outgoing.push_back((message.encode(), files));
+        self.outgoing.push_back((*message, files));
         self.flush()
     }
 
     /// Sends what waits, as far as there is room.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
-        while let Some((bytes, files)) = self.outgoing.front() {
+        while let Some((message, files)) = self.outgoing.front_mut() {
+            let bytes = message.encode();
             let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
             let mut space =
                 [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -115,19 +116,29 @@ impl Socket {
                 return Err(Broken);
             }
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match sendmsg(&self.file, &[IoSlice::new(bytes)], &mut control, flags) {
+            match sendmsg(&self.file, &[IoSlice::new(&bytes)], &mut control, flags) {
                 Ok(_) => drop(self.outgoing.pop_front()),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
+                Err(Errno::TOOMANYREFS) => match *message {
+                    // Descriptors that were sent and not received yet are counted for each user, whoever it is that
+                    // does not receive: it must not cost this session.
+                    Message::Port { request, .. } | Message::Region { request, .. } => {
+                        *message = Message::Refused { request };
+                        files.clear();
+                    }
+                    _ => return Err(Broken),
+                },
                 Err(_) => return Err(Broken),
             }
         }
         Ok(())
     }
 
-    /// The next message, if one is there, from a peer that has no descriptors to send.
+    /// The next question, if one is there, from a peer that has no descriptors to send. Who does not read answers asks
+    /// no more: each that waits has descriptors of ours.
     pub(super) fn receive(&self) -> Result<Option<Message>, Broken> {
-        if !holds_plain(self.file()).map_err(|_| Broken)? {
+        if self.wants_write() || !holds_plain(self.file()).map_err(|_| Broken)? {
             return Ok(None);
         }
         let received = self.receive_with_files()?;

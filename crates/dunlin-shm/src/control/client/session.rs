@@ -28,8 +28,8 @@ pub(super) struct Session {
     pub(super) user: u32,
     pub(super) socket: Socket,
     pub(super) requests: HashMap<u32, Request>,
-    /// Questions whether a queue pair is the peer's own, and who waits for the answers.
-    pub(super) confirming: HashMap<u32, SyncSender<Confirmation>>,
+    /// Questions whether a queue pair is the peer's own: who waits for the answers, and since when.
+    pub(super) confirming: HashMap<u32, (SyncSender<Confirmation>, Instant)>,
     pub(super) next: u32,
     /// Ports that our datagram queue pairs have there.
     pub(super) datagrams: Vec<DatagramPort>,
@@ -97,6 +97,17 @@ impl Request {
 }
 
 impl Session {
+    /// Whether an answer is waited for that may still come in time, or a queue pair of ours may send datagrams by it.
+    pub(super) fn is_busy(&self, core: &Core) -> bool {
+        let patience = core.config.control_timeout;
+        let mut asked = self.requests.values().map(|request| &request.pair);
+        let mut confirming = self.confirming.values().map(|(_, since)| since.elapsed());
+        let mut senders = self.datagrams.iter().map(|port| port.ours);
+        asked.any(|pair| pair.strong_count() > 0)
+            || confirming.any(|waited| waited < patience)
+            || senders.any(|number| core.queue_pair(number).is_some())
+    }
+
     pub(super) fn handle(&mut self, core: &Core) -> Result<(), Broken> {
         self.socket.flush()?;
         for _ in 0..MESSAGES_PER_ROUND {
@@ -115,7 +126,7 @@ impl Session {
         files: Vec<Foreign>,
     ) -> Result<(), Broken> {
         if let Message::Confirmed { request } | Message::Refused { request } = message {
-            if let Some(asked) = self.confirming.remove(&request) {
+            if let Some((asked, _)) = self.confirming.remove(&request) {
                 let what = match message {
                     Message::Confirmed { .. } => Confirmation::Confirmed(self.user),
                     _ => Confirmation::Denied,

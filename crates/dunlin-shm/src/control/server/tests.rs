@@ -83,9 +83,9 @@ fn who_connects_without_end_has_turns_like_others() {
     for one in &crowd {
         rustix::net::connect(one, &address).unwrap();
     }
-    server.accept(&listener, false);
+    server.accept(&listener, false).unwrap();
     assert_eq!(server.sessions.len(), SESSIONS_PER_ROUND);
-    (0..100 / SESSIONS_PER_ROUND).for_each(|_| server.accept(&listener, false));
+    (0..100 / SESSIONS_PER_ROUND).for_each(|_| server.accept(&listener, false).unwrap());
     assert_eq!(server.sessions.len(), 100);
 }
 
@@ -108,4 +108,32 @@ fn a_session_that_sends_descriptors_ends_and_they_are_not_received() {
     )];
     let patience = Duration::from_secs(10).try_into().unwrap();
     assert_eq!(rustix::event::poll(&mut one, Some(&patience)), Ok(1));
+}
+
+#[test]
+fn who_does_not_read_answers_is_asked_for_no_more_questions() {
+    let device = ShmDevice::open(ShmConfig::default()).unwrap();
+    let mut server = Server::new(Arc::clone(device.core()));
+    let peer = session(&mut server, 0);
+    let mut asked = 0;
+    // Until neither way has room.
+    loop {
+        let flags = rustix::net::SendFlags::DONTWAIT;
+        match rustix::net::send(&peer, &question(asked).encode(), flags) {
+            Ok(_) => asked += 1,
+            Err(errno) => {
+                assert_eq!(errno, Errno::AGAIN);
+                break;
+            }
+        }
+        assert!(asked < 1 << 20, "it reads on");
+        server.handle(&[true]);
+        assert_eq!(server.sessions.len(), 1);
+    }
+    let mut answered = 0;
+    while answered < asked as usize {
+        answered += answers(&peer);
+        server.handle(&[true]);
+    }
+    assert_eq!(answered, asked as usize);
 }
