@@ -21,7 +21,7 @@ use super::message::{Message, VERSION};
 use super::socket::{address, handle_ready, user_of, Broken, Socket};
 use super::wakes::Wakers;
 use super::Confirmation;
-use session::{hear_of_end, is_gone, Request, Session, Wish};
+use session::{hear_of_end, is_gone, DatagramPort, Request, Session, Wish};
 
 /// Questions whether a queue pair is its own that a peer may leave without an answer.
 const CONFIRMING_MAX: usize = 64;
@@ -160,7 +160,7 @@ impl Client {
                     self.core.push_event(AsyncEvent::PeerGone(uid));
                 }
                 if is_gone(errno) {
-                    self.gone(uid);
+                    self.gone(uid, &[]);
                 }
                 return request.refuse();
             }
@@ -180,16 +180,19 @@ impl Client {
     pub(super) fn meet(&mut self, uid: [u8; 16]) {
         // When it cannot be opened for another reason, a datagram tries again.
         if self.session(uid).is_err_and(is_gone) {
-            self.gone(uid);
+            self.gone(uid, &[]);
         }
     }
 
-    /// A device that datagrams may go to is no more: whoever waits for answers from there looks.
-    fn gone(&self, uid: [u8; 16]) {
+    /// A device that datagrams may go to is no more: whoever waits for answers from there looks, and whoever has one of
+    /// `ports` there lets go of it. Others get no mail of it, which they may never send anything and so never read.
+    fn gone(&self, uid: [u8; 16], ports: &[DatagramPort]) {
         self.core.destinations.are_gone(uid, None);
         for pair in self.core.all_queue_pairs() {
-            if pair.transport == Transport::UnreliableDatagram {
+            if ports.iter().any(|port| port.ours == pair.number) {
                 hear_of_end(&pair, uid, None);
+            } else if pair.transport == Transport::UnreliableDatagram {
+                pair.receive_cq.signal(true);
             }
         }
     }
@@ -321,7 +324,7 @@ impl Client {
     /// The peer is gone: so are its queue pairs.
     fn lose(&mut self, session: Session) {
         self.core.push_event(AsyncEvent::PeerGone(session.uid));
-        self.gone(session.uid);
+        self.gone(session.uid, &session.datagrams);
         for pair in self.core.all_queue_pairs() {
             let connected = lock(&pair.link)
                 .remote
@@ -395,5 +398,31 @@ mod tests {
             .try_iter()
             .filter(|answer| matches!(answer, Confirmation::Unknown(Errno::MFILE)));
         assert_eq!(unknown.count(), 130);
+    }
+    #[test]
+    fn who_sends_nothing_there_gets_no_mail_of_an_end() {
+        let sender = Side::new(Transport::UnreliableDatagram);
+        let mut client = Client::new(Arc::clone(sender.device.core()));
+        let number = sender.pair.number();
+        let mail = |side: &Side| {
+            let pair = side.device.core().queue_pair(side.pair.number());
+            pair.unwrap().take_mail().len()
+        };
+        let beside = Side::on(sender.device.clone(), Transport::UnreliableDatagram, None);
+        for ports in [0, 1] {
+            let (uid, _listener) = silent();
+            client.meet(uid);
+            let mut session = client.sessions.pop().unwrap();
+            session
+                .datagrams
+                .extend((0..ports).map(|request| DatagramPort {
+                    request,
+                    ours: number,
+                    its: 7,
+                }));
+            client.lose(session);
+            assert_eq!(mail(&sender), ports as usize);
+            assert_eq!(mail(&beside), 0);
+        }
     }
 }
