@@ -18,6 +18,9 @@ pub struct ShmConfig {
     pub max_regions: usize,
     /// Bytes registered at once.
     pub max_registered_bytes: usize,
+    /// Bytes of the regions of one peer that are mapped here at once. It can be more than the peer registers at once:
+    /// what it has taken back stays mapped until a queue pair asks for its next region.
+    pub max_mapped_bytes: usize,
     /// Queue pairs at once, at most 16384.
     pub max_queue_pairs: usize,
     /// Data bytes of the port of a connected queue pair that takes messages with bytes; a power of two of at least
@@ -67,6 +70,7 @@ impl Default for ShmConfig {
             // messages.
             max_regions: 16384,
             max_registered_bytes: 4 << 30,
+            max_mapped_bytes: 64 << 30,
             // A process that is a server and its own client has two for each connection.
             max_queue_pairs: 16384,
             port_bytes: 256 << 10,

@@ -105,6 +105,15 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice) }
     }
 
+    /// Saves the faults of the first accesses; if it fails they happen.
+    pub(crate) fn populate(&self, writable: bool) {
+        let _ = self.advise(if writable {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        });
+    }
+
     /// The 8 bytes at `offset` as an atomic. (Under the model checker ports have memory of their own.)
     #[cfg_attr(loom, allow(dead_code))]
     #[inline(always)]
@@ -186,21 +195,18 @@ pub(crate) fn map_foreign(
     writable: bool,
 ) -> Result<Mapping, Errno> {
     let seals = rustix::fs::fcntl_get_seals(file)?;
-    let size = rustix::fs::fstat(file)?.st_size;
-    let size = usize::try_from(size).unwrap_or(0);
+    let status = rustix::fs::fstat(file)?;
+    let size = usize::try_from(status.st_size).unwrap_or(0);
+    let is_whole = usize::try_from(status.st_blocks).is_ok_and(|blocks| blocks >= size / 512);
     if length == 0 || !seals.contains(SealFlags::SHRINK) || size < length {
         return Err(Errno::INVAL);
     }
     // Whole pages, also huge ones, so that unmapping takes the same length; not more, whatever the file's size.
     let size = size.min(length.next_multiple_of(HUGE_PAGE_BYTES));
     let mapping = Mapping::shared(file, size, writable)?;
-    if POPULATED.contains(&size) {
-        // Saves the faults of the first accesses; if it fails they happen.
-        let _ = mapping.advise(if writable {
-            Advice::LinuxPopulateWrite
-        } else {
-            Advice::LinuxPopulateRead
-        });
+    // Pages that the peer has not asked for itself would be charged to us.
+    if is_whole && POPULATED.contains(&size) {
+        mapping.populate(writable);
     }
     Ok(mapping)
 }
@@ -224,6 +230,15 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Result<FileId, Errno> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_peer_has_not_filled_is_not_filled_for_it() {
+        let length = *POPULATED.start();
+        let pages = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_blocks;
+        let (sparse, _mapping) = create_sealed("dunlin-shm-test", length, false).unwrap();
+        let _foreign = map_foreign(sparse.as_fd(), length, true).unwrap();
+        assert_eq!(pages(&sparse), 0);
+    }
 
     #[test]
     fn memory_files_are_for_their_owner_alone() {

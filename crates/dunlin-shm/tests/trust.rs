@@ -4,6 +4,7 @@
 mod common;
 
 use common::{pair_of, Side};
+use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{
     Access, CompletionStatus, ConnectAttributes, Device, Operation, QueuePair, QueuePairState,
     Region, RemoteAddress, Transport,
@@ -191,4 +192,27 @@ fn limits_have_names() {
         .allocate_region(&domain, 1 << 20, Access::all())
         .unwrap();
     assert!(device.allocate_region(&domain, 0, Access::all()).is_err());
+}
+
+#[test]
+fn a_peer_has_no_more_mapped_than_the_limit() {
+    let mut config = ShmConfig::default();
+    config.max_mapped_bytes = 3 * common::SIZE;
+    let device = ShmDevice::open(config).unwrap();
+    let (mut a, mut b) = (
+        Side::on(&device, Transport::ReliableConnection),
+        Side::new(Transport::ReliableConnection),
+    );
+    let (at_a, at_b) = (a.pair.address(), b.pair.address());
+    a.connect(&at_b);
+    b.connect(&at_a);
+    let region = |length| {
+        let made = b.device.allocate_region(&b.domain, length, Access::all());
+        made.unwrap()
+    };
+    let (first, second) = (region(2 * common::SIZE), region(2 * common::SIZE));
+    a.post_inline(1, write(first.remote()), b"within");
+    assert!(a.sent().is_success());
+    a.post_inline(2, write(second.remote()), b"beyond");
+    assert_eq!(a.sent().status, CompletionStatus::RemoteAccess);
 }

@@ -17,6 +17,10 @@ const ARMED: usize = 256;
 const LEFT: usize = 320;
 const LENGTHS: usize = PAGE_BYTES;
 
+/// Ports of a peer of these sizes are populated at once; smaller ones are touched a page at a time, and a larger one
+/// may be so for our cost alone.
+const POPULATED: std::ops::RangeInclusive<usize> = 128 << 10..=1 << 20;
+
 impl Geometry {
     /// The size of the file, if the shape is a lawful one.
     pub(crate) fn file_bytes(self) -> Option<usize> {
@@ -53,10 +57,12 @@ impl PortMap {
     /// Maps the port of a peer.
     pub(crate) fn map(file: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, Errno> {
         let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
-        Ok(Self::over(
-            map_foreign(file.as_fd(), bytes, true)?,
-            geometry,
-        ))
+        let mapping = map_foreign(file.as_fd(), bytes, true)?;
+        // Its owner has not filled it. There are no more ports than queue pairs of ours have peers.
+        if POPULATED.contains(&bytes) {
+            mapping.populate(true);
+        }
+        Ok(Self::over(mapping, geometry))
     }
 
     fn over(mapping: Mapping, geometry: Geometry) -> Self {

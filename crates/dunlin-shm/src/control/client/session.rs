@@ -19,7 +19,10 @@ use crate::core::{lock, Core};
 use crate::mapping::{file_id, is_memory_file, map_foreign, FileId, Mapping};
 use crate::port::{Geometry, Outbound, PortMap};
 use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
-use crate::region_table::PeerTable;
+use crate::region_table::{PeerTable, KEY_INDEX_BITS};
+
+/// Regions of one peer that are mapped: files, and those that are mapped twice, to read and to write.
+const REGIONS_MAX: usize = 2 << KEY_INDEX_BITS;
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -184,7 +187,8 @@ impl Session {
                 Wish::Region(key),
             ) => {
                 let access = Access::from_bits_truncate(access);
-                let region = self.region(key, access, base, length, files);
+                let limit = core.config.max_mapped_bytes;
+                let region = self.region(key, access, base, length, files, limit);
                 request.answer(Mail::Region(
                     key,
                     region.ok_or(CompletionStatus::RemoteAccess),
@@ -236,7 +240,8 @@ impl Session {
         Ok(Outbound::new(Arc::new(port), table, waker))
     }
 
-    /// Maps a region, or finds its file mapped.
+    /// Maps a region, or finds its file mapped. Of one peer there are no more than `limit` bytes, nor more regions than a
+    /// device can have: what is mapped is the peer's choice, and what the system has for mappings is for all.
     pub(super) fn region(
         &mut self,
         key: u32,
@@ -244,6 +249,7 @@ impl Session {
         base: u64,
         length: u64,
         files: Vec<Foreign>,
+        limit: usize,
     ) -> Option<PeerRegion> {
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let bytes = usize::try_from(length).ok()?;
@@ -254,13 +260,24 @@ impl Session {
         let mapping = match known.filter(|mapping| mapping.length() >= bytes) {
             Some(mapping) => mapping,
             None => {
+                self.regions.retain(|_, mapping| mapping.strong_count() > 0);
+                let mapped = self.regions.values().filter_map(Weak::upgrade);
+                let mapped: usize = mapped.map(|mapping| mapping.length()).sum();
+                if bytes > limit.saturating_sub(mapped) || self.regions.len() >= REGIONS_MAX {
+                    tracing::warn!(
+                        key,
+                        bytes,
+                        mapped,
+                        "a peer's regions are too many or too long"
+                    );
+                    return None;
+                }
                 let mapping = map_foreign(file, bytes, writable)
                     .inspect_err(
                         |errno| tracing::debug!(%errno, key, "a peer's region cannot be mapped"),
                     )
                     .ok()?;
                 let mapping = Arc::new(mapping);
-                self.regions.retain(|_, mapping| mapping.strong_count() > 0);
                 self.regions
                     .insert((id, writable), Arc::downgrade(&mapping));
                 mapping
