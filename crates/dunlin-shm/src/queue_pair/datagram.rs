@@ -23,10 +23,8 @@ const DESTINATIONS_MAX: usize = 4096;
 const DESTINATIONS_OF_ONE_MAX: usize = DESTINATIONS_MAX / 4;
 /// A destination that refused is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
-/// Datagrams that wait for the port of one destination; more are lost.
-const WAITING_MAX: usize = 64;
-/// Datagrams of one queue pair that wait: with 4096 bytes each they are 16 MiB.
-const ALL_WAITING_MAX: usize = 4096;
+/// Bytes of records of one queue pair that wait for ports, of all destinations.
+const WAITING_MAX: u64 = 64 << 20;
 /// Entries of the table from a destination's number to its place.
 const HINTS: usize = 256;
 
@@ -35,8 +33,8 @@ const HINTS: usize = 256;
 pub(crate) struct Datagrams {
     destinations: Vec<(Target, Way)>,
     hints: Vec<u16>,
-    /// Datagrams that wait, of all destinations.
-    waiting: usize,
+    /// Bytes of records that wait, of all destinations.
+    waiting: u64,
 }
 
 /// A datagram that waits for the port of its destination.
@@ -46,10 +44,18 @@ struct Waiting {
     bytes: Vec<u8>,
 }
 
+/// What waits for one port.
+#[derive(Debug, Default)]
+struct Queue {
+    datagrams: VecDeque<Waiting>,
+    /// Of their records.
+    bytes: u64,
+}
+
 /// The way to a destination.
 #[derive(Debug)]
 enum Way {
-    Asked(VecDeque<Waiting>),
+    Asked(Queue),
     Open(Outbound),
     Refused(Instant),
 }
@@ -97,20 +103,23 @@ impl Datagrams {
         self.waiting > 0
     }
 
-    /// Keeps a datagram until the port of its destination is there, unless too many wait.
+    /// Keeps a datagram until the port of its destination is there. What is more than a port takes is lost, as it would
+    /// be there.
     #[cold]
-    fn keep(&mut self, place: usize, record: Record, work: &Work<'_>) {
+    fn keep(&mut self, place: usize, record: Record, work: &Work<'_>, port_bytes: usize) {
         let Some((_, Way::Asked(queue))) = self.destinations.get_mut(place) else {
             return;
         };
-        if queue.len() >= WAITING_MAX || self.waiting >= ALL_WAITING_MAX {
+        let (more, port_bytes) = (record.ring_bytes(), port_bytes as u64);
+        if queue.bytes + more > port_bytes || self.waiting + more > WAITING_MAX {
             return;
         }
         let mut bytes = vec![0; work.length];
         let whole = (bytes.as_mut_ptr(), bytes.len());
         work.source.gather(0, [whole, (std::ptr::null_mut(), 0)]);
-        queue.push_back(Waiting { record, bytes });
-        self.waiting += 1;
+        queue.datagrams.push_back(Waiting { record, bytes });
+        queue.bytes += more;
+        self.waiting += more;
     }
 
     /// Takes in the answer about a destination, and sends what waited for it.
@@ -129,8 +138,8 @@ impl Datagrams {
         };
         let way = std::mem::replace(&mut self.destinations[place].1, way);
         let Way::Asked(queue) = way else { return };
-        self.waiting -= queue.len();
-        for waiting in queue {
+        self.waiting -= queue.bytes;
+        for waiting in queue.datagrams {
             let source = Source::Inline(&waiting.bytes);
             self.destinations[place]
                 .1
@@ -150,7 +159,7 @@ impl Datagrams {
             let Way::Asked(queue) = way else { return false };
             // An answer that is waited for comes, and says so.
             if number.is_none() {
-                *waiting -= queue.len();
+                *waiting -= queue.bytes;
             }
             number.is_some()
         });
@@ -198,7 +207,7 @@ impl Executor {
             Some(place) => place,
             None if !self.datagrams.has_room(target.gid) => return done,
             None => {
-                let asked = Way::Asked(VecDeque::new());
+                let asked = Way::Asked(Queue::default());
                 self.datagrams.destinations.push((target, asked));
                 ask(&mut self.notices, pair, target);
                 self.datagrams.destinations.len() - 1
@@ -206,13 +215,14 @@ impl Executor {
         };
         let way = &mut self.datagrams.destinations[place].1;
         if matches!(way, Way::Refused(at) if at.elapsed() >= ASK_AGAIN) {
-            *way = Way::Asked(VecDeque::new());
+            *way = Way::Asked(Queue::default());
             ask(&mut self.notices, pair, target);
         }
         let record = Record::send(work, immediate);
         match way {
             Way::Asked(_) => {
-                self.datagrams.keep(place, record, work);
+                let port_bytes = pair.core.config.datagram_port_bytes;
+                self.datagrams.keep(place, record, work, port_bytes);
                 Step::Kept(work.length)
             }
             Way::Refused(_) => done,
