@@ -23,7 +23,7 @@ fn a_secret_is_read_no_further_than_a_secret_may_be_long() {
         &["serve", "echo", "--listen", "127.0.0.1:0"],
     ] {
         let output = bounded(&[command, &secret].concat(), Stdio::null());
-        let words = failure(&output, 1);
+        let words = failure(&output, 2);
         assert!(words.contains("/dev/zero: more than 1024 bytes"), "{words}");
     }
     server.stop();
