@@ -183,7 +183,7 @@ fn what_is_wrong_with_files_is_said_before_anything_is_served() {
     assert!(lonely.contains("needs a certificate"), "{lonely}");
     let absent = failure(
         &serve(&["--tls-cert", "/no/cert", "--tls-key", "/no/key"]),
-        1,
+        2,
     );
     assert!(absent.contains("/no/cert"), "{absent}");
 
