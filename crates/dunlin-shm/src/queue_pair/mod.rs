@@ -15,6 +15,7 @@ pub(crate) use shared::{Link, Parts, Shared};
 pub(crate) use work::Target;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
@@ -29,6 +30,9 @@ use crate::mapping::system;
 use crate::port::{Geometry, Inbound, PortMap};
 use crate::receive::{check_receive, ReceiveSource};
 use crate::region::ShmRegion;
+
+/// How long a queue pair that is dropped waits for ports of peers.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// A queue pair of the shared-memory device.
 #[derive(Debug)]
@@ -147,11 +151,28 @@ impl ShmQueuePair {
     }
 }
 
+impl ShmQueuePair {
+    /// Datagrams that wait for their ports are on their way, as far as whoever has posted them knows: a goodbye may be
+    /// the first word to a peer.
+    fn linger(&self) {
+        let shared = &self.shared;
+        let sends = shared.state() == QueuePairState::ReadyToSend;
+        if !sends || shared.transport != Transport::UnreliableDatagram {
+            return;
+        }
+        let until = Instant::now() + LINGER;
+        while shared.send.is_shared() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
 impl Drop for ShmQueuePair {
     fn drop(&mut self) {
         if !self.made_in.is_current() {
             return;
         }
+        self.linger();
         self.reset();
         let shared = &self.shared;
         shared.send_cq.leave(shared.send_place);
