@@ -217,7 +217,7 @@ fn writing(error: RingError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::Ordering;
 
