@@ -217,8 +217,10 @@ fn writing(error: RingError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
+    #![cfg(not(loom))]
+
     use std::sync::atomic::Ordering;
 
     use dunlin_shm::{ShmConfig, ShmDevice};
