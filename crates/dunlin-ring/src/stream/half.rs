@@ -219,19 +219,18 @@ fn writing(error: RingError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    #![cfg(not(loom))]
-
-    use std::sync::atomic::Ordering;
-
-    use dunlin_shm::{ShmConfig, ShmDevice};
-    use dunlin_verbs::Region;
-
-    use super::*;
-    use crate::{framing, RingConfig, UnconnectedConsumer, UnconnectedProducer};
-
     /// A message that becomes shorter than what was read of it, and one of nothing.
+    #[cfg(not(loom))]
     #[test]
     fn a_message_that_changes_while_it_is_read_is_an_error() {
+        use std::sync::atomic::Ordering;
+
+        use dunlin_shm::{ShmConfig, ShmDevice};
+        use dunlin_verbs::Region;
+
+        use super::*;
+        use crate::{framing, RingConfig, UnconnectedConsumer, UnconnectedProducer};
+
         let config = RingConfig {
             slots: 16,
             ..RingConfig::default()
