@@ -1,5 +1,5 @@
-//! Short requests of RC that are posted one by one and go out together with the next look at the socket: one system call
-//! for each train of packets instead of one for each request.
+//! Short requests of RC that are posted one by one and go out together with the next look at the socket: one system
+//! call for each train of packets instead of one for each request.
 //!
 //! A request waits where several of its queue pair are under way already, and a look has just found something: whoever
 //! looks is then at work on answers, and looks again when it has posted what follows from them. So nothing waits that
@@ -12,8 +12,8 @@ use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// How long after a look that found something requests may wait for the next, in nanoseconds: about what 64 short answers
-/// take. Who computes for longer looks seldom.
+/// How long after a look that found something requests may wait for the next, in nanoseconds: about what 64 short
+/// answers take. Who computes for longer looks seldom.
 const WINDOW_NS: u64 = 50_000;
 /// Requests of a queue pair that are under way when another one waits, at least.
 pub(crate) const UNDER_WAY: usize = 4;
@@ -23,7 +23,7 @@ pub(crate) const MAX_POSTPONED: usize = 32;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Postponed {
-    /// Until when what is posted may wait.
+    /// Until when the last look that found something has just been.
     until_ns: AtomicU64,
     /// Queue pairs with requests that wait. One whose requests went out otherwise may still be here.
     numbers: Mutex<VecDeque<u32>>,
@@ -36,8 +36,8 @@ impl Postponed {
         self.until_ns.store(now_ns + WINDOW_NS, Ordering::Relaxed);
     }
 
-    /// Whether what is posted at `now_ns` may wait for the next look.
-    pub(crate) fn may_wait(&self, now_ns: u64) -> bool {
+    /// Whether a look has just found something: then what is posted may wait for the next.
+    pub(crate) fn has_just_found(&self, now_ns: u64) -> bool {
         now_ns < self.until_ns.load(Ordering::Relaxed)
     }
 
@@ -72,10 +72,10 @@ mod tests {
     #[test]
     fn what_is_posted_waits_only_soon_after_a_look_that_found_something() {
         let postponed = Postponed::default();
-        assert!(!postponed.may_wait(1));
+        assert!(!postponed.has_just_found(1));
         postponed.note_found(1_000);
-        assert!(postponed.may_wait(1_000) && postponed.may_wait(999 + WINDOW_NS));
-        assert!(!postponed.may_wait(1_000 + WINDOW_NS));
+        assert!(postponed.has_just_found(1_000) && postponed.has_just_found(999 + WINDOW_NS));
+        assert!(!postponed.has_just_found(1_000 + WINDOW_NS));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Short requests that are posted one by one while others are under way wait for the next look of whoever polls. They go
-//! out although nobody looks again, or whoever did goes to sleep, or gives the queue pair up.
+//! Short requests that are posted one by one while others are under way wait for the next look of whoever polls. They
+//! go out although nobody looks again, or whoever did goes to sleep, or gives the queue pair up.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;

@@ -138,7 +138,7 @@ impl Engine {
         let may_wait = matches!(self.protocol, Protocol::Reliable { .. })
             && self.sends.len() >= waiting + UNDER_WAY
             && waiting <= MAX_POSTPONED
-            && core.postponed.may_wait(now_ns)
+            && core.postponed.has_just_found(now_ns)
             && is_awake();
         if !may_wait {
             return false;

@@ -78,11 +78,14 @@ impl Progress for Port {
     }
 
     fn catch_up(&self) -> bool {
-        let is_behind = self.core.made_in.is_current() && !self.core.postponed.may_wait(now_ns());
+        let is_behind =
+            self.core.made_in.is_current() && !self.core.postponed.has_just_found(now_ns());
         // A look ends with a packet that came alone.
-        let mut looks = if is_behind { LOOKS_TO_CATCH_UP } else { 0 };
-        while looks > 0 && self.poll() {
-            looks -= 1;
+        let looks = if is_behind { LOOKS_TO_CATCH_UP } else { 0 };
+        for _ in 0..looks {
+            if !self.poll() {
+                break;
+            }
         }
         is_behind
     }

@@ -73,7 +73,7 @@ enum Way {
 struct Asked {
     peer: SocketAddr,
     /// How long the questions were: an answer is as long as one of them.
-    asked: Vec<usize>,
+    lengths: Vec<usize>,
     /// The longest payload that has come back.
     answered: usize,
 }
@@ -119,7 +119,7 @@ impl Probes {
 
     fn note(&self, number: u64, source: &SocketAddr, payload_bytes: usize) {
         if let Some(asked) = lock(&self.asked).get_mut(&number) {
-            if asked.peer == *source && asked.asked.contains(&payload_bytes) {
+            if asked.peer == *source && asked.lengths.contains(&payload_bytes) {
                 asked.answered = asked.answered.max(payload_bytes);
             }
         }
@@ -169,7 +169,7 @@ impl Port {
         let Ok(number) = random_u64() else { return };
         let asked = Asked {
             peer: SocketAddr::new(peer.address, peer.port),
-            asked: Vec::new(),
+            lengths: Vec::new(),
             answered: 0,
         };
         lock(&self.probes.asked).insert(number, asked);
@@ -206,7 +206,7 @@ impl Port {
     fn try_payload(&self, path: &Path, number: u64, bytes: usize, until: Instant) -> Option<usize> {
         let question = bytes + BESIDE_BYTES;
         if let Some(asked) = lock(&self.probes.asked).get_mut(&number) {
-            asked.asked.push(question);
+            asked.lengths.push(question);
         }
         for wait in WAITS {
             self.send_probe(path, QUESTION, number, question);

@@ -227,8 +227,8 @@ impl Client {
         Ok(self.sessions.len() - 1)
     }
 
-    /// Closes the sessions that nobody uses, now and then: a peer can name as many devices as it likes, and each to which
-    /// we turn takes a descriptor for as long as somebody listens there.
+    /// Closes the sessions that nobody uses, now and then: a peer can name as many devices as it likes, and each to
+    /// which we turn takes a descriptor for as long as somebody listens there.
     fn make_room(&mut self) -> Result<(), Errno> {
         let most = self.core.config.max_sessions;
         if self.sessions.len() < self.full.min(most) {

@@ -240,8 +240,8 @@ impl Session {
         Ok(Outbound::new(Arc::new(port), table, waker))
     }
 
-    /// Maps a region, or finds its file mapped. Of one peer there are no more than `limit` bytes, nor more regions than a
-    /// device can have: what is mapped is the peer's choice, and what the system has for mappings is for all.
+    /// Maps a region, or finds its file mapped. Of one peer there are no more than `limit` bytes, nor more regions than
+    /// a device can have: what is mapped is the peer's choice, and what the system has for mappings is for all.
     pub(super) fn region(
         &mut self,
         key: u32,
