@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use common::number;
 use dunlin::{
-    CallError, ChannelConfig, Client, HandlerError, OwnedResponder, RunningServer, Server,
+    CallError, ChannelConfig, Client, Execution, HandlerError, OwnedResponder, Preset,
+    RunningServer, Server,
 };
 use futures_executor::block_on;
 use tokio::sync::Notify;
@@ -285,4 +286,58 @@ fn what_is_woken_while_it_is_polled_takes_one_worker() {
     assert_eq!(*client.call(RELEASE, b"").unwrap(), *b"worked");
     drop(release);
     assert_eq!(*block_on(kept).unwrap(), *b"polled again");
+}
+
+/// Outside of a runtime `tokio::spawn` panics: the call ends, and the thread goes on with the others.
+#[test]
+fn an_executor_that_panics_ends_the_call_alone() {
+    for preset in [Preset::Plain, Preset::Fasst] {
+        let server = Server::bind("dunlin://127.0.0.1:0")
+            .unwrap()
+            .executor(|task| drop(tokio::spawn(task)))
+            .handle_async(SLEEPING, |_| async { Ok(Vec::new()) })
+            .handle(KEPT, |request, reply| reply.write(request.payload()))
+            .serve()
+            .unwrap();
+        for _ in 0..2 {
+            let client = Client::builder().preset(preset).deadline(DEADLINE);
+            let client = client.connect(&server.address().to_string()).unwrap();
+            let ended = client.call(SLEEPING, b"");
+            // `tokio` drops the task before it panics, others with the panic.
+            let error = ended.unwrap_err();
+            assert_eq!(error.execution(), Execution::Executed, "{error}");
+            assert_eq!(&*client.call(KEPT, b"served").unwrap(), b"served");
+        }
+    }
+}
+
+/// What a handler holds may panic when it is dropped, and its thread serves others afterwards.
+#[test]
+fn a_worker_outlives_what_panics_when_it_is_dropped() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("dropped before it was done");
+        }
+    }
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .workers(1)
+        .handle_async(SLEEPING, |request| async move {
+            let held = Panics;
+            if request.payload() == b"for ever" {
+                std::future::pending::<()>().await;
+            }
+            std::mem::forget(held);
+            Ok(Vec::new())
+        })
+        .serve()
+        .unwrap();
+    let client = Client::connect(&server.address().to_string()).unwrap();
+    for _ in 0..3 {
+        let soon = Duration::from_millis(100);
+        let given_up = client.call_within(soon, SLEEPING, b"for ever");
+        assert!(matches!(given_up, Err(CallError::DeadlineExceeded { .. })));
+        client.within(DEADLINE).call(SLEEPING, b"").unwrap();
+    }
 }

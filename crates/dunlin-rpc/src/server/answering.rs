@@ -38,6 +38,14 @@ impl Answering {
         }
     }
 
+    /// Drops the future, which is the user's code: a panic there ends neither the thread nor the answer.
+    fn end(&mut self) {
+        let future = self.future.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
+            tracing::error!("what an async handler held panicked when it was dropped");
+        }
+    }
+
     /// Nobody can run it: somebody else answers the call.
     pub(super) fn discard(mut self) {
         if let Some(responder) = self.responder.take() {
@@ -55,7 +63,7 @@ impl Future for Answering {
             return Poll::Ready(());
         };
         if responder.poll_cancelled(context).is_ready() {
-            this.future = None;
+            this.end();
             if let Some(responder) = this.responder.take() {
                 responder.expire(true);
             }
@@ -65,7 +73,7 @@ impl Future for Answering {
         if matches!(polled, Ok(Poll::Pending)) {
             return Poll::Pending;
         }
-        this.future = None;
+        this.end();
         if let Some(responder) = this.responder.take() {
             match polled {
                 Ok(Poll::Ready(Ok(bytes))) => responder.reply(bytes),

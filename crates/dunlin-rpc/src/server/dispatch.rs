@@ -147,7 +147,15 @@ impl Dispatch {
 
     fn spawn(&self, answering: Answering) -> bool {
         match (&self.executor, &self.workers) {
-            (Some(Executor(spawn)), _) => spawn(Box::pin(answering)),
+            (Some(Executor(spawn)), _) => {
+                // The thread serves others, too. The task answers its call when it is dropped with the panic.
+                let spawned = catch_unwind(AssertUnwindSafe(|| spawn(Box::pin(answering))));
+                if spawned.is_err() {
+                    tracing::error!(
+                        "the executor of async handlers panicked instead of taking one"
+                    );
+                }
+            }
             (None, Some(workers)) => workers.spawn(answering),
             (None, None) => {
                 answering.discard();
