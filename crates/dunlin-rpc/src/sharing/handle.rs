@@ -229,8 +229,9 @@ impl Handle {
             // Who closed it has not seen this lane, which ends with the last hold on it.
             Ok(_) if self.closing.load(Ordering::Acquire) => closed(),
             Ok(lane) => {
-                if let Some(lost) = lanes.enter(number, lane) {
-                    self.ports.reap(lost);
+                let is_awaited = |serial| self.ports.are_awaited(serial);
+                if let Some(over) = lanes.enter(number, lane, is_awaited) {
+                    self.ports.reap(over);
                 }
                 return (lanes, Ok(()));
             }

@@ -56,19 +56,28 @@ impl LaneTable {
         (0..).find(is_free).unwrap_or_default()
     }
 
-    /// A new lane, in the place of one that is lost if there is such; the serial number of that.
-    pub(super) fn enter(&mut self, number: usize, lane: Arc<dyn SharedLane>) -> Option<u64> {
+    /// A new lane, in the place of one that is lost if there is such, or whose server takes no more calls and has
+    /// answered those that are awaited; the serial number of that.
+    pub(super) fn enter(
+        &mut self,
+        number: usize,
+        lane: Arc<dyn SharedLane>,
+        is_awaited: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
         self.next_serial += 1;
         let entry = Entry {
             lane,
             serial: self.next_serial,
             number,
         };
-        let is_lost = |entry: &Entry| !entry.lane.status().is_open();
-        let is_its = |entry: &Entry| entry.number == number && is_lost(entry);
+        let is_over = |entry: &Entry| {
+            let status = entry.lane.status();
+            status.is_lost() || (status.is_leaving() && !is_awaited(entry.serial))
+        };
+        let is_its = |entry: &Entry| entry.number == number && is_over(entry);
         let all = &mut self.entries;
         let own = all.iter().position(is_its);
-        match own.or_else(|| all.iter().position(is_lost)) {
+        match own.or_else(|| all.iter().position(is_over)) {
             Some(place) => Some(std::mem::replace(&mut all[place], entry).serial),
             None => {
                 all.push(entry);

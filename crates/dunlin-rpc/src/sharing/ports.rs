@@ -266,11 +266,19 @@ impl Ports {
         self.release(port);
     }
 
-    fn release(&self, port: &Port) {
-        if !port.has_calls_out() && !port.released.swap(true, Ordering::SeqCst) {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn release(&self, port: &Port) {
+        // With the lock that ids are given out under: who has seen a former owner go must not free a newcomer's.
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = port.closed.load(Ordering::SeqCst) && !port.has_calls_out();
+        if is_free && !port.released.swap(true, Ordering::SeqCst) {
             free.0.push(port.id);
         }
+    }
+
+    /// Whether somebody waits for a call on the lane with this serial number.
+    pub(super) fn are_awaited(&self, serial: u64) -> bool {
+        let mut ports = self.living();
+        ports.any(|port| port.serial.load(Ordering::Relaxed) == serial && port.has_calls_out())
     }
 
     /// All that are in use.

@@ -53,6 +53,18 @@ fn a_port_with_calls_out_is_not_given_to_another() {
     assert!(port.mailbox.try_recv().is_err());
 }
 
+/// Who has ended the last call of a port, seen that its owner is gone, and frees it late, frees it for nobody else.
+#[test]
+fn a_port_is_not_freed_for_a_former_owner() {
+    let ports = Ports::new(4);
+    let port = ports.open().unwrap();
+    ports.close(&port);
+    let next = ports.open().unwrap();
+    assert_eq!(next.id, port.id);
+    ports.release(&port);
+    assert_ne!(ports.open().unwrap().id, next.id);
+}
+
 #[test]
 fn an_end_that_finds_no_place_is_counted() {
     let ports = Ports::new(1);
