@@ -3,26 +3,22 @@
 
 #[path = "common/block_on.rs"]
 mod block_on;
+#[path = "common/way.rs"]
+mod way;
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 
 use block_on::block_on;
 use dunlin_rpc::{
-    CallError, ChannelConfig, Client, ClientBuilder, Execution, Preset, Region, RunningServer,
-    Server,
+    CallError, ChannelConfig, Client, Execution, Preset, Region, RunningServer, Server,
 };
+use way::{Way, NEVER, PATIENCE};
 
 const ECHO: u16 = 1;
 const SLOW: u16 = 2;
 
-/// Longer than anything takes that does not wait for a handshake.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Longer than the patience of the tests.
-const NEVER: Duration = Duration::from_secs(300);
 /// A deadline that has passed long before a handshake is given up.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -33,90 +29,6 @@ fn serve() -> RunningServer {
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .serve()
         .unwrap()
-}
-
-/// A way to a server's port that can be made to lead nowhere: connections are taken, and nothing is answered.
-struct Way {
-    address: SocketAddr,
-    held: Arc<Held>,
-}
-
-#[derive(Default)]
-struct Held {
-    holds: AtomicBool,
-    /// Connections that lead nowhere.
-    taken: AtomicUsize,
-    streams: Mutex<Vec<TcpStream>>,
-}
-
-impl Way {
-    fn to(server: &RunningServer) -> Self {
-        let port = server.address().to_string();
-        let port = port.trim_start_matches("dunlin://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let held = Arc::<Held>::default();
-        let known = Arc::clone(&held);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if known.holds.load(Ordering::SeqCst) {
-                    known.streams.lock().unwrap().push(stream);
-                    known.taken.fetch_add(1, Ordering::SeqCst);
-                    continue;
-                }
-                let Ok(server) = TcpStream::connect(&port) else {
-                    continue;
-                };
-                copy(stream.try_clone().unwrap(), server.try_clone().unwrap());
-                copy(server, stream);
-            }
-        });
-        Self { address, held }
-    }
-
-    fn connect(&self, builder: ClientBuilder) -> Client {
-        let builder = builder.connect_timeout(NEVER);
-        builder
-            .connect(&format!("dunlin://{}", self.address))
-            .unwrap()
-    }
-
-    /// From now on it leads nowhere.
-    fn hold(&self) {
-        self.held.holds.store(true, Ordering::SeqCst);
-    }
-
-    fn taken(&self) -> usize {
-        self.held.taken.load(Ordering::SeqCst)
-    }
-
-    fn until_taken(&self, count: usize) {
-        let started = Instant::now();
-        while self.taken() < count {
-            assert!(started.elapsed() < PATIENCE, "nobody dials");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Way {
-    fn drop(&mut self) {
-        for stream in self.held.streams.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-fn copy(mut from: TcpStream, mut to: TcpStream) {
-    std::thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = from.read(&mut bytes) {
-            if to.write_all(&bytes[..count]).is_err() {
-                break;
-            }
-        }
-        let _ = to.shutdown(Shutdown::Write);
-    });
 }
 
 /// Does something on a thread of its own, which must end without help from outside.

@@ -142,10 +142,18 @@ impl<'a> Batch<'a> {
                 if let (Some(Item::OneSided(region, ..)), true) = (attaching, ours_are_in) {
                     // No answer but this one can come.
                     attaching = None;
-                    if let Err(error) =
-                        attach_on(lane, core, region.key(), (deadline, waiter.began()))
-                    {
-                        failed = Some(error);
+                    let since = (deadline, waiter.began());
+                    match attach_on(lane, core, region.key(), since) {
+                        Ok(_) => {}
+                        // That is the end of this one; the others may have another.
+                        Err(
+                            error @ (CallError::UnknownRegion { .. } | CallError::Forbidden { .. }),
+                        ) => {
+                            gathered.results[next] = Some(Err(error));
+                            gathered.missing -= 1;
+                            next += 1;
+                        }
+                        Err(error) => failed = Some(error),
                     }
                     continue;
                 }

@@ -9,7 +9,8 @@ use dunlin_verbs::{
 use crate::bugs::{is_planted, Bug};
 use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
 use crate::call::lane::{
-    check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
+    check_length, Answer, Body, CallId, Lane, Mapped, NoCalls, Sink, Sleeper, Submitted,
+    OPERATIONS_STAGED,
 };
 use crate::call::own::{Own, Registered};
 use crate::call::slots::Slots;
@@ -399,15 +400,17 @@ impl<C: Channel> Lane for ChannelLane<C> {
         Ok(Arc::new(exports.allocate_own(length)?))
     }
 
-    fn region_target(&mut self, region: &RegionKey) -> Option<Box<dyn PeerMemory>> {
+    fn region_target(&mut self, region: &RegionKey) -> Option<Mapped<dyn PeerMemory>> {
         let (remote, length) = self.place_of(region)?;
-        let mapped = self.core.channel.queue_pair.map_peer(remote, length)?;
-        Some(Box::new(mapped))
+        let memory = Box::new(self.core.channel.queue_pair.map_peer(remote, length)?);
+        Some(Mapped { memory, length })
     }
 
-    fn region_source(&mut self, region: &RegionKey) -> Option<Box<dyn PeerSource>> {
+    fn region_source(&mut self, region: &RegionKey) -> Option<Mapped<dyn PeerSource>> {
         let (remote, length) = self.place_of(region)?;
-        self.core.channel.queue_pair.map_peer_source(remote, length)
+        let pair = &mut self.core.channel.queue_pair;
+        let memory = pair.map_peer_source(remote, length)?;
+        Some(Mapped { memory, length })
     }
 
     #[inline]

@@ -6,6 +6,7 @@ use dunlin_verbs::{PeerMemory, PeerSource};
 
 use super::lane::TransferLane;
 use super::TransferBuffer;
+use crate::call::lane::Mapped;
 use crate::error::CallError;
 
 /// Some of the bytes of a transfer, and where they go or come from.
@@ -73,7 +74,7 @@ impl Source for (&TransferBuffer, Range<usize>) {
 /// To the region.
 pub(super) struct Put<S> {
     source: S,
-    target: Option<Box<dyn PeerMemory>>,
+    target: Option<Mapped<dyn PeerMemory>>,
 }
 
 impl<S: Source> Put<S> {
@@ -97,13 +98,16 @@ impl<S: Source> Way for Put<S> {
             let lane = piece.lane;
             self.target = lane.pipeline.region_target(lane.region);
         }
-        let target = self.target.as_ref().filter(|target| target.is_open());
-        let (Some(target), Ok(at)) = (target, usize::try_from(piece.at)) else {
+        let target = self.target.as_ref().filter(|t| t.memory.is_open());
+        // What is beyond is submitted, and the error says so.
+        let place = |target: &Mapped<_>| target.place(piece.at, piece.range.len());
+        let (Some(target), Some(at)) = (target, target.and_then(place)) else {
             return false;
         };
-        target.store(at, &self.source.bytes()[piece.range]);
+        let bytes = &self.source.bytes()[piece.range];
+        target.memory.store(at, bytes);
         // One that has gone meanwhile may have got nothing of it.
-        target.is_open()
+        target.memory.is_open()
     }
 }
 
@@ -164,7 +168,7 @@ fn read(piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
 /// From the region.
 pub(super) struct Get<T> {
     into: T,
-    source: Option<Box<dyn PeerSource>>,
+    source: Option<Mapped<dyn PeerSource>>,
 }
 
 impl<T: Target> Get<T> {
@@ -189,11 +193,12 @@ impl<T: Target> Way for Get<T> {
             let lane = piece.lane;
             self.source = lane.pipeline.region_source(lane.region);
         }
-        let source = self.source.as_ref().filter(|source| source.is_open());
-        let (Some(source), Ok(at)) = (source, usize::try_from(piece.at)) else {
+        let source = self.source.as_ref().filter(|s| s.memory.is_open());
+        let place = |source: &Mapped<_>| source.place(piece.at, piece.range.len());
+        let (Some(source), Some(at)) = (source, source.and_then(place)) else {
             return false;
         };
         let into = self.into.bytes_mut(piece.range);
-        into.is_some_and(|into| source.load(at, into))
+        into.is_some_and(|into| source.memory.load(at, into))
     }
 }
