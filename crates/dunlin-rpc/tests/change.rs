@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use block_on::block_on;
-use dunlin_rpc::{ChannelConfig, Client, Preset, Ready, RunningServer, Server};
+use dunlin_rpc::{ChannelConfig, Client, LocalDriver, Preset, Ready, RunningServer, Server};
 
 const ECHO: u16 = 1;
 const GATED: u16 = 2;
@@ -298,6 +298,53 @@ fn calls_that_were_given_up_keep_no_former_connection() {
         std::thread::sleep(Duration::from_millis(5));
     }
     gate.store(true, Ordering::Release);
+}
+
+/// The same of a client of one thread, whose calls would wait for ever for those that nobody answers: one that was given
+/// up, or one that somebody still waits for.
+#[test]
+fn local_clients_go_along_though_calls_are_out() {
+    for is_awaited in [false, true] {
+        let (executed, gate) = (Executed::default(), Arc::default());
+        let server = serve(&executed, &gate);
+        let client = Client::builder().preset(Preset::Plain).device("shm");
+        let client = client.connect(&server.address().to_string()).unwrap();
+        let (local, mut driver) = client.local().unwrap();
+        let standing = driver_runs(&mut driver, async {
+            local.call(ECHO, &payload(1)).await.unwrap();
+            let standing = local.call_async(GATED, b"standing");
+            // It has been sent when this is answered.
+            local.call(ECHO, &payload(2)).await.unwrap();
+            is_awaited.then_some(standing)
+        });
+        let requests = server.statistics().requests;
+        client.change_preset(Preset::Xrdma).unwrap();
+        for number in 3..100 {
+            let answer = driver_runs(&mut driver, local.call(ECHO, &payload(number))).unwrap();
+            assert_eq!(&answer[..], &payload(number)[..]);
+        }
+        assert_eq!(server.statistics().requests, requests + 97);
+        let began = Instant::now();
+        // That of the client's thread and the one that it will have, that of the local client, and the one that this had
+        // before while somebody waits there.
+        while server.connections() > 3 + usize::from(is_awaited) {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{is_awaited}: {}",
+                server.connections()
+            );
+            driver_runs(&mut driver, local.call(ECHO, &payload(3))).unwrap();
+        }
+        gate.store(true, Ordering::Release);
+        if let Some(standing) = standing {
+            let answer = driver_runs(&mut driver, standing).unwrap();
+            assert_eq!(&answer[..], b"standing");
+        }
+    }
+}
+
+fn driver_runs<F: Future>(driver: &mut LocalDriver, calls: F) -> F::Output {
+    block_on(driver.run_until(calls))
 }
 
 /// Counts how often a task is woken.

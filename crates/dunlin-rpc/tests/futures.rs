@@ -352,6 +352,67 @@ fn who_waits_for_a_place_is_never_refused() {
     assert!(matches!(block_on(client.ready()), Err(CallError::Closed)));
 }
 
+/// The first places are taken before there is a connection: as many as there may be, and no more.
+#[test]
+fn places_that_are_taken_before_the_first_call_are_places() {
+    let (server, gate) = gated();
+    let channel = ChannelConfig {
+        max_outstanding: 2,
+        ..ChannelConfig::default()
+    };
+    let client = connect(Client::builder().channel(channel).deadline(NEVER), &server);
+    let mut waits: Vec<_> = (0..3).map(|_| Box::pin(client.ready())).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut permits = Vec::new();
+    for (at, wait) in waits.iter_mut().enumerate() {
+        match wait.as_mut().poll(&mut context) {
+            Poll::Ready(permit) => permits.push(permit.unwrap()),
+            Poll::Pending => assert_eq!(at, 2, "there are two places"),
+        }
+    }
+    assert_eq!(permits.len(), 2, "there are two places");
+    let refused = block_on(client.call_async(ECHO, b"one more"));
+    assert!(matches!(refused, Err(CallError::TooManyOutstanding { .. })));
+    let calls = permits
+        .into_iter()
+        .map(|permit| permit.call(GATED, b"held"));
+    let calls: Vec<_> = calls.collect();
+    drop(gate);
+    let third = waits.pop().unwrap();
+    ends("three calls", move || {
+        for call in calls {
+            assert_eq!(&block_on(call).unwrap()[..], b"held");
+        }
+        let last = block_on(third).unwrap().call(ECHO, b"last");
+        assert_eq!(&block_on(last).unwrap()[..], b"last");
+    });
+    // Nobody uses the next, and the one after comes by it.
+    drop(block_on(client.ready()).unwrap());
+    assert_eq!(&block_on(client.call_async(ECHO, b"x")).unwrap()[..], b"x");
+}
+
+/// A place of before a change of presets is one afterwards, too, whoever has the places then.
+#[test]
+fn a_place_outlives_a_change_of_presets() {
+    let (server, gate) = gated();
+    let channel = ChannelConfig {
+        max_outstanding: 1,
+        ..ChannelConfig::default()
+    };
+    let builder = Client::builder().preset(Preset::Plain).channel(channel);
+    let client = connect(builder.deadline(NEVER), &server);
+    let held = block_on(client.ready()).unwrap();
+    client.change_preset(Preset::Flock).unwrap();
+    let out = client.call_async(GATED, b"out");
+    // The connection carries one at a time.
+    let waits = held.call(ECHO, b"held");
+    drop(gate);
+    ends("two calls", move || {
+        assert_eq!(&block_on(out).unwrap()[..], b"out");
+        assert_eq!(&block_on(waits).unwrap()[..], b"held");
+    });
+}
+
 /// A task that has polled its call leads: it looks for all. When it is not polled any more the others are answered
 /// still, and when it is gone, too.
 #[test]

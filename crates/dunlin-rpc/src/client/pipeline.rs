@@ -17,7 +17,7 @@ use dunlin_verbs::thread;
 use super::recipe::{Recipe, Successor};
 use super::wait::{end_of, Waiter};
 use super::Core;
-use crate::call::lane::{Answer, Lane, Sink};
+use crate::call::lane::{Answer, CallId, Lane, Sink};
 use crate::call::timeout::Told;
 use crate::config::WaitMode;
 use crate::error::CallError;
@@ -224,6 +224,16 @@ impl Pipeline {
         match self.lane.turn(sink, waits) {
             Err(_) if self.former.is_some() => Ok(former),
             taken => Ok(former + taken?),
+        }
+    }
+
+    /// Nobody waits any more for a call that is out, on this lane or the one before.
+    fn give_up(&mut self, call: CallId, on_former: bool) {
+        match &mut self.former {
+            Some(former) if on_former => former.abandon(call),
+            // The lane that it was on has ended.
+            None if on_former => {}
+            _ => self.lane.abandon(call),
         }
     }
 

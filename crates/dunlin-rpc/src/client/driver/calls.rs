@@ -87,6 +87,8 @@ pub(in crate::client) struct Terms {
     pub(super) after: Duration,
     pub(super) told: Told,
     pub(in crate::client) waker: Option<Waker>,
+    /// It is out on the lane before the present one.
+    pub(in crate::client) on_former: bool,
 }
 
 impl Terms {
@@ -97,6 +99,7 @@ impl Terms {
             after,
             told,
             waker: None,
+            on_former: false,
         }
     }
 
@@ -135,6 +138,26 @@ impl<K: Keep> Calls<K> {
             last_asked: 0,
             woken: Vec::new(),
         }
+    }
+
+    /// Whether a region is being attached.
+    pub(in crate::client) fn are_attaching(&self) -> bool {
+        self.attaching.is_some()
+    }
+
+    /// Those that are out now are on the former lane from now on.
+    pub(in crate::client) fn leave_lane(&mut self) {
+        for slot in &mut self.slots {
+            if let Slot::Out(_, terms) = slot {
+                terms.on_former = true;
+            }
+        }
+    }
+
+    /// Whether somebody waits for one that is out on the former lane.
+    pub(in crate::client) fn are_on_former(&self) -> bool {
+        let mut terms = self.slots.iter().filter_map(Slot::terms);
+        terms.any(|terms| terms.on_former)
     }
 
     /// Whether somebody waits for one that has not ended.
@@ -243,11 +266,12 @@ impl<K: Keep> Calls<K> {
         self.wake_waiters();
     }
 
-    /// Calls end whose time is up, and waits for a place.
+    /// Calls end whose time is up, and waits for a place. Those that are out are given up: their names, and whether
+    /// that is on the lane before the present one.
     pub(in crate::client) fn expire(
         &mut self,
         now: Instant,
-        mut lane: Option<&mut (dyn Lane + 'static)>,
+        mut give_up: impl FnMut(CallId, bool),
     ) {
         self.wake_expired_waiters(now);
         let mut waited = false;
@@ -260,9 +284,9 @@ impl<K: Keep> Calls<K> {
                 continue;
             }
             let after = terms.after;
-            match (&*slot, &mut lane) {
-                (&Slot::Out(call, _), Some(lane)) => lane.abandon(call),
-                (slot, _) => waited |= matches!(slot, Slot::Waiting(..)),
+            match slot {
+                Slot::Out(call, terms) => give_up(*call, terms.on_former),
+                slot => waited |= matches!(slot, Slot::Waiting(..)),
             }
             self.fail(tag, CallError::DeadlineExceeded { after });
         }
@@ -270,9 +294,9 @@ impl<K: Keep> Calls<K> {
             let slots = &self.slots;
             self.waiting
                 .retain(|&tag| matches!(slots[tag], Slot::Waiting(..)));
-            if let Some((attaching, lane)) = self.attaching.take().zip(lane) {
+            if let Some(attaching) = self.attaching.take() {
                 // The next that needs the region asks again.
-                lane.abandon(attaching.call);
+                give_up(attaching.call, false);
             }
         }
     }

@@ -27,7 +27,19 @@ impl AsyncLane {
     /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
     /// call any more.
     pub(super) fn connect(&self, recipe: &Arc<Recipe>, mut spare: Option<Box<dyn Lane>>) -> bool {
-        while let Some((until, _)) = self.attend_to_waiting() {
+        // Who comes meanwhile wakes the driver.
+        self.sleeping.store(true, Ordering::SeqCst);
+        let is_made = self.connect_for_calls(recipe, &mut spare);
+        self.sleeping.store(false, Ordering::SeqCst);
+        is_made
+    }
+
+    fn connect_for_calls(&self, recipe: &Arc<Recipe>, spare: &mut Option<Box<dyn Lane>>) -> bool {
+        while let Some((until, looks_at)) = self.attend_to_waiting() {
+            let Some(until) = until else {
+                thread::park(looks_at.saturating_duration_since(thread::now()));
+                continue;
+            };
             let opened = match usable(spare.take()) {
                 Some(lane) => Ok(lane),
                 // Nobody else is waited for.
@@ -57,19 +69,19 @@ impl AsyncLane {
         false
     }
 
-    /// Ends the calls whose time is over; says when that of the next one is, and of the next who waits for a call or a
-    /// place. `None`: nobody waits for the lane any more.
-    fn attend_to_waiting(&self) -> Option<(Instant, Instant)> {
+    /// Ends the calls whose time is over; says when that of the next one is, if there is one, and of the next who waits
+    /// for a call or a place. `None`: nobody waits for the lane any more, or holds a place on it.
+    fn attend_to_waiting(&self) -> Option<(Option<Instant>, Instant)> {
         let now = thread::now();
         let mut inner = self.lock();
-        inner.calls.expire(now, None);
+        inner.calls.expire(now, |_, _| {});
         let until = inner.calls.first_deadline();
-        // Without calls there is nothing to make it for; the next begins anew.
-        inner.over |= until.is_none() || self.ending.load(Ordering::Acquire);
-        let until = until.filter(|_| !inner.over);
+        // There is nothing to make it for; the next begins anew.
+        inner.over |= inner.calls.live == 0 || self.ending.load(Ordering::Acquire);
+        let is_over = inner.over;
         let most = LONGEST_SLEEP.min(inner.calls.until_deadline(now));
         give_back(inner);
-        until.map(|until| (until, now + most))
+        (!is_over).then_some((until, now + most))
     }
 
     /// Opens a lane by a thread of its own. `None`: nobody waits for it any more.
@@ -85,9 +97,7 @@ impl AsyncLane {
         if let Err(error) = started {
             return Some(Err(ConnectError::Thread(error)));
         }
-        // Who comes meanwhile wakes the driver.
-        self.sleeping.store(true, Ordering::SeqCst);
-        let opened = loop {
+        loop {
             let has_ended = Arc::strong_count(&place) == 1;
             if let Some(opened) = thread::lock(&place).take() {
                 break Some(opened);
@@ -100,8 +110,6 @@ impl AsyncLane {
                 break None;
             };
             thread::park(looks_at.saturating_duration_since(thread::now()));
-        };
-        self.sleeping.store(false, Ordering::SeqCst);
-        opened
+        }
     }
 }

@@ -10,11 +10,10 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::calls::{Slot, Wish};
+use super::calls::{Calls, Slot, Wish};
 use super::looking::Looked;
 use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
-use crate::call::timeout::Told;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::one_sided::Attached;
 use crate::client::region::granted_on;
@@ -105,7 +104,11 @@ fn put(
         if inner.takes_calls() {
             drop(place);
             let awake = !lane.sleeping.load(Ordering::SeqCst);
+            // A place on a lane that was replaced is one here, too, though all may be taken.
+            let beyond = usize::from(held.is_some());
+            inner.calls.limit += beyond;
             let put = inner.put(wish, time, awake);
+            inner.calls.limit -= beyond;
             let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
             give_back(inner);
             lane.rouse();
@@ -115,7 +118,7 @@ fn put(
         lane.replace();
         *place = None;
     }
-    match begin(core, wish, time) {
+    match begin(core, |calls| calls.wait(wish, time)) {
         Ok((lane, tag)) => {
             *place = Some(Arc::clone(&lane));
             CallFuture::new(lane, tag)
@@ -124,17 +127,30 @@ fn put(
     }
 }
 
-/// A lane with its first call, and the driver that makes it.
-fn begin(
+/// The client's lane for futures, if none was replaced by it meanwhile, with a place on it for who asks.
+pub(super) fn begin_with_place(core: &Core) -> Result<Option<Arc<Owned<AsyncLane>>>, CallError> {
+    let mut place = thread::lock(&core.asynchronous);
+    if core.closed.load(Ordering::Acquire) {
+        return Err(CallError::Closed);
+    }
+    if place.as_ref().is_some_and(|lane| !lane.lock().over) {
+        return Ok(None);
+    }
+    let (lane, _) = begin(core, |calls| Ok(calls.take_place()))?;
+    *place = Some(Arc::clone(&lane));
+    Ok(Some(lane))
+}
+
+/// A lane with its first call or place, and the driver that makes it.
+fn begin<T>(
     core: &Core,
-    wish: Wish<'_>,
-    time: (Duration, Told),
-) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
+    first: impl FnOnce(&mut Calls) -> Result<T, CallError>,
+) -> Result<(Arc<Owned<AsyncLane>>, T), CallError> {
     let recipe = core.recipe();
     let lane = AsyncLane::new(&core.settings.channel);
     let lane = Arc::new(Owned::new(lane));
-    // Its first call stands there before its driver looks for one.
-    let tag = lane.lock().calls.wait(wish, time)?;
+    // That stands there before its driver looks for it.
+    let begun = first(&mut lane.lock().calls)?;
     let (driven, made_by) = (Arc::clone(&lane), Arc::clone(&recipe));
     // The lane that proved the address, if nobody has taken it.
     let spare = match core.settings.is_local {
@@ -146,7 +162,7 @@ fn begin(
         .map_err(|error| CallError::NoThread {
             why: error.to_string(),
         })?;
-    Ok((lane, tag))
+    Ok((lane, begun))
 }
 
 /// The answer of a call, when it comes. Works under any executor. Dropping it cancels the call.
@@ -306,6 +322,10 @@ impl CallFuture {
         let Some(over) = over else {
             return Poll::Ready(answer.and(Err(CallError::Closed)));
         };
+        if !over.is_here() {
+            // Who had the lock in the parent is not here to give it back.
+            return Poll::Ready(answer.and(Err(CallError::Forked)));
+        }
         let mut inner = over.lock();
         let attached = match &mut inner.lane {
             Some(lane) => granted_on(lane.as_mut(), region, answer),

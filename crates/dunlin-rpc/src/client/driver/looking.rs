@@ -107,7 +107,11 @@ impl Inner {
     pub(super) fn expire(&mut self, now: Instant) {
         let Self { lane, calls, .. } = self;
         if now >= self.next_expiry {
-            calls.expire(now, lane.as_deref_mut());
+            calls.expire(now, |call, _| {
+                if let Some(lane) = lane {
+                    lane.abandon(call);
+                }
+            });
         }
     }
 
@@ -118,7 +122,7 @@ impl Inner {
             return Ok(());
         };
         self.next_expiry = now + DEADLINE_STEP;
-        calls.expire(now, Some(lane.as_mut()));
+        calls.expire(now, |call, _| lane.abandon(call));
         lane.check(calls)
     }
 

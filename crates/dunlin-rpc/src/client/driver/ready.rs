@@ -9,7 +9,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::future::{call, CallFuture};
+use super::future::{begin_with_place, call, CallFuture};
 use super::waiters::Limit;
 use super::{give_back, AsyncLane};
 use crate::client::Core;
@@ -66,7 +66,20 @@ impl Future for Ready {
             return Poll::Ready(Err(CallError::Closed));
         }
         let left = this.limit.left().inspect_err(|_| this.leave())?;
-        let lane = thread::lock(&this.core.asynchronous).clone();
+        let permit = |core: &Arc<Core>, lane| Permit {
+            core: Arc::clone(core),
+            deadline: left,
+            lane: Some(lane),
+        };
+        let mut lane = thread::lock(&this.core.asynchronous).clone();
+        if lane.as_ref().is_none_or(|lane| lane.lock().over) {
+            this.leave();
+            if let Some(begun) = begin_with_place(&this.core)? {
+                return Poll::Ready(Ok(permit(&this.core, begun)));
+            }
+            // Another was faster.
+            lane = thread::lock(&this.core.asynchronous).clone();
+        }
         let stands_elsewhere = |(queue, _): &(Arc<Owned<AsyncLane>>, u64)| {
             lane.as_ref().is_none_or(|lane| !Arc::ptr_eq(queue, lane))
         };
@@ -74,23 +87,19 @@ impl Future for Ready {
             // Another lane has taken the place of that one, and counts its tickets anew.
             this.leave();
         }
-        let permit = |lane| Permit {
-            core: Arc::clone(&this.core),
-            deadline: left,
-            lane,
-        };
         let Some(lane) = lane else {
-            // The first call makes it.
-            return Poll::Ready(Ok(permit(None)));
+            return Poll::Ready(Err(CallError::Closed));
         };
         let waker = context.waker().clone();
         let mut inner = lane.lock();
         if inner.over {
+            // It has ended at this moment.
             give_back(inner);
-            return Poll::Ready(Ok(permit(None)));
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         if inner.calls.take_place() {
-            let permit = permit(Some(Arc::clone(&lane)));
+            let permit = permit(&this.core, Arc::clone(&lane));
             give_back(inner);
             // Who was woken for this place has left the queue; who was not leaves it now.
             if let Some((_, ticket)) = this.waiting.take() {

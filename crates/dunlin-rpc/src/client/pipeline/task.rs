@@ -27,6 +27,9 @@ const LOOKS_PER_POLL: u32 = 32;
 /// Polls in vain between two looks at the clock.
 const POLLS_PER_CLOCK: u32 = 8;
 
+/// The longest sleep while calls are out on the lane before the last change.
+const LOOK_AT_FORMER: Duration = Duration::from_millis(1);
+
 /// The waiting of a task, from poll to poll.
 #[derive(Default)]
 pub(super) struct Waiting {
@@ -155,8 +158,7 @@ impl Pipeline {
         let idle_since = *self.waiting.idle_since.get_or_insert(now);
         let idle = now.duration_since(idle_since);
         match self.wait {
-            // A sleeper hears of one lane only.
-            WaitMode::Doze { spin } => (idle >= spin && self.former.is_none()).then_some(idle),
+            WaitMode::Doze { spin } => (idle >= spin).then_some(idle),
             WaitMode::Spin => None,
         }
     }
@@ -171,6 +173,11 @@ impl Pipeline {
     ) -> Result<(), CallError> {
         // A task that is woken looks at once at what there is, and then at the clock.
         self.waiting.polls = POLLS_PER_CLOCK - 1;
+        // A sleeper hears of one lane only.
+        let left = match self.former {
+            Some(_) => left.min(LOOK_AT_FORMER),
+            None => left,
+        };
         let sleeper = match &mut self.waiting.sleeper {
             Some(sleeper) => sleeper,
             none => none.insert(Owned::new(SleepThread::start(&self.recipe)?)),

@@ -93,9 +93,9 @@ impl Drop for LocalCall {
         let Inner {
             pipeline, calls, ..
         } = &mut *inner;
-        if let (Slot::Out(call, _), Some(pipeline)) = (&calls.slots[self.tag], pipeline) {
+        if let (Slot::Out(call, terms), Some(pipeline)) = (&calls.slots[self.tag], pipeline) {
             if is_here {
-                pipeline.lane.abandon(*call);
+                pipeline.give_up(*call, terms.on_former);
             }
         }
         let given_up = inner.calls.release(self.tag);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use dunlin_verbs::thread;
 
-use super::{Inner, Shared};
+use super::{go_along, Inner, Shared};
 use crate::client::driver::DEADLINE_STEP;
 use crate::error::CallError;
 
@@ -62,10 +62,10 @@ impl Inner {
             return Ok(Next::Wait);
         }
         pipeline.lane.check()?;
-        let before = pipeline.lane.outstanding();
+        let before = pipeline.outstanding();
         let found = pipeline.look_some(before, calls)?.is_some();
         if !calls.waiting.is_empty()
-            && pipeline.is_in_place()
+            && go_along(pipeline, calls)
             && calls.send_waiting(pipeline.lane.as_mut())
         {
             pipeline.lane.flush(calls)?;
@@ -82,14 +82,17 @@ impl Inner {
             return Ok(Next::Again);
         }
         let now = pipeline.clock()?;
-        pipeline.lane.as_mut().check(calls)?;
+        pipeline.check_lane(calls)?;
+        if pipeline.former.is_some() && !calls.are_on_former() {
+            pipeline.end_former();
+        }
         let Some(idle) = pipeline.idle(now) else {
             self.expire();
             return Ok(Next::Again);
         };
         let left = calls.until_deadline(now);
         if left.is_zero() {
-            calls.expire(now, Some(pipeline.lane.as_mut()));
+            calls.expire(now, |call, on_former| pipeline.give_up(call, on_former));
             return Ok(Next::Again);
         }
         pipeline.fall_asleep(idle, left, context, calls)?;
@@ -101,7 +104,8 @@ impl Inner {
         let now = thread::now();
         if let Some(pipeline) = self.pipeline.as_mut().filter(|_| now >= self.next_expiry) {
             self.next_expiry = now + DEADLINE_STEP;
-            self.calls.expire(now, Some(pipeline.lane.as_mut()));
+            let give_up = |call, on_former| pipeline.give_up(call, on_former);
+            self.calls.expire(now, give_up);
         }
     }
 }

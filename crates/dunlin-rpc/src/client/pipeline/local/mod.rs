@@ -26,6 +26,7 @@ use dunlin_verbs::thread;
 use super::Pipeline;
 use crate::call::wanted::Wanted;
 use crate::client::driver::calls::{Calls, Wish};
+use crate::client::recipe::Successor;
 use crate::client::RemoteRegion;
 use crate::error::CallError;
 use crate::HandlerId;
@@ -100,27 +101,46 @@ impl Inner {
         };
         pipeline.lane.check()?;
         let time = (deadline, pipeline.told);
-        if !pipeline.is_in_place() {
+        if !go_along(pipeline, &mut self.calls) {
             return self.calls.wait(wish, time);
         }
         self.calls.put(pipeline.lane.as_mut(), wish, time, false)
     }
 }
 
-impl Pipeline {
-    /// Whether its lane is the one that calls are to go over now. It changes when its client has changed its preset, or
-    /// when all are to share, and no call is out: until then calls wait.
-    #[inline]
-    fn is_in_place(&mut self) -> bool {
-        let Some(successor) = self.successor() else {
-            return true;
-        };
-        if self.lane.outstanding() > 0 {
-            return false;
-        }
-        self.change(successor);
-        true
+/// Sees to it that the pipeline's lane is the one that calls are to go over now, when its client has changed its preset,
+/// or when all are to share. What is out then ends on the lane before. `false`: calls wait for a region that is being
+/// attached on the lane that is left.
+#[inline]
+fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>) -> bool {
+    match pipeline.successor() {
+        None => true,
+        Some(successor) => go_over(pipeline, calls, successor),
     }
+}
+
+#[cold]
+fn go_over(
+    pipeline: &mut Pipeline,
+    calls: &mut Calls<CountedReplies>,
+    successor: Successor,
+) -> bool {
+    if pipeline.former.is_some() {
+        // Calls are out still on the lane before this one.
+        return true;
+    }
+    if calls.are_attaching() {
+        return false;
+    }
+    pipeline.change(successor);
+    if pipeline.former.is_some() {
+        calls.leave_lane();
+        if !calls.are_on_former() {
+            // Calls that were given up may be out for ever.
+            pipeline.end_former();
+        }
+    }
+    true
 }
 
 /// What a client or a call has of the shared state; the driver ends when the last is dropped.
