@@ -249,7 +249,8 @@ fn endpoint_of_thread<D: Device>(
         static ENDPOINTS: RefCell<(Option<Generation>, Endpoints)> = const { RefCell::new((None, Vec::new())) };
     }
     let here = thread::simulated_number();
-    let known = ENDPOINTS.with_borrow_mut(|(made_in, endpoints)| {
+    let find = |held: &RefCell<(Option<Generation>, Endpoints)>| {
+        let (made_in, endpoints) = &mut *held.borrow_mut();
         // Those of the parent may be locked for ever.
         if *made_in != Some(Generation::current()) {
             *made_in = Some(Generation::current());
@@ -259,14 +260,16 @@ fn endpoint_of_thread<D: Device>(
         let own = endpoints.iter().filter(|(thread, _)| *thread == here);
         let mut known = own.filter_map(|(_, endpoint)| endpoint.upgrade());
         known.find_map(|queue| usable(&queue, device))
-    });
-    if let Some(endpoint) = known {
+    };
+    // A thread that ends may have no list any more.
+    if let Some(endpoint) = ENDPOINTS.try_with(find).ok().flatten() {
         return Ok(endpoint);
     }
     // Which takes the time of a simulated thread, in which others look here.
     let endpoint = new_endpoint(device, batches)?;
     let known: Arc<dyn Any + Send + Sync> = endpoint.clone();
-    ENDPOINTS.with_borrow_mut(|(_, endpoints)| endpoints.push((here, Arc::downgrade(&known))));
+    let own = (here, Arc::downgrade(&known));
+    let _ = ENDPOINTS.try_with(|held| held.borrow_mut().1.push(own));
     Ok(endpoint)
 }
 

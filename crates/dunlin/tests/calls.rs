@@ -48,6 +48,20 @@ fn requests_filled_in_place_arrive() {
 
 /// Half a request leaves nothing behind.
 #[test]
+fn no_buffer_is_longer_than_a_message() {
+    let (_server, client) = common::echo();
+    for client in [&client, &client.within(Duration::from_secs(1))] {
+        for length in [usize::MAX, usize::MAX - 5, usize::MAX / 2] {
+            let buffer = client.buffer(length).map(|buffer| buffer.len());
+            assert!(
+                matches!(buffer, Err(CallError::TooLong { .. })),
+                "{buffer:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_panic_while_a_request_is_written_sends_nothing() {
     let (server, client) = common::echo();
     let mut pipeline = client.pipeline().unwrap();

@@ -446,3 +446,36 @@ fn a_server_that_stands_still_ends_calls_by_their_deadlines() {
         assert_eq!(again.unwrap(), b"again");
     }
 }
+
+/// Destructors of a thread's own values may call, also when what the client keeps of the thread is gone already.
+#[test]
+fn the_last_words_of_a_thread_are_calls_like_others() {
+    struct LastWords(Client, Arc<AtomicU64>);
+    impl Drop for LastWords {
+        fn drop(&mut self) {
+            // A panic here would end the process.
+            match self.0.call(ECHO, b"last words") {
+                Ok(answer) if *answer == *b"last words" => {}
+                ended => return eprintln!("{ended:?}"),
+            }
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<LastWords>> = const { std::cell::RefCell::new(None) };
+    }
+    let server = serve("dunlin://127.0.0.1:0", &Arc::default());
+    for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
+        let client = Client::builder().preset(preset);
+        let client = client.connect(&server.address().to_string()).unwrap();
+        let said = Arc::<AtomicU64>::default();
+        let words = LastWords(client.clone(), Arc::clone(&said));
+        let thread = std::thread::spawn(move || {
+            // Before the first call: what was made last is dropped first.
+            LAST.set(Some(words));
+            client.call(ECHO, b"first words").unwrap();
+        });
+        thread.join().unwrap();
+        assert_eq!(said.load(Ordering::Relaxed), 1, "{preset}");
+    }
+}

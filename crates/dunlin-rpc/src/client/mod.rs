@@ -408,9 +408,10 @@ impl Client {
 
 /// A request to fill in place; unless `plain`, with room behind it for a trailer.
 fn buffer_on(lane: &mut dyn Lane, length: usize, plain: bool) -> Result<RequestBuffer, CallError> {
-    let room = match plain || length + TRAILER_BYTES > lane.longest() {
+    let with_trailer = length.saturating_add(TRAILER_BYTES);
+    let room = match plain || with_trailer > lane.longest() {
         true => length,
-        false => length + TRAILER_BYTES,
+        false => with_trailer,
     };
     let mut buffer = lane.buffer(room)?;
     buffer.resize(length);

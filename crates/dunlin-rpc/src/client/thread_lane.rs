@@ -99,7 +99,12 @@ thread_local! {
 fn of(core: &Arc<Core>) -> Rc<Own> {
     let thread = thread::simulated_number();
     let is_it = |entry: &&Entry| entry.core == core.id && entry.thread == thread;
-    let known = LANES.with_borrow(|lanes| lanes.iter().find(is_it).map(|e| Rc::clone(&e.lane)));
+    let find = |lanes: &RefCell<Vec<Entry>>| {
+        let lanes = lanes.borrow();
+        lanes.iter().find(is_it).map(|e| Rc::clone(&e.lane))
+    };
+    // A thread that ends may have no list any more: its lane is one of this call alone.
+    let known = LANES.try_with(find).ok().flatten();
     known.unwrap_or_else(|| enter(core, thread))
 }
 
@@ -122,14 +127,18 @@ fn enter(core: &Arc<Core>, thread: usize) -> Rc<Own> {
     };
     // Those of clients that are no more.
     forget(|entry| entry.client.strong_count() == 0);
-    LANES.with_borrow_mut(|lanes| lanes.push(entry));
+    // Else it ends with who asked for it.
+    let _ = LANES.try_with(|lanes| lanes.borrow_mut().push(entry));
     lane
 }
 
 /// Closes the lanes of these entries. That may take the time of a simulated thread, in which others look here.
 fn forget(which: impl Fn(&Entry) -> bool) {
-    let gone: Vec<Entry> =
-        LANES.with_borrow_mut(|lanes| lanes.extract_if(.., |entry| which(entry)).collect());
+    let take = |lanes: &RefCell<Vec<Entry>>| -> Vec<Entry> {
+        let mut lanes = lanes.borrow_mut();
+        lanes.extract_if(.., |entry| which(entry)).collect()
+    };
+    let gone = LANES.try_with(take);
     drop(gone);
 }
 
