@@ -24,6 +24,15 @@ const fn most_degree(credits: u32) -> u32 {
     credits + credits / 2
 }
 
+fn check_degree(degree: u32, most: u32) -> Result<(), InvalidReport> {
+    match (1..=most).contains(&degree) {
+        true => Ok(()),
+        false => Err(InvalidReport(
+            "a coalescing degree that no message can have",
+        )),
+    }
+}
+
 /// The client's side of a lane's credits, and the coalescing degrees that it will report with the next renewal.
 #[derive(Debug)]
 pub(crate) struct CreditBalance {
@@ -316,17 +325,18 @@ impl Ledger {
     /// # Errors
     /// When the degree cannot be one.
     pub(crate) fn asked(&mut self, renewal: Renewal) -> Result<(), InvalidReport> {
-        self.check_degree(renewal.degree)?;
+        check_degree(renewal.degree, most_degree(self.bounds.1))?;
         self.pending = Some(renewal);
         Ok(())
     }
 
-    /// The client reports its median degree of one-sided operations.
+    /// The client reports its median degree of one-sided operations. They cost no credits, so a message may carry as
+    /// many as are counted apart.
     ///
     /// # Errors
     /// When the degree cannot be one.
     pub(crate) fn reported(&mut self, degree: u32) -> Result<(), InvalidReport> {
-        self.check_degree(degree)?;
+        check_degree(degree, MOST_DEGREE)?;
         self.reports = self.reports.wrapping_add(1);
         Ok(())
     }
@@ -340,15 +350,6 @@ impl Ledger {
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.is_some()
-    }
-
-    fn check_degree(&self, degree: u32) -> Result<(), InvalidReport> {
-        if degree == 0 || degree > most_degree(self.bounds.1) {
-            return Err(InvalidReport(
-                "a coalescing degree that no message can have",
-            ));
-        }
-        Ok(())
     }
 
     /// Grants what was asked for, within the bounds, when half of the credits have been *taken*: who asks early waits,
@@ -388,6 +389,18 @@ mod tests {
 
     fn said(degree: u32, threads: u32) -> Coalescing {
         Coalescing { degree, threads }
+    }
+
+    /// One-sided operations cost no credits: many threads' may leave together.
+    #[test]
+    fn a_report_of_any_number_of_operations_is_taken() {
+        for operations in [16, 48, 49, 64, 192, 512] {
+            let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), flock());
+            let degree = balance.operate(operations).unwrap();
+            ledger.reported(degree).unwrap();
+        }
+        let mut ledger = flock();
+        assert!(ledger.reported(0).is_err() && ledger.reported(MOST_DEGREE + 1).is_err());
     }
 
     #[test]
