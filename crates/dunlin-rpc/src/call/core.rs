@@ -12,6 +12,8 @@ use crate::error::{CallError, WireFailure};
 
 /// Messages taken in one poll: bounds the time that a poll holds its caller.
 const POLL_BUDGET: usize = 64;
+/// The same of a channel that is given up: more answers than a lane may have calls out, and yet not without end.
+const LAST_BUDGET: usize = 1 << 16;
 
 /// The calls that are out on a channel.
 pub(crate) trait Outstanding {
@@ -90,7 +92,10 @@ impl<C: Channel> ClientCore<C> {
     /// Takes what the server sent before it went, which is still an answer: the channel is about to be given up.
     #[cold]
     pub(crate) fn take_last(&mut self, calls: &mut impl Outstanding) {
-        while let Ok(Some(header)) = self.channel.receive() {
+        for _ in 0..LAST_BUDGET {
+            let Ok(Some(header)) = self.channel.receive() else {
+                break;
+            };
             if self.dispatch(header, calls).is_err() {
                 break;
             }

@@ -184,6 +184,10 @@ impl Inbox {
         if lines * LINE_BYTES > self.batch.len() || lines > 1 << self.shift {
             return Err(ChannelError::violation("a batch is longer than agreed"));
         }
+        if messages == 0 {
+            // Nobody has a reason to send one, and a reader counts messages to know when others have their turn.
+            return Err(ChannelError::violation("a batch without messages"));
+        }
         // From here on the batch is private, and what the peer does to it does not matter.
         ring.copy(self.head, lines, &mut self.batch);
         self.head += lines as u64;

@@ -114,6 +114,21 @@ fn a_client_that_writes_anything_harms_itself_alone() {
     assert!(server.shutdown());
 }
 
+/// A reader counts messages, so batches without any would keep it from everybody else.
+#[test]
+fn a_batch_without_messages_ends_its_client() {
+    let server = serve();
+    let device = hostile_device();
+    for form in [Form::Twice, Form::Sealed] {
+        let violations = server.statistics().violations;
+        let mut raw = Raw::dial_in(form, &device, &server, 0, None);
+        raw.batch(1, 0, &[], 0);
+        eventually("it has ended", || {
+            server.statistics().violations == violations + 1 && server.connections() == 0
+        });
+    }
+}
+
 #[test]
 fn clients_that_dial_and_never_come_are_given_up() {
     let server = serve();

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::channel::pool::block_bytes;
-use crate::channel::pool::CALLS;
+use crate::channel::pool::{CALLS, ENTRY_NOTICE};
 use crate::hostile::pool::{EAGER, NOTIFICATIONS};
 
 type Guest = crate::hostile::pool::Guest<ShmDevice>;
@@ -39,6 +39,25 @@ fn guests_of_pools_that_write_anything_harm_themselves_alone() {
         assert!(server.statistics().violations > 0 || preset == Preset::ScaleRpc);
         eventually("nobody is left", || server.connections() == 0);
         assert!(server.shutdown());
+    }
+}
+
+/// A client whose zone is its own for good waits for no turn, and one that asks for one would keep its server awake.
+#[test]
+fn a_client_that_needs_no_turn_and_asks_for_one_is_ended() {
+    let server = serve();
+    let device = hostile_device();
+    for preset in [Preset::RawWrite, Preset::SelfRpc] {
+        let violations = server.statistics().violations;
+        let mut guest = Guest::dial(&device, &server, preset);
+        guest.write(
+            guest.inlet.at,
+            &(1u64 << 48).to_le_bytes(),
+            guest.ring(ENTRY_NOTICE),
+        );
+        eventually("it has ended", || {
+            server.statistics().violations == violations + 1 && server.connections() == 0
+        });
     }
 }
 

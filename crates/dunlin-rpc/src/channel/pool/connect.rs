@@ -184,6 +184,9 @@ impl<D: Device> UnconnectedPool<D> {
     ) -> Result<PoolChannel<D>, VerbsError> {
         let said = Said::read(parameters)?;
         let places = carrier::number(parameters, WHAT, parameter::PLACES, 1 << 16)?;
+        if places == 0 {
+            return Err(VerbsError::Peer("its pool has no zones".into()));
+        }
         let fixed = parameters.get(parameter::FIXED) == Some(&1);
         let rings = parameters.contains_key(parameter::NOTIFICATIONS);
         let rings =
@@ -435,6 +438,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             served: 0,
             bundle: device_segments,
             fetch: None,
+            late: None,
             next: [0; CALLS],
             words: [0; BLOCKS - CALLS],
             working: 0,

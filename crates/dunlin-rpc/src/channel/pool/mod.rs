@@ -75,7 +75,7 @@ const ENTRY_AT: usize = 0;
 /// Offset in a client's inlet of the answers; a page, so that lines are cache lines.
 const ANSWERS_AT: usize = 4096;
 /// In the immediate of a client that is heard by completions: the word of its entry, in place of a block.
-const ENTRY_NOTICE: u32 = 0xff;
+pub(crate) const ENTRY_NOTICE: u32 = 0xff;
 /// RECEIVEs of such a client: each block has one message out at most, and there are the word of its entry and wake-ups.
 pub(crate) const NOTIFICATIONS: usize = BLOCKS + 8;
 /// Every block of a zone.

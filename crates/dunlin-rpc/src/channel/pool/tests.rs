@@ -1,7 +1,7 @@
 //! A client and a server of a message pool on one thread, step by step: turns, and what comes late.
 
 use dunlin_shm::ShmDevice;
-use dunlin_verbs::{Access, Device, Memory, Region};
+use dunlin_verbs::{Access, Device, Memory, Region, VerbsError};
 use proptest::prelude::*;
 
 use super::block::{Draft, Seals};
@@ -91,6 +91,24 @@ fn settle(carrier: &mut Carrier<Shm>) {
         carrier.progress().unwrap();
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_pool_without_zones_is_refused() {
+    let pools = Pools::new();
+    let wake = || pools.device.create_completion_channel().unwrap();
+    let memory = PoolMemory::Shared {
+        region: &pools.region,
+        entry_at: 0,
+        zones_at: ZONES_AT,
+        places: PLACES,
+    };
+    let client = UnconnectedPool::new(&pools.device, &wake(), &config()).unwrap();
+    let served = UnconnectedServedPool::new(&pools.device, &wake(), &config(), memory).unwrap();
+    let mut said = served.parameters();
+    said.insert("pool-zones".to_owned(), 0);
+    let error = client.connect(&served.address(), &said).unwrap_err();
+    assert!(matches!(error, VerbsError::Peer(_)), "{error}");
 }
 
 pub(super) fn call(slot: u32, generation: u32) -> u64 {

@@ -96,6 +96,8 @@ pub(crate) struct ServedPool<D: Device> {
     /// Requests that one READ fetches.
     pub(super) bundle: usize,
     pub(super) fetch: Option<Ticket>,
+    /// The last READ of a turn that was given up.
+    pub(super) late: Option<Ticket>,
     /// The generation of the next call in each block, and the number of the next word.
     pub(super) next: [u32; CALLS],
     pub(super) words: [u16; BLOCKS - CALLS],
@@ -166,6 +168,12 @@ impl<D: Device> ServedPool<D> {
         if entry.lines == Entry::GOODBYE {
             return Err(ChannelError::peer_gone());
         }
+        if self.mapping != Mapping::ByTurns {
+            // Its requests are in its zone.
+            return Err(ChannelError::violation(
+                "an entry of a client that needs no turn",
+            ));
+        }
         Ok(Some(entry))
     }
 
@@ -175,7 +183,8 @@ impl<D: Device> ServedPool<D> {
     /// When it has left.
     #[inline]
     pub(crate) fn wants_turn(&self) -> Result<bool, ChannelError> {
-        Ok(self.place.is_none() && self.new_entry()?.is_some())
+        let may_fetch = self.late.is_none_or(|late| self.carrier.is_done(late));
+        Ok(self.place.is_none() && self.new_entry()?.is_some() && may_fetch)
     }
 
     /// The peer has told of a message.

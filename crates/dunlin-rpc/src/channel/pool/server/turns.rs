@@ -27,6 +27,7 @@ impl<D: Device> ServedPool<D> {
         }
         self.carrier.met = true;
         self.served = entry.serial;
+        self.late = None;
         self.place = Some(place);
         self.parts = [0; BLOCKS];
         let blocks = self.blocks(place);
@@ -122,10 +123,11 @@ impl<D: Device> ServedPool<D> {
         Ok(self.fetch.is_none())
     }
 
-    /// The client's requests did not come in time: they will be fetched again.
+    /// The client's requests did not come in time: they will be fetched again, when these READs have ended. Until then
+    /// nobody waits for this client once more.
     pub(crate) fn give_up_warm_up(&mut self) {
         self.place = None;
-        self.fetch = None;
+        self.late = self.fetch.take();
         self.served = self.served.wrapping_sub(1);
     }
 
