@@ -10,7 +10,9 @@ use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use common::{eventually, ECHO};
-use dunlin::{CallError, Client, Preset, Reply, RunningServer, Server, ServerBuilder};
+use dunlin::{
+    CallError, ChannelConfig, Client, Preset, Reply, RunningServer, Server, ServerBuilder,
+};
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
 
@@ -324,5 +326,51 @@ fn a_handler_that_calls_its_own_server_hears_so_at_once() {
         let heard = outer.call(WITHIN, b"").unwrap();
         assert_eq!(&*heard, b"an answer|an answer|an answer", "{preset}");
         *inner.lock().unwrap() = None;
+    }
+}
+
+/// A handler holds its poller for longer than clients wait before they ask about a request (HERD's are written, and no
+/// look has found them yet): nothing is lost, so nothing is said to be.
+#[test]
+fn a_poller_that_was_held_up_finds_what_was_written_before_it_answers_questions() {
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .handle(STUCK, |request, reply| {
+            std::thread::sleep(Duration::from_millis(100));
+            reply.write(request.payload())
+        })
+        .serve()
+        .unwrap();
+    let channel = ChannelConfig {
+        loss_timeout: Duration::from_millis(10),
+        ..ChannelConfig::default()
+    };
+    let connect = |channel: ChannelConfig| {
+        let builder = Client::builder().preset(Preset::Herd).channel(channel);
+        builder.connect(&server.address().to_string()).unwrap()
+    };
+    let (asks, holds) = (connect(channel), connect(ChannelConfig::default()));
+    let mut pipeline = asks.pipeline().unwrap();
+    for round in 0..10u8 {
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| holds.call(STUCK, b"held").unwrap());
+            // Some rounds begin while it is held.
+            std::thread::sleep(Duration::from_millis(20));
+            for tag in 0..24 {
+                assert!(pipeline
+                    .submit(ECHO, &[round, tag], u64::from(tag))
+                    .unwrap());
+            }
+            let mut answered = 0;
+            while answered < 24 {
+                let take = |tag: u64, answer: Result<&[u8], CallError>| {
+                    assert_eq!(answer.unwrap(), [round, tag as u8]);
+                    answered += 1;
+                };
+                pipeline.wait(take).unwrap();
+            }
+            assert_eq!(&*held.join().unwrap(), b"held");
+        });
     }
 }

@@ -13,7 +13,7 @@ use super::packet::Packet;
 use super::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::memory::NoMemory;
+use crate::memory::{self, NoMemory};
 
 /// Segments of a transfer that are on their way at most.
 pub(crate) const WINDOW: usize = 16;
@@ -194,7 +194,7 @@ impl Reassembly {
             transfer: head.transfer,
             piece,
             total,
-            bytes: spare.unfilled(total).ok(),
+            bytes: Some(spare.empty(total)),
             here: vec![0; total.div_ceil(piece).div_ceil(64)],
             count: 0,
             told: 0,
@@ -219,14 +219,15 @@ impl Reassembly {
             return None;
         }
         let index = offset / self.piece;
+        if index >= self.count + WINDOW {
+            return None;
+        }
         let bit = 1 << (index % 64);
         if self.here[index / 64] & bit != 0 {
             return Some(Taken::Nothing);
         }
         self.here[index / 64] |= bit;
-        if let Some(bytes) = &mut self.bytes {
-            bytes[offset..offset + piece.len()].copy_from_slice(piece);
-        }
+        self.put(offset, piece);
         self.count += 1;
         if self.count == total.div_ceil(self.piece) {
             return Some(Taken::Whole(self.count));
@@ -237,6 +238,24 @@ impl Reassembly {
             return Some(Taken::Tell(self.count));
         }
         Some(Taken::Nothing)
+    }
+
+    /// What the message says of its length costs memory only as its bytes come.
+    fn put(&mut self, offset: usize, piece: &[u8]) {
+        let Some(bytes) = &mut self.bytes else {
+            return;
+        };
+        let end = offset + piece.len();
+        let missing = end.saturating_sub(bytes.len());
+        if memory::reserve(bytes, missing).is_err() {
+            self.bytes = None;
+        } else if offset == bytes.len() {
+            bytes.extend_from_slice(piece);
+        } else {
+            let length = bytes.len().max(end);
+            bytes.resize(length, 0);
+            bytes[offset..end].copy_from_slice(piece);
+        }
     }
 
     /// The message.
@@ -372,6 +391,19 @@ mod tests {
             prop_assert_eq!(&*reassembly.unwrap().into_bytes().unwrap(), &bytes[..]);
         }
 
+        /// However long it says that the message is, and wherever it begins.
+        #[test]
+        fn a_message_takes_memory_as_its_bytes_come(total in 1u32..1 << 30, piece in 512usize..4096, at: u32) {
+            let pieces = total.div_ceil(piece as u32);
+            let offset = (at % pieces) * piece as u32;
+            let head = SegmentHead { total, offset, transfer: 0 };
+            let mut reassembly = Reassembly::new(head, (1, 1), piece, &Spare::default()).unwrap();
+            let body = vec![1; piece.min((total - offset) as usize)];
+            let taken = reassembly.take(head, 1, &body);
+            prop_assert_eq!(taken.is_some(), (at % pieces) < WINDOW as u32);
+            prop_assert!(reassembly.bytes.unwrap().capacity() <= 2 * WINDOW * piece);
+        }
+
         #[test]
         fn any_segment_is_taken_or_refused(
             payload in prop::collection::vec(any::<u8>(), 0..64), total in 1u32..300, offset in 0u32..300
@@ -382,7 +414,7 @@ mod tests {
                 let _ = reassembly.take(head, 1, piece);
             }
             let _ = reassembly.take(SegmentHead { total, offset, transfer: 0 }, 1, &payload);
-            prop_assert_eq!(reassembly.into_bytes().unwrap().len(), 200);
+            prop_assert!(reassembly.into_bytes().unwrap().len() <= 200);
         }
     }
 }

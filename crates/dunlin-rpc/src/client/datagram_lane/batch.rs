@@ -83,6 +83,7 @@ impl<D: Device> DatagramLane<D> {
                 return Ok(());
             }
             let mut count = self.last + usize::from(!self.packets[self.last].is_empty());
+            count = count.max(usize::from(tells));
             if !self.met {
                 if self.introduced {
                     return Ok(());

@@ -1,6 +1,7 @@
 //! The thread that owns a server's datagram queue pair: all sessions of its clients stand on that one.
 
 mod rounds;
+mod zones;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -418,34 +419,6 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Serves requests that were written into zones.
-    #[inline]
-    fn serve_zones(&mut self) -> usize {
-        let mut taken = 0;
-        let mut at = 0;
-        while let Some((number, zone)) = self.zones.get_mut(at) {
-            if self.outgoing.is_full() {
-                // There is no room for answers: they wait where they are.
-                break;
-            }
-            let number = *number;
-            zone.begin();
-            while let Some((_, zone)) = self.zones.get_mut(at).filter(|(own, _)| *own == number) {
-                let Some((block, header)) = zone.take(&mut self.scratch) else {
-                    at += 1;
-                    break;
-                };
-                taken += 1;
-                let now = self.now;
-                self.with(number, |session, tools, bytes| {
-                    session.heard = now;
-                    session.take_written(block, header, bytes, tools)
-                });
-            }
-        }
-        taken
-    }
-
     /// Serves what has come for sessions, within the budget.
     #[inline]
     fn serve(&mut self) -> Result<usize, ChannelError> {
@@ -468,6 +441,13 @@ impl<D: Device> Poller<D> {
             let Some(number) = self.ready.pop_front() else {
                 break;
             };
+            if self.look_at_zone_of(number) {
+                taken += self.serve_zones();
+                if self.outgoing.is_full() {
+                    self.ready.push_front(number);
+                    continue;
+                }
+            }
             // The session may have ended, and its datagrams with it.
             let Some(length) = self.endpoint.take(number, &mut self.scratch)? else {
                 continue;

@@ -100,6 +100,11 @@ impl<D: Device> Zone<D> {
         }
     }
 
+    /// The next look is at every block.
+    pub(crate) fn look_at_all(&mut self) {
+        self.scan.look_at_all();
+    }
+
     /// Whether something is there that was not taken.
     pub(crate) fn has_arrival(&self) -> bool {
         let memory = self.region.memory();
