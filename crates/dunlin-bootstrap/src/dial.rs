@@ -149,6 +149,7 @@ fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
     let mut patience = FIRST_TRY;
     loop {
         let mut last = timed_out();
+        let mut is_slow = false;
         for one in &all {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -157,6 +158,7 @@ fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
             match TcpStream::connect_timeout(one, left.min(patience)) {
                 Ok(stream) => return Ok(stream),
                 Err(source) => {
+                    is_slow |= source.kind() == ErrorKind::TimedOut;
                     last = match source.kind() {
                         ErrorKind::ConnectionRefused => BootstrapError::ConnectionRefused {
                             address: address.clone(),
@@ -170,7 +172,8 @@ fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
                 }
             }
         }
-        if !matches!(last, BootstrapError::Timeout { .. }) {
+        // One that has not answered may do so when it is waited for longer, whatever another has said.
+        if !is_slow {
             return Err(last);
         }
         patience *= 2;
