@@ -1,16 +1,18 @@
 //! A lane over one channel of its own, and the calls that are out on it.
 
+mod calls;
+
 use std::sync::Arc;
 
 use dunlin_verbs::{
     progress, AnyRegion, Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work,
 };
 
+use self::calls::{Answered, Calls, EXPORTS};
 use crate::bugs::{is_planted, Bug};
-use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
+use crate::call::core::{ClientCore, Outstanding};
 use crate::call::lane::{
-    check_length, Answer, Body, CallId, Lane, Mapped, NoCalls, Sink, Sleeper, Submitted,
-    OPERATIONS_STAGED,
+    check_length, Body, CallId, Lane, Mapped, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
 };
 use crate::call::own::{Own, Registered};
 use crate::call::slots::Slots;
@@ -22,79 +24,6 @@ use crate::channel::{Channel, ChannelError};
 use crate::effort;
 use crate::error::CallError;
 use crate::HandlerId;
-
-/// Marks of a call: its response is being fetched, an entry of `exports` is its.
-const FETCHING: u8 = 1;
-const EXPORTS: u8 = 2;
-
-/// The calls of one lane.
-#[derive(Debug)]
-struct Calls<D: Device> {
-    slots: Slots<()>,
-    /// Payloads of long requests while the server may still read them.
-    exports: Vec<(CallId, Buffer<D>)>,
-    /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the channel lost.
-    open: bool,
-    /// The server said goodbye: answers still come.
-    leaving: bool,
-}
-
-impl<D: Device> Calls<D> {
-    /// The call has ended: says whose it was, unless nobody wants the answer.
-    fn finish(&mut self, call: CallId) -> Result<Option<u64>, ChannelError> {
-        let ended = self.slots.finish(call).ok_or_else(no_such_call)?;
-        if ended.marks & EXPORTS != 0 {
-            self.exports.retain(|(owner, _)| *owner != call);
-        }
-        Ok(ended.tag)
-    }
-}
-
-/// They, and who wants the answers.
-struct Answered<'a, D: Device> {
-    calls: &'a mut Calls<D>,
-    sink: &'a mut dyn Sink,
-}
-
-impl<D: Device> Outstanding for Answered<'_, D> {
-    #[inline]
-    fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError> {
-        D::charge(effort::TOOK);
-        let waiting = self.calls.slots.finish_waiting(call);
-        let tag = match waiting {
-            Some(_) => waiting,
-            None => self.calls.finish(call)?,
-        };
-        if let Some(tag) = tag {
-            self.sink.answer(tag, response);
-        }
-        Ok(())
-    }
-
-    fn complete(
-        &mut self,
-        call: CallId,
-        result: Result<Answer<'_>, CallError>,
-    ) -> Result<(), ChannelError> {
-        if let Some(tag) = self.calls.finish(call)? {
-            self.sink.complete(tag, result);
-        }
-        Ok(())
-    }
-
-    fn begin_fetch(&mut self, call: CallId) -> Result<(), ChannelError> {
-        match self.calls.slots.mark(call, FETCHING) {
-            None => Err(no_such_call()),
-            Some(had) if had & FETCHING != 0 => Err(two_answers()),
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn leave(&mut self) {
-        self.calls.leaving = true;
-        self.calls.open = false;
-    }
-}
 
 /// A lane over a channel.
 #[derive(Debug)]

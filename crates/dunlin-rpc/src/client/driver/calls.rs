@@ -1,5 +1,6 @@
 //! The calls of a client's futures: what is wanted, until it can be sent, and what became of it.
 
+mod terms;
 mod wish;
 
 use std::collections::VecDeque;
@@ -7,16 +8,14 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::thread;
-
 use super::waiters::Waiters;
 use crate::call::lane::{Answer, CallId, Lane, Sink, Submitted};
 use crate::call::reply::Reply;
-use crate::call::timeout::{Said, Told};
+use crate::call::timeout::Told;
 use crate::call::wanted::RegionKey;
 use crate::client::region::granted_on;
-use crate::client::wait::end_of;
 use crate::error::CallError;
+pub(in crate::client) use terms::Terms;
 pub(in crate::client) use wish::{Asked, Wish};
 
 /// The tag of the driver's own question for a region; calls have the numbers of their slots.
@@ -78,47 +77,6 @@ pub(in crate::client) enum Slot<R> {
     /// than the stores before it waits for them.
     Answered(Option<R>),
     Failed(CallError),
-}
-
-/// How long a call may take, and who wants its answer.
-pub(in crate::client) struct Terms {
-    /// `None`: it counts from the next look at the clock on. A call that is sent at once does not look at it by itself.
-    deadline: Option<Instant>,
-    pub(super) after: Duration,
-    pub(super) told: Told,
-    pub(in crate::client) waker: Option<Waker>,
-    /// It is out on the lane before the present one.
-    pub(in crate::client) on_former: bool,
-}
-
-impl Terms {
-    /// Of a call that is made now.
-    fn new(after: Duration, told: Told) -> Self {
-        Self {
-            deadline: None,
-            after,
-            told,
-            waker: None,
-            on_former: false,
-        }
-    }
-
-    /// Its time begins now, if it has not yet.
-    pub(in crate::client) fn begin(&mut self) {
-        self.until(thread::now());
-    }
-
-    /// What a call says of its time that is sent some time after it was made.
-    fn says_late(&self) -> Option<Said> {
-        let deadline = self.deadline;
-        let began = deadline.and_then(|deadline| deadline.checked_sub(self.after));
-        self.told.says(self.after, began)
-    }
-
-    /// When it has to end.
-    fn until(&mut self, now: Instant) -> Instant {
-        *self.deadline.get_or_insert_with(|| end_of(now, self.after))
-    }
 }
 
 impl<K: Keep> Calls<K> {
