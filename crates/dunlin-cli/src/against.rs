@@ -393,6 +393,7 @@ mod tests {
             threads: 1,
             outstanding: 4,
             size: 4096,
+            response_size: None,
         };
         let mut calls = 0;
         let against = interleave::<io::Error>(

@@ -196,6 +196,9 @@ fn report_table(report: &Report) -> Table {
         None,
     );
     row("size", format!("{} B", setting.size), None);
+    if let Some(bytes) = setting.response_size {
+        row("size of an answer", format!("{bytes} B"), None);
+    }
     row("measured for", format!("{:.2} s", report.seconds), None);
     if let Some(pairs) = &report.pairs {
         row(

@@ -73,8 +73,11 @@ pub struct Setting {
     pub threads: usize,
     /// Operations each thread keeps outstanding.
     pub outstanding: usize,
-    /// Payload bytes of one operation.
+    /// Payload bytes of one operation; of a call, of its request.
     pub size: usize,
+    /// Payload bytes of a call's answer, where they are others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_size: Option<usize>,
 }
 
 /// The one object a measuring command prints with `--json`.
@@ -176,6 +179,7 @@ mod tests {
             threads: 1,
             outstanding: 64,
             size: 64,
+            response_size: None,
         };
         let report = serde_json::to_value(Report::new(setting, &tally(10, 10))).unwrap();
         for key in [

@@ -45,6 +45,38 @@ fn keys_are_put_got_scanned_and_deleted() {
     server.stop();
 }
 
+/// The longest value that a store takes is found by each way, and by scans, also of who takes shorter messages.
+#[test]
+fn what_is_put_is_found_however_long_it_is() {
+    let server = Serving::start("kv", &[]);
+    let kv = ["kv", "--address", server.address()];
+    let put = |key: &str, bytes: usize| {
+        dunlin_with_input(&[&kv[..], &["put", key, "-"]].concat(), vec![b'v'; bytes])
+    };
+    let longest = (16 << 20) - 1024 - 6;
+    assert_eq!(text(&put("a", longest)), "");
+    let words = failure(&put("a", longest + 1), 1);
+    assert!(words.contains(&longest.to_string()), "{words}");
+    for more in [&["get", "a"][..], &["get", "a", "--one-sided"]] {
+        assert_eq!(text(&dunlin(&[&kv[..], more].concat())).len(), longest + 1);
+    }
+    for key in ["b", "c", "d"] {
+        assert_eq!(text(&put(key, 60_000)), "");
+    }
+    assert_eq!(
+        text(&dunlin(&[&kv[..], &["scan"]].concat()))
+            .lines()
+            .count(),
+        4
+    );
+    let short = ["--max-message-bytes", "128KiB", "scan", "b"];
+    assert_eq!(
+        text(&dunlin(&[&kv[..], &short].concat())).lines().count(),
+        3
+    );
+    server.stop();
+}
+
 #[test]
 fn what_the_store_does_not_take_is_said() {
     let server = Serving::start("kv", &["--memory", "1MiB"]);

@@ -106,6 +106,9 @@ fn numbers_that_cannot_be() {
         let arguments = [&["perf", "rpc"][..], arguments].concat();
         failure(&dunlin(&arguments), 2);
     }
+    let scans = ["perf", "kv", "--workload", "scan", "--value-size", "64KiB"];
+    let words = failure(&dunlin(&scans), 2);
+    assert!(words.contains("1048576 bytes at most"), "{words}");
     for core in ["1000", "99999999999"] {
         let serve = ["serve", "echo", "--listen", "127.0.0.1:0", "--pin", core];
         let words = failure(&dunlin(&serve), 2);

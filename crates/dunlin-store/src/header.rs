@@ -1,7 +1,8 @@
 //! The word before each item: whether it is locked, by whom, whether it holds a key, and its version.
 //!
 //! From the top: one bit for the lock, one for the presence of a key, 14 for the owner of the lock, 48 for the version.
-//! The version is raised by each insert, update and delete of the place, and never goes back while the table lives.
+//! The version is raised by each insert, update and delete of the place, and never goes back while the table lives, but
+//! where what another table has decided is applied ([`Table::apply`](crate::Table::apply)).
 
 /// The highest version.
 pub const MAX_VERSION: u64 = VERSION;

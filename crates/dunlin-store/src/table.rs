@@ -87,7 +87,9 @@ impl<R: Region> Table<R> {
             if !before.is_locked() && before.is_present() && self.key(place) == key {
                 self.memory().read(place.item + VALUE_OFFSET, value);
                 fence(Ordering::Acquire);
-                if self.word(place.item).load(Ordering::Relaxed) == before.0 {
+                // The key once more: where another table's versions are applied the place may have the same again.
+                let is_same = self.word(place.item).load(Ordering::Relaxed) == before.0;
+                if is_same && self.key(place) == key {
                     return Ok(before.version());
                 }
             }

@@ -26,7 +26,9 @@ impl<R: Region> Table<R> {
             if !seen.is_locked() && seen.is_present() && self.key(place) == key {
                 self.memory().read(place.item + VALUE_OFFSET, value);
                 fence(Ordering::Acquire);
-                if self.word(place.item).load(Ordering::Relaxed) == seen.0 {
+                // As for [`Table::get`].
+                let is_same = self.word(place.item).load(Ordering::Relaxed) == seen.0;
+                if is_same && self.key(place) == key {
                     return Ok((address(place), seen));
                 }
             }
@@ -100,6 +102,9 @@ impl<R: Region> Table<R> {
 
     /// Stores what another copy of the table has decided: a value, or that there is none, with its version. Whether it
     /// was newer than what is here.
+    ///
+    /// That table has counted the versions, so a place that another key leaves may have a lower one afterwards, or the
+    /// same: who has kept the address of an item compares the key, too.
     pub fn apply(&self, key: u64, value: Option<&[u8]>, version: u64) -> Result<bool, StoreError> {
         value.map_or(Ok(()), |value| self.check_length(value.len()))?;
         let _chain = self.lock_chain(key);

@@ -69,6 +69,7 @@ impl RingReport {
                 Test::PingPong => 1,
             },
             size: plan.size,
+            response_size: None,
         };
         let mut rates: Vec<f64> = measured.slices.iter().map(Tally::rate_per_s).collect();
         rates.sort_by(f64::total_cmp);

@@ -251,7 +251,7 @@ impl<'a> Responder<'a> {
     }
 
     /// Bytes of the longest response that the caller takes.
-    pub(super) fn longest(&self) -> usize {
+    pub fn longest(&self) -> usize {
         self.limits.longest
     }
 

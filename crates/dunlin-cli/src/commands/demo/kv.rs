@@ -64,6 +64,7 @@ pub(super) fn run(args: &Args, scans: bool) -> Result<(), Failure> {
         threads: 1,
         outstanding: args.outstanding as usize,
         size: VALUE_BYTES,
+        response_size: None,
     };
     let report = Report::new(setting, &tally);
     if args.json {

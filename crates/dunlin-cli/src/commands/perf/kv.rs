@@ -13,11 +13,11 @@ use crate::interrupt;
 use crate::kv_load::memcached::Memcached;
 use crate::kv_load::peer::{Peer, Program};
 use crate::kv_load::redis::Redis;
-use crate::kv_load::{Alone, Engine, Load, Ours};
+use crate::kv_load::{name, Alone, Engine, Load, Ours};
 use crate::output;
 use crate::report::{Report, Setting, Tally};
 use crate::services::child::ServerProcess;
-use crate::services::kv::Settings;
+use crate::services::kv::{Settings, ENTRY_BYTES, SCAN_BYTES};
 use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 
 /// Measure the key-value store between two processes
@@ -150,6 +150,16 @@ impl Args {
                 "--against memcached: it has no scans; redis has",
             ));
         }
+        let entry = self.value_size as usize + name(0).len() + ENTRY_BYTES;
+        if scans && entry * usize::from(self.scan_most) > SCAN_BYTES {
+            let words = format!(
+                "--scan-most {}: an answer has {SCAN_BYTES} bytes at most, and an entry has {entry}",
+                self.scan_most
+            );
+            let help =
+                "fewer entries, or shorter ones (--value-size), so that each scan is one call";
+            return Err(Failure::usage(words).help(help));
+        }
         let out = u64::from(self.value_size) * u64::from(self.outstanding);
         if others && out > SOCKET_BYTES {
             let words = format!(
@@ -216,6 +226,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         threads: 1,
         outstanding: args.outstanding as usize,
         size: args.value_size as usize,
+        response_size: None,
     };
     let pipeline = client.pipeline_of(args.outstanding as usize);
     let ours = Ours::new(pipeline.map_err(Failure::new)?, args.workload.scans());

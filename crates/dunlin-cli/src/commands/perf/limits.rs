@@ -96,6 +96,7 @@ fn report(survey: &Survey) -> Report {
             threads: 1,
             outstanding: 1,
             size: 64,
+            response_size: None,
         },
         seconds: survey.elapsed.as_secs_f64(),
         against: None,

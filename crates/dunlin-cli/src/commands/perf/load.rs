@@ -31,6 +31,14 @@ pub(super) struct Shape {
     pub(super) warm_up: usize,
 }
 
+impl Shape {
+    /// Bytes of an answer, where they are not those of a request.
+    pub(super) fn response_size(&self) -> Option<usize> {
+        let response = self.response as usize;
+        (response != self.size).then_some(response)
+    }
+}
+
 /// Calls of some kind: one after the other, or many out at once by a pipeline.
 pub(super) trait Load: Send + 'static {
     fn shape(&self) -> Shape;

@@ -91,6 +91,7 @@ impl OnDevice for Measuring<'_> {
             threads: 1,
             outstanding: plan.outstanding,
             size: plan.size,
+            response_size: None,
         };
         if let Some((first, _)) = cores {
             affinity::pin(first);

@@ -42,9 +42,12 @@ pub fn get_by_reads(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, Call
         let (mut lookup, mut step) = Lookup::new(layout, key);
         loop {
             match step {
-                Step::Read { offset, length } => {
-                    step = lookup.next(&region.read(offset as u64, length)?);
-                }
+                Step::Read { offset, length } => match region.read(offset as u64, length) {
+                    Ok(bytes) => step = lookup.next(&bytes),
+                    // An item is longer than its value, which may be as long as a message.
+                    Err(CallError::TooLong { .. }) => return get_value(client, key.bytes()),
+                    Err(error) => return Err(error),
+                },
                 Step::Found(value) => return Ok(Some(value)),
                 Step::Absent => return Ok(None),
                 Step::Disturbed => break,

@@ -21,6 +21,11 @@ pub const SCAN: HandlerId = 13;
 /// Nothing -> the layout of the store in the region [`REGION`], for those who READ it.
 pub const LAYOUT: HandlerId = 14;
 
+/// Bytes of an entry in a SCAN's answer beside its key and its value.
+pub const ENTRY_BYTES: usize = 6;
+/// Bytes of a SCAN's answer, unless its only entry is longer.
+pub const SCAN_BYTES: usize = 1 << 20;
+
 /// The region that the store stands in.
 pub const REGION: &str = "kv";
 
@@ -56,7 +61,7 @@ pub fn scan_request_into(payload: &mut Vec<u8>, first: &[u8], most: u32) {
 /// The entries of a SCAN's answer; they end where it is malformed.
 pub fn entries(mut answer: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
-        let ([a, b, c, d, e, f], rest) = answer.split_first_chunk::<6>()?;
+        let ([a, b, c, d, e, f], rest) = answer.split_first_chunk::<ENTRY_BYTES>()?;
         let key_bytes = usize::from(u16::from_le_bytes([*a, *b]));
         let value_bytes = u32::from_le_bytes([*c, *d, *e, *f]) as usize;
         let (key, rest) = rest.split_at_checked(key_bytes)?;

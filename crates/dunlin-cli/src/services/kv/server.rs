@@ -8,11 +8,12 @@ use dunlin::{
 };
 use dunlin_store::kv::{Key, KvError, KvLayout, OrderedKvStore, Target};
 
-use super::{DELETE, FULL, GET, LAYOUT, MALFORMED, PUT, REGION, SCAN, TOO_LONG};
+use super::{
+    DELETE, ENTRY_BYTES, FULL, GET, LAYOUT, MALFORMED, MAX_KEY_BYTES, PUT, REGION, SCAN,
+    SCAN_BYTES, TOO_LONG,
+};
 use crate::commands::Failure;
 
-/// Bytes after which a scan ends even though there are more entries; a longer entry crosses alone.
-const SCAN_BYTES: usize = 1 << 20;
 /// Requests of a batch whose memory is asked for at once: more lines than these a core does not wait for at a time.
 const AHEAD: usize = 64;
 
@@ -42,7 +43,8 @@ impl Settings {
         let layout = KvLayout::in_memory(
             self.memory,
             item_bytes,
-            ChannelConfig::default().max_message_bytes,
+            // One entry of a scan crosses as one message.
+            ChannelConfig::default().max_message_bytes - MAX_KEY_BYTES - ENTRY_BYTES,
             u64::from_ne_bytes(seed),
         );
         layout.map_err(Failure::usage)
@@ -133,6 +135,7 @@ impl Service {
         })?;
         let mut left = u32::from_le_bytes(*most) as usize;
         let store = self.store()?;
+        let most_bytes = SCAN_BYTES.min(reply.longest());
         let (mut sent, mut value, mut outcome) = (0, Vec::new(), Ok(()));
         if left == 0 {
             return Ok(());
@@ -142,8 +145,8 @@ impl Service {
             if !found {
                 return true;
             }
-            let bytes = 6 + key.bytes().len() + value.len();
-            if sent > 0 && sent + bytes > SCAN_BYTES {
+            let bytes = ENTRY_BYTES + key.bytes().len() + value.len();
+            if sent > 0 && sent + bytes > most_bytes {
                 return false;
             }
             sent += bytes;

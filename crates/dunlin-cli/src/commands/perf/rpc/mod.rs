@@ -246,6 +246,7 @@ fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
         threads,
         outstanding: shape.outstanding,
         size: shape.size,
+        response_size: shape.response_size(),
     }
 }
 
