@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import inspect
 import logging
+import operator
 import os
 import threading
 
@@ -210,7 +211,11 @@ def _work(inbox, handlers):
         try:
             request._reply(handlers[request.handler](request))
         except BaseException as error:
-            _refuse(request, error)
+            try:
+                _refuse(request, error)
+            except BaseException:
+                # Its caller has been told; the thread is for others' requests, too.
+                pass
 
 
 async def _run_async(handler, request):
@@ -226,16 +231,38 @@ async def _run_async(handler, request):
 
 
 def _refuse(request, error):
-    """Tells the caller."""
-    if isinstance(error, HandlerError):
-        code, message = error.code, error.message
-    else:
-        _log.error("handler %d failed", request.handler, exc_info=error)
-        code, message = 0, f"{type(error).__name__}: {error}"
+    """Tells the caller, whatever the error is made of."""
+    code, message = 0, "the handler failed with an error that cannot be passed on"
     try:
-        request._fail(code, message)
-    except OverflowError:
-        request._fail(0, f"{message} (its code {code} is none: 0 to 2**32 - 1)")
-    except RuntimeError:
-        # It was answered, and that is what its caller has.
+        code, message = _told(request, error)
+    except Exception:
         pass
+    finally:
+        try:
+            request._fail(code, message)
+        except RuntimeError:
+            # It was answered, and that is what its caller has.
+            pass
+
+
+def _told(request, error):
+    """What the caller of a handler that failed is told: a number and words that can travel."""
+    if not isinstance(error, HandlerError):
+        _log.error("handler %d failed", request.handler, exc_info=error)
+        return 0, f"{type(error).__name__}: {_words(error)}"
+    message = _words(error.message)
+    try:
+        code = operator.index(error.code)
+    except Exception:
+        code = -1
+    if not 0 <= code < 1 << 32:
+        return 0, f"{message} (its code {_words(error.code)} is none: 0 to 2**32 - 1)"
+    return code, message
+
+
+def _words(value):
+    """As text that is UTF-8."""
+    try:
+        return str(value).encode("utf-8", "replace").decode()
+    except Exception:
+        return f"a {type(value).__name__} that cannot be said"

@@ -366,4 +366,5 @@ class _Served:
 
 def _refusal(status):
     """An answer that is a status without metadata."""
-    return bytes([_STATUS, status.code]) + _counted(status.message.encode()) + _counted(status.details)
+    message = str(status.message).encode("utf-8", "replace")
+    return bytes([_STATUS, status.code]) + _counted(message) + _counted(status.details)

@@ -69,6 +69,50 @@ class Servers(unittest.TestCase):
             with self.assertRaisesRegex(dunlin.HandlerError, "no such bird"):
                 client.call(1)
 
+    def test_a_handler_whose_error_cannot_be_said_leaves_its_thread_to_others(self):
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError("no words")
+
+        class Stubborn(Exception):
+            def __str__(self):
+                raise SystemExit
+
+        class Bare(dunlin.HandlerError):
+            def __init__(self):
+                pass
+
+        errors = [
+            (dunlin.HandlerError(4, "half of \ud800"), 4, "half of \\?"),
+            (dunlin.HandlerError(5, ValueError("inner")), 5, "inner"),
+            (dunlin.HandlerError("six", "words"), 0, "words .its code six is none"),
+            (dunlin.HandlerError(1 << 32, Mute()), 0, "a Mute that cannot be said .its code 4294967296"),
+            (Bare(), 0, "cannot be passed on"),
+            (ValueError("\udfff"), 0, "ValueError: \\?"),
+            (Mute(), 0, "Mute: a Mute that cannot be said"),
+            (Stubborn(), 0, "cannot be passed on"),
+        ]
+        server = serving(workers=1)
+        server.handle(1, lambda request: request.payload)
+
+        @server.handler(2)
+        def fails(request):
+            raise errors[request.payload[0]][0]
+
+        @server.method("test.Birds/Say")
+        def say(message):
+            raise dunlin.Status(dunlin.Code.NOT_FOUND, "no \ud800")
+
+        with server, connect(server.address) as client:
+            for number, (_, code, words) in enumerate(errors):
+                with self.subTest(number=number):
+                    with self.assertRaisesRegex(dunlin.HandlerError, words) as caught:
+                        client.call(2, bytes([number]))
+                    self.assertEqual(caught.exception.code, code)
+                    self.assertEqual(client.call(1, b"next"), b"next")
+            with self.assertRaisesRegex(dunlin.Status, "NOT_FOUND: no \\?"):
+                client.method("test.Birds/Say")(b"")
+
     def test_wrong_uses_are_named(self):
         server = serving()
         server.handle(1, len)
