@@ -771,7 +771,8 @@ enum dunlin_code dunlin_respond_in_place(struct dunlin_responder *responder,
 
 /**
  * Answers with an error instead: the caller gets DUNLIN_CODE_HANDLER, this number and these words, of which at most
- * 1000 bytes travel. The number and its meaning are the service's own.
+ * 1000 bytes travel. The number and its meaning are the service's own. That is so also when this fails for the words:
+ * what is not UTF-8 in them is replaced by U+FFFD, and NULL is none.
  */
 enum dunlin_code dunlin_respond_error(struct dunlin_responder *responder,
                                       uint32_t code,

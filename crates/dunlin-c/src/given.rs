@@ -5,6 +5,7 @@
 //! points to what its type says, for as long as the function that was called runs. `dunlin.h` asks that of C programs.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::{c_char, c_void, CStr};
 use std::mem::{size_of, MaybeUninit};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -148,6 +149,18 @@ pub(crate) unsafe fn optional_text<'a>(
             format!("`{name}` is not UTF-8: text has to be"),
         )
     })
+}
+
+/// Text that the caller has, whatever it is: none at NULL, and U+FFFD for what is not UTF-8.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn lossy_text<'a>(pointer: *const c_char) -> Cow<'a, str> {
+    if pointer.is_null() {
+        return Cow::Borrowed("");
+    }
+    // SAFETY: it is not NULL, and the rest is this function's.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy()
 }
 
 /// A callback; `None` when it is NULL is the caller's mistake.

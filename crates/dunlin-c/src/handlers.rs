@@ -236,7 +236,8 @@ pub unsafe extern "C" fn dunlin_respond_in_place(
 }
 
 /// Answers with an error instead: the caller gets DUNLIN_CODE_HANDLER, this number and these words, of which at most
-/// 1000 bytes travel. The number and its meaning are the service's own.
+/// 1000 bytes travel. The number and its meaning are the service's own. That is so also when this fails for the words:
+/// what is not UTF-8 in them is replaced by U+FFFD, and NULL is none.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_respond_error(
     responder: *mut Responder,
@@ -248,12 +249,27 @@ pub unsafe extern "C" fn dunlin_respond_error(
         // SAFETY: as above.
         let responder = unsafe { given::exclusive(responder, "responder") }?;
         // SAFETY: as above.
-        let message = unsafe { given::text(message, "message") }?;
-        responder.failed = Some(HandlerError::new(code, message));
-        Ok(Code::Ok)
+        let (failed, words) = unsafe { failure(code, message) };
+        responder.failed = Some(failed);
+        words
     };
     // SAFETY: as above.
     unsafe { given::enter(error, body) }
+}
+
+/// A handler's error, which goes to the caller whatever its words are; and whether they are text.
+///
+/// # Safety
+/// As for [`given::text`].
+unsafe fn failure(code: u32, message: *const c_char) -> (HandlerError, Result<Code, Error>) {
+    // SAFETY: as this function's.
+    let (words, text) = unsafe {
+        (
+            given::lossy_text(message),
+            given::text(message, "message").map(|_| Code::Ok),
+        )
+    };
+    (HandlerError::new(code, words), text)
 }
 
 /// Remembers for the caller what the handler hears now.
@@ -303,9 +319,9 @@ pub unsafe extern "C" fn dunlin_deferred_fail(
         // SAFETY: as above; the caller gives it up.
         let deferred = unsafe { given::take(deferred, "deferred") }?;
         // SAFETY: as above.
-        let message = unsafe { given::text(message, "message") }?;
-        deferred.responder.fail(HandlerError::new(code, message));
-        Ok(Code::Ok)
+        let (failed, words) = unsafe { failure(code, message) };
+        deferred.responder.fail(failed);
+        words
     };
     // SAFETY: as above.
     unsafe { given::enter(error, body) }

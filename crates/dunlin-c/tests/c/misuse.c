@@ -11,6 +11,8 @@
 #define ECHO 1
 #define KEEP 2
 #define UNANSWERED 3
+#define REFUSE 4
+#define REFUSE_LATER 5
 
 /* An error with this code, whose words have `words`. */
 static void expect(int line, dunlin_code code, dunlin_code expected, dunlin_error *error, const char *words) {
@@ -48,10 +50,33 @@ static void echo(const dunlin_request *request, dunlin_responder *responder, voi
     void *data = NULL;
     IS_NULL(dunlin_respond(responder, NULL, 1, &error), "data");
     IS_NULL(dunlin_respond_in_place(responder, 1, NULL, &error), "data");
-    IS_NULL(dunlin_respond_error(responder, 1, NULL, &error), "message");
     WORKS(dunlin_respond_in_place(responder, length, &data, NULL));
     if (length > 0)
         memcpy(data, dunlin_request_data(request), length);
+}
+
+/* What is no text as the words of an error: by the request, bytes that are not UTF-8, or NULL. */
+static const char *no_text(const dunlin_request *request) {
+    return *(const char *)dunlin_request_data(request) == 'n' ? NULL : "no \xff";
+}
+
+static void refuse(const dunlin_request *request, dunlin_responder *responder, void *user) {
+    (void)user;
+    const char *words = no_text(request);
+    WORKS(dunlin_respond(responder, "done", 4, NULL));
+    if (words == NULL)
+        IS_NULL(dunlin_respond_error(responder, 7, words, &error), "message");
+    else
+        FAILS(dunlin_respond_error(responder, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not UTF-8");
+}
+
+static void refuse_later(dunlin_deferred *deferred, void *user) {
+    (void)user;
+    const char *words = no_text(dunlin_deferred_request(deferred));
+    if (words == NULL)
+        IS_NULL(dunlin_deferred_fail(deferred, 7, words, &error), "message");
+    else
+        FAILS(dunlin_deferred_fail(deferred, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not UTF-8");
 }
 
 /* A call that is kept until somebody answers it. */
@@ -255,6 +280,22 @@ static void calls_are_checked(const char *address) {
     dunlin_region_free(region);
 }
 
+/* A handler that refuses with words that are no text has refused. */
+static void refusals_arrive(const char *address) {
+    dunlin_client *client = NULL;
+    WORKS(dunlin_client_connect(address, NULL, &client, NULL));
+    for (uint16_t handler = REFUSE; handler <= REFUSE_LATER; handler++)
+        for (int null = 0; null < 2; null++) {
+            dunlin_reply *reply = NULL;
+            dunlin_error *error = NULL;
+            EXPECT(dunlin_call(client, handler, null ? "n" : "x", 1, 0, &reply, &error) == DUNLIN_CODE_HANDLER);
+            EXPECT(reply == NULL && dunlin_error_handler_code(error) == 7);
+            EXPECT(null || strstr(dunlin_error_message(error), "no \xef\xbf\xbd") != NULL);
+            dunlin_error_free(error);
+        }
+    dunlin_client_free(client);
+}
+
 static void too_many_are_refused(const char *address) {
     dunlin_client *client = NULL;
     dunlin_client_options options = {.struct_size = sizeof options, .max_outstanding = 2};
@@ -336,12 +377,14 @@ int main(int count, char **arguments) {
     WORKS(dunlin_server_handle(server, ECHO, echo, NULL, NULL));
     WORKS(dunlin_server_handle_deferred(server, KEEP, keep, NULL, NULL));
     WORKS(dunlin_server_handle_deferred(server, UNANSWERED, unanswered, NULL, NULL));
+    WORKS(dunlin_server_handle(server, REFUSE, refuse, NULL, NULL));
+    WORKS(dunlin_server_handle_deferred(server, REFUSE_LATER, refuse_later, NULL, NULL));
     WORKS(dunlin_server_region(server, "table", 64, 0, NULL));
     FAILS(dunlin_server_region_write(server, "table", 0, "x", 1, &error), DUNLIN_CODE_WRONG_STATE, "started");
     EXPECT(dunlin_server_address(server) == NULL);
     WORKS(dunlin_server_start(server, NULL));
     FAILS(dunlin_server_start(server, &error), DUNLIN_CODE_WRONG_STATE, "once");
-    FAILS(dunlin_server_handle(server, 5, echo, NULL, &error), DUNLIN_CODE_WRONG_STATE, "before it is started");
+    FAILS(dunlin_server_handle(server, 9, echo, NULL, &error), DUNLIN_CODE_WRONG_STATE, "before it is started");
     FAILS(dunlin_server_region_write(server, "none", 0, "x", 1, &error), DUNLIN_CODE_UNKNOWN_REGION, "none");
     FAILS(dunlin_server_region_write(server, "table", 64, "x", 1, &error), DUNLIN_CODE_REGION_BOUNDS, "64");
     FAILS(dunlin_server_region_read(server, "table", UINT64_MAX, &byte, 1, &error), DUNLIN_CODE_REGION_BOUNDS, "64");
@@ -363,6 +406,7 @@ int main(int count, char **arguments) {
     const char *address = dunlin_server_address(server);
     settings_are_checked(address);
     calls_are_checked(address);
+    refusals_arrive(address);
     too_many_are_refused(address);
     pipelines_are_not_reentered(address);
     if (count == 1)

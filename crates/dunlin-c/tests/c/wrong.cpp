@@ -26,7 +26,11 @@ int main() {
     server.handle(1, [](const dunlin::Request &request, dunlin::Responder &reply) { reply.write(request.view()); })
         .handle(2, [](const dunlin::Request &, dunlin::Responder &) { throw std::runtime_error("some words"); })
         .handle(3, [](const dunlin::Request &, dunlin::Responder &) { throw 3; })
-        .handle(4, [](const dunlin::Request &, dunlin::Responder &reply) { reply.in_place(std::size_t(1) << 40); });
+        .handle(4, [](const dunlin::Request &, dunlin::Responder &reply) { reply.in_place(std::size_t(1) << 40); })
+        .handle(5, [](const dunlin::Request &, dunlin::Responder &reply) {
+            reply.write("done");
+            throw dunlin::HandlerError(7, "no \xff");
+        });
     EXPECT(server.address().empty());
     server.start();
     EXPECT(thrown([&] { server.start(); }) == DUNLIN_CODE_WRONG_STATE);
@@ -43,6 +47,13 @@ int main() {
     EXPECT(thrown([&] { client.call(3, "x"); }) == DUNLIN_CODE_HANDLER);
     // What the handler could not answer is its caller's error, whatever the handler throws then.
     EXPECT(thrown([&] { client.call(4, "x"); }) == DUNLIN_CODE_TOO_LONG);
+    // What is thrown is an error also when its words are not UTF-8.
+    try {
+        client.call(5, "x");
+        EXPECT(!"it throws");
+    } catch (const dunlin::Error &error) {
+        EXPECT(error.code() == DUNLIN_CODE_HANDLER && error.handler_code() == 7);
+    }
     EXPECT(thrown([&] { client.attach("none"); }) == DUNLIN_CODE_UNKNOWN_REGION);
     EXPECT(client.call(1, "").size() == 0);
 
