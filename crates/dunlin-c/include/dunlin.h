@@ -760,9 +760,10 @@ enum dunlin_code dunlin_respond(struct dunlin_responder *responder,
                                 struct dunlin_error **error);
 
 /**
- * An answer of exactly `length` bytes that is filled in place: `data` gets where, until the callback returns. No copy
- * is made of a long one. It replaces what was answered before. The bytes are not cleared: fill all of them. Otherwise
- * as dunlin_respond.
+ * An answer of exactly `length` bytes that is filled in place: `data` gets where, until the next call with this
+ * responder or the callback's return. Fill them before that: dunlin_respond appends to what stands there then, and may
+ * move it. No copy is made of a long one. It replaces what was answered before. The bytes are not cleared: fill all of
+ * them. Otherwise as dunlin_respond.
  */
 enum dunlin_code dunlin_respond_in_place(struct dunlin_responder *responder,
                                          size_t length,

@@ -338,7 +338,7 @@ public:
         detail::Failure failure;
         failure.check(dunlin_respond(responder_, bytes.data(), bytes.size(), failure.place()));
     }
-    /// An answer of exactly `length` bytes, to fill.
+    /// An answer of exactly `length` bytes, to fill before the next call of this object or the handler's return.
     void *in_place(std::size_t length) {
         detail::Failure failure;
         void *data = nullptr;

@@ -209,9 +209,10 @@ pub unsafe extern "C" fn dunlin_respond(
     unsafe { given::enter(error, body) }
 }
 
-/// An answer of exactly `length` bytes that is filled in place: `data` gets where, until the callback returns. No copy
-/// is made of a long one. It replaces what was answered before. The bytes are not cleared: fill all of them. Otherwise
-/// as dunlin_respond.
+/// An answer of exactly `length` bytes that is filled in place: `data` gets where, until the next call with this
+/// responder or the callback's return. Fill them before that: dunlin_respond appends to what stands there then, and may
+/// move it. No copy is made of a long one. It replaces what was answered before. The bytes are not cleared: fill all of
+/// them. Otherwise as dunlin_respond.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_respond_in_place(
     responder: *mut Responder,

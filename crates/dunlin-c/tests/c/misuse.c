@@ -13,6 +13,7 @@
 #define UNANSWERED 3
 #define REFUSE 4
 #define REFUSE_LATER 5
+#define FILL 6
 
 /* An error with this code, whose words have `words`. */
 static void expect(int line, dunlin_code code, dunlin_code expected, dunlin_error *error, const char *words) {
@@ -77,6 +78,18 @@ static void refuse_later(dunlin_deferred *deferred, void *user) {
         IS_NULL(dunlin_deferred_fail(deferred, 7, words, &error), "message");
     else
         FAILS(dunlin_deferred_fail(deferred, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not UTF-8");
+}
+
+/* Bytes in place are filled before the next call: what follows is appended, and another answer replaces it. */
+static void fill(const dunlin_request *request, dunlin_responder *responder, void *user) {
+    (void)request, (void)user;
+    void *data = NULL;
+    WORKS(dunlin_respond_in_place(responder, 100000, &data, NULL));
+    memset(data, 'a', 100000);
+    WORKS(dunlin_respond_in_place(responder, 70000, &data, NULL));
+    memset(data, 'b', 70000);
+    for (int part = 0; part < 100; part++)
+        WORKS(dunlin_respond(responder, "cc", 2, NULL));
 }
 
 /* A call that is kept until somebody answers it. */
@@ -296,6 +309,19 @@ static void refusals_arrive(const char *address) {
     dunlin_client_free(client);
 }
 
+static void answers_in_place_grow(const char *address) {
+    dunlin_client *client = NULL;
+    dunlin_reply *reply = NULL;
+    WORKS(dunlin_client_connect(address, NULL, &client, NULL));
+    WORKS(dunlin_call(client, FILL, "x", 1, 0, &reply, NULL));
+    EXPECT(dunlin_reply_length(reply) == 70200);
+    const char *data = dunlin_reply_data(reply);
+    for (int at = 0; at < 70200; at++)
+        EXPECT(data[at] == (at < 70000 ? 'b' : 'c'));
+    dunlin_reply_free(reply);
+    dunlin_client_free(client);
+}
+
 static void too_many_are_refused(const char *address) {
     dunlin_client *client = NULL;
     dunlin_client_options options = {.struct_size = sizeof options, .max_outstanding = 2};
@@ -377,6 +403,7 @@ int main(int count, char **arguments) {
     WORKS(dunlin_server_handle(server, ECHO, echo, NULL, NULL));
     WORKS(dunlin_server_handle_deferred(server, KEEP, keep, NULL, NULL));
     WORKS(dunlin_server_handle_deferred(server, UNANSWERED, unanswered, NULL, NULL));
+    WORKS(dunlin_server_handle(server, FILL, fill, NULL, NULL));
     WORKS(dunlin_server_handle(server, REFUSE, refuse, NULL, NULL));
     WORKS(dunlin_server_handle_deferred(server, REFUSE_LATER, refuse_later, NULL, NULL));
     WORKS(dunlin_server_region(server, "table", 64, 0, NULL));
@@ -407,6 +434,7 @@ int main(int count, char **arguments) {
     settings_are_checked(address);
     calls_are_checked(address);
     refusals_arrive(address);
+    answers_in_place_grow(address);
     too_many_are_refused(address);
     pipelines_are_not_reentered(address);
     if (count == 1)
