@@ -660,8 +660,9 @@ enum dunlin_code dunlin_server_new(const char *address,
  * work. It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
  * dunlin_server_start.
  *
- * `user` is handed to the callback as it is. What it points to must stay until the server was freed, and be safe to
- * use by several threads at once.
+ * `user` is handed to the callback as it is. What it points to must be safe to use by several threads at once, and
+ * stay until the server was freed and every callback has returned: dunlin_server_free does not wait for one longer
+ * than a second.
  */
 enum dunlin_code dunlin_server_handle(const struct dunlin_server *server,
                                       uint16_t handler,
@@ -716,7 +717,8 @@ enum dunlin_code dunlin_server_stop(const struct dunlin_server *server,
 
 /**
  * Frees a server. One that runs is ended at once: calls that are out fail at their callers. One that is being stopped
- * is waited for, at most for ten seconds. Its handlers must not do this.
+ * is waited for, at most for ten seconds. Its handlers must not do this. A callback that does not return within a
+ * second of the end is left behind, and goes on to use its `user` pointer.
  */
 void dunlin_server_free(struct dunlin_server *server);
 

@@ -113,8 +113,9 @@ pub unsafe extern "C" fn dunlin_server_new(
 /// work. It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
 /// dunlin_server_start.
 ///
-/// `user` is handed to the callback as it is. What it points to must stay until the server was freed, and be safe to
-/// use by several threads at once.
+/// `user` is handed to the callback as it is. What it points to must be safe to use by several threads at once, and
+/// stay until the server was freed and every callback has returned: dunlin_server_free does not wait for one longer
+/// than a second.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_handle(
     server: *const Server,
@@ -306,7 +307,8 @@ fn stop(server: &Server) -> Result<Arc<Stopping>, Error> {
 }
 
 /// Frees a server. One that runs is ended at once: calls that are out fail at their callers. One that is being stopped
-/// is waited for, at most for ten seconds. Its handlers must not do this.
+/// is waited for, at most for ten seconds. Its handlers must not do this. A callback that does not return within a
+/// second of the end is left behind, and goes on to use its `user` pointer.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_free(server: *mut Server) {
     // SAFETY: NULL or the caller's, which gives it up.
