@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use dunlin::Completions;
+use dunlin::{CallError, Completions};
 
 use crate::client::{Client, Reply};
 use crate::error::{Code, Error};
@@ -23,9 +23,14 @@ impl Client {
             // Another thread's serves as well.
             let _ = self.completions.set(made);
         }
-        self.completions
+        let completions = self
+            .completions
             .get()
-            .ok_or_else(|| Error::new(Code::System, "no answers of asynchronous calls"))
+            .ok_or_else(|| Error::new(Code::System, "no answers of asynchronous calls"))?;
+        match completions.is_here() {
+            true => Ok(completions),
+            false => Err(CallError::Forked.into()),
+        }
     }
 }
 

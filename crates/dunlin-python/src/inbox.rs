@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use dunlin::process::Generation;
 use dunlin::{HandlerError, OwnedRequest, OwnedResponder};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -18,8 +19,10 @@ use crate::waiting;
 /// Requests of one look of an event loop at most, so that its other business has its turn.
 const REQUESTS_AT_ONCE: usize = 256;
 
-/// Requests that nobody has taken yet. How many there can be is bounded by the server.
+/// Requests that nobody has taken yet. How many there can be is bounded by the server. In a process that was forked
+/// since there are none: they are the parent's, and so is what the event counts.
 pub(crate) struct Queue {
+    made_in: Generation,
     state: Mutex<State>,
     changed: Condvar,
     /// Counts something while there are requests.
@@ -53,7 +56,6 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The first request, if there is one now.
     fn take(&self, state: &mut State) -> Option<(OwnedRequest, OwnedResponder)> {
         let taken = state.requests.pop_front();
         if state.requests.is_empty() && state.signalled {
@@ -63,7 +65,18 @@ impl Queue {
         taken
     }
 
+    /// The first request, if there is one now; none in a child, where the lock may be held for ever.
+    fn try_take(&self) -> Option<(OwnedRequest, OwnedResponder)> {
+        self.made_in
+            .is_current()
+            .then(|| self.take(&mut self.lock()))
+            .flatten()
+    }
+
     fn wait(&self) -> Option<(OwnedRequest, OwnedResponder)> {
+        if !self.made_in.is_current() {
+            return None;
+        }
         let mut state = self.lock();
         loop {
             if let Some(taken) = self.take(&mut state) {
@@ -91,6 +104,7 @@ impl Inbox {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| PyOSError::new_err(format!("no descriptor for requests: {error}")))?;
         Ok(Self(Arc::new(Queue {
+            made_in: Generation::current(),
             state: Mutex::default(),
             changed: Condvar::new(),
             event,
@@ -103,7 +117,7 @@ impl Inbox {
 
     /// The next request; waits for one, and ends with `None` when the inbox is closed. Not for the main thread.
     fn next(&self, py: Python<'_>) -> Option<Request> {
-        let here = self.0.take(&mut self.0.lock());
+        let here = self.0.try_take();
         let taken = here.or_else(|| waiting::detached(py, || self.0.wait()));
         taken.map(Request::new)
     }
@@ -112,8 +126,9 @@ impl Inbox {
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let given = PyList::empty(py);
         for _ in 0..REQUESTS_AT_ONCE {
-            let taken = self.0.take(&mut self.0.lock());
-            let Some(taken) = taken else { break };
+            let Some(taken) = self.0.try_take() else {
+                break;
+            };
             given.append(Request::new(taken))?;
         }
         Ok(given)
@@ -121,6 +136,9 @@ impl Inbox {
 
     /// Nobody takes requests any more: callers whose requests stand here are told.
     fn close(&self) {
+        if !self.0.made_in.is_current() {
+            return;
+        }
         let mut state = self.0.lock();
         state.closed = true;
         let left = std::mem::take(&mut state.requests);

@@ -5,6 +5,9 @@
 //! when it is readable. A call that is woken stands in a queue; who asks polls what stands there, once each, so that
 //! asking never waits. The descriptor counts one as long as anything stands in either queue. The bindings for other
 //! languages stand on it: `poll` in C, asyncio in Python.
+//!
+//! A process that was made by fork has the same descriptor, with the count that its parent sleeps by, and locks that
+//! nobody gives back: it touches neither.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -14,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
+use dunlin_verbs::process::Generation;
 use rustix::event::{eventfd, EventfdFlags};
 
 use crate::{CallError, CallFuture, Reply};
@@ -31,9 +35,10 @@ pub struct Ended {
 
 /// Calls that are out, and a descriptor that is readable (`poll`, `epoll`) when [`Completions::next`] has something to
 /// do, which may be to look for an answer that is not there yet: call it until it says `None`, and then wait again,
-/// level-triggered.
+/// level-triggered. In a process that was forked since there are none: the calls are the parent's.
 #[derive(Debug)]
 pub struct Completions {
+    made_in: Generation,
     event: OwnedFd,
     /// Calls that are out or whose answer was not taken, at most.
     limit: usize,
@@ -66,6 +71,9 @@ impl Wake for Call {
     fn wake(self: Arc<Self>) {
         if !self.queued.swap(true, Ordering::AcqRel) {
             if let Some(completions) = self.completions.upgrade() {
+                if !completions.is_here() {
+                    return;
+                }
                 let mut state = completions.lock();
                 state.woken.push_back(self);
                 completions.signal(&mut state);
@@ -81,6 +89,7 @@ impl Completions {
     /// When there is no descriptor.
     pub fn new(limit: usize) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
+            made_in: Generation::current(),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             limit,
             state: Mutex::default(),
@@ -91,8 +100,16 @@ impl Completions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the running process made it, which no child of that one did.
+    pub fn is_here(&self) -> bool {
+        self.made_in.is_current()
+    }
+
     /// Calls that are out, with those whose answer was not taken.
     pub fn outstanding(&self) -> usize {
+        if !self.is_here() {
+            return 0;
+        }
         let state = self.lock();
         state.out.len() + state.ended.len()
     }
@@ -101,12 +118,15 @@ impl Completions {
     /// gives.
     ///
     /// # Errors
-    /// When it could not be sent.
+    /// When it could not be sent; [`CallError::Forked`] in a child.
     pub fn start(
         self: &Arc<Self>,
         tag: u64,
         begin: impl FnOnce() -> CallFuture,
     ) -> Result<u64, CallError> {
+        if !self.is_here() {
+            return Err(CallError::Forked);
+        }
         let mut state = self.lock();
         if state.out.len() + state.ended.len() >= self.limit {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
@@ -150,6 +170,9 @@ impl Completions {
 
     /// A call that has ended, if there is one now.
     pub fn next(&self) -> Option<Ended> {
+        if !self.is_here() {
+            return None;
+        }
         let mut left = self.lock().woken.len();
         loop {
             let mut state = self.lock();
@@ -212,6 +235,9 @@ impl Completions {
     /// Gives up one call: it does not come any more, unless its answer has come already and waits to be taken. The
     /// server may have executed it.
     pub fn cancel(&self, number: u64) {
+        if !self.is_here() {
+            return;
+        }
         let call = self.lock().out.remove(&number);
         if let Some(call) = call {
             // A future that is dropped may wake another.
@@ -222,6 +248,9 @@ impl Completions {
 
     /// Gives up all calls that are out, and throws answers away that were not taken.
     pub fn give_up(&self) {
+        if !self.is_here() {
+            return;
+        }
         let mut state = self.lock();
         let State {
             out, woken, ended, ..

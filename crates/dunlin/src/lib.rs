@@ -79,6 +79,9 @@ pub use dunlin_rpc::{
 pub use dunlin_rpc::bugs;
 #[doc(hidden)]
 pub use dunlin_rpc::simulated_sleeps;
+/// Whether the running process is the one that made something, for bindings, which have objects of their own.
+#[doc(hidden)]
+pub use dunlin_verbs::process;
 /// Clock, sleep and wake-up of a thread, for what stands on this crate and runs on simulated hosts, too.
 #[doc(hidden)]
 pub use dunlin_verbs::thread;

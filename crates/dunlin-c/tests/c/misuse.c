@@ -1,6 +1,7 @@
 /* What is called wrongly is told so, with the name of what is wrong, and nothing else happens. */
 
 #include <dunlin.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -365,6 +366,48 @@ static void children_are_told(const char *address) {
     dunlin_client_free(client);
 }
 
+/* Waits until there is something for dunlin_client_next. */
+static void becomes_readable(const dunlin_client *client) {
+    struct pollfd one = {.events = POLLIN};
+    WORKS(dunlin_client_fd(client, &one.fd, NULL));
+    EXPECT(poll(&one, 1, 60000) == 1);
+}
+
+/* A child that looks for answers leaves its parent's where they are, and what the parent sleeps by. */
+static void children_take_no_answers(const char *address) {
+    dunlin_client *client = NULL;
+    dunlin_reply *reply = NULL;
+    dunlin_code answered = DUNLIN_CODE_OTHER;
+    uint64_t tag = 0;
+    int status = 0, fd = 0;
+    WORKS(dunlin_client_connect(address, NULL, &client, NULL));
+    WORKS(dunlin_call_start(client, ECHO, "x", 1, 0, 1, NULL));
+    becomes_readable(client);
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        EXPECT(dunlin_client_next(client, &tag, &answered, &reply, NULL) == DUNLIN_CODE_FORKED);
+        EXPECT(dunlin_call_start(client, ECHO, "x", 1, 0, 2, NULL) == DUNLIN_CODE_FORKED);
+        EXPECT(dunlin_client_fd(client, &fd, NULL) == DUNLIN_CODE_FORKED && fd == -1);
+        EXPECT(dunlin_client_outstanding(client) == 0);
+        dunlin_client_free(client);
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &status, 0) == child && status == 0);
+    for (uint64_t number = 1; number < 4; number++) {
+        dunlin_code code;
+        do {
+            becomes_readable(client);
+            code = dunlin_client_next(client, &tag, &answered, &reply, NULL);
+        } while (code == DUNLIN_CODE_EMPTY);
+        EXPECT(code == DUNLIN_CODE_OK && answered == DUNLIN_CODE_OK && tag == number);
+        dunlin_reply_free(reply);
+        EXPECT(dunlin_client_next(client, &tag, &answered, &reply, NULL) == DUNLIN_CODE_EMPTY);
+        WORKS(dunlin_call_start(client, ECHO, "x", 1, 0, number + 1, NULL));
+    }
+    dunlin_client_free(client);
+}
+
 /* Stops a server that has a call to answer still: not within a millisecond, and then when it is answered. */
 static void stopping_has_a_bound(dunlin_server *server) {
     dunlin_client *client = NULL;
@@ -437,8 +480,10 @@ int main(int count, char **arguments) {
     answers_in_place_grow(address);
     too_many_are_refused(address);
     pipelines_are_not_reentered(address);
-    if (count == 1)
+    if (count == 1) {
         children_are_told(address);
+        children_take_no_answers(address);
+    }
     stopping_has_a_bound(server);
     FAILS(dunlin_server_start(server, &error), DUNLIN_CODE_WRONG_STATE, "once");
     dunlin_server_free(server);

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import os
+import select
 import threading
 import unittest
 
 import dunlin
-from support import connect
+from support import BOUND, connect
 
 logging.getLogger("dunlin").setLevel(logging.CRITICAL)
 
@@ -224,6 +226,27 @@ class AsyncHandlers(unittest.IsolatedAsyncioTestCase):
                     await client.call_async(3)
                 self.assertEqual(caught.exception.code, 9)
         self.assertTrue(await server.stop_async())
+
+    async def test_a_forked_process_takes_no_request_of_its_parent(self):
+        server = serving()
+
+        @server.handler(1)
+        async def echo(request):
+            return request.payload
+
+        async with server:
+            async with await asyncio.to_thread(connect, server.address) as client:
+                calling = asyncio.create_task(asyncio.to_thread(client.call, 1, b"x"))
+                await asyncio.sleep(0)
+                # The loop does nothing here: the request waits for it.
+                ready, _, _ = select.select([server._for_loop.fileno()], [], [], BOUND)
+                self.assertTrue(ready)
+                child = os.fork()
+                if child == 0:
+                    os._exit(7 if server._for_loop.take() == [] else 1)
+                _, status = os.waitpid(child, 0)
+                self.assertEqual(os.waitstatus_to_exitcode(status), 7)
+                self.assertEqual(await calling, b"x")
 
     async def test_the_loop_of_its_handlers_does_not_wait_for_a_server(self):
         server = serving()
