@@ -122,6 +122,11 @@ impl Server {
         (offset, length): (u64, usize),
         operate: impl FnOnce(&dunlin::Memory, usize),
     ) -> Result<Code, Error> {
+        let started_in = self.started_in.get();
+        if started_in.is_some_and(|process| !process.is_current()) {
+            let words = "this process was forked after the server was started, and its regions are the parent's";
+            return Err(Error::new(Code::Forked, words));
+        }
         let region = self.region(name)?;
         let memory = region.memory().ok_or_else(|| {
             wrong_state("a region has memory when its server was started, not before")

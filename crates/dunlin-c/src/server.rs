@@ -8,6 +8,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use dunlin::process::Generation;
 use dunlin::{RunningServer, ServerBuilder};
 
 use crate::error::{text, Code, Error};
@@ -23,6 +24,8 @@ pub struct Server {
     pub(crate) regions: Mutex<Vec<dunlin::Region>>,
     /// When it runs.
     address: OnceLock<CString>,
+    /// The process that has started it, and that its memory is of.
+    pub(crate) started_in: OnceLock<Generation>,
 }
 
 #[derive(Debug)]
@@ -102,6 +105,7 @@ pub unsafe extern "C" fn dunlin_server_new(
             stage: Mutex::new(Stage::Building(Box::new(builder))),
             regions: Mutex::default(),
             address: OnceLock::new(),
+            started_in: OnceLock::new(),
         });
         Ok(Code::Ok)
     };
@@ -219,6 +223,7 @@ pub unsafe extern "C" fn dunlin_server_start(
         match std::mem::replace(&mut *stage, Stage::Failed) {
             Stage::Building(builder) => {
                 let running = builder.serve()?;
+                let _ = server.started_in.set(Generation::current());
                 let _ = server.address.set(text(running.address().to_string()));
                 *stage = Stage::Running(running);
                 Ok(Code::Ok)

@@ -102,3 +102,12 @@ pub(crate) fn does_not_fit(py: Python<'_>, bytes: usize, room: usize) -> PyErr {
         format!("the answer has {bytes} bytes, and `into` has room for {room}: the server executed the call");
     make(py, "TooLong", &message, (Execution::Executed, false), 0)
 }
+
+/// Memory of a server that was started by another process.
+#[cold]
+pub(crate) fn forked_server(py: Python<'_>) -> PyErr {
+    let message =
+        "this process was forked after the server was started, and its regions are the parent's";
+    let known = (Execution::NotExecuted, false);
+    make(py, "Forked", message, known, 0)
+}

@@ -1,7 +1,8 @@
 //! Servers: an address, inboxes for numbers of handlers, and memory that clients may use.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use dunlin::process::Generation;
 use dunlin::{RunningServer, ServerBuilder};
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,6 +17,8 @@ use crate::{errors, options, waiting};
 pub(crate) struct Server {
     stage: Mutex<Stage>,
     regions: Mutex<Vec<dunlin::Region>>,
+    /// The process that has started it, and that the memory of its regions is of.
+    started_in: OnceLock<Generation>,
 }
 
 enum Stage {
@@ -48,10 +51,15 @@ impl Server {
     /// Does something with a region's memory, when `length` bytes at `offset` are in it.
     fn with_memory<T>(
         &self,
+        py: Python<'_>,
         name: &str,
         (offset, length): (usize, usize),
         work: impl FnOnce(&dunlin::Memory) -> T,
     ) -> PyResult<T> {
+        let started_in = self.started_in.get();
+        if started_in.is_some_and(|process| !process.is_current()) {
+            return Err(errors::forked_server(py));
+        }
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let region = regions.iter().find(|region| region.name() == name);
         let region = region
@@ -103,6 +111,7 @@ impl Server {
         Ok(Self {
             stage: Mutex::new(Stage::Building(Box::new(builder))),
             regions: Mutex::default(),
+            started_in: OnceLock::new(),
         })
     }
 
@@ -143,7 +152,7 @@ impl Server {
         offset: usize,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.with_memory(name, (offset, length), |memory| {
+        self.with_memory(py, name, (offset, length), |memory| {
             PyBytes::new_with(py, length, |target| {
                 memory.read(offset, target);
                 Ok(())
@@ -152,9 +161,15 @@ impl Server {
     }
 
     /// Copies into a region. Clients may see it half done.
-    fn region_write(&self, name: &str, offset: usize, data: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn region_write(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        offset: usize,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         with_bytes(Some(data), "data", |bytes| {
-            self.with_memory(name, (offset, bytes.len()), |memory| {
+            self.with_memory(py, name, (offset, bytes.len()), |memory| {
                 memory.write(offset, bytes);
             })
         })?
@@ -175,6 +190,7 @@ impl Server {
         // Nothing is locked meanwhile: who holds Python's lock may ask this server.
         let running =
             waiting::detached(py, || builder.serve()).map_err(|error| errors::serve(py, &error))?;
+        let _ = self.started_in.set(Generation::current());
         *self.lock() = Stage::Running(running);
         Ok(())
     }

@@ -349,7 +349,7 @@ static void pipelines_are_not_reentered(const char *address) {
     dunlin_client_free(client);
 }
 
-static void children_are_told(const char *address) {
+static void children_are_told(const dunlin_server *server, const char *address) {
     dunlin_client *client = NULL;
     dunlin_reply *reply = NULL;
     int status = 0;
@@ -357,12 +357,18 @@ static void children_are_told(const char *address) {
     pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
-        dunlin_code code = dunlin_call(client, ECHO, "x", 1, 0, &reply, NULL);
-        _exit(code == DUNLIN_CODE_FORKED ? 0 : 1);
+        char byte = 0;
+        EXPECT(dunlin_call(client, ECHO, "x", 1, 0, &reply, NULL) == DUNLIN_CODE_FORKED);
+        FAILS(dunlin_server_region_read(server, "table", 0, &byte, 1, &error), DUNLIN_CODE_FORKED, "fork");
+        FAILS(dunlin_server_region_write(server, "table", 0, "b", 1, &error), DUNLIN_CODE_FORKED, "fork");
+        _exit(0);
     }
     EXPECT(waitpid(child, &status, 0) == child && status == 0);
     WORKS(dunlin_call(client, ECHO, "x", 1, 0, &reply, NULL));
     dunlin_reply_free(reply);
+    char first = 0;
+    WORKS(dunlin_server_region_read(server, "table", 0, &first, 1, NULL));
+    EXPECT(first == 'g');
     dunlin_client_free(client);
 }
 
@@ -481,7 +487,7 @@ int main(int count, char **arguments) {
     too_many_are_refused(address);
     pipelines_are_not_reentered(address);
     if (count == 1) {
-        children_are_told(address);
+        children_are_told(server, address);
         children_take_no_answers(address);
     }
     stopping_has_a_bound(server);

@@ -133,7 +133,7 @@ class Closed(CallError):
 
 
 class Forked(CallError):
-    """The client was made before a fork(): its connections are the parent's."""
+    """The client was made, or the server was started, before a fork(): connections and regions are the parent's."""
 
 
 class Unreadable(CallError):

@@ -156,6 +156,26 @@ class Servers(unittest.TestCase):
             with self.assertRaisesRegex(KeyError, "chair"):
                 server.region_read("chair", 0, 1)
 
+    def test_a_forked_process_is_told_that_regions_are_its_parents(self):
+        server = serving()
+        server.region("table", 8)
+        with server:
+            child = os.fork()
+            if child == 0:
+                told = 0
+                for use in (
+                    lambda: server.region_read("table", 0, 1),
+                    lambda: server.region_write("table", 0, b"c"),
+                ):
+                    try:
+                        use()
+                    except dunlin.Forked:
+                        told += 1
+                os._exit(told)
+            _, status = os.waitpid(child, 0)
+            self.assertEqual(os.waitstatus_to_exitcode(status), 2)
+            self.assertEqual(server.region_read("table", 0, 1), bytes(1))
+
     def test_stopping_answers_what_was_taken(self):
         server = serving()
         taken, go = threading.Event(), threading.Event()
