@@ -80,26 +80,34 @@ impl State {
         let Self {
             pipeline, taken, ..
         } = self;
+        let before = taken.answers.len();
         let mut answer = |tag, result: Result<&[u8], _>| taken.put(tag, result);
         let waited = match waiting::is_main_thread() {
             true => waiting::wait(py, pipeline.wait_async(&mut answer))?,
             false => waiting::detached(py, || pipeline.wait(&mut answer)),
         };
-        self.ended(py, waited)
+        self.ended(py, before, waited)
     }
 
     fn poll(&mut self, py: Python<'_>) -> PyResult<()> {
         let Self {
             pipeline, taken, ..
         } = self;
+        let before = taken.answers.len();
         let polled = pipeline.poll(|tag, result| taken.put(tag, result));
-        self.ended(py, polled)
+        self.ended(py, before, polled)
     }
 
-    /// A connection that was lost has told each call that was out, and those are given first.
-    fn ended(&self, py: Python<'_>, result: Result<usize, CallError>) -> PyResult<()> {
+    /// A connection that was lost has told each call that was out, and those are given first. Answers that were there
+    /// `before` say nothing of that.
+    fn ended(
+        &self,
+        py: Python<'_>,
+        before: usize,
+        result: Result<usize, CallError>,
+    ) -> PyResult<()> {
         match result {
-            Err(error) if self.taken.answers.is_empty() => Err(errors::call(py, &error)),
+            Err(error) if self.taken.answers.len() == before => Err(errors::call(py, &error)),
             _ => Ok(()),
         }
     }
@@ -163,7 +171,10 @@ impl Pipeline {
     /// Sends the batch, and returns what has come, without waiting.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
-        state.poll(py)?;
+        let polled = state.poll(py);
+        if state.taken.answers.is_empty() {
+            polled?;
+        }
         state.taken.give(py)
     }
 

@@ -270,6 +270,17 @@ class Pipelines(unittest.TestCase):
             # The server has said so first.
             self.assertEqual([(of, type(error)) for of, error in answers], [(tag, dunlin.Expired)])
 
+    def test_a_deadline_ends_a_submit_that_waits_for_room(self):
+        with connect(RUST, deadline=2, max_outstanding=8) as client, client.pipeline(8) as pipeline:
+            echoes = [pipeline.submit(ECHO, b"%d" % number) for number in range(40)]
+            with self.assertRaises(dunlin.DeadlineExceeded):
+                for _ in range(40):
+                    pipeline.submit(HOLD, b"")
+            # What had come before is not lost by that.
+            answers = dict(pipeline.poll())
+            for tag in echoes[:16]:
+                self.assertEqual(answers[tag], b"%d" % tag)
+
     def test_one_thread_at_a_time(self):
         with connect(RUST, deadline=2) as client:
             waiting = client.pipeline(4)
