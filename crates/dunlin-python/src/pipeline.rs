@@ -1,5 +1,6 @@
 //! Pipelines: one thread that keeps many calls out.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -16,9 +17,14 @@ use crate::{errors, waiting};
 #[pyclass(subclass, frozen, module = "dunlin._dunlin")]
 pub(crate) struct Pipeline(Mutex<State>);
 
+/// A tag with `bytes` or an exception.
+type Answer = (u64, Py<PyAny>);
+
 struct State {
     pipeline: dunlin::Pipeline,
     taken: Taken,
+    /// Answers that came while somebody waited for another one, the oldest first.
+    kept: VecDeque<Answer>,
     next_tag: u64,
 }
 
@@ -39,17 +45,17 @@ impl Taken {
         self.answers.push((tag, result));
     }
 
-    /// Tags with `bytes` or exceptions.
-    fn give<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let given = PyList::empty(py);
+    /// As Python has them.
+    fn give(&mut self, py: Python<'_>, mut to: impl FnMut(Answer) -> PyResult<()>) -> PyResult<()> {
         for (tag, result) in self.answers.drain(..) {
-            match result {
-                Ok(range) => given.append((tag, PyBytes::new(py, &self.bytes[range])))?,
-                Err(error) => given.append((tag, errors::call(py, &error)))?,
-            }
+            let answer = match result {
+                Ok(range) => PyBytes::new(py, &self.bytes[range]).into_any().unbind(),
+                Err(error) => errors::call(py, &error).into_value(py).into_any(),
+            };
+            to((tag, answer))?;
         }
         self.bytes.clear();
-        Ok(given)
+        Ok(())
     }
 }
 
@@ -89,6 +95,13 @@ impl State {
         self.ended(py, before, waited)
     }
 
+    /// All answers that are there.
+    fn give<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let given = PyList::new(py, self.kept.drain(..))?;
+        self.taken.give(py, |answer| given.append(answer))?;
+        Ok(given)
+    }
+
     fn poll(&mut self, py: Python<'_>) -> PyResult<()> {
         let Self {
             pipeline, taken, ..
@@ -122,6 +135,7 @@ impl Pipeline {
         Ok(Self(Mutex::new(State {
             pipeline,
             taken: Taken::default(),
+            kept: VecDeque::new(),
             next_tag: 0,
         })))
     }
@@ -162,26 +176,51 @@ impl Pipeline {
     /// answer: bytes, or an exception.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
-        if state.taken.answers.is_empty() {
+        if state.kept.is_empty() && state.taken.answers.is_empty() {
             state.wait(py)?;
         }
-        state.taken.give(py)
+        state.give(py)
+    }
+
+    /// Waits for the answer of one call; others that come meanwhile are kept for who asks for them.
+    fn _wait_for(&self, py: Python<'_>, tag: u64) -> PyResult<Py<PyAny>> {
+        let mut state = self.lock()?;
+        loop {
+            if let Some(at) = state.kept.iter().position(|(of, _)| *of == tag) {
+                if let Some((_, answer)) = state.kept.remove(at) {
+                    return Ok(answer);
+                }
+            }
+            if state.taken.answers.is_empty() {
+                state.wait(py)?;
+            }
+            if state.taken.answers.is_empty() && state.pipeline.outstanding() == 0 {
+                return Err(PyRuntimeError::new_err(format!(
+                    "the answer with the tag {tag} was taken elsewhere, by wait() or poll() of the same pipeline"
+                )));
+            }
+            let State { taken, kept, .. } = &mut *state;
+            taken.give(py, |answer| {
+                kept.push_back(answer);
+                Ok(())
+            })?;
+        }
     }
 
     /// Sends the batch, and returns what has come, without waiting.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
         let polled = state.poll(py);
-        if state.taken.answers.is_empty() {
+        if state.kept.is_empty() && state.taken.answers.is_empty() {
             polled?;
         }
-        state.taken.give(py)
+        state.give(py)
     }
 
     /// Calls that are out, with answers that were not taken.
     #[getter]
     fn outstanding(&self) -> PyResult<usize> {
         let state = self.lock()?;
-        Ok(state.pipeline.outstanding() + state.taken.answers.len())
+        Ok(state.pipeline.outstanding() + state.taken.answers.len() + state.kept.len())
     }
 }

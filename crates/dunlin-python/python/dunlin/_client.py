@@ -181,10 +181,11 @@ class Pipeline(_dunlin.Pipeline):
 
     def map(self, handler, payloads):
         """Calls a handler with each of the payloads, with so many calls out as the pipeline has, and yields the answers
-        in the order of the payloads. The first error is raised."""
+        in the order of the payloads. The first error is raised. What else the pipeline has out, for other maps or by
+        submit(), is left to who asks for it; wait() and poll() take a map's answers, too, and it raises RuntimeError
+        then."""
         payloads = iter(payloads)
         waited = deque()
-        answers = {}
         over = False
         while True:
             while not over and len(waited) < self._window:
@@ -196,13 +197,10 @@ class Pipeline(_dunlin.Pipeline):
                 waited.append(self.submit(handler, payload))
             if not waited:
                 return
-            while waited[0] not in answers:
-                answers.update(self.wait())
-            while waited and waited[0] in answers:
-                answer = answers.pop(waited.popleft())
-                if isinstance(answer, DunlinError):
-                    raise answer
-                yield answer
+            answer = self._wait_for(waited.popleft())
+            if isinstance(answer, DunlinError):
+                raise answer
+            yield answer
 
 
 class Region(_dunlin.Region):

@@ -255,6 +255,30 @@ class Pipelines(unittest.TestCase):
             with self.assertRaises(dunlin.HandlerError):
                 next(answers)
 
+    def test_maps_and_others_share_a_pipeline(self):
+        numbers = [b"%d" % number for number in range(20)]
+        with self.client.pipeline(4) as pipeline:
+            tag = pipeline.submit(ECHO, b"mine", tag=10_000)
+            products = [
+                (one, other)
+                for one in pipeline.map(ECHO, numbers)
+                for other in pipeline.map(ECHO, numbers[:6])
+            ]
+            self.assertEqual(products, [(one, other) for one in numbers for other in numbers[:6]])
+            pairs = list(zip(pipeline.map(ECHO, numbers), pipeline.map(ECHO, numbers[::-1])))
+            self.assertEqual(pairs, list(zip(numbers, numbers[::-1])))
+            self.assertEqual(pipeline.outstanding, 1)
+            self.assertEqual(pipeline.wait(), [(tag, b"mine")])
+
+    def test_a_map_whose_answers_were_taken_says_so(self):
+        with self.client.pipeline(4) as pipeline:
+            answers = pipeline.map(ECHO, [b"a", b"b", b"c"])
+            self.assertEqual(next(answers), b"a")
+            while pipeline.outstanding:
+                pipeline.wait()
+            with self.assertRaisesRegex(RuntimeError, "taken elsewhere"):
+                next(answers)
+
     def test_long_requests_and_answers(self):
         payloads = [bytearray(bytes([n])) * 300_000 for n in range(8)]
         with self.client.pipeline(4) as pipeline:
