@@ -28,7 +28,14 @@ os.register_at_fork(after_in_child=_running.clear)
 @atexit.register
 def _stop_all():
     for server in list(_running):
-        server.stop()
+        try:
+            if server._stopping is None:
+                # Since Python 3.12 no thread begins any more here.
+                server._end()
+            else:
+                server._stopping.join()
+        except Exception:
+            _log.exception("a server could not be stopped at the end of the program")
 
 
 def _is_async(handler):

@@ -36,12 +36,17 @@ def until(condition, what):
 class Process:
     """A program of Python's, with its lines."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, stderr=None):
         # What a shell has put in the background ignores interrupts, and so would its children.
         before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
+                [sys.executable, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=HERE,
             )
         finally:
             signal.signal(signal.SIGINT, before)

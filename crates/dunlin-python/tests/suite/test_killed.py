@@ -1,6 +1,7 @@
 """A server that is killed while calls are out, and one that comes back; a process that is interrupted while it waits."""
 
 import asyncio
+import tempfile
 import threading
 import unittest
 
@@ -146,6 +147,40 @@ class Interrupted(unittest.TestCase):
         with Process("-c", program) as process:
             self.assertEqual(process.line(), "over")
             self.assertEqual(process.ended(), 0)
+
+    def test_a_program_that_ends_answers_what_its_server_has_taken(self):
+        program = (
+            "import atexit, sys, threading, dunlin\n"
+            "server = dunlin.Server('dunlin://127.0.0.1:0')\n"
+            "taken = threading.Event()\n"
+            "def handler(request):\n"
+            "    taken.set()\n"
+            "    sys.stdin.readline()\n"
+            "    return request.payload\n"
+            "server.handle(1, handler)\n"
+            "server.start()\n"
+            "print(server.address, flush=True)\n"
+            "taken.wait()\n"
+            # As it is since Python 3.12, whatever this one is.
+            "def start(thread):\n"
+            "    raise RuntimeError('no new thread at the end')\n"
+            "threading.Thread.start = start\n"
+            # Comes before what dunlin does at the end.
+            "atexit.register(print, 'ending', flush=True)\n"
+        )
+        with tempfile.TemporaryFile("w+") as errors, Process("-c", program, stderr=errors) as process:
+            with connect(process.line()) as client:
+                answers = []
+                caller = threading.Thread(target=lambda: answers.append(client.call(1, b"x")))
+                caller.start()
+                self.assertEqual(process.line(), "ending")
+                process.process.stdin.write("go on\n")
+                process.process.stdin.flush()
+                caller.join(BOUND)
+                self.assertEqual(answers, [b"x"])
+                self.assertEqual(process.ended(), 0)
+            errors.seek(0)
+            self.assertEqual(errors.read(), "")
 
 
 if __name__ == "__main__":
