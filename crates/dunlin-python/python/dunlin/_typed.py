@@ -10,8 +10,9 @@ import enum
 import inspect
 import struct
 import threading
+import time
 
-from ._errors import DunlinError, Execution, HandlerError, UnknownHandler
+from ._errors import DeadlineExceeded, DunlinError, Execution, HandlerError, UnknownHandler
 
 DIRECTORY = 1024
 FIRST_METHOD = 1032
@@ -157,20 +158,24 @@ class Directory:
         self._methods = None
         self._lock = threading.Lock()
 
-    def number(self, path, timeout):
-        with self._lock:
+    def number(self, path, end):
+        if not self._lock.acquire(timeout=min(end.left(), threading.TIMEOUT_MAX)):
+            raise end.passed()
+        try:
             if self._methods is None:
                 try:
-                    answer = self._client.call(DIRECTORY, _QUESTION, timeout=timeout)
+                    answer = self._client.call(DIRECTORY, _QUESTION, timeout=end.left())
                 except UnknownHandler:
                     raise _nothing_typed() from None
                 self._methods = _read_directory(answer)
             return self._find(path)
+        finally:
+            self._lock.release()
 
-    async def number_async(self, path, timeout):
+    async def number_async(self, path, end):
         if self._methods is None:
             try:
-                answer = await self._client.call_async(DIRECTORY, _QUESTION, timeout=timeout)
+                answer = await self._client.call_async(DIRECTORY, _QUESTION, timeout=end.left())
             except UnknownHandler:
                 raise _nothing_typed() from None
             self._methods = _read_directory(answer)
@@ -198,6 +203,26 @@ def _nothing_typed():
     )
 
 
+class _End:
+    """When a call of a method is over, whatever it has to ask the server for before that."""
+
+    def __init__(self, client, timeout):
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout is {timeout}: it must be a number of seconds above zero")
+        self._within = client.deadline if timeout is None else timeout
+        self._at = time.monotonic() + self._within
+
+    def left(self):
+        """Seconds, above zero."""
+        left = self._at - time.monotonic()
+        if left <= 0:
+            raise self.passed()
+        return left
+
+    def passed(self):
+        return DeadlineExceeded(f"no answer within {self._within} s: the method was not executed")
+
+
 class _OtherMethod(Exception):
     """The number is another method's: the server was started anew. The call was not executed."""
 
@@ -219,17 +244,22 @@ class Method:
     def __repr__(self):
         return f"<dunlin.Method {self.path}>"
 
-    def _encode(self, request, timeout):
-        if self._request is not None:
-            if not isinstance(request, self._request):
-                kind, wanted = type(request).__name__, self._request.__name__
-                raise TypeError(f"{self.path} takes a {wanted}, not {kind}")
-            request = request.SerializeToString()
+    def _encode(self, request):
+        """The message of a request."""
+        if self._request is None:
+            return request
+        if not isinstance(request, self._request):
+            kind, wanted = type(request).__name__, self._request.__name__
+            raise TypeError(f"{self.path} takes a {wanted}, not {kind}")
+        return request.SerializeToString()
+
+    def _payload(self, message, timeout):
+        """What is sent, with a header if there is a timeout to tell."""
         if timeout is None:
-            return struct.pack("<I", self._check) + request
+            return struct.pack("<I", self._check) + message
         micros = _varint(int(timeout * 1e6))
         header = bytes([_DEADLINE]) + _counted(micros)
-        return struct.pack("<I", self._check | _HAS_HEADER) + _counted(header) + request
+        return struct.pack("<I", self._check | _HAS_HEADER) + _counted(header) + message
 
     def _decode(self, answer):
         kind = answer[0] if answer else None
@@ -257,23 +287,30 @@ class Method:
         raise _status(Code.INTERNAL, f"the answer of {self.path} is malformed")
 
     def __call__(self, request, *, timeout=None):
-        """Calls the method and waits for its response. Raises Status when the server refuses."""
-        payload = self._encode(request, timeout)
+        """Calls the method and waits for its response, at most for `timeout` seconds (the client's deadline unless it
+        is given). Raises Status when the server refuses."""
+        message = self._encode(request)
+        end = _End(self._client, timeout)
         for _ in range(2):
-            number = self._directory.number(self.path, timeout)
+            number = self._directory.number(self.path, end)
+            left = end.left()
+            payload = self._payload(message, timeout and left)
             try:
-                return self._decode(self._client.call(number, payload, timeout=timeout))
+                return self._decode(self._client.call(number, payload, timeout=left))
             except (_OtherMethod, UnknownHandler):
                 self._directory.forget()
         raise self._changes()
 
     async def call_async(self, request, *, timeout=None):
         """As calling it, for an event loop."""
-        payload = self._encode(request, timeout)
+        message = self._encode(request)
+        end = _End(self._client, timeout)
         for _ in range(2):
-            number = await self._directory.number_async(self.path, timeout)
+            number = await self._directory.number_async(self.path, end)
+            left = end.left()
+            payload = self._payload(message, timeout and left)
             try:
-                return self._decode(await self._client.call_async(number, payload, timeout=timeout))
+                return self._decode(await self._client.call_async(number, payload, timeout=left))
             except (_OtherMethod, UnknownHandler):
                 self._directory.forget()
         raise self._changes()

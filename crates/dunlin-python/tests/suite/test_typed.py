@@ -1,11 +1,15 @@
 """Typed methods: a client in Python with servers in Rust and in Python, by classes such as protobuf generates."""
 
 import asyncio
+import contextlib
+import struct
+import threading
 import unittest
+import unittest.mock
 
 import dunlin
 from dunlin import _typed
-from support import RUST, connect
+from support import BOUND, RUST, connect
 
 
 class Words:
@@ -119,6 +123,76 @@ class WithPython(unittest.TestCase):
 
     def test_the_check_of_a_name_is_as_in_rust(self):
         self.assertEqual(_typed.check("/helloworld.Greeter/SayHello"), 0xA5AC4600)
+
+
+class _Slow:
+    """A client whose calls take 0.4 s each of a clock of its own, to a server whose numbers are always others."""
+
+    deadline = 10
+
+    def __init__(self):
+        self.now = 0
+        self.timeouts = []
+
+    def call(self, number, payload, timeout):
+        self.timeouts.append(round(timeout, 3))
+        self.now += 0.4
+        if number != _typed.DIRECTORY:
+            return bytes([_typed._OTHER_METHOD])
+        entry = _typed._counted(b"/a.B/C") + b"\x08\x04" + bytes([_typed._UNARY])
+        return b"\x01" + struct.pack("<HHHQ", 1, 1, 1, 0) + _typed._counted(entry)
+
+    async def call_async(self, number, payload, timeout):
+        return self.call(number, payload, timeout)
+
+
+class Timeouts(unittest.TestCase):
+    def test_one_timeout_is_for_all_that_a_call_has_to_ask(self):
+        for is_async in (False, True):
+            with self.subTest(is_async=is_async):
+                client = _Slow()
+                method = _typed.Method(client, _typed.Directory(client), "a.B/C")
+                with unittest.mock.patch.object(_typed.time, "monotonic", lambda: client.now):
+                    with self.assertRaisesRegex(dunlin.DeadlineExceeded, "within 1 s"):
+                        if is_async:
+                            # A loop of its own would look at that clock.
+                            method.call_async(b"", timeout=1).send(None)
+                        else:
+                            method(b"", timeout=1)
+                self.assertEqual(client.timeouts, [1, 0.6, 0.2])
+
+    def test_who_waits_for_anothers_question_has_a_timeout_too(self):
+        go = threading.Event()
+
+        class Stuck(_Slow):
+            def call(self, number, payload, timeout):
+                asking.set()
+                go.wait(BOUND)
+                return super().call(number, payload, timeout)
+
+        asking = threading.Event()
+        client = Stuck()
+        method = _typed.Method(client, _typed.Directory(client), "a.B/C")
+
+        def ask():
+            with contextlib.suppress(dunlin.DunlinError):
+                method(b"", timeout=BOUND)
+
+        first = threading.Thread(target=ask)
+        first.start()
+        asking.wait(BOUND)
+        try:
+            with self.assertRaises(dunlin.DeadlineExceeded):
+                method(b"", timeout=0.05)
+        finally:
+            go.set()
+            first.join()
+
+    def test_a_timeout_is_above_zero(self):
+        with connect(RUST) as client:
+            for timeout in (0, -1, float("nan")):
+                with self.assertRaisesRegex(ValueError, "above zero"):
+                    client.method("test.Echo/Say")(b"", timeout=timeout)
 
 
 class Malformed(unittest.TestCase):
