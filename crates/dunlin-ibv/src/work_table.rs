@@ -15,6 +15,9 @@ const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 22;
 const SLOT_BITS: u32 = 22;
 
+/// The generation of a table whose queue is gone: no id has it.
+const GONE: u32 = u32::MAX;
+
 /// Most entries of a table: what an id has room for.
 pub(crate) const MAX_ENTRIES: usize = 1 << INDEX_BITS;
 
@@ -190,6 +193,12 @@ impl WorkTable {
         self.failed.store(false, Ordering::Release);
     }
 
+    /// The queue is gone: no completion is of this table any more. Says the generation of the next one in its slot.
+    fn retire(&self) -> u32 {
+        self.reset();
+        self.generation.swap(GONE, Ordering::AcqRel)
+    }
+
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -256,12 +265,12 @@ impl Registry {
 
     /// The queue of `table` is gone.
     pub(crate) fn remove(&self, table: &WorkTable) {
-        table.reset();
+        let next_generation = table.retire();
         let mut guard = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let (slots, free) = &mut *guard;
         let place = &mut slots[table.slot as usize];
         place.table = None;
-        place.next_generation = table.generation.load(Ordering::Relaxed);
+        place.next_generation = next_generation;
         free.push(table.slot);
     }
 
@@ -362,5 +371,29 @@ mod tests {
         assert!(met.complete(&registry, unfinished).is_none());
         let id = tenant.push(5, W, 0, 0).expect("room");
         assert_eq!(met.complete(&registry, id).map(|(_, f)| f.id), Some(5));
+    }
+
+    /// A completion queue has met the tables of a queue pair that is gone; those of the next one, in the same slots,
+    /// get what is theirs.
+    #[test]
+    fn a_table_of_the_past_takes_no_completions() {
+        let registry = Registry::default();
+        let mut met = Met::default();
+        let first = [Kind::Send, Kind::Receive].map(|kind| registry.insert(kind, 4));
+        for table in first.iter().flatten() {
+            let id = table.push(1, W, 8, 0).expect("room");
+            assert_eq!(met.complete(&registry, id).map(|(_, f)| f.id), Some(1));
+        }
+        for table in first.iter().flatten() {
+            registry.remove(table);
+        }
+        for kind in [Kind::Send, Kind::Receive] {
+            let table = registry.insert(kind, 4).expect("a table");
+            for number in 0..9 {
+                let id = table.push(number, W, 8, 0).expect("room");
+                let (_, found) = met.complete(&registry, id).expect("of the new one");
+                assert_eq!((found.id, found.kind), (number, kind));
+            }
+        }
     }
 }

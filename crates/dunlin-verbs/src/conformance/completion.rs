@@ -1,8 +1,8 @@
 //! Completion queues and the slots of send queues.
 
 use crate::{
-    AsyncEvent, Completion, CompletionQueue, CompletionQueueError, Device, Operation, Payload,
-    PostErrorKind, QueuePair, QueuePairState, SendFlags, Transport, Verbs,
+    AsyncEvent, Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, Device,
+    Operation, Payload, PostErrorKind, QueuePair, QueuePairState, SendFlags, Transport, Verbs,
 };
 
 use super::{piece, wait, Link, Options, Outcome, PeerRegion, Request, Stage};
@@ -201,30 +201,9 @@ pub fn queues_are_freely_assigned<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let device = stage.device.clone();
     let queue = || device.create_completion_queue(32, None).expect("a queue");
     let (mut sends, mut receives) = (queue(), queue());
-    let options = Options::new(RC);
     let mut pairs = Vec::new();
     for _ in 0..2 {
-        let config = crate::QueuePairConfig {
-            transport: RC,
-            send_completions: &sends,
-            receive_completions: &receives,
-            send_requests: 8,
-            receive_queue: crate::ReceiveQueue::Own(8),
-            segments: 1,
-            inline_bytes: 0,
-        };
-        let mut pair = device
-            .create_queue_pair(&stage.domain, &config)
-            .expect("a pair");
-        pair.to_init(options.access).expect("Init");
-        let (remote, address) = stage.peer.endpoint(&options);
-        stage
-            .peer
-            .connect(remote, Some(&pair.address()), options.attributes);
-        pair.to_ready_to_receive(Some(&address), options.attributes)
-            .expect("RTR");
-        pair.to_ready_to_send().expect("RTS");
-        pairs.push((pair, remote));
+        pairs.push(connected(stage, &sends, &receives));
     }
     let theirs = stage.peer.blank(8);
     let ours = stage.blank(8);
@@ -261,6 +240,82 @@ pub fn queues_are_freely_assigned<D: Device>(stage: &mut Stage<D>) -> Outcome {
         assert_eq!(numbers, expected);
     }
     Ok(())
+}
+
+/// Queue pairs that follow each other on one completion queue: each one's completions are its own, whoever was there
+/// before, and give back its slots.
+pub fn queue_pair_after_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::SEND)?;
+    let device = stage.device.clone();
+    let mut queue = device.create_completion_queue(32, None).expect("a queue");
+    let (theirs, ours) = (stage.peer.blank(8), stage.blank(8));
+    let pieces = [piece(&ours, 0, 8)];
+    for turn in 0..4 {
+        let (mut pair, remote) = connected(stage, &queue, &queue);
+        // More often than a queue pair has slots.
+        for round in 0..12 {
+            let [sent, received] = [0, 1].map(|kind| turn * 100 + round * 2 + kind);
+            stage.peer.receive(remote, 1, &[]);
+            let receive = crate::ReceiveRequest {
+                id: received,
+                segments: &pieces,
+            };
+            pair.post_receive(&[receive]).expect("a RECEIVE");
+            let plain = Operation::Send { immediate: None };
+            let payload = Payload::Segments(&[]);
+            let send = Request::<D>::new(sent, plain, payload, SendFlags::SIGNALED);
+            pair.post_send(&[send]).expect("a SEND");
+            stage.peer.send(remote, 2, false, &[(theirs, 0, 8)]);
+            let mut seen = [0; 2].map(|_| {
+                let mut one = [Completion::EMPTY];
+                wait("a completion", || {
+                    stage.peer.pump(remote);
+                    (queue.poll(&mut one).expect("no overrun") == 1).then_some(())
+                });
+                assert!(one[0].is_success(), "{:?}", one[0]);
+                assert_eq!(one[0].queue_pair, pair.number());
+                (one[0].id, one[0].opcode, one[0].bytes)
+            });
+            seen.sort_unstable_by_key(|&(id, ..)| id);
+            let expected = [
+                (sent, CompletionOpcode::Send, 0),
+                (received, CompletionOpcode::Receive, 8),
+            ];
+            assert_eq!(seen, expected, "queue pair {turn}");
+        }
+    }
+    Ok(())
+}
+
+/// A small queue pair that completes into these queues, connected, and the peer's number of its own.
+fn connected<D: Device>(
+    stage: &mut Stage<D>,
+    sends: &D::CompletionQueue,
+    receives: &D::CompletionQueue,
+) -> (D::QueuePair, u32) {
+    let options = Options::new(RC);
+    let config = crate::QueuePairConfig {
+        transport: RC,
+        send_completions: sends,
+        receive_completions: receives,
+        send_requests: 8,
+        receive_queue: crate::ReceiveQueue::Own(8),
+        segments: 1,
+        inline_bytes: 0,
+    };
+    let mut pair = stage
+        .device
+        .create_queue_pair(&stage.domain, &config)
+        .expect("a pair");
+    pair.to_init(options.access).expect("Init");
+    let (remote, address) = stage.peer.endpoint(&options);
+    stage
+        .peer
+        .connect(remote, Some(&pair.address()), options.attributes);
+    pair.to_ready_to_receive(Some(&address), options.attributes)
+        .expect("RTR");
+    pair.to_ready_to_send().expect("RTS");
+    (pair, remote)
 }
 
 /// Where completions carry a timestamp it does not run backwards; elsewhere there is none.

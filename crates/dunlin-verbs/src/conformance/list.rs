@@ -133,6 +133,7 @@ macro_rules! conformance_behaviours {
                 overrun,
                 full_queue_is_no_overrun,
                 queues_are_freely_assigned,
+                queue_pair_after_queue_pair,
                 timestamps,
             }
             events {
