@@ -136,6 +136,12 @@ impl IbvAddressHandle {
         })
     }
 
+    /// Whether work requests of a queue pair of `domain` may name it.
+    #[inline]
+    pub(crate) fn belongs_to(&self, domain: &Arc<Domain>) -> bool {
+        Arc::ptr_eq(&self.inner.domain, domain)
+    }
+
     #[inline]
     pub(crate) fn raw(&self) -> *mut types::Ah {
         self.inner.raw.0

@@ -28,7 +28,7 @@ pub(crate) struct Channel {
     pub(crate) raw: Shared<types::CompletionChannel>,
     by_hand: OwnedFd,
     both: OwnedFd,
-    device: Arc<EventThread>,
+    pub(crate) device: Arc<EventThread>,
 }
 
 pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {

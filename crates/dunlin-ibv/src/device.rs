@@ -292,10 +292,15 @@ impl IbvDevice {
 
     fn check_domain(&self, domain: &IbvProtectionDomain) -> Result<(), VerbsError> {
         self.core().made_in.check()?;
-        if Arc::ptr_eq(&domain.domain.device, &self.device) {
+        self.check_device("domain", &domain.domain.device)
+    }
+
+    /// Objects of several open devices do not work together, and providers believe that they are given none.
+    fn check_device(&self, what: &'static str, of: &Arc<EventThread>) -> Result<(), VerbsError> {
+        if Arc::ptr_eq(of, &self.device) {
             return Ok(());
         }
-        Err(invalid("domain", "of another device"))
+        Err(invalid(what, "of another device"))
     }
 }
 
@@ -389,6 +394,9 @@ impl Device for IbvDevice {
             entries,
             self.attributes().max_completions,
         )?;
+        if let Some(channel) = channel {
+            self.check_device("channel", &channel.inner().device)?;
+        }
         IbvCompletionQueue::new(&self.device, entries, channel)
     }
 
@@ -398,6 +406,12 @@ impl Device for IbvDevice {
         config: &QueuePairConfig<'_, IbvCompletionQueue, IbvSharedReceiveQueue>,
     ) -> Result<IbvQueuePair, VerbsError> {
         self.check_domain(domain)?;
+        for (what, queue) in [
+            ("send_completions", config.send_completions),
+            ("receive_completions", config.receive_completions),
+        ] {
+            self.check_device(what, &queue.core().device)?;
+        }
         let most = self.attributes();
         let verbs = most.transports.verbs(config.transport);
         let lacks = |what: String| VerbsError::Unsupported {

@@ -39,6 +39,9 @@ pub(crate) struct Script {
     pub(crate) refuses: i32,
     /// Ticks at the next completion.
     pub(crate) ticks: u64,
+    /// Whether there are completion channels and address handles.
+    pub(crate) channels: bool,
+    pub(crate) handles: bool,
 }
 
 impl Default for Script {
@@ -60,6 +63,8 @@ impl Default for Script {
             clock: (0, 0),
             refuses: 0,
             ticks: 0,
+            channels: false,
+            handles: false,
         }
     }
 }
@@ -287,9 +292,16 @@ unsafe extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
     free(mr)
 }
 unsafe extern "C" fn create_channel(_: *mut Context) -> *mut CompletionChannel {
-    fail(24)
+    if !scripted(|s| s.channels) {
+        return fail(24);
+    }
+    let silent: OwnedFd =
+        rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+    make::<CompletionChannel>(|channel| channel.descriptor = silent.into_raw_fd())
 }
 unsafe extern "C" fn destroy_channel(channel: *mut CompletionChannel) -> c_int {
+    // SAFETY: made by `create_channel`, and so is its descriptor.
+    drop(unsafe { OwnedFd::from_raw_fd((*channel).descriptor) });
     free(channel)
 }
 unsafe extern "C" fn create_cq(
@@ -523,7 +535,10 @@ unsafe extern "C" fn destroy_srq(srq: *mut Srq) -> c_int {
     free(srq)
 }
 unsafe extern "C" fn create_ah(_: *mut Pd, _: *mut AhAttributes) -> *mut Ah {
-    fail(113)
+    match scripted(|s| s.handles) {
+        true => make::<Ah>(|_| {}),
+        false => fail(113),
+    }
 }
 unsafe extern "C" fn destroy_ah(ah: *mut Ah) -> c_int {
     free(ah)

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, AnyRegion, Completion, CompletionQueue, CompletionStatus, ConnectAttributes, Device,
-    EndpointAddress, Operation, Payload, Placement, PostErrorKind, QueuePair, QueuePairConfig,
-    ReceiveQueue, Region, SendFlags, SendRequest, Transport, VerbsError,
+    Access, AnyRegion, Completion, CompletionQueue, CompletionStatus, ConnectAttributes,
+    Destination, Device, EndpointAddress, Operation, Payload, Placement, PostErrorKind, QueuePair,
+    QueuePairConfig, ReceiveQueue, Region, SendFlags, SendRequest, Transport, VerbsError,
 };
 
 use crate::fake::{api, complete, live, posted, script};
 use crate::sys::types::Wc;
 use crate::{
-    IbvCompletionQueue, IbvConfig, IbvDevice, IbvProtectionDomain, IbvQueuePair, PlacementReason,
+    IbvAddressHandle, IbvCompletionQueue, IbvConfig, IbvDevice, IbvProtectionDomain, IbvQueuePair,
+    IbvRegion, IbvSharedReceiveQueue, PlacementReason,
 };
 
 const RC: Transport = Transport::ReliableConnection;
@@ -361,4 +362,78 @@ fn channel_is_refused() {
         &text,
         &["ibv_create_comp_channel", "Too many open files", "fake0"],
     );
+}
+
+const UD: Transport = Transport::UnreliableDatagram;
+
+fn config<'a>(
+    transport: Transport,
+    sends: &'a IbvCompletionQueue,
+    receives: &'a IbvCompletionQueue,
+) -> QueuePairConfig<'a, IbvCompletionQueue, IbvSharedReceiveQueue> {
+    QueuePairConfig {
+        transport,
+        send_completions: sends,
+        receive_completions: receives,
+        send_requests: 4,
+        receive_queue: ReceiveQueue::Own(4),
+        segments: 1,
+        inline_bytes: 64,
+    }
+}
+
+/// A queue pair for datagrams that may send.
+fn datagrams(
+    device: &IbvDevice,
+    domain: &IbvProtectionDomain,
+) -> (IbvQueuePair, IbvCompletionQueue) {
+    let queue = device.create_completion_queue(8, None).expect("a queue");
+    let pair = device.create_queue_pair(domain, &config(UD, &queue, &queue));
+    let mut pair = pair.expect("a queue pair");
+    pair.to_init(Access::LOCAL_WRITE).expect("Init");
+    let attributes = ConnectAttributes::default();
+    pair.to_ready_to_receive(None, attributes).expect("RTR");
+    pair.to_ready_to_send().expect("RTS");
+    (pair, queue)
+}
+
+fn datagram(id: u64, handle: &IbvAddressHandle) -> SendRequest<'_, IbvRegion, IbvAddressHandle> {
+    let operation = Operation::Send { immediate: None };
+    let inline = Payload::Inline(&[1; 8]);
+    let mut request = SendRequest::new(id, operation, inline, SendFlags::SIGNALED);
+    request.destination = Some(Destination {
+        handle,
+        queue_pair: 1,
+        queue_key: 2,
+    });
+    request
+}
+
+/// Objects of two devices do not work together: a provider would take them for its own.
+#[test]
+fn objects_of_another_device_are_refused() {
+    script(|s| (s.channels, s.handles) = (true, true));
+    let [ours, theirs] = [open(), open()];
+    let channel = theirs.create_completion_channel().expect("a channel");
+    let text = refused(ours.create_completion_queue(8, Some(&channel)));
+    says(&text, &["channel", "another device"]);
+
+    let domain = ours.create_protection_domain().expect("a domain");
+    let [here, there] =
+        [&ours, &theirs].map(|device| device.create_completion_queue(8, None).expect("a queue"));
+    let text = refused(ours.create_queue_pair(&domain, &config(RC, &there, &here)));
+    says(&text, &["send_completions", "another device"]);
+    let text = refused(ours.create_queue_pair(&domain, &config(RC, &here, &there)));
+    says(&text, &["receive_completions", "another device"]);
+
+    let (mut pair, _queue) = datagrams(&ours, &domain);
+    let to = pair.address();
+    let other = theirs.create_protection_domain().expect("a domain");
+    let handle = theirs.create_address_handle(&other, &to).expect("a handle");
+    let error = pair
+        .post_send(&[datagram(1, &handle)])
+        .expect_err("foreign");
+    assert_eq!((error.index, error.kind), (0, PostErrorKind::Verb(UD)));
+    let handle = ours.create_address_handle(&domain, &to).expect("a handle");
+    pair.post_send(&[datagram(1, &handle)]).expect("posted");
 }

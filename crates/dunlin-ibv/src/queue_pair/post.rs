@@ -185,6 +185,11 @@ impl Sender {
         if !self.verbs.contains(verb) || request.destination.is_some() != datagram {
             return Err(unfit);
         }
+        if let Some(to) = &request.destination {
+            if !to.handle.belongs_to(&self.domain) {
+                return Err(unfit);
+            }
+        }
         let fetches = verb.intersects(Verbs::READ | Verbs::ATOMIC);
         let length = match request.payload {
             Payload::Inline(bytes) => {
