@@ -104,7 +104,9 @@ impl Drop for Inner {
         if !self.domain.device.core().made_in.is_current() {
             return;
         }
-        // SAFETY: made by `new`, destroyed once. Requests that name it keep what they need: providers copy the address.
+        // SAFETY: made by `new`, destroyed once. Providers may look it up until the requests that name it have completed
+        // (soft-RoCE does so when it sends), so their queue pair holds a clone until their entries are used again, or it
+        // is gone.
         unsafe { (self.domain.device.core().api.destroy_ah)(self.raw.0) };
     }
 }
@@ -140,6 +142,12 @@ impl IbvAddressHandle {
     #[inline]
     pub(crate) fn belongs_to(&self, domain: &Arc<Domain>) -> bool {
         Arc::ptr_eq(&self.inner.domain, domain)
+    }
+
+    /// Whether both are one handle.
+    #[inline]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     #[inline]

@@ -366,7 +366,7 @@ fn channel_is_refused() {
 
 const UD: Transport = Transport::UnreliableDatagram;
 
-fn config<'a>(
+pub(crate) fn config<'a>(
     transport: Transport,
     sends: &'a IbvCompletionQueue,
     receives: &'a IbvCompletionQueue,
@@ -383,7 +383,7 @@ fn config<'a>(
 }
 
 /// A queue pair for datagrams that may send.
-fn datagrams(
+pub(crate) fn datagrams(
     device: &IbvDevice,
     domain: &IbvProtectionDomain,
 ) -> (IbvQueuePair, IbvCompletionQueue) {
@@ -397,7 +397,10 @@ fn datagrams(
     (pair, queue)
 }
 
-fn datagram(id: u64, handle: &IbvAddressHandle) -> SendRequest<'_, IbvRegion, IbvAddressHandle> {
+pub(crate) fn datagram(
+    id: u64,
+    handle: &IbvAddressHandle,
+) -> SendRequest<'_, IbvRegion, IbvAddressHandle> {
     let operation = Operation::Send { immediate: None };
     let inline = Payload::Inline(&[1; 8]);
     let mut request = SendRequest::new(id, operation, inline, SendFlags::SIGNALED);

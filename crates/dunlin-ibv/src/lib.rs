@@ -28,6 +28,8 @@ mod fake_tests;
 #[cfg(test)]
 mod follow_tests;
 mod gid;
+#[cfg(test)]
+mod handle_tests;
 mod limits;
 mod link;
 mod list;

@@ -101,6 +101,17 @@ impl WorkTable {
         self.limit as usize
     }
 
+    /// Places for something beside each entry.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The place of the entry that an id of this table names.
+    #[inline]
+    pub(crate) fn place(&self, id: u64) -> usize {
+        (id as u32 & self.mask) as usize
+    }
+
     fn name(&self, index: u32) -> u64 {
         let generation = self.generation.load(Ordering::Relaxed);
         u64::from(self.slot) << (INDEX_BITS + GENERATION_BITS)
@@ -143,8 +154,7 @@ impl WorkTable {
     pub(crate) fn withdraw(&self, ids: impl Iterator<Item = u64>) {
         let mut count = 0;
         for id in ids {
-            let index = id as u32 & self.mask;
-            self.entries[index as usize]
+            self.entries[self.place(id)]
                 .busy
                 .store(false, Ordering::Release);
             count += 1;
@@ -161,8 +171,8 @@ impl WorkTable {
         if generation != self.generation.load(Ordering::Acquire) {
             return None;
         }
-        let index = id as u32 & ((1 << INDEX_BITS) - 1) & self.mask;
-        let entry = &self.entries[index as usize];
+        let index = self.place(id);
+        let entry = &self.entries[index];
         let what = entry.what.load(Ordering::Acquire);
         let found = Found {
             id: entry.id.load(Ordering::Acquire),
@@ -177,7 +187,7 @@ impl WorkTable {
             self.completed.fetch_add(1, Ordering::AcqRel);
         } else {
             let completed = self.completed.load(Ordering::Relaxed);
-            let step = (index.wrapping_sub(completed) & self.mask) + 1;
+            let step = ((index as u32).wrapping_sub(completed) & self.mask) + 1;
             self.completed
                 .store(completed.wrapping_add(step), Ordering::Release);
         }

@@ -7,7 +7,7 @@ mod post;
 mod receiver;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
@@ -29,7 +29,7 @@ use crate::sys::extended as x;
 use crate::sys::{constants as c, types};
 use crate::work_table::{Kind, WorkTable};
 use calls::Calls;
-use post::{Sender, Way};
+use post::{Handles, Sender, Way};
 
 /// What a completion queue and the thread of events may do with a queue pair.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct QpCore {
     _send_cq: Arc<CqCore>,
     _receive_cq: Arc<CqCore>,
     _shared: Option<Arc<SrqCore>>,
+    /// What requests name that nobody waits for any more.
+    left: OnceLock<Handles>,
 }
 
 impl QpCore {
@@ -108,6 +110,13 @@ pub struct IbvQueuePair {
     queue_key: u32,
     packet_sequence: u32,
     made_in: Generation,
+}
+
+impl Drop for IbvQueuePair {
+    fn drop(&mut self) {
+        // Another thread may be about to fail the queue pair, and destroys it then.
+        let _ = self.core.left.set(self.sender.take_handles());
+    }
 }
 
 fn kind(transport: Transport) -> u32 {
@@ -278,6 +287,7 @@ impl IbvQueuePair {
             _send_cq: Arc::clone(send_cq),
             _receive_cq: Arc::clone(receive_cq),
             _shared: shared,
+            left: OnceLock::new(),
         });
         send_cq.join(&shared_core);
         if !Arc::ptr_eq(send_cq, receive_cq) {

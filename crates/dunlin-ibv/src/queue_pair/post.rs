@@ -21,6 +21,9 @@ const BATCH: usize = 32;
 
 type Request<'a> = SendRequest<'a, IbvRegion, IbvAddressHandle>;
 
+/// Address handles of requests that may be on the way.
+pub(super) type Handles = Box<[Option<IbvAddressHandle>]>;
+
 /// How requests reach the provider.
 pub(super) enum Way {
     /// As a list.
@@ -41,6 +44,8 @@ pub(crate) struct Sender {
     message_bytes: usize,
     wrs: Box<[SendWr; BATCH]>,
     sges: Box<[Sge]>,
+    /// Where datagrams go, by the places of their entries: a handle may be used until they complete.
+    handles: Handles,
     /// Remembered from ReadyToReceive for ReadyToSend.
     pub(super) connect: ConnectAttributes,
     pub(super) peer_answers: u8,
@@ -70,6 +75,10 @@ impl Sender {
             length: 0,
             lkey: 0,
         };
+        let handles = match transport {
+            Transport::UnreliableDatagram => table.places(),
+            _ => 0,
+        };
         Self {
             table,
             domain: Arc::clone(domain),
@@ -84,9 +93,15 @@ impl Sender {
             },
             wrs: Box::new([SendWr::EMPTY; BATCH]),
             sges: vec![empty; BATCH * segments].into_boxed_slice(),
+            handles: vec![None; handles].into_boxed_slice(),
             connect: ConnectAttributes::default(),
             peer_answers: 1,
         }
+    }
+
+    /// What must live as long as the queue pair.
+    pub(super) fn take_handles(&mut self) -> Handles {
+        std::mem::take(&mut self.handles)
     }
 
     pub(super) fn post(
@@ -167,6 +182,12 @@ impl Sender {
             .table
             .push(request.id, completes_as, length, lkey)
             .ok_or(full)?;
+        if let Some(to) = &request.destination {
+            let held = &mut self.handles[self.table.place(id)];
+            if !held.as_ref().is_some_and(|held| held.is(to.handle)) {
+                *held = Some(to.handle.clone());
+            }
+        }
         let wr = &mut self.wrs[at];
         wr.id = id;
         wr.sges = first;
