@@ -1,8 +1,9 @@
 //! Completion queues.
 
+use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dunlin_verbs::{
     Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, CompletionStatus, Notify,
@@ -32,6 +33,17 @@ pub(crate) struct CqCore {
     entries: usize,
     overrun: AtomicBool,
     users: Mutex<Vec<Weak<QpCore>>>,
+    /// Queue pairs with shared receive queues complete here: who polls holds `saved`.
+    is_shared: AtomicBool,
+    saved: Mutex<Saved>,
+}
+
+/// Completions of queue pairs that were about to end, which some providers throw away with them (mlx5). To lose one of
+/// a shared receive queue is to lose its entry.
+#[derive(Debug)]
+struct Saved {
+    way: Way,
+    waiting: VecDeque<types::Wc>,
 }
 
 impl CqCore {
@@ -42,6 +54,36 @@ impl CqCore {
             users.retain(|user| user.strong_count() > 0);
         }
         users.push(Arc::downgrade(queue_pair));
+    }
+
+    /// A queue pair with a shared receive queue completes here. Nobody polls meanwhile: who makes it has borrowed the
+    /// queue.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    fn saved(&self) -> MutexGuard<'_, Saved> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what is there before a queue pair with a shared receive queue is destroyed or reset, for the next poll.
+    pub(crate) fn save(&self) {
+        let mut saved = self.saved();
+        let Saved { way, waiting } = &mut *saved;
+        let (mut batch, mut stamps) = ([types::Wc::EMPTY; BATCH], [None; BATCH]);
+        let mut left = self.entries;
+        while left > 0 {
+            let asked = left.min(BATCH);
+            // SAFETY: the queue is alive, and polled by nobody else: `share` was called before, so they hold `saved`.
+            let taken = unsafe { way.poll(self.raw, &mut batch[..asked], &mut stamps) };
+            // A failure is met again by the next poll.
+            let taken = usize::try_from(taken).unwrap_or(0);
+            waiting.extend(&batch[..taken]);
+            if taken < asked {
+                return;
+            }
+            left -= taken;
+        }
     }
 
     /// Completions were lost: the queue is of no use, and its queue pairs go to error.
@@ -98,11 +140,35 @@ pub(crate) fn create_extended(
 }
 
 /// How completions come from the provider.
+#[derive(Debug)]
 enum Way {
     /// As an array.
     List(types::PollCq),
     /// One by one, field by field.
     Calls(Poller),
+}
+
+// SAFETY: the pointers in it are the provider's, whose functions may be called from any thread, by one at a time.
+unsafe impl Send for Way {}
+
+impl Way {
+    /// Takes completions and their stamps, as many as there is room for; negative when the queue has failed.
+    ///
+    /// # Safety
+    /// The queue is alive, and nobody else polls it.
+    unsafe fn poll(
+        &mut self,
+        queue: Shared<types::Cq>,
+        batch: &mut [types::Wc],
+        stamps: &mut [Option<u64>],
+    ) -> i32 {
+        match self {
+            // SAFETY: as for the caller, and the batch has room for as many as are asked for.
+            Self::List(poll) => unsafe { poll(queue.0, batch.len() as i32, batch.as_mut_ptr()) },
+            // SAFETY: as for the caller.
+            Self::Calls(poller) => unsafe { poller.poll(batch, stamps) },
+        }
+    }
 }
 
 /// Where completions gather.
@@ -115,9 +181,6 @@ pub struct IbvCompletionQueue {
     /// When each of the batch came, where the device says so.
     stamps: Box<[Option<u64>; BATCH]>,
 }
-
-// SAFETY: the pointers in `way` are the provider's, whose functions may be called from any thread, by one at a time.
-unsafe impl Send for IbvCompletionQueue {}
 
 impl std::fmt::Debug for IbvCompletionQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -181,6 +244,13 @@ impl IbvCompletionQueue {
                 ),
             ));
         }
+        // What is saved was waiting for nobody knows how long: it has no timestamps.
+        let saving = match way {
+            Way::List(poll) => Way::List(poll),
+            Way::Calls(_) => {
+                Poller::of(raw.cast(), None, core.soft_roce).map_or(Way::List(poll), Way::Calls)
+            }
+        };
         // SAFETY: the queue was just made.
         let entries = unsafe { (*raw).entries }.max(asked) as usize;
         let queue = Arc::new(CqCore {
@@ -190,6 +260,11 @@ impl IbvCompletionQueue {
             entries,
             overrun: AtomicBool::new(false),
             users: Mutex::default(),
+            is_shared: AtomicBool::new(false),
+            saved: Mutex::new(Saved {
+                way: saving,
+                waiting: VecDeque::new(),
+            }),
         });
         let mut queues = core.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.insert(raw as usize, Arc::downgrade(&queue));
@@ -264,24 +339,28 @@ fn translate(core: &Core, wc: &types::Wc, table: &WorkTable, found: &Found) -> C
 impl CompletionQueue for IbvCompletionQueue {
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
         self.core.device.core().made_in.check()?;
+        let device = self.core.device.core();
         let mut count = 0;
+        let mut failed = false;
+        let is_shared = self.core.is_shared.load(Ordering::Acquire);
+        let mut saved = is_shared.then(|| self.core.saved());
+        while count < completions.len() {
+            let next = saved.as_mut().and_then(|saved| saved.waiting.pop_front());
+            let Some(wc) = next else { break };
+            if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
+                completions[count] = translate(device, &wc, table, &found);
+                count += 1;
+            }
+        }
         while count < completions.len() {
             let asked = (completions.len() - count).min(BATCH);
-            let taken = match &mut self.way {
-                // SAFETY: the queue is alive, only this value polls it, and the batch has room for `asked`.
-                Way::List(poll) => unsafe {
-                    poll(self.core.raw.0, asked as i32, self.batch.as_mut_ptr())
-                },
-                // SAFETY: the queue is alive, and only this value polls it.
-                Way::Calls(poller) => unsafe {
-                    poller.poll(&mut self.batch[..asked], &mut self.stamps[..])
-                },
-            };
+            let (batch, stamps) = (&mut self.batch[..asked], &mut self.stamps[..]);
+            // SAFETY: the queue is alive. Only this value polls it, but for `save`, which needs `saved`.
+            let taken = unsafe { self.way.poll(self.core.raw, batch, stamps) };
             let Ok(taken) = usize::try_from(taken) else {
-                self.core.fail();
+                failed = true;
                 break;
             };
-            let device = self.core.device.core();
             for (wc, stamp) in self.batch[..taken].iter().zip(&self.stamps[..]) {
                 if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
                     completions[count] = translate(device, wc, table, &found);
@@ -292,6 +371,11 @@ impl CompletionQueue for IbvCompletionQueue {
             if taken < asked {
                 break;
             }
+        }
+        // A queue pair that ends by that saves what is there.
+        drop(saved);
+        if failed {
+            self.core.fail();
         }
         if count == 0 && self.core.overrun.load(Ordering::Acquire) {
             return Err(self.overrun());

@@ -12,6 +12,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
+use crate::sys::constants::QPS_RESET;
 use crate::sys::extended::*;
 use crate::sys::types::*;
 use crate::sys::Api;
@@ -42,6 +43,10 @@ pub(crate) struct Script {
     /// Whether there are completion channels and address handles.
     pub(crate) channels: bool,
     pub(crate) handles: bool,
+    /// Entries of the longest shared receive queue.
+    pub(crate) shared: i32,
+    /// Whether completions of a queue pair go when it is destroyed or reset, as mlx5 does it.
+    pub(crate) cleans: bool,
 }
 
 impl Default for Script {
@@ -65,6 +70,8 @@ impl Default for Script {
             ticks: 0,
             channels: false,
             handles: false,
+            shared: 0,
+            cleans: false,
         }
     }
 }
@@ -74,6 +81,7 @@ thread_local! {
     static LIVE: RefCell<i64> = const { RefCell::new(0) };
     static MADE: RefCell<usize> = const { RefCell::new(0) };
     static POSTED: RefCell<Vec<(u64, u32)>> = const { RefCell::new(Vec::new()) };
+    static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static WAITING: RefCell<Vec<Wc>> = const { RefCell::new(Vec::new()) };
     static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static MODIFIED: RefCell<Option<QpAttributes>> = const { RefCell::new(None) };
@@ -117,6 +125,11 @@ pub(crate) fn live() -> i64 {
 /// Ids and flags of the sends that were taken.
 pub(crate) fn posted() -> Vec<(u64, u32)> {
     POSTED.with_borrow(Clone::clone)
+}
+
+/// Ids of the shared RECEIVEs since the last look.
+pub(crate) fn receives() -> Vec<u64> {
+    RECEIVES.take()
 }
 
 /// Puts a completion where the next poll finds it.
@@ -195,6 +208,7 @@ unsafe extern "C" fn open_device(_: *mut Device) -> *mut Context {
         context.operations.request_notify = Some(request_notify);
         context.operations.post_send = Some(post_send);
         context.operations.post_receive = Some(post_receive);
+        context.operations.post_shared_receive = Some(post_shared_receive);
         context.async_descriptor = silent.into_raw_fd();
         context.completion_vectors = 1;
     };
@@ -255,6 +269,7 @@ unsafe extern "C" fn query_device(_: *mut Context, device: *mut DeviceAttributes
     (device.max_cqe, device.max_mr, device.atomics) = (1000, 1000, 1);
     (device.max_qp_reads, device.max_qp_initiated_reads) = (16, 16);
     device.ports = 1;
+    (device.max_srq, device.max_srq_wr) = (1, scripted(|s| s.shared));
     0
 }
 
@@ -500,9 +515,21 @@ unsafe extern "C" fn wr_abort(_: *mut QpEx) {
     noted("abort".into());
 }
 
+/// A queue pair forgets its completions, if the script says so.
+fn clean(number: u32) {
+    if scripted(|s| s.cleans) {
+        WAITING.with_borrow_mut(|waiting| waiting.retain(|wc| wc.queue_pair != number));
+    }
+}
+
 unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttributes, _: c_int) -> c_int {
     let errno = scripted(|s| s.modify);
     if errno == 0 {
+        // SAFETY: both are the caller's and alive.
+        if unsafe { (*attributes).state } == QPS_RESET {
+            // SAFETY: as above.
+            clean(unsafe { (*qp).number });
+        }
         // SAFETY: both are the caller's and alive.
         unsafe {
             (*qp).state = (*attributes).state;
@@ -523,13 +550,18 @@ unsafe extern "C" fn query_qp(
 }
 unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
     // SAFETY: alive until now.
+    clean(unsafe { (*qp).number });
+    // SAFETY: alive until now.
     match unsafe { (*qp).handle } {
         EXTENDED => free(qp.cast::<QpEx>()),
         _ => free(qp),
     }
 }
 unsafe extern "C" fn create_srq(_: *mut Pd, _: *mut SrqInit) -> *mut Srq {
-    fail(95)
+    match scripted(|s| s.shared) {
+        0 => fail(95),
+        _ => make::<Srq>(|_| {}),
+    }
 }
 unsafe extern "C" fn destroy_srq(srq: *mut Srq) -> c_int {
     free(srq)
@@ -588,6 +620,19 @@ unsafe extern "C" fn post_send(_: *mut Qp, mut wr: *mut SendWr, bad: *mut *mut S
     0
 }
 unsafe extern "C" fn post_receive(_: *mut Qp, _: *mut ReceiveWr, _: *mut *mut ReceiveWr) -> c_int {
+    0
+}
+unsafe extern "C" fn post_shared_receive(
+    _: *mut Srq,
+    mut wr: *mut ReceiveWr,
+    _: *mut *mut ReceiveWr,
+) -> c_int {
+    while !wr.is_null() {
+        // SAFETY: the caller's list.
+        let request = unsafe { &*wr };
+        RECEIVES.with_borrow_mut(|receives| receives.push(request.id));
+        wr = request.next;
+    }
     0
 }
 unsafe extern "C" fn query_data_in_order(_: *mut Qp, _: u32, _: u32) -> c_int {

@@ -17,7 +17,7 @@ use crate::{
     IbvRegion, IbvSharedReceiveQueue, PlacementReason,
 };
 
-const RC: Transport = Transport::ReliableConnection;
+pub(crate) const RC: Transport = Transport::ReliableConnection;
 
 /// A place for what the kernel would say, with the kind of each GID.
 fn sysfs(kinds: &[&str]) -> PathBuf {

@@ -39,6 +39,8 @@ mod port;
 mod queue_pair;
 mod region;
 mod shared_receive;
+#[cfg(test)]
+mod shared_tests;
 mod status;
 pub mod sys;
 mod timers;

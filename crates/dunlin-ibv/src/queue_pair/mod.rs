@@ -44,8 +44,8 @@ pub(crate) struct QpCore {
     /// `None` with a shared receive queue.
     receive_table: Option<Arc<WorkTable>>,
     _send_cq: Arc<CqCore>,
-    _receive_cq: Arc<CqCore>,
-    _shared: Option<Arc<SrqCore>>,
+    receive_cq: Arc<CqCore>,
+    shared: Option<Arc<SrqCore>>,
     /// What requests name that nobody waits for any more.
     left: OnceLock<Handles>,
 }
@@ -76,6 +76,13 @@ impl QpCore {
         unsafe { (self.core().api.modify_qp)(self.raw.0, &mut attributes, c::QP_STATE) };
     }
 
+    /// Before it forgets its completions: those of RECEIVEs that it has taken from a shared queue are needed.
+    fn save_completions(&self) {
+        if self.shared.is_some() {
+            self.receive_cq.save();
+        }
+    }
+
     fn has_failed(&self) -> bool {
         let receives = self.receive_table.as_ref();
         self.send_table.failed() || receives.is_some_and(|table| table.failed())
@@ -88,6 +95,7 @@ impl Drop for QpCore {
         if !core.made_in.is_current() {
             return;
         }
+        self.save_completions();
         // SAFETY: made by `new`, destroyed once, before the queues that it completes into.
         let errno = unsafe { (core.api.destroy_qp)(self.raw.0) };
         if errno != 0 {
@@ -285,10 +293,13 @@ impl IbvQueuePair {
             send_table: Arc::clone(&send_table),
             receive_table: receive_table.clone(),
             _send_cq: Arc::clone(send_cq),
-            _receive_cq: Arc::clone(receive_cq),
-            _shared: shared,
+            receive_cq: Arc::clone(receive_cq),
+            shared,
             left: OnceLock::new(),
         });
+        if shared_core.shared.is_some() {
+            receive_cq.share();
+        }
         send_cq.join(&shared_core);
         if !Arc::ptr_eq(send_cq, receive_cq) {
             receive_cq.join(&shared_core);

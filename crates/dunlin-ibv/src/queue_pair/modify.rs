@@ -187,6 +187,7 @@ pub(super) fn to_send_queue_drained(pair: &mut IbvQueuePair) -> Result<(), Verbs
 }
 
 pub(super) fn to_reset(pair: &mut IbvQueuePair) {
+    pair.core.save_completions();
     let attributes = blank(c::QPS_RESET);
     let reset = apply(pair, S::Reset, attributes, c::QP_STATE, || {
         "to Reset".to_owned()

@@ -367,7 +367,7 @@ pub struct ReceiveWr {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Wc {
     pub id: u64,
     pub status: Number,

@@ -1,0 +1,62 @@
+//! Shared receive queues whose queue pairs end, on a provider that throws their completions away with them (mlx5).
+
+use dunlin_verbs::{
+    Access, Completion, CompletionQueue, Device, PostErrorKind, QueuePair, ReceiveQueue,
+    ReceiveRequest, SharedReceiveQueue,
+};
+
+use crate::fake::{complete, live, receives, script};
+use crate::fake_tests::{config, open, RC};
+use crate::sys::types::Wc;
+
+/// The entries that a queue pair has taken come back, whether it was destroyed or reset, with what had arrived.
+#[test]
+fn a_queue_pair_that_ends_gives_its_entries_back() {
+    for is_extended in [false, true] {
+        script(|s| (s.shared, s.cleans, s.extended) = (4, true, is_extended));
+        // With one, completions are taken by calls.
+        script(|s| s.clock = (u64::MAX, 500_000));
+        let device = open();
+        assert_eq!(device.attributes().timestamps, is_extended);
+        let domain = device.create_protection_domain().expect("a domain");
+        let mut shared = device
+            .create_shared_receive_queue(&domain, 4, 1)
+            .expect("a shared queue");
+        let mut queue = device.create_completion_queue(8, None).expect("a queue");
+        let pair = || {
+            let mut config = config(RC, &queue, &queue);
+            config.receive_queue = ReceiveQueue::Shared(&shared);
+            device.create_queue_pair(&domain, &config).expect("a pair")
+        };
+        let pairs = [pair(), pair()];
+        for (mut pair, is_reset) in pairs.into_iter().zip([false, true]) {
+            pair.to_init(Access::all()).expect("Init");
+            let four = [1, 2, 3, 4].map(|id| ReceiveRequest { id, segments: &[] });
+            shared.post_receive(&four).expect("four are free");
+            let full = shared.post_receive(&four[..1]).expect_err("full");
+            assert_eq!(full.kind, PostErrorKind::Full { limit: 4 });
+            for id in receives() {
+                let queue_pair = pair.number();
+                complete(Wc {
+                    id,
+                    queue_pair,
+                    bytes: 8,
+                    ..Wc::EMPTY
+                });
+            }
+            match is_reset {
+                true => pair.to_reset(),
+                false => drop(pair),
+            }
+            // By twos: saved ones wait, too.
+            let mut some = [Completion::EMPTY; 2];
+            for ids in [[1, 2], [3, 4]] {
+                assert_eq!(queue.poll(&mut some), Ok(2));
+                assert_eq!(some.map(|one| (one.id, one.bytes)), ids.map(|id| (id, 8)));
+            }
+            assert_eq!(queue.poll(&mut some), Ok(0));
+        }
+        drop((shared, queue, domain, device));
+        assert_eq!(live(), 0);
+    }
+}
