@@ -5,6 +5,7 @@ use dunlin_verbs::Transport;
 use crate::event::Ps;
 use crate::packet::{Kind, Refusal};
 use crate::pair::Answer;
+use crate::priority;
 use crate::world::World;
 
 use super::Source;
@@ -74,15 +75,28 @@ impl World {
         self.hosts[usize::from(host)].nic.parameters.pipeline
     }
 
+    /// An answer that is ready leaves, or waits behind those before it. An engine is at work on what it answers.
     fn queue_answer(&mut self, qp: u32, packet: u32) {
-        if self.pairs[qp as usize].answers.is_empty() {
+        let first = self.pairs[qp as usize].answers.is_empty();
+        if first && !self.is_held(packet) {
             let pipeline = self.pipeline_of(qp);
-            self.emit_answer(qp, packet, pipeline);
-        } else {
-            self.pairs[qp as usize]
-                .answers
-                .push_back(Answer::Packet(packet));
+            return self.emit_answer(qp, packet, pipeline);
         }
+        let answers = &mut self.pairs[qp as usize].answers;
+        answers.push_back(Answer::Packet(packet));
+        if first && self.ring_answers(qp) {
+            let host = self.pairs[qp as usize].host;
+            let engine = self.hosts[usize::from(host)].nic.sender();
+            self.plan_engine(host, engine, self.now);
+        }
+    }
+
+    /// Whether a packet may not be given to the wire now: its priority is paused, or the wire has enough.
+    fn is_held(&self, packet: u32) -> bool {
+        let entry = &self.packets[packet];
+        let nic = &self.hosts[usize::from(entry.from)].nic;
+        let paused = nic.paused & priority::bit(entry.priority) != 0;
+        entry.to != entry.from && (paused || nic.wire_free > self.now + nic.wire_backlog())
     }
 
     /// The READ or atomic that was awaited first has its answer.
@@ -105,47 +119,70 @@ impl World {
     /// Sends the answers whose turn it is.
     pub(super) fn drain_answers(&mut self, qp: u32) {
         let pipeline = self.pipeline_of(qp);
-        loop {
-            match self.pairs[qp as usize].answers.front() {
-                Some(&Answer::Packet(packet)) => {
-                    self.pairs[qp as usize].answers.pop_front();
-                    self.emit_answer(qp, packet, pipeline);
-                }
-                Some(Answer::Stream { .. }) => return self.wake_stream(qp),
-                Some(Answer::Awaited) | None => return,
+        while let Some(&Answer::Packet(packet)) = self.pairs[qp as usize].answers.front() {
+            if self.is_held(packet) {
+                break;
             }
+            self.pairs[qp as usize].answers.pop_front();
+            self.emit_answer(qp, packet, pipeline);
+        }
+        self.wake_answers(qp);
+    }
+
+    /// Lets the engine send the answers that are ready.
+    fn wake_answers(&mut self, qp: u32) {
+        if self.ring_answers(qp) {
+            let host = self.pairs[qp as usize].host;
+            let engine = self.hosts[usize::from(host)].nic.sender();
+            self.kick(host, engine);
         }
     }
 
-    fn wake_stream(&mut self, qp: u32) {
+    /// Puts the answers of a queue pair into the ring of senders if the next is ready; false where nothing changes.
+    fn ring_answers(&mut self, qp: u32) -> bool {
+        if !self.may_answer(qp) {
+            return false;
+        }
         let pair = &mut self.pairs[qp as usize];
         if std::mem::replace(&mut pair.answering, true) {
-            return;
+            return false;
         }
         let (host, priority) = (pair.host, pair.priority);
         let nic = &mut self.hosts[usize::from(host)].nic;
         nic.ring.push(priority, Source::Answers(qp));
-        let engine = nic.sender();
-        self.kick(host, engine);
+        true
     }
 
-    /// Whether a long answer of this queue pair is being sent.
-    pub(super) fn has_stream(&self, qp: u32) -> bool {
-        matches!(
-            self.pairs[qp as usize].answers.front(),
-            Some(Answer::Stream { .. })
-        )
+    /// Whether the next answer of this queue pair is ready.
+    pub(super) fn may_answer(&self, qp: u32) -> bool {
+        let next = self.pairs[qp as usize].answers.front();
+        matches!(next, Some(Answer::Stream { .. } | Answer::Packet(_)))
     }
 
-    /// Sends the next packet of a long answer.
+    /// Sends the next packet of the answers; gives the engine's time, or none when there was nothing to send.
     pub(super) fn transmit_answer(&mut self, host: u16, qp: u32) -> Option<Ps> {
-        let Some(Answer::Stream {
+        match self.pairs[qp as usize].answers.front().copied()? {
+            Answer::Awaited => None,
+            // The engine has had its time for it with the request.
+            Answer::Packet(packet) => {
+                self.pairs[qp as usize].answers.pop_front();
+                let pipeline = self.pipeline_of(qp);
+                self.emit_answer(qp, packet, pipeline);
+                Some(0)
+            }
+            stream @ Answer::Stream { .. } => self.transmit_stream(host, qp, stream),
+        }
+    }
+
+    /// Sends the next packet of a long answer, which is the first of the queue pair.
+    fn transmit_stream(&mut self, host: u16, qp: u32, stream: Answer) -> Option<Ps> {
+        let Answer::Stream {
             psn,
             key,
             offset,
             left,
             total,
-        }) = self.pairs[qp as usize].answers.front().copied()
+        } = stream
         else {
             return None;
         };

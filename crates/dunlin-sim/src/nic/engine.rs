@@ -18,9 +18,18 @@ impl World {
         let state = &mut self.hosts[usize::from(host)].nic.engines[usize::from(engine)];
         if state.free_at <= now {
             self.run_engine(host, engine);
-        } else if state.wakes_at > state.free_at {
-            state.wakes_at = state.free_at;
+        } else {
             let at = state.free_at;
+            self.plan_engine(host, engine, at);
+        }
+    }
+
+    /// Has an engine look at `at` for what is to do, if it does not look sooner. Unlike a kick it may come from what the
+    /// engine itself is doing.
+    pub(super) fn plan_engine(&mut self, host: u16, engine: u8, at: Ps) {
+        let state = &mut self.hosts[usize::from(host)].nic.engines[usize::from(engine)];
+        if state.wakes_at > at {
+            state.wakes_at = at;
             self.queue.push(at, host, Event::Engine { host, engine });
         }
     }
@@ -68,12 +77,7 @@ impl World {
                 self.send_next(host)
             } else {
                 if not_before != Ps::MAX {
-                    let state = &mut self.hosts[usize::from(host)].nic.engines[usize::from(engine)];
-                    if state.wakes_at > not_before {
-                        state.wakes_at = not_before;
-                        self.queue
-                            .push(not_before, host, Event::Engine { host, engine });
-                    }
+                    self.plan_engine(host, engine, not_before);
                 }
                 return;
             };
@@ -84,12 +88,7 @@ impl World {
             let more = engine == RECEIVER && nic.arrived.waiting() != 0
                 || sends && nic.ring.waiting() != 0;
             if more && time > 0 {
-                let state = &mut nic.engines[usize::from(engine)];
-                if state.wakes_at > state.free_at {
-                    state.wakes_at = state.free_at;
-                    let at = state.free_at;
-                    self.queue.push(at, host, Event::Engine { host, engine });
-                }
+                self.plan_engine(host, engine, now + time);
                 return;
             }
             if !more {
@@ -132,7 +131,7 @@ impl World {
         let more = time.is_some()
             && match source {
                 Source::Requests(qp) => self.may_transmit(qp),
-                Source::Answers(qp) => self.has_stream(qp),
+                Source::Answers(qp) => self.may_answer(qp),
             };
         let moves = more && self.priority_of(source) != priority;
         let nic = &mut self.hosts[usize::from(host)].nic;

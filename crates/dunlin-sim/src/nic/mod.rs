@@ -40,7 +40,7 @@ pub(crate) use window::Window;
 pub(crate) enum Source {
     /// Requests of this queue pair.
     Requests(u32),
-    /// Long answers of this queue pair.
+    /// Answers of this queue pair that do not leave as soon as they are ready: long ones, and what must wait.
     Answers(u32),
 }
 

@@ -8,7 +8,8 @@ use dunlin_sim::{
 };
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
-    QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
+    QueuePairConfig, ReceiveQueue, Region, RemoteAddress, Segment, SendFlags, SendRequest,
+    Transport,
 };
 
 /// Regions, completion queues and queue pairs of both hosts of a cluster.
@@ -85,6 +86,19 @@ pub(crate) fn connect(pairs: &mut [SimQueuePair; 2], attributes: ConnectAttribut
 
 /// Posts so many WRITEs of so many bytes to the first host's end.
 pub(crate) fn write(ends: &mut Ends, bytes: usize, count: u64) {
+    let immediate = None;
+    post(ends, bytes, count, |remote| Operation::Write {
+        remote,
+        immediate,
+    });
+}
+
+/// Posts so many READs of so many bytes to the first host's end.
+pub(crate) fn read(ends: &mut Ends, bytes: usize, count: u64) {
+    post(ends, bytes, count, |remote| Operation::Read { remote });
+}
+
+fn post(ends: &mut Ends, bytes: usize, count: u64, operation: impl Fn(RemoteAddress) -> Operation) {
     let (regions, _, [pair, _]) = ends;
     for id in 0..count {
         let segments = [Segment {
@@ -92,10 +106,7 @@ pub(crate) fn write(ends: &mut Ends, bytes: usize, count: u64) {
             offset: 0,
             length: bytes,
         }];
-        let operation = Operation::Write {
-            remote: regions[1].remote(),
-            immediate: None,
-        };
+        let operation = operation(regions[1].remote());
         let payload = Payload::Segments(&segments);
         let request = SendRequest::new(id, operation, payload, SendFlags::SIGNALED);
         pair.post_send(&[request]).expect("room");
