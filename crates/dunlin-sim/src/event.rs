@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Engine { host: u16, engine: u8 },
     /// The head of a packet reaches a switch by this port.
     Switch { switch: u16, port: u16, packet: u32 },
+    /// So much of a packet that came in by this port is there that the rest follows without a gap.
+    Gathered { switch: u16, port: u16, packet: u32 },
     /// A port of a switch has finished a packet.
     Port { switch: u16, port: u16 },
     /// A packet has arrived at a NIC.

@@ -229,6 +229,11 @@ impl World {
                 port,
                 packet,
             } => self.switch_event(switch, port, packet),
+            Event::Gathered {
+                switch,
+                port,
+                packet,
+            } => self.gathered_event(switch, port, packet),
             Event::Port { switch, port } => self.port_event(switch, port),
             Event::Arrive { host, packet } => self.arrive(host, packet),
             Event::Place { packet } => self.place_event(packet),

@@ -1,4 +1,4 @@
-//! Packets leave a NIC one after the other.
+//! What cables take: packets leave a NIC one after the other, and cross none faster than its rate.
 
 mod support;
 
@@ -8,7 +8,9 @@ use dunlin_sim::{
     Cluster, ClusterBuilder, HostId, HostParameters, NicParameters, Observer, SeenPacket,
     SwitchParameters,
 };
-use dunlin_verbs::{Operation, Payload, QueuePair, Region, Segment, SendFlags, SendRequest};
+use dunlin_verbs::{
+    ConnectAttributes, Operation, Payload, QueuePair, Region, Segment, SendFlags, SendRequest,
+};
 
 const GBIT_S: f64 = 100.0;
 
@@ -68,4 +70,54 @@ fn packets_of_a_queue_pair_are_never_on_the_wire_at_once() {
         let ((_, gone), (begins, _)) = (both[0], both[1]);
         assert!(begins >= gone, "at {begins}, before {gone}");
     }
+}
+
+/// When the first packet left its host and when the last came to its own.
+#[derive(Default)]
+struct Way(Option<u64>, u64);
+
+impl Observer for Way {
+    fn packet(&mut self, packet: &SeenPacket<'_>) {
+        match packet.leaves {
+            _ if packet.payload.is_empty() => {}
+            true => self.0 = self.0.or(Some(packet.at_ps)),
+            false => self.1 = packet.at_ps,
+        }
+    }
+}
+
+/// How long a WRITE is under way between hosts of two switches with a cable of this rate, in nanoseconds.
+fn crossing_ns(gbit_s: f64, bytes: usize) -> u64 {
+    let mut nic = NicParameters::connectx_5();
+    (nic.link_gbit_s, nic.congestion_control) = (GBIT_S, 0.0);
+    let mut builder = ClusterBuilder::new(1);
+    let switches = [(); 2].map(|()| builder.switch(SwitchParameters::z9264f()));
+    builder.link(switches[0], switches[1], gbit_s);
+    for switch in switches {
+        builder.host(HostParameters::epyc_7452(), nic.clone(), switch);
+    }
+    let cluster = builder.build();
+    let hosts = cluster.hosts();
+    let patient = ConnectAttributes::default();
+    let mut ends = support::connected_between(&cluster, [hosts[0], hosts[1]], patient);
+    let way = Arc::new(Mutex::new(Way::default()));
+    cluster.observe(Some(Box::new(Arc::clone(&way))));
+    support::write(&mut ends, bytes, 1);
+    cluster.run_for(100_000_000);
+    cluster.observe(None);
+    let Way(left, came) = *way.lock().expect("nobody panics");
+    (came - left.expect("it left")) / 1_000
+}
+
+/// Switches cut through, but not faster than the packet comes in: its end is not there before.
+#[test]
+fn a_packet_takes_its_time_on_a_slow_cable_between_faster_ones() {
+    for bytes in [4096, 65_536] {
+        let slow = crossing_ns(0.1, bytes);
+        let least = bytes as u64 * 8 * 10;
+        assert!((least..least * 11 / 10).contains(&slow), "{bytes}: {slow}");
+    }
+    // The ends' own cables are the slower ones: what is between them adds nothing.
+    let (even, fast) = (crossing_ns(GBIT_S, 4096), crossing_ns(4.0 * GBIT_S, 4096));
+    assert!(fast.abs_diff(even) < 300, "{even} and {fast}");
 }

@@ -142,12 +142,38 @@ impl World {
         self.send(from, at + propagation, node(switch), event);
     }
 
-    /// The head of a packet is at a switch.
+    /// The head of a packet is at a switch. Where it goes on by a faster cable, it waits until its end cannot be late.
     pub(crate) fn switch_event(&mut self, number: u16, ingress: u16, packet: u32) {
         let entry = &self.packets[packet];
         let Some(egress) = self.network.route(number, entry.to, entry.flow()) else {
             return self.leave_switch(number, ingress, packet);
         };
+        let ports = &self.network.switches[usize::from(number)].ports;
+        let slower = ports[usize::from(ingress)].byte - ports[usize::from(egress)].byte;
+        let gap = (f64::from(entry.wire_bytes) * slower) as Ps;
+        if gap == 0 {
+            return self.pass_on(number, (ingress, egress), packet);
+        }
+        let event = Event::Gathered {
+            switch: number,
+            port: ingress,
+            packet,
+        };
+        self.queue.push(self.now + gap, node(number), event);
+    }
+
+    /// Enough of a packet is at a switch.
+    pub(crate) fn gathered_event(&mut self, number: u16, ingress: u16, packet: u32) {
+        let entry = &self.packets[packet];
+        match self.network.route(number, entry.to, entry.flow()) {
+            Some(egress) => self.pass_on(number, (ingress, egress), packet),
+            None => self.leave_switch(number, ingress, packet),
+        }
+    }
+
+    /// A packet goes on by a port that is free, or waits for it.
+    fn pass_on(&mut self, number: u16, (ingress, egress): (u16, u16), packet: u32) {
+        let entry = &self.packets[packet];
         let (bytes, control) = (u64::from(entry.wire_bytes), entry.is_control());
         let priority = entry.priority;
         let (place, bit) = (usize::from(priority), priority::bit(priority));
@@ -273,7 +299,8 @@ impl World {
         self.queue.push(at, node(number), event);
     }
 
-    /// Sends a packet out by a port that is free. Switches cut through; the last hop delivers whole packets.
+    /// Sends a packet out by a port that is free. Switches cut through: what follows is the head, and the end is behind
+    /// it by the time of the slowest cable so far. The last hop delivers whole packets.
     fn forward(&mut self, number: u16, egress: u16, packet: u32) {
         let bytes = self.packets[packet].wire_bytes;
         let switch = &mut self.network.switches[usize::from(number)];
