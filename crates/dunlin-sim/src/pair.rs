@@ -154,7 +154,7 @@ pub(crate) struct Pair {
     pub(crate) priority: u8,
     /// Not before this time: receiver not ready, or the rate of congestion control.
     pub(crate) paused_until: Ps,
-    /// It waits for its flow's turn (DCQCN).
+    /// Its requests wait for their flow's turn (DCQCN).
     pub(crate) paced: bool,
     /// A fault: its requests neither leave nor fail.
     pub(crate) stalled: bool,
@@ -179,6 +179,8 @@ pub(crate) struct Pair {
     pub(crate) atomics: VecDeque<(u64, u64)>,
     pub(crate) answers: VecDeque<Answer>,
     pub(crate) answering: bool,
+    /// Its responses wait for their flow's turn (DCQCN).
+    pub(crate) answers_paced: bool,
     pub(crate) places_at: Ps,
     pub(crate) answers_at: Ps,
     /// RC: packets sent since one asked for an acknowledgement, and the sequence number behind that one.
@@ -259,6 +261,7 @@ impl Pair {
             atomics: VecDeque::new(),
             answers: VecDeque::new(),
             answering: false,
+            answers_paced: false,
             places_at: 0,
             answers_at: 0,
             unasked: 0,

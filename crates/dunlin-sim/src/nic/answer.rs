@@ -78,7 +78,7 @@ impl World {
     /// An answer that is ready leaves, or waits behind those before it. An engine is at work on what it answers.
     fn queue_answer(&mut self, qp: u32, packet: u32) {
         let first = self.pairs[qp as usize].answers.is_empty();
-        if first && !self.is_held(packet) {
+        if first && !self.is_held(qp, packet) {
             let pipeline = self.pipeline_of(qp);
             return self.emit_answer(qp, packet, pipeline);
         }
@@ -91,12 +91,16 @@ impl World {
         }
     }
 
-    /// Whether a packet may not be given to the wire now: its priority is paused, or the wire has enough.
-    fn is_held(&self, packet: u32) -> bool {
+    /// Whether a packet may not be given to the wire now: its priority is paused, the wire has enough, or it brings data
+    /// of a flow that was slowed down.
+    fn is_held(&self, qp: u32, packet: u32) -> bool {
         let entry = &self.packets[packet];
         let nic = &self.hosts[usize::from(entry.from)].nic;
         let paused = nic.paused & priority::bit(entry.priority) != 0;
-        entry.to != entry.from && (paused || nic.wire_free > self.now + nic.wire_backlog())
+        entry.to != entry.from
+            && (paused
+                || nic.wire_free > self.now + nic.wire_backlog()
+                || entry.kind == Kind::ReadResponse && self.is_slowed(qp))
     }
 
     /// The READ or atomic that was awaited first has its answer.
@@ -120,7 +124,7 @@ impl World {
     pub(super) fn drain_answers(&mut self, qp: u32) {
         let pipeline = self.pipeline_of(qp);
         while let Some(&Answer::Packet(packet)) = self.pairs[qp as usize].answers.front() {
-            if self.is_held(packet) {
+            if self.is_held(qp, packet) {
                 break;
             }
             self.pairs[qp as usize].answers.pop_front();
@@ -130,7 +134,7 @@ impl World {
     }
 
     /// Lets the engine send the answers that are ready.
-    fn wake_answers(&mut self, qp: u32) {
+    pub(super) fn wake_answers(&mut self, qp: u32) {
         if self.ring_answers(qp) {
             let host = self.pairs[qp as usize].host;
             let engine = self.hosts[usize::from(host)].nic.sender();
@@ -155,13 +159,22 @@ impl World {
 
     /// Whether the next answer of this queue pair is ready.
     pub(super) fn may_answer(&self, qp: u32) -> bool {
-        let next = self.pairs[qp as usize].answers.front();
-        matches!(next, Some(Answer::Stream { .. } | Answer::Packet(_)))
+        let pair = &self.pairs[qp as usize];
+        let next = pair.answers.front();
+        !pair.answers_paced && matches!(next, Some(Answer::Stream { .. } | Answer::Packet(_)))
     }
 
     /// Sends the next packet of the answers; gives the engine's time, or none when there was nothing to send.
     pub(super) fn transmit_answer(&mut self, host: u16, qp: u32) -> Option<Ps> {
-        match self.pairs[qp as usize].answers.front().copied()? {
+        let next = self.pairs[qp as usize].answers.front().copied()?;
+        let brings_data = match next {
+            Answer::Packet(packet) => self.packets[packet].kind == Kind::ReadResponse,
+            _ => true,
+        };
+        if !self.may_answer(qp) || brings_data && self.awaits_turn(Source::Answers(qp)) {
+            return None;
+        }
+        match next {
             Answer::Awaited => None,
             // The engine has had its time for it with the request.
             Answer::Packet(packet) => {

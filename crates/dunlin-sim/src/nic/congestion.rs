@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use dunlin_verbs::Transport;
 
 use super::window::Window;
+use super::Source;
 use crate::event::{Event, Ps};
 use crate::world::World;
 
@@ -28,8 +29,8 @@ pub(crate) struct RateControl {
 struct Pace {
     /// When the next packet of the flow may leave.
     next_at: Ps,
-    /// Queue pairs that wait for that, by number and stamp.
-    waiting: VecDeque<(u32, u32)>,
+    /// Who waits for that, with the stamp of its queue pair.
+    waiting: VecDeque<(Source, u32)>,
     /// When the first of them is let go; never where none waits.
     wakes_at: Option<Ps>,
     stamp: u32,
@@ -179,8 +180,8 @@ impl World {
         let (increase, done) = (p.increase_period, rate.current >= 0.999 * p.link_gbit_s);
         if done {
             let ended = nic.rates.remove(&flow);
-            for (qp, stamp) in ended.into_iter().flat_map(|rate| rate.pace.waiting) {
-                self.let_go(qp, stamp);
+            for (source, stamp) in ended.into_iter().flat_map(|rate| rate.pace.waiting) {
+                self.let_go(source, stamp);
             }
         } else {
             rate.follow(before, self.now);
@@ -233,13 +234,19 @@ impl World {
         }
     }
 
-    /// A packet was sent: the next of a slowed flow, whichever queue pair it is of, waits for its turn.
-    pub(super) fn pace(&mut self, qp: u32, packet: u32) {
-        let host = usize::from(self.pairs[qp as usize].host);
+    /// A packet of a request was sent.
+    pub(super) fn pace_request(&mut self, qp: u32, packet: u32) {
         let bytes = self.packets[packet].wire_bytes;
         if let Some(window) = &mut self.pairs[qp as usize].window {
             window.sent(u64::from(bytes));
         }
+        self.pace(qp, packet);
+    }
+
+    /// A packet was sent: the next of a slowed flow, whichever queue pair it is of, waits for its turn.
+    pub(super) fn pace(&mut self, qp: u32, packet: u32) {
+        let host = usize::from(self.pairs[qp as usize].host);
+        let bytes = self.packets[packet].wire_bytes;
         if self.hosts[host].nic.rates.is_empty() {
             return;
         }
@@ -249,23 +256,36 @@ impl World {
         }
     }
 
-    /// Whether it is not the turn of this queue pair's flow: then it is woken when it is.
-    pub(super) fn awaits_turn(&mut self, qp: u32) -> bool {
+    /// Whether the flow of this queue pair was slowed down.
+    pub(super) fn is_slowed(&self, qp: u32) -> bool {
+        let rates = &self.hosts[usize::from(self.pairs[qp as usize].host)]
+            .nic
+            .rates;
+        !rates.is_empty() && rates.contains_key(&self.flow_of(qp))
+    }
+
+    /// Whether it is not the turn of this source's flow: then it is woken when it is.
+    pub(super) fn awaits_turn(&mut self, source: Source) -> bool {
+        let (Source::Requests(qp) | Source::Answers(qp)) = source;
         let (host, stamp) = (self.pairs[qp as usize].host, self.pairs[qp as usize].stamp);
         if self.hosts[usize::from(host)].nic.rates.is_empty() {
             return false;
         }
         let (flow, now) = (self.flow_of(qp), self.now);
         match self.hosts[usize::from(host)].nic.rates.get_mut(&flow) {
-            Some(rate) if rate.pace.next_at > now => rate.pace.waiting.push_back((qp, stamp)),
+            Some(rate) if rate.pace.next_at > now => rate.pace.waiting.push_back((source, stamp)),
             _ => return false,
         }
-        self.pairs[qp as usize].paced = true;
+        let pair = &mut self.pairs[qp as usize];
+        match source {
+            Source::Requests(_) => pair.paced = true,
+            Source::Answers(_) => pair.answers_paced = true,
+        }
         self.plan_pace(host, flow);
         true
     }
 
-    /// Makes sure that the first queue pair that waits is let go when the flow's next packet may leave.
+    /// Makes sure that the first that waits is let go when the flow's next packet may leave.
     fn plan_pace(&mut self, host: u16, flow: u32) {
         let now = self.now;
         let Some(rate) = self.hosts[usize::from(host)].nic.rates.get_mut(&flow) else {
@@ -292,8 +312,8 @@ impl World {
         };
         rate.pace.wakes_at = None;
         let mut next = rate.pace.waiting.pop_front();
-        while let Some((qp, stamp)) = next {
-            if self.let_go(qp, stamp) {
+        while let Some((source, stamp)) = next {
+            if self.let_go(source, stamp) {
                 break;
             }
             let rate = self.hosts[usize::from(host)].nic.rates.get_mut(&flow);
@@ -308,16 +328,27 @@ impl World {
         self.plan_pace(host, flow);
     }
 
-    /// A queue pair waits no more; false when it has nothing to send.
-    fn let_go(&mut self, qp: u32, stamp: u32) -> bool {
+    /// A source waits no more; false when it has nothing to send.
+    fn let_go(&mut self, source: Source, stamp: u32) -> bool {
+        let (Source::Requests(qp) | Source::Answers(qp)) = source;
         let pair = &mut self.pairs[qp as usize];
         if pair.stamp != stamp {
             return false;
         }
-        pair.paced = false;
-        let sends = self.may_transmit(qp);
-        self.wake_sender(qp);
-        sends
+        match source {
+            Source::Requests(_) => {
+                pair.paced = false;
+                let sends = self.may_transmit(qp);
+                self.wake_sender(qp);
+                sends
+            }
+            Source::Answers(_) => {
+                pair.answers_paced = false;
+                let sends = self.may_answer(qp);
+                self.wake_answers(qp);
+                sends
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::event::{Event, Ps};
 use crate::faults::Verdict;
 use crate::observe::{Activity, Part};
+use crate::packet::Kind;
 use crate::world::World;
 
 /// A packet that leaves.
@@ -33,7 +34,7 @@ impl World {
             self.pairs[qp as usize].held_back = 0;
             self.pause_sender(qp, self.now + left.held_back);
         }
-        self.pace(qp, packet);
+        self.pace_request(qp, packet);
         self.travel(packet, left.at);
         left.wire
     }
@@ -42,6 +43,9 @@ impl World {
     pub(super) fn emit_answer(&mut self, qp: u32, packet: u32, delay: Ps) {
         let left = self.leave(packet, delay, self.pairs[qp as usize].answers_at);
         self.pairs[qp as usize].answers_at = left.gone;
+        if self.packets[packet].kind == Kind::ReadResponse {
+            self.pace(qp, packet);
+        }
         self.travel(packet, left.at);
     }
 

@@ -9,6 +9,7 @@ use crate::work::{Element, Inline, Verb};
 use crate::world::World;
 
 use super::pcie::Cost;
+use super::Source;
 
 /// Bytes of a doorbell that brings no element.
 const DOORBELL_BYTES: u64 = 8;
@@ -99,7 +100,7 @@ impl World {
 
     /// Sends the next packet of the queue pair; gives the engine's time, or none when there was nothing to send.
     pub(super) fn transmit(&mut self, host: u16, qp: u32) -> Option<Ps> {
-        if !self.may_transmit(qp) || self.awaits_turn(qp) {
+        if !self.may_transmit(qp) || self.awaits_turn(Source::Requests(qp)) {
             return None;
         }
         let mtu = self.hosts[usize::from(host)].nic.parameters.mtu_bytes as u32;
