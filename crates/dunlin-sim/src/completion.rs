@@ -38,6 +38,8 @@ pub(crate) struct Pending {
 pub(crate) struct Cq {
     pub(crate) alive: bool,
     pub(crate) host: u16,
+    /// Among those that its host has had: its place in the world's table hangs on what other hosts have.
+    pub(crate) number: u32,
     pub(crate) limit: usize,
     pub(crate) entries: VecDeque<CqEntry>,
     pub(crate) overrun: bool,
@@ -45,4 +47,12 @@ pub(crate) struct Cq {
     pub(crate) armed: Option<Notify>,
     /// The thread that polls it.
     pub(crate) poller: Option<u32>,
+}
+
+impl Cq {
+    /// Its key in the cache of its NIC, made like that of a queue pair.
+    #[inline]
+    pub(crate) fn context(&self) -> u64 {
+        u64::from(self.host) << 32 | u64::from(self.number)
+    }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Host {
     pub(crate) slowness: f64,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) next_domain: u32,
+    /// Completion queues that it has had.
+    pub(crate) next_completions: u32,
     /// What code of this host begins with instead of the system's random numbers.
     pub(crate) seeds: Random,
 }
@@ -75,6 +77,7 @@ impl Host {
             slowness: 1.0,
             events: VecDeque::new(),
             next_domain: 1,
+            next_completions: 0,
             seeds: Random::of(seed, "code", number),
             dram: Dram::of(&host),
             parameters: host,

@@ -30,6 +30,8 @@ enum Topology {
     Tight,
     /// One that drops.
     Lossy,
+    /// One, with NICs that have few contexts of completion queues.
+    Caches,
 }
 
 impl Topology {
@@ -51,6 +53,10 @@ impl Topology {
             Self::Lossy => {
                 switch.lossless = 0.0;
                 switch.buffer_bytes = 60_000.0;
+            }
+            Self::Caches => {
+                nic = NicParameters::connectx_3();
+                (nic.completion_sets, nic.completion_ways) = (4.0, 1.0);
             }
             Self::Star | Self::Pair => {}
         }
@@ -75,8 +81,8 @@ impl Topology {
 
 /// A host's side of the load.
 struct Load {
-    pairs: Vec<(SimQueuePair, RemoteAddress)>,
-    queue: SimCompletionQueue,
+    /// With a completion queue each.
+    pairs: Vec<(SimQueuePair, RemoteAddress, SimCompletionQueue)>,
     region: SimRegion,
     state: u64,
     out: usize,
@@ -94,12 +100,14 @@ impl Load {
 
     /// Takes completions, and posts until enough is out.
     fn go_on(&mut self) {
-        let mut some = [Completion::EMPTY; 16];
-        let came = self.queue.poll(&mut some).expect("no overrun");
-        let failed = some[..came].iter().find(|one| !one.is_success());
-        assert!(failed.is_none(), "{failed:?}");
-        self.out -= came;
-        self.done.fetch_add(came as u64, Ordering::Relaxed);
+        for (_, _, queue) in &mut self.pairs {
+            let mut some = [Completion::EMPTY; 16];
+            let came = queue.poll(&mut some).expect("no overrun");
+            let failed = some[..came].iter().find(|one| !one.is_success());
+            assert!(failed.is_none(), "{failed:?}");
+            self.out -= came;
+            self.done.fetch_add(came as u64, Ordering::Relaxed);
+        }
         while self.out < OUT {
             self.post();
             self.out += 1;
@@ -111,7 +119,7 @@ impl Load {
         let kind = self.draw(4);
         let length = [48, 3000, 20_000][self.draw(3) as usize];
         let at = self.draw(REGION_BYTES as u64 / 2) as usize / 8 * 8;
-        let (pair, base) = &mut self.pairs[peer];
+        let (pair, base, _) = &mut self.pairs[peer];
         let remote = base.plus(at as u64);
         let (operation, length) = match kind {
             0 => (Operation::Read { remote }, length),
@@ -139,10 +147,8 @@ fn loads(cluster: &Cluster, seed: u64, done: &Arc<AtomicU64>) -> Vec<Load> {
     let made = devices.iter().enumerate().map(|(number, device)| {
         let domain = device.create_protection_domain().expect("a domain");
         let region = device.allocate_region(&domain, REGION_BYTES, Access::all());
-        let queue = device.create_completion_queue(256, None);
         let load = Load {
             pairs: Vec::new(),
-            queue: queue.expect("a queue"),
             region: region.expect("a region"),
             state: seed << 8 | number as u64,
             out: 0,
@@ -153,11 +159,16 @@ fn loads(cluster: &Cluster, seed: u64, done: &Arc<AtomicU64>) -> Vec<Load> {
     let (domains, mut loads): (Vec<_>, Vec<_>) = made.unzip();
     for one in 0..hosts.len() {
         for other in 0..one {
+            let queues = [one, other].map(|end| {
+                let queue = devices[end].create_completion_queue(256, None);
+                queue.expect("a queue")
+            });
             let mut ends = [one, other].map(|end| {
+                let queue = &queues[usize::from(end == other)];
                 let config = QueuePairConfig {
                     transport: Transport::ReliableConnection,
-                    send_completions: &loads[end].queue,
-                    receive_completions: &loads[end].queue,
+                    send_completions: queue,
+                    receive_completions: queue,
                     send_requests: 2 * OUT,
                     receive_queue: ReceiveQueue::Own(1),
                     segments: 1,
@@ -180,10 +191,10 @@ fn loads(cluster: &Cluster, seed: u64, done: &Arc<AtomicU64>) -> Vec<Load> {
                     .expect("RTR");
                 pair.to_ready_to_send().expect("RTS");
             }
-            let [a, b] = ends;
+            let ([a, b], [of_a, of_b]) = (ends, queues);
             let remotes = [one, other].map(|end| loads[end].region.remote());
-            loads[one].pairs.push((a, remotes[1]));
-            loads[other].pairs.push((b, remotes[0]));
+            loads[one].pairs.push((a, remotes[1], of_a));
+            loads[other].pairs.push((b, remotes[0], of_b));
         }
     }
     loads
@@ -267,6 +278,7 @@ fn same_in_parts(topology: Topology, hosts: usize) -> Vec<Shown> {
     let step_ns = match topology {
         // Windows are as short as a cable there.
         Topology::Tight => 20_000,
+        Topology::Caches => 20_000,
         _ => 60_000,
     };
     let run = |seed: u64, parts: (usize, bool)| {
@@ -318,6 +330,15 @@ fn where_switches_and_nics_pause() {
 fn where_packets_are_lost() {
     for shown in same_in_parts(Topology::Lossy, 5) {
         assert!(shown.switches[0].drops > 10, "{shown:?}");
+    }
+}
+
+#[test]
+fn where_nics_miss_contexts_of_completion_queues() {
+    for shown in same_in_parts(Topology::Caches, 5) {
+        let missed = |counters: &Counters| counters.context_misses;
+        let all = shown.hosts.iter().map(missed).sum::<u64>();
+        assert!(all > 20, "{shown:?}");
     }
 }
 

@@ -29,10 +29,14 @@ impl SimCompletionQueue {
         channel: Option<&SimCompletionChannel>,
     ) -> Self {
         let mut world = inner.world(host);
+        let next = &mut world.hosts[usize::from(host)].next_completions;
+        let of_host = *next;
+        *next = next.wrapping_add(1);
         let number = world.cqs.take();
         world.cqs[number] = Cq {
             alive: true,
             host,
+            number: of_host,
             limit,
             channel: channel.map(SimCompletionChannel::number),
             ..Cq::default()

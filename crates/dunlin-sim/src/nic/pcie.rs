@@ -117,9 +117,10 @@ impl World {
 
     /// Looks up a completion queue's context, where an entry is written into it.
     pub(super) fn touch_completions(&mut self, host: u16, cq: u32) -> Cost {
+        let context = self.cqs[cq].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
         let hit = match &mut nic.completions {
-            Some(cache) => cache.touch(u64::from(host) << 32 | u64::from(cq)),
+            Some(cache) => cache.touch(context),
             None => return Cost::default(),
         };
         self.fetch_context(host, hit, COMPLETION_CONTEXT_BYTES)
