@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use dunlin_verbs::{Access, ConnectAttributes, QueuePairState, Transport};
+use dunlin_verbs::{Access, CompletionStatus, ConnectAttributes, QueuePairState, Transport};
 
 use crate::event::Ps;
 use crate::nic::Window;
@@ -290,6 +290,17 @@ impl Pair {
             stamp,
         );
         (self.leaves_at, self.completes_at) = (leaves_at, completes_at);
+    }
+
+    /// When a completion that is ready at `at` appears: behind those before it, and where it says that the NIC is done
+    /// with memory whose bytes did not all come, behind the last of those that are on their way.
+    pub(crate) fn completion_at(&mut self, status: CompletionStatus, at: Ps) -> Ps {
+        let placed = match status {
+            CompletionStatus::Success => 0,
+            _ => self.places_at,
+        };
+        self.completes_at = self.completes_at.max(placed).max(at);
+        self.completes_at
     }
 
     /// Its key in the caches of its NIC, by its number there: what other hosts have does not change it. The host is in

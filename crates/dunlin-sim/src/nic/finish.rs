@@ -12,7 +12,8 @@ use crate::work::{Element, Receive, Verb};
 use crate::world::World;
 
 impl World {
-    /// Completes a request at `at`, if it asked for that or failed. Completions of a queue pair appear in order.
+    /// Completes a request at `at`, if it asked for that or failed. Completions of a queue pair appear in order, and of
+    /// what failed not before the last bytes that it has under way into memory are there.
     pub(super) fn complete_send(
         &mut self,
         qp: u32,
@@ -24,8 +25,7 @@ impl World {
         if status == CompletionStatus::Success && !element.flags.contains(SendFlags::SIGNALED) {
             return;
         }
-        let at = at.max(pair.completes_at);
-        pair.completes_at = at;
+        let at = pair.completion_at(status, at);
         let bytes = match element.verb {
             Verb::Read => element.length as usize,
             Verb::CompareAndSwap | Verb::FetchAndAdd => 8,
@@ -58,7 +58,7 @@ impl World {
         );
     }
 
-    /// Completes a RECEIVE at `at`.
+    /// Completes a RECEIVE at `at`, as [`Self::complete_send`] does requests.
     pub(super) fn complete_receive(
         &mut self,
         qp: u32,
@@ -67,8 +67,7 @@ impl World {
         at: Ps,
     ) {
         let pair = &mut self.pairs[qp as usize];
-        let at = at.max(pair.completes_at);
-        pair.completes_at = at;
+        let at = pair.completion_at(completion.status, at);
         let completion = Completion {
             queue_pair: pair.number,
             ..completion
