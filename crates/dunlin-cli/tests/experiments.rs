@@ -159,6 +159,22 @@ fn wrong_calls_say_what_is_for_what() {
             "did you mean `threads`?",
         ),
         (&[file, "--repeat", "0"], "0 is not in 1..=1000"),
+        (
+            &[file, "--check", "--set", "nic.mtu_bytes=0"],
+            "must be a number from 1",
+        ),
+        (
+            &[file, "--check", "--set", "nic.pcie_chunk_bytes=0"],
+            "must be a number from 1",
+        ),
+        (
+            &[file, "--check", "--set", "nic.link_gbit_s=0"],
+            "must be a number from 0.001",
+        ),
+        (
+            &[file, "--check", "--set", "cpu.llc_sets=0"],
+            "must be a number from 1",
+        ),
     ] {
         let output = run(Path::new(arguments[0]), &arguments[1..]);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");

@@ -52,12 +52,13 @@ pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
                 return Err(Mistake::new(entry.place, words));
             }
             match entry.node.value {
-                Value::Number(_, value) if value >= 0.0 && value.is_finite() => {
+                Value::Number(_, value) if value >= least(of, name) && value.is_finite() => {
                     changes.push(Change::new(of, name, value));
                 }
                 ref other => {
-                    let found = other.shown();
-                    let words = format!("`{of}.{name}` is {found}: it must be a number from 0");
+                    let (found, least) = (other.shown(), least(of, name));
+                    let words =
+                        format!("`{of}.{name}` is {found}: it must be a number from {least}");
                     return Err(Mistake::new(entry.node.place, words));
                 }
             }
@@ -110,14 +111,25 @@ fn names(of: &str) -> Vec<&'static str> {
     }
 }
 
+/// What a parameter of a kind is at least.
+fn least(of: &str, name: &str) -> f64 {
+    match of {
+        "nic" => NicParameters::least(name),
+        "cpu" => HostParameters::least(name),
+        _ => SwitchParameters::least(name),
+    }
+}
+
 fn apply(
     changes: &[Change],
     of: &str,
     mut set: impl FnMut(&str, f64) -> Result<(), ParameterError>,
-) {
+) -> Result<(), Mistake> {
     for change in changes.iter().filter(|change| change.of == of) {
-        set(&change.name, change.value).expect("names were checked");
+        set(&change.name, change.value)
+            .map_err(|error| Mistake::new(Place::Nowhere, error.to_string()))?;
     }
+    Ok(())
 }
 
 /// What `nic_file` or `switch_file` names, from the experiment's folder.
@@ -221,7 +233,7 @@ pub(super) fn nic(
     vary(&around.parameters, &name, |name, value| {
         nic.set(name, value)
     });
-    apply(changes, "nic", |name, value| nic.set(name, value));
+    apply(changes, "nic", |name, value| nic.set(name, value))?;
     Ok(nic)
 }
 
@@ -246,7 +258,7 @@ pub(super) fn cpu(
     vary(&around.parameters, &name, |name, value| {
         cpu.set(name, value)
     });
-    apply(changes, "cpu", |name, value| cpu.set(name, value));
+    apply(changes, "cpu", |name, value| cpu.set(name, value))?;
     if let Some(cores) = group.number("cores") {
         cpu.cores = cores;
     }
@@ -276,7 +288,7 @@ pub(super) fn switch(
     vary(&around.parameters, &name, |name, value| {
         switch.set(name, value)
     });
-    apply(changes, "switch", |name, value| switch.set(name, value));
+    apply(changes, "switch", |name, value| switch.set(name, value))?;
     Ok(switch)
 }
 
@@ -307,6 +319,10 @@ mod tests {
         for (set, why) in [
             ("nic.tx_wqe=20", "did you mean `tx_wqe_ns`?"),
             ("nic.tx_wqe_ns=fast", "must be a number"),
+            ("nic.mtu_bytes=0", "it must be a number from 1"),
+            ("nic.pcie_chunk_bytes=0", "it must be a number from 1"),
+            ("nic.link_gbit_s=0", "it must be a number from 0.001"),
+            ("cpu.llc_sets=0", "it must be a number from 1"),
             (
                 "clients.threads=2",
                 "is no parameter (there are: nic, cpu, switch)",

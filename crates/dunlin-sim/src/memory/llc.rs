@@ -52,7 +52,7 @@ impl Llc {
             slices,
             sets_of_slice,
             ways: host.llc_ways as usize,
-            ddio_ways: host.ddio_ways as usize,
+            ddio_ways: (host.ddio_ways as usize).clamp(1, host.llc_ways as usize),
             page: (host.page_bytes as u64).max(LINE),
             frames: PHYSICAL_BYTES / (host.page_bytes as u64).max(LINE),
             salt,
@@ -84,7 +84,7 @@ impl Llc {
         let (first, choice) = if warm {
             (0, ways)
         } else {
-            (ways - self.ddio_ways.min(ways), self.ddio_ways.max(1))
+            (ways - self.ddio_ways, self.ddio_ways)
         };
         let victim = match set[first..].iter().position(|&held| held == 0) {
             Some(free) => first + free,

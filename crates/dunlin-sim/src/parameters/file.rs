@@ -62,7 +62,9 @@ pub enum ParameterError {
         name: String,
     },
     /// A value is not a number of the right kind.
-    #[error("parameter file {file}: `{name}` is {value}, which is no finite number from zero up")]
+    #[error(
+        "parameter file {file}: `{name}` is {value}, which is no finite number from {least} up"
+    )]
     Range {
         /// Name of the NIC, host or switch.
         file: String,
@@ -70,7 +72,36 @@ pub enum ParameterError {
         name: &'static str,
         /// The value.
         value: f64,
+        /// What it is at least.
+        least: f64,
     },
+}
+
+/// What a parameter is at least: what the model divides by is not nothing.
+pub(super) fn least(name: &str) -> f64 {
+    match name {
+        // A megabit, or a megabyte, a second.
+        "link_gbit_s" | "pcie_gbyte_s" | "memory_gbyte_s" => 0.001,
+        "mtu_bytes" | "pcie_chunk_bytes" | "page_bytes" => 1.0,
+        "context_sets" | "context_ways" | "responder_sets" | "responder_ways" => 1.0,
+        "wqe_sets" | "wqe_ways" | "translation_sets" | "translation_ways" => 1.0,
+        "completion_ways" | "llc_slices" | "llc_sets" | "llc_ways" => 1.0,
+        _ => 0.0,
+    }
+}
+
+/// Whether a parameter may have a value.
+pub(super) fn check(file: &str, name: &'static str, value: f64) -> Result<(), ParameterError> {
+    let least = least(name);
+    if value.is_finite() && value >= least {
+        return Ok(());
+    }
+    Err(ParameterError::Range {
+        file: file.to_owned(),
+        name,
+        value,
+        least,
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -108,13 +139,7 @@ impl File {
                 name,
             });
         };
-        if !value.is_finite() || value < 0.0 {
-            return Err(ParameterError::Range {
-                file: self.name.clone(),
-                name,
-                value,
-            });
-        }
+        check(&self.name, name, value)?;
         self.origins.push(Origin {
             name: name.to_owned(),
             source,
@@ -231,11 +256,19 @@ macro_rules! parameters {
                 }
             }
 
+            /// What a value is at least, by its name in the file.
+            pub fn least(name: &str) -> f64 {
+                super::file::least(name)
+            }
+
             /// Sets a value by its name in the file, for sensitivity runs and fits.
             ///
             /// # Errors
-            /// When there is no such value.
+            /// When there is no such value, and when it is out of range.
             pub fn set(&mut self, name: &str, value: f64) -> Result<(), super::ParameterError> {
+                if let Some(known) = Self::names().find(|known| *known == name) {
+                    super::file::check(&self.name, known, value)?;
+                }
                 match name {
                     $( concat!(stringify!($time), "_ns") => self.$time = (value * 1000.0).round() as u64, )*
                     $( stringify!($number) => self.$number = value, )*
@@ -260,3 +293,54 @@ macro_rules! parameters {
     };
 }
 pub(super) use parameters;
+
+#[cfg(test)]
+mod tests {
+    use crate::parameters::{HostParameters, NicParameters, ParameterError, SwitchParameters};
+
+    /// What the model divides by: neither a file nor a caller makes it nothing.
+    #[test]
+    fn a_divisor_is_not_zero() {
+        let zero = |error: Result<(), ParameterError>| matches!(error, Err(ParameterError::Range { least, .. }) if least > 0.0);
+        let mut nic = NicParameters::connectx_3();
+        for name in [
+            "mtu_bytes",
+            "pcie_chunk_bytes",
+            "link_gbit_s",
+            "pcie_gbyte_s",
+            "context_sets",
+            "completion_ways",
+        ] {
+            let before = nic.get(name);
+            assert!(zero(nic.set(name, 0.0)), "{name}");
+            assert_eq!(nic.get(name), before);
+        }
+        let mut host = HostParameters::xeon_e5_v4();
+        for name in [
+            "llc_slices",
+            "llc_sets",
+            "llc_ways",
+            "memory_gbyte_s",
+            "page_bytes",
+        ] {
+            assert!(zero(host.set(name, 0.0)), "{name}");
+        }
+        let text = include_str!("../../params/connectx-5.toml");
+        let wrong = text.replace("mtu_bytes = { value = 4096.0", "mtu_bytes = { value = 0.0");
+        assert_ne!(text, wrong);
+        assert!(zero(NicParameters::parse(&wrong).map(drop)));
+    }
+
+    #[test]
+    fn others_may_be_zero_and_none_is_less_or_endless() {
+        let mut switch = SwitchParameters::z9264f();
+        switch.set("ecn_min_bytes", 0.0).expect("nothing is marked");
+        for value in [-1.0, f64::NAN, f64::INFINITY] {
+            let refused = switch.set("ecn_min_bytes", value);
+            assert!(
+                matches!(refused, Err(ParameterError::Range { .. })),
+                "{value}"
+            );
+        }
+    }
+}
