@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cores::Step;
 use crate::counters::{Counters, SwitchCounters};
 use crate::division::Division;
-use crate::event::NS;
+use crate::event::{after, NS};
 use crate::faults::{FaultRule, Faults};
 use crate::inner::Inner;
 use crate::network::{Link, Network, Paths, Switch};
@@ -272,15 +272,15 @@ impl Cluster {
         self.inner().time(&world) / NS
     }
 
-    /// Lets virtual time pass.
+    /// Lets virtual time pass, which ends after 106 days: what is due later never happens.
     pub fn run_for(&self, nanoseconds: u64) {
-        let until = self.inner().part(0).now + nanoseconds * NS;
+        let until = after(self.inner().part(0).now, nanoseconds);
         self.inner().run_until(until);
     }
 
     /// Lets everything happen that is going to happen, or `nanoseconds` pass; says whether nothing is left.
     pub fn settle(&self, nanoseconds: u64) -> bool {
-        let until = self.inner().part(0).now + nanoseconds * NS;
+        let until = after(self.inner().part(0).now, nanoseconds);
         self.inner().run_while(until, |held| held.is_quiet())
     }
 
@@ -350,7 +350,7 @@ impl Cluster {
     /// that they have slept meanwhile is over when they go on.
     pub fn pause(&self, host: HostId, nanoseconds: u64) {
         let mut world = self.inner().world(host.0);
-        let until = world.now.saturating_add(nanoseconds.saturating_mul(NS));
+        let until = after(world.now, nanoseconds);
         let paused = &mut world.hosts[host.number()].paused_until;
         *paused = until.max(*paused);
     }
@@ -364,7 +364,7 @@ impl Cluster {
     /// kept as long as it has room, nothing is taken in, sent or completed. Where the network pauses, that spreads.
     pub fn stall_dma(&self, host: HostId, nanoseconds: u64) {
         let mut world = self.inner().world(host.0);
-        let until = world.now.saturating_add(nanoseconds.saturating_mul(NS));
+        let until = after(world.now, nanoseconds);
         let nic = &mut world.hosts[host.number()].nic;
         nic.dma_from = until.max(nic.dma_from);
         nic.up_free = until.max(nic.up_free);

@@ -16,6 +16,15 @@ pub(crate) type Ps = u64;
 /// Picoseconds in a nanosecond.
 pub(crate) const NS: Ps = 1_000;
 
+/// Time goes no further, 106 days: what is due later never happens, and what is planned until then has a time.
+pub(crate) const HORIZON: Ps = Ps::MAX / 2;
+
+/// So many nanoseconds after `now`, but not beyond the horizon.
+pub(crate) fn after(now: Ps, nanoseconds: u64) -> Ps {
+    now.saturating_add(nanoseconds.saturating_mul(NS))
+        .min(HORIZON)
+}
+
 /// What can happen. Indices name entries of the world's tables; a `stamp` makes an event void when its object has moved
 /// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

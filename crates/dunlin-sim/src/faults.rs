@@ -225,10 +225,11 @@ impl Rules {
             return match rule.fault {
                 Fault::Drop => Verdict::Drop,
                 Fault::Delay { least_ns, most_ns } => {
-                    let span = most_ns.saturating_sub(least_ns) * NS + 1;
-                    Verdict::Delay(least_ns * NS + random.below(span))
+                    let span = most_ns.saturating_sub(least_ns).saturating_mul(NS);
+                    let more = random.below(span.saturating_add(1));
+                    Verdict::Delay(least_ns.saturating_mul(NS).saturating_add(more))
                 }
-                Fault::Duplicate { after_ns } => Verdict::Duplicate(after_ns * NS),
+                Fault::Duplicate { after_ns } => Verdict::Duplicate(after_ns.saturating_mul(NS)),
             };
         }
         Verdict::Pass

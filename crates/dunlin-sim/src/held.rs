@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use crate::event::Ps;
+use crate::event::{Ps, HORIZON};
 use crate::inner::Inner;
 use crate::pace::Pace;
 use crate::world::{After, World};
@@ -84,7 +84,8 @@ impl<'a> Held<'a> {
     fn next(&self) -> Option<(Ps, usize)> {
         let nexts = self.worlds.iter().enumerate();
         let nexts = nexts.filter_map(|(part, world)| Some((world.queue.next()?, part)));
-        nexts.min().map(|((at, _), part)| (at, part))
+        let next = nexts.min().map(|((at, _), part)| (at, part));
+        next.filter(|&(at, _)| at <= HORIZON)
     }
 
     /// When something happens next.

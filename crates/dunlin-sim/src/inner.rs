@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::context;
 use crate::division::Division;
-use crate::event::Ps;
+use crate::event::{after, Ps};
 use crate::faults::Faults;
 use crate::held::Held;
 use crate::pace::{Pace, CHUNK};
@@ -279,11 +279,9 @@ impl Inner {
         timeout: Duration,
         mut there: impl FnMut(&mut World) -> bool,
     ) -> bool {
-        let timeout_ps = u64::try_from(timeout.as_nanos())
-            .unwrap_or(u64::MAX)
-            .saturating_mul(1000);
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let mut held = Held::new(self);
-        let until = held.now().saturating_add(timeout_ps);
+        let until = after(held.now(), timeout_ns);
         let mut left = timeout;
         loop {
             if there(held.of_host(host)) {

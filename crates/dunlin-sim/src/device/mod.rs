@@ -18,7 +18,7 @@ use dunlin_verbs::{
 };
 
 use crate::context;
-use crate::event::NS;
+use crate::event::{after, NS};
 use crate::inner::Inner;
 use crate::memory::REGIONS_MAX;
 use crate::parameters::NicParameters;
@@ -187,7 +187,7 @@ fn join(inner: &Inner, ended: &AtomicBool) -> std::thread::Result<()> {
         }
         over()
     } else {
-        let until = inner.part(0).now + JOIN.as_nanos() as u64 * NS;
+        let until = after(inner.part(0).now, JOIN.as_nanos() as u64);
         inner.run_while(until, |_| over())
     };
     if is_over {

@@ -270,8 +270,8 @@ impl World {
                         pair.not_ready_left -= 1;
                     }
                     pair.go_back(psn);
-                    pair.progress_at = now + wait;
-                    self.pause_sender(qp, now + wait.max(1));
+                    pair.progress_at = now.saturating_add(wait);
+                    self.pause_sender(qp, now.saturating_add(wait.max(1)));
                     return;
                 }
                 CompletionStatus::ReceiverNotReadyRetryExceeded

@@ -107,15 +107,16 @@ impl World {
                 }
                 Verdict::Delay(delay) => {
                     self.held_back += 1;
-                    self.queue.push(at + delay, from, Event::Emit { packet });
+                    let late = at.saturating_add(delay);
+                    self.queue.push(late, from, Event::Emit { packet });
                     return;
                 }
                 Verdict::Duplicate(delay) => {
                     let copy = self.packets.take();
                     self.packets[copy] = self.packets[packet].clone();
                     self.held_back += 1;
-                    self.queue
-                        .push(at + delay, from, Event::Emit { packet: copy });
+                    let late = at.saturating_add(delay);
+                    self.queue.push(late, from, Event::Emit { packet: copy });
                 }
             }
         }

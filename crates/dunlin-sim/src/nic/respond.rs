@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{Access, AsyncEvent, Completion, CompletionOpcode, CompletionStatus, Transport};
 
-use crate::event::{Event, Ps};
+use crate::event::{Event, Ps, NS};
 use crate::packet::{Kind, Place, Refusal};
 use crate::pair::{Answer, Incoming};
 use crate::world::World;
@@ -224,7 +224,8 @@ impl World {
         let psn = self.packets[packet].psn;
         let pair = &self.pairs[qp as usize];
         let reliable = pair.transport == Transport::ReliableConnection;
-        let wait = pair.attributes.receiver_not_ready_timer_ns * 1000;
+        let wait = pair.attributes.receiver_not_ready_timer_ns;
+        let wait = wait.saturating_mul(NS);
         self.packets.give_back(packet);
         if !reliable {
             // Lost in silence, and with it the rest of the message.

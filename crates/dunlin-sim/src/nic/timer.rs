@@ -10,7 +10,7 @@ impl World {
         // InfiniBand rounds to 4.096 µs times a power of two, upwards here.
         let asked = self.pairs[qp as usize].attributes.timeout_ns.max(1);
         let units = asked.div_ceil(4096).next_power_of_two();
-        units * 4_096_000
+        units.saturating_mul(4_096_000)
     }
 
     /// Makes sure that the timer runs.
@@ -22,7 +22,7 @@ impl World {
         pair.timer_armed = true;
         pair.progress_at = self.now;
         let (host, stamp) = (pair.host, pair.stamp);
-        let at = self.now + self.timeout(qp);
+        let at = self.now.saturating_add(self.timeout(qp));
         self.queue.push(at, host, Event::Timer { qp, stamp });
     }
 
@@ -41,7 +41,8 @@ impl World {
         if self.hosts[usize::from(pair.host)].crashed || pair.stalled {
             return;
         }
-        let due = self.pairs[qp as usize].progress_at + self.timeout(qp);
+        let progress_at = self.pairs[qp as usize].progress_at;
+        let due = progress_at.saturating_add(self.timeout(qp));
         let pair = &mut self.pairs[qp as usize];
         if now < due {
             pair.timer_armed = true;
