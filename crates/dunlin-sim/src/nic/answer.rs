@@ -43,9 +43,14 @@ impl World {
 
     /// The request at `psn` is not carried out.
     pub(super) fn refuse(&mut self, qp: u32, psn: u64, refusal: Refusal) {
-        if let Some(packet) = self.answer_packet(qp, Kind::Refuse(refusal), psn) {
+        if let Some(packet) = self.refusal_packet(qp, psn, refusal) {
             self.queue_answer(qp, packet);
         }
+    }
+
+    /// That the request at `psn` is not carried out.
+    pub(super) fn refusal_packet(&mut self, qp: u32, psn: u64, refusal: Refusal) -> Option<u32> {
+        self.answer_packet(qp, Kind::Refuse(refusal), psn)
     }
 
     /// The old value of an atomic.

@@ -5,7 +5,7 @@ use std::sync::atomic::{fence, Ordering};
 use dunlin_verbs::Memory;
 
 use crate::event::{Event, Ps};
-use crate::packet::{Kind, Packet, Place};
+use crate::packet::{Kind, Packet, Place, Refusal};
 use crate::pair::Answer;
 use crate::work::Segs;
 use crate::world::World;
@@ -149,12 +149,13 @@ impl World {
     }
 
     fn carry_out_atomic(&mut self, host: u16, qp: u32, packet: &Packet, key: u32, offset: u64) {
-        let Some(region) = self.hosts[usize::from(host)].regions.find(key) else {
-            return self.resolve_answer(qp, None);
+        let region = self.hosts[usize::from(host)].regions.find(key);
+        let Some(region) = region.filter(|region| region.contains(offset, 8) && offset % 8 == 0)
+        else {
+            // It has ended since the request was admitted.
+            let refusal = self.refusal_packet(qp, packet.psn, Refusal::Access);
+            return self.resolve_answer(qp, refusal.map(Answer::Packet));
         };
-        if !region.contains(offset, 8) || offset % 8 != 0 {
-            return self.resolve_answer(qp, None);
-        }
         let cell = region.block.memory().atomic_u64(offset as usize);
         let [first, second] = packet.operands;
         let old = if packet.kind == Kind::CompareAndSwap {

@@ -10,9 +10,6 @@ use crate::world::World;
 use super::pcie::Cost;
 use super::RECEIVER;
 
-/// Results of atomics that are kept for repeated requests: as many as may be outstanding.
-const ATOMICS_KEPT: usize = 16;
-
 /// What stands in the way of a request.
 enum Obstacle {
     NoReceive,
@@ -402,11 +399,13 @@ impl World {
         cost.engine
     }
 
-    /// A READ that came before: carried out again if it still may be.
+    /// A READ that came before: carried out again if it still may be. If it may not, its requester is told, who would
+    /// ask again and again. This end has no failure: that one may have had its answer by now.
     fn repeat_read(&mut self, host: u16, qp: u32, packet: u32, cost: Cost) {
         if self.admit(host, qp, packet).is_err() {
+            let psn = self.packets[packet].psn;
             self.packets.give_back(packet);
-            return;
+            return self.refuse(qp, psn, Refusal::Access);
         }
         let entry = &self.packets[packet];
         let at = entry.address.wrapping_add(u64::from(entry.offset));
@@ -430,12 +429,14 @@ impl World {
         }
     }
 
-    /// Remembers the result of an atomic.
+    /// Remembers the result of an atomic for repeated requests: of as many as may be outstanding.
     pub(super) fn keep_atomic(&mut self, qp: u32, psn: u64, old: u64) {
-        let kept = &mut self.pairs[qp as usize].atomics;
-        if kept.len() == ATOMICS_KEPT {
-            kept.pop_front();
+        let pair = &mut self.pairs[qp as usize];
+        let nic = &self.hosts[usize::from(pair.host)].nic;
+        let most = (nic.parameters.max_rd_atomic as usize).max(1);
+        while pair.atomics.len() >= most {
+            pair.atomics.pop_front();
         }
-        kept.push_back((psn, old));
+        pair.atomics.push_back((psn, old));
     }
 }
