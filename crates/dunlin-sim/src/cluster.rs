@@ -12,7 +12,7 @@ use crate::network::{Link, Network, Paths, Switch};
 use crate::parameters::{HostParameters, NicParameters, SwitchParameters};
 use crate::placed::Placed;
 use crate::random::Random;
-use crate::threads;
+use crate::threads::{self, TOO_MANY_THREADS};
 use crate::world::{Host, World};
 use crate::SimDevice;
 
@@ -234,7 +234,7 @@ impl Cluster {
         let thread = world.spawn(host.0, core as u32, Box::new(step), false);
         drop(world);
         self.inner().notify();
-        ThreadId(thread)
+        ThreadId(thread.expect(TOO_MANY_THREADS))
     }
 
     /// Starts a thread with a stack of its own on a core of a host: `run` may block as on a real thread, by what
@@ -251,10 +251,10 @@ impl Cluster {
         core: usize,
         run: impl FnOnce() + Send + 'static,
     ) -> ThreadId {
-        ThreadId(
-            self.inner()
-                .spawn_stacked(host.0, core as u32, Box::new(run)),
-        )
+        let thread = self
+            .inner()
+            .spawn_stacked(host.0, core as u32, Box::new(run));
+        ThreadId(thread.expect(TOO_MANY_THREADS))
     }
 
     /// Wakes a thread that polls or blocks.

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use dunlin_verbs::{Completion, Notify};
 
+use crate::world::World;
+
 /// A completion with what it gives back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CqEntry {
@@ -37,6 +39,8 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Cq {
     pub(crate) alive: bool,
+    /// Its handle, and ends of queue pairs that name it: its place is free when there are none.
+    pub(crate) users: u32,
     pub(crate) host: u16,
     /// Among those that its host has had: its place in the world's table hangs on what other hosts have.
     pub(crate) number: u32,
@@ -54,5 +58,78 @@ impl Cq {
     #[inline]
     pub(crate) fn context(&self) -> u64 {
         u64::from(self.host) << 32 | u64::from(self.number)
+    }
+}
+
+impl World {
+    /// A handle or a queue pair does not name this completion queue any more. What is under way to it is of queue pairs
+    /// that have gone or were reset, and so void.
+    pub(crate) fn release_completions(&mut self, cq: u32) {
+        let queue = &mut self.cqs[cq];
+        queue.users -= 1;
+        if queue.users == 0 {
+            *queue = Cq::default();
+            self.cqs.give_back(cq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_verbs::{
+        Access, Device, QueuePairConfig, ReceiveQueue, ReceiveRequest, Segment, SharedReceiveQueue,
+        Transport,
+    };
+
+    use crate::{Cluster, HostParameters, NicParameters, SwitchParameters};
+
+    /// What is dropped leaves its place to others, but not while a queue pair names it.
+    #[test]
+    fn places_of_queues_are_used_again() {
+        let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
+        let cluster = Cluster::star(1, 1, &host, &nic, &SwitchParameters::z9264f());
+        let device = cluster.device(cluster.hosts()[0]);
+        let used = || {
+            let world = cluster.inner().world(0);
+            (world.cqs.used(), world.receives.used())
+        };
+        let domain = device.create_protection_domain().expect("a domain");
+        let region = device.allocate_region(&domain, 64, Access::all());
+        let region = region.expect("a region");
+        for _ in 0..3 {
+            let queue = device.create_completion_queue(4, None).expect("a queue");
+            let shared = device.create_shared_receive_queue(&domain, 4, 1);
+            let mut shared = shared.expect("a receive queue");
+            let segments = &[Segment {
+                region: &region,
+                offset: 0,
+                length: 64,
+            }];
+            let receive = ReceiveRequest { id: 1, segments };
+            shared.post_receive(&[receive]).expect("room");
+            let pair = |receive_queue| {
+                let config = QueuePairConfig {
+                    transport: Transport::ReliableConnection,
+                    send_completions: &queue,
+                    receive_completions: &queue,
+                    send_requests: 4,
+                    receive_queue,
+                    segments: 1,
+                    inline_bytes: 0,
+                };
+                device.create_queue_pair(&domain, &config).expect("a pair")
+            };
+            let own = pair(ReceiveQueue::Own(1));
+            let of_shared = pair(ReceiveQueue::Shared(&shared));
+            assert_eq!(used(), (1, 2));
+            drop((queue, shared));
+            assert_eq!(used(), (1, 2));
+            drop(own);
+            assert_eq!(used(), (1, 1));
+            drop(of_shared);
+            assert_eq!(used(), (0, 0));
+        }
+        let world = cluster.inner().world(0);
+        assert!(world.receives[0].entries.is_empty());
     }
 }

@@ -116,15 +116,15 @@ pub(crate) struct Core {
 }
 
 impl World {
-    /// Puts a thread on a core; its first step is now.
+    /// Puts a thread on a core; its first step is now. None when the host has had as many as it may.
     pub(crate) fn spawn(
         &mut self,
         host: u16,
         core: u32,
         step: Box<dyn Step>,
         stacked: bool,
-    ) -> u32 {
-        let number = self.threads.next(host);
+    ) -> Option<u32> {
+        let number = self.threads.next(host)?;
         let core = self.hosts[usize::from(host)].first_core + core;
         self.threads.push(Thread {
             host,
@@ -142,7 +142,7 @@ impl World {
         let threads = &mut self.cores[core as usize].threads;
         threads.push(number);
         self.plan(number, self.now);
-        number
+        Some(number)
     }
 
     /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a
@@ -358,6 +358,7 @@ impl World {
         thread.state = state;
         // A finished step is dropped by the caller, who does not hold the world then.
         let left = if state == ThreadState::Done {
+            self.hosts[host].regions.end_watches(number);
             Some(step)
         } else {
             thread.step = Some(step);

@@ -178,7 +178,7 @@ impl Inner {
         }
     }
 
-    /// Starts a thread with a stack.
+    /// Starts a thread with a stack; none when the host has had as many as it may.
     ///
     /// # Panics
     /// When the host has no such core.
@@ -187,17 +187,17 @@ impl Inner {
         host: u16,
         core: u32,
         run: Box<dyn FnOnce() + Send>,
-    ) -> u32 {
+    ) -> Option<u32> {
         let mut world = self.world(host);
         let cores = world.hosts[usize::from(host)].cores;
         assert!(core < cores, "core {core} of {cores}");
-        let number = world.threads.next(host);
+        let number = world.threads.next(host)?;
         let stack = Stacked::new(self, host, number, run);
         let thread = world.spawn(host, core, Box::new(stack), true);
-        debug_assert_eq!(thread, number);
+        debug_assert_eq!(thread, Some(number));
         drop(world);
         self.notify();
-        number
+        Some(number)
     }
 
     /// Lets everything happen up to and with time `until`, which it then is.

@@ -7,6 +7,7 @@ use dunlin_verbs::{Access, CompletionStatus, ConnectAttributes, QueuePairState, 
 use crate::event::Ps;
 use crate::nic::Window;
 use crate::work::{Element, Receive};
+use crate::world::World;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,8 @@ pub(crate) struct ReceiveQueueState {
     pub(crate) segments: usize,
     pub(crate) domain: u32,
     pub(crate) host: u16,
-    pub(crate) alive: bool,
+    /// Its queue pair, or its handle and the queue pairs that draw from it: its place is free when there are none.
+    pub(crate) users: u32,
     /// How many of the first entries the NIC has, those of a line or what is left of it.
     pub(crate) fetched: u32,
     /// The whole line behind them has been asked for, and is there at this time.
@@ -107,6 +109,18 @@ impl ReceiveQueueState {
     pub(crate) fn clear(&mut self) -> VecDeque<Receive> {
         (self.fetched, self.ahead) = (0, None);
         std::mem::take(&mut self.entries)
+    }
+}
+
+impl World {
+    /// A handle or a queue pair does not draw from this receive queue any more.
+    pub(crate) fn release_receives(&mut self, queue: u32) {
+        let state = &mut self.receives[queue];
+        state.users -= 1;
+        if state.users == 0 {
+            state.clear();
+            self.receives.give_back(queue);
+        }
     }
 }
 

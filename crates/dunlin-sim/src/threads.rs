@@ -8,6 +8,8 @@ use crate::cores::Thread;
 const INDEX_BITS: u32 = 17;
 /// Threads that a host may have had. One less than fit: the number that is left is nobody's.
 pub(crate) const THREADS_MAX: usize = (1 << INDEX_BITS) - 1;
+/// What who asks for one more is told.
+pub(crate) const TOO_MANY_THREADS: &str = "a host has had 131,071 threads, which is all";
 
 /// The host of a thread.
 pub(crate) fn host_of(number: u32) -> u16 {
@@ -32,17 +34,10 @@ impl Threads {
         }
     }
 
-    /// The number of the next thread of a host.
-    ///
-    /// # Panics
-    /// When the host has had [`THREADS_MAX`].
-    pub(crate) fn next(&self, host: u16) -> u32 {
+    /// The number of the next thread of a host; none when it has had [`THREADS_MAX`].
+    pub(crate) fn next(&self, host: u16) -> Option<u32> {
         let count = self.by_host[usize::from(host)].len();
-        assert!(
-            count < THREADS_MAX,
-            "a host has {THREADS_MAX} threads at most"
-        );
-        u32::from(host) << INDEX_BITS | count as u32
+        (count < THREADS_MAX).then_some(u32::from(host) << INDEX_BITS | count as u32)
     }
 
     /// Adds a thread, whose number is the next of its host.

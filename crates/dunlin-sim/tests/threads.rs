@@ -247,3 +247,17 @@ fn a_crashed_host_stands_still() {
     cluster.run_for(100_000);
     assert_eq!(steps.load(Ordering::Relaxed), before);
 }
+
+/// Whoever asks for a thread too many is told, and does not panic.
+#[test]
+fn a_device_says_when_its_host_has_had_all_threads() {
+    let cluster = cluster(1_000_000);
+    let host = cluster.hosts()[0];
+    let device = cluster.device(host);
+    for _ in 0..(1 << 17) - 1 {
+        cluster.spawn(host, 1, |_now: u64| Next::Done);
+    }
+    let more = device.spawn("more".to_owned(), None, Box::new(|| ()));
+    let why = more.map(drop).expect_err("a thread too many").to_string();
+    assert!(why.contains("131,071"), "{why}");
+}

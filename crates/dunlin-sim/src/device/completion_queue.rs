@@ -35,6 +35,7 @@ impl SimCompletionQueue {
         let number = world.cqs.take();
         world.cqs[number] = Cq {
             alive: true,
+            users: 1,
             host,
             number: of_host,
             limit,
@@ -77,11 +78,13 @@ impl SimCompletionQueue {
 
 impl Drop for SimCompletionQueue {
     fn drop(&mut self) {
-        // Queue pairs may still name it; its place is not used again, and what comes to it vanishes.
-        let queue = &mut self.inner.world(self.host).cqs[self.number];
+        // Queue pairs may still name it: what comes to it vanishes.
+        let mut world = self.inner.world(self.host);
+        let queue = &mut world.cqs[self.number];
         queue.alive = false;
         queue.entries = Default::default();
         queue.channel = None;
+        world.release_completions(self.number);
     }
 }
 

@@ -24,6 +24,7 @@ use crate::memory::REGIONS_MAX;
 use crate::parameters::NicParameters;
 use crate::priority;
 use crate::stack;
+use crate::threads::TOO_MANY_THREADS;
 use crate::world::QUEUE_PAIRS_MAX;
 
 pub use channel::SimCompletionChannel;
@@ -387,7 +388,10 @@ impl Device for SimDevice {
             run();
             end.store(true, Ordering::Release);
         };
-        let thread = self.inner.spawn_stacked(self.host, core, Box::new(ends));
+        let thread = self
+            .inner
+            .spawn_stacked(self.host, core, Box::new(ends))
+            .ok_or_else(|| std::io::Error::other(TOO_MANY_THREADS))?;
         self.inner.world(self.host).name_thread(thread, name);
         let inner = Arc::clone(&self.inner);
         Ok(Running::new(move || join(&inner, &ended)))

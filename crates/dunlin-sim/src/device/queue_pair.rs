@@ -68,7 +68,10 @@ impl SimQueuePair {
                 shared_receive::create(&mut world, host, domain, requests, config.segments),
                 false,
             ),
-            ReceiveQueue::Shared(queue) => (queue.number(), true),
+            ReceiveQueue::Shared(queue) => {
+                world.receives[queue.number()].users += 1;
+                (queue.number(), true)
+            }
         };
         let limits = Limits {
             send_requests: config.send_requests,
@@ -79,6 +82,9 @@ impl SimQueuePair {
             config.send_completions.number(),
             config.receive_completions.number(),
         );
+        for queue in [queues.0, queues.1] {
+            world.cqs[queue].users += 1;
+        }
         let stamp = world
             .pairs
             .get(place as usize)
@@ -151,10 +157,10 @@ impl Drop for SimQueuePair {
         world.hosts[usize::from(self.host)].give_number_back(self.number);
         let pair = &mut world.pairs[self.place as usize];
         pair.alive = false;
-        let (receives, shared) = (pair.receives, pair.shared);
-        if !shared {
-            world.receives[receives].alive = false;
-            world.receives.give_back(receives);
+        let (receives, queues) = (pair.receives, [pair.send_cq, pair.receive_cq]);
+        world.release_receives(receives);
+        for queue in queues {
+            world.release_completions(queue);
         }
         world.free_pairs.push_back(self.place);
     }

@@ -136,7 +136,7 @@ impl SimRegion {
         })
     }
 
-    pub(super) fn key(&self) -> u32 {
+    pub(crate) fn key(&self) -> u32 {
         self.handle.key
     }
 

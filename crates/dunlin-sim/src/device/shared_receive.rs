@@ -50,8 +50,8 @@ impl SimSharedReceiveQueue {
 
 impl Drop for SimSharedReceiveQueue {
     fn drop(&mut self) {
-        // Queue pairs may still draw from it; its place is not used again.
-        self.inner.world(self.host).receives[self.number].alive = false;
+        // Queue pairs may still draw from it.
+        self.inner.world(self.host).release_receives(self.number);
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn create(
         segments,
         domain,
         host,
-        alive: true,
+        users: 1,
         fetched: 0,
         ahead: None,
     };

@@ -142,11 +142,57 @@ impl RegionTable {
             .filter(|entry| entry.key == key)
     }
 
+    /// A thread of this host has ended: it looks at nothing.
+    pub(crate) fn end_watches(&mut self, thread: u32) {
+        for entry in self.slots.iter_mut().flatten() {
+            entry.watches.retain(|watch| watch.thread != thread);
+        }
+    }
+
     pub(crate) fn find_mut(&mut self, key: u32) -> Option<&mut Entry> {
         let index = key as usize & (REGIONS_MAX - 1);
         self.slots
             .get_mut(index)?
             .as_mut()
             .filter(|entry| entry.key == key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_verbs::{Access, Device, Region};
+
+    use crate::{Cluster, HostParameters, Next, NicParameters, SwitchParameters};
+
+    #[test]
+    fn a_thread_that_has_ended_looks_at_nothing() {
+        let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
+        let cluster = Cluster::star(1, 1, &host, &nic, &SwitchParameters::z9264f());
+        let host = cluster.hosts()[0];
+        let device = cluster.device(host);
+        let domain = device.create_protection_domain().expect("a domain");
+        let region = device.allocate_region(&domain, 64, Access::all());
+        let region = region.expect("a region");
+        for number in 0..10 {
+            let looked = region.clone();
+            let mut looks = 0;
+            cluster.spawn(host, number, move |now_ns: u64| {
+                let _ = looked.memory();
+                looks += 1;
+                match looks < 2 || number == 0 {
+                    true => Next::PollUntil(now_ns + 1_000),
+                    false => Next::Done,
+                }
+            });
+        }
+        let watches = || {
+            let world = cluster.inner().world(0);
+            let entry = world.hosts[0].regions.find(region.key());
+            entry.map_or(0, |entry| entry.watches.len())
+        };
+        cluster.run_for(500);
+        assert_eq!(watches(), 10);
+        cluster.run_for(10_000);
+        assert_eq!(watches(), 1);
     }
 }
