@@ -139,10 +139,35 @@ impl World {
             stacked,
             news: false,
         });
+        if let [last] = self.cores[core as usize].threads[..] {
+            if self.threads[last].state == ThreadState::Done {
+                self.cores[core as usize].threads.clear();
+            }
+        }
         let threads = &mut self.cores[core as usize].threads;
         threads.push(number);
         self.plan(number, self.now);
         Some(number)
+    }
+
+    /// Threads of a core that have not ended.
+    pub(crate) fn live_threads(&self, core: u32) -> usize {
+        let threads = self.cores[core as usize].threads.iter();
+        threads
+            .filter(|&&number| self.threads[number].state != ThreadState::Done)
+            .count()
+    }
+
+    /// A core has gone to the thread at this place: those that have ended leave it.
+    fn give_core(&mut self, core: u32, place: usize) {
+        let (shared, threads) = (&mut self.cores[core as usize], &self.threads);
+        let holder = shared.threads[place];
+        let ended = |number: u32| number != holder && threads[number].state == ThreadState::Done;
+        if shared.threads.iter().any(|&number| ended(number)) {
+            shared.threads.retain(|&number| !ended(number));
+        }
+        let place = shared.threads.iter().position(|&number| number == holder);
+        shared.current = place.unwrap_or(0);
     }
 
     /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a
@@ -264,10 +289,14 @@ impl World {
             if !self.take_core(number, core) {
                 return None;
             }
-        } else if busy_until > self.now {
-            // It has woken itself in the middle of a step.
-            self.plan(number, busy_until);
-            return None;
+        } else {
+            let alone = &mut self.cores[core as usize];
+            (alone.given, alone.due) = (false, false);
+            if busy_until > self.now {
+                // It has woken itself in the middle of a step.
+                self.plan(number, busy_until);
+                return None;
+            }
         }
         debug_assert!(busy_until <= self.now);
         let thread = &mut self.threads[number];
@@ -312,7 +341,7 @@ impl World {
         }
         let place = shared.threads.iter().position(|&one| one == number);
         shared.due = false;
-        shared.current = place.unwrap_or(0);
+        self.give_core(core, place.unwrap_or(0));
         true
     }
 
@@ -423,8 +452,8 @@ impl World {
         };
         let number = shared.threads[chosen];
         let begin = self.now + if chosen == current { 0 } else { switch };
+        self.give_core(core, chosen);
         let shared = &mut self.cores[core as usize];
-        shared.current = chosen;
         shared.slice_from = begin;
         shared.busy_until = shared.busy_until.max(begin);
         let thread = &mut self.threads[number];

@@ -69,3 +69,32 @@ impl IndexMut<u32> for Threads {
         &mut self.by_host[usize::from(host_of(number))][index_of(number)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Cluster, HostParameters, Next, NicParameters, SwitchParameters};
+
+    /// Alone, beside each other, and beside some that work on.
+    #[test]
+    fn a_core_keeps_no_thread_that_has_ended() {
+        let mut host = HostParameters::epyc_7452();
+        host.time_slice = 10_000_000;
+        let (nic, switch) = (NicParameters::connectx_5(), SwitchParameters::z9264f());
+        let cluster = Cluster::star(1, 1, &host, &nic, &switch);
+        let host = cluster.hosts()[0];
+        let on = |core: usize| cluster.inner().world(0).cores[core].threads.len();
+        for round in 0..20 {
+            for core in [1, 2, 2] {
+                cluster.spawn(host, core, |_now: u64| Next::Done);
+            }
+            cluster.run_for(100_000);
+            assert!(on(1) <= 1 && on(2) <= 2, "{round}: {} {}", on(1), on(2));
+        }
+        for _ in 0..20 {
+            cluster.spawn(host, 3, |now_ns: u64| Next::PollUntil(now_ns + 1_000));
+            cluster.spawn(host, 3, |_now: u64| Next::Done);
+            cluster.run_for(1_000_000);
+        }
+        assert!(on(3) <= 21, "{}", on(3));
+    }
+}

@@ -373,7 +373,7 @@ impl Device for SimDevice {
             let world = self.inner.world(self.host);
             let host = &world.hosts[usize::from(self.host)];
             let (first, cores) = (host.first_core, host.cores);
-            let threads = |core: u32| world.cores[(first + core) as usize].threads.len();
+            let threads = |core: u32| world.live_threads(first + core);
             match core {
                 Some(core) => core as u32 % cores,
                 None => (0..cores)
