@@ -96,16 +96,18 @@ impl World {
         }
     }
 
-    /// Whether a packet may not be given to the wire now: its priority is paused, the wire has enough, or it brings data
-    /// of a flow that was slowed down.
+    /// Whether a packet may not be given to the wire now: its priority is paused, or it brings data, and the wire has
+    /// enough or its flow was slowed down. Acknowledgements do not wait for the wire's room: they are short, and fewer
+    /// than the packets that came.
     fn is_held(&self, qp: u32, packet: u32) -> bool {
         let entry = &self.packets[packet];
         let nic = &self.hosts[usize::from(entry.from)].nic;
         let paused = nic.paused & priority::bit(entry.priority) != 0;
-        entry.to != entry.from
-            && (paused
-                || nic.wire_free > self.now + nic.wire_backlog()
-                || entry.kind == Kind::ReadResponse && self.is_slowed(qp))
+        let data = || {
+            let full = nic.wire_free > self.now + nic.wire_backlog();
+            entry.kind == Kind::ReadResponse && (full || self.is_slowed(qp))
+        };
+        entry.to != entry.from && (paused || data())
     }
 
     /// The READ or atomic that was awaited first has its answer.
