@@ -104,9 +104,9 @@ impl Drop for Inner {
         if !self.domain.device.core().made_in.is_current() {
             return;
         }
-        // SAFETY: made by `new`, destroyed once. Providers may look it up until the requests that name it have completed
-        // (soft-RoCE does so when it sends), so their queue pair holds a clone until their entries are used again, or it
-        // is gone.
+        // SAFETY: made by `new`, destroyed once. Providers may look it up until the requests that name it have
+        // completed (soft-RoCE does so when it sends), so their queue pair holds a clone until their entries are used
+        // again, or it is gone.
         unsafe { (self.domain.device.core().api.destroy_ah)(self.raw.0) };
     }
 }

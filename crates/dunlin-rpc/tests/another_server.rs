@@ -1,5 +1,5 @@
-//! Another server takes the place of a client's: what the first still answers arrives, and what the second does not have
-//! is an error of what asks for it.
+//! Another server takes the place of a client's: what the first still answers arrives, and what the second does not
+//! have is an error of what asks for it.
 
 #[path = "common/way.rs"]
 mod way;
@@ -59,8 +59,8 @@ fn answers_as(client: &Client, name: &str) -> bool {
     answer.is_ok_and(|answer| *answer == *name.as_bytes())
 }
 
-/// One call is awaited and another was given up when the server says goodbye. A thread that comes then has a lane to the
-/// other server; both answers come all the same, the one that nobody wants first.
+/// One call is awaited and another was given up when the server says goodbye. A thread that comes then has a lane to
+/// the other server; both answers come all the same, the one that nobody wants first.
 #[test]
 fn a_server_that_leaves_still_answers_those_who_wait() {
     for dispatched in [false, true] {

@@ -300,8 +300,8 @@ fn calls_that_were_given_up_keep_no_former_connection() {
     gate.store(true, Ordering::Release);
 }
 
-/// The same of a client of one thread, whose calls would wait for ever for those that nobody answers: one that was given
-/// up, or one that somebody still waits for.
+/// The same of a client of one thread, whose calls would wait for ever for those that nobody answers: one that was
+/// given up, or one that somebody still waits for.
 #[test]
 fn local_clients_go_along_though_calls_are_out() {
     for is_awaited in [false, true] {
@@ -325,8 +325,8 @@ fn local_clients_go_along_though_calls_are_out() {
         }
         assert_eq!(server.statistics().requests, requests + 97);
         let began = Instant::now();
-        // That of the client's thread and the one that it will have, that of the local client, and the one that this had
-        // before while somebody waits there.
+        // That of the client's thread and the one that it will have, that of the local client, and the one that this
+        // had before while somebody waits there.
         while server.connections() > 3 + usize::from(is_awaited) {
             assert!(
                 began.elapsed() < PATIENCE,

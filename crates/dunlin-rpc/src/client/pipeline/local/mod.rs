@@ -108,8 +108,8 @@ impl Inner {
     }
 }
 
-/// Sees to it that the pipeline's lane is the one that calls are to go over now, when its client has changed its preset,
-/// or when all are to share. What is out then ends on the lane before. `false`: calls wait for a region that is being
+/// Sees to it that the pipeline's lane is the one that calls are to go over now, when its client has changed its
+/// preset, or when all are to share. What is out then ends on the lane before. `false`: calls wait for a region that is being
 /// attached on the lane that is left.
 #[inline]
 fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>) -> bool {
