@@ -164,7 +164,8 @@ impl Driver {
         Ok(())
     }
 
-    fn take_pull(&mut self, answer: Result<Reply, CallError>) -> Result<(), Status> {
+    /// Takes what a pull brought; `false`: nothing.
+    fn take_pull(&mut self, answer: Result<Reply, CallError>) -> Result<bool, Status> {
         self.pull = None;
         match answer {
             Ok(answer) => {
@@ -186,11 +187,11 @@ impl Driver {
                         ))
                     })?;
                 }
+                Ok(!frames.is_empty())
             }
-            Err(CallError::DeadlineExceeded { .. }) => {}
-            Err(error) => self.try_again(error)?,
+            Err(CallError::DeadlineExceeded { .. }) => Ok(false),
+            Err(error) => self.try_again(error).map(|()| false),
         }
-        Ok(())
     }
 
     /// As long as there is something to do. `Ok(true)`: the session has ended with its last stream.
@@ -219,18 +220,22 @@ impl Driver {
                 // It would come back too late; the server answers the next as it would have answered this.
                 self.pull = None;
             }
-            if self.pull.is_none() && self.is_known && turn.streams > 0 {
+            // Without streams, too: the server forgets a session of which it hears nothing for long, so this end goes
+            // on asking until one pull brings nothing, and then lets the session go.
+            if self.pull.is_none() && self.is_known {
                 self.pull(turn.first_deadline);
             }
             if let Some(call) = &mut self.pull {
                 if let Poll::Ready(answer) = call.poll(&self.client, context) {
                     let in_vain = matches!(answer, Err(CallError::DeadlineExceeded { .. }));
-                    self.take_pull(answer)?;
-                    if in_vain && self.push.is_none() {
+                    let brought = self.take_pull(answer)?;
+                    if !brought && self.push.is_none() {
                         if self.session.end_if_idle() {
                             return Ok(true);
                         }
-                        self.push(true);
+                        if in_vain {
+                            self.push(true);
+                        }
                     }
                     moved = true;
                 }

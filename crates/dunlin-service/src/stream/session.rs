@@ -67,7 +67,6 @@ impl fmt::Debug for Session {
 /// What the driver finds.
 pub(crate) struct Turn {
     pub(crate) pumps: Vec<Task>,
-    pub(crate) streams: usize,
     pub(crate) closing: bool,
     pub(crate) first_deadline: Option<Instant>,
 }
@@ -354,7 +353,6 @@ impl ClientLink {
         }
         Turn {
             pumps: std::mem::take(&mut self.pumps),
-            streams: mux.len(),
             closing: self.closing,
             first_deadline,
         }

@@ -15,6 +15,7 @@ mod caller;
 mod dice;
 mod faults;
 mod futures;
+mod idle;
 mod log;
 mod pipelined;
 mod resting;
