@@ -34,15 +34,15 @@ fn new_session_id() -> Result<u128, Status> {
 }
 
 impl Channel {
-    /// The session of this channel's streams, which begins with the first of them.
-    fn session(&self) -> Result<Arc<Session>, Status> {
+    /// The session of this channel's streams, which begins with the first of them; and whether it has just begun.
+    fn session(&self) -> Result<(Arc<Session>, bool), Status> {
         let mut place = self
             .0
             .session
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = place.as_ref().filter(|session| !session.is_over()) {
-            return Ok(Arc::clone(session));
+            return Ok((Arc::clone(session), false));
         }
         let id = new_session_id()?;
         let session = Arc::new(Session::client());
@@ -55,7 +55,7 @@ impl Channel {
             .clone();
         tasks.spawn(Box::pin(driver));
         *place = Some(Arc::clone(&session));
-        Ok(session)
+        Ok((session, true))
     }
 
     /// Opens a stream; `pump` makes the task that says what the user has to say.
@@ -103,11 +103,17 @@ impl Channel {
         let body = open.encode();
         let mut pump = Some(pump);
         loop {
-            let session = self.session()?;
+            let (session, has_begun) = self.session()?;
             let begin = |id| pump.take().and_then(|pump| pump(&session, id));
-            // It may have ended in between: then there is another.
             if let Some(id) = session.open(&body, (FIRST_CREDIT, window), until, begin) {
                 return Ok(Streaming::new::<C>(session, id, Side::Client));
+            }
+            // One that was there before may have ended in between: then there is another. One that ends as it begins
+            // has nobody who drives it, nor would the next.
+            if has_begun {
+                return Err(Status::unavailable(
+                    "what is to drive the channel's streams drops its tasks: its runtime has ended",
+                ));
             }
         }
     }

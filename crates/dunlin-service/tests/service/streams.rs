@@ -391,6 +391,19 @@ fn a_client_whose_runtime_ends_stops_its_handlers() {
     drop(hanging);
 }
 
+#[test]
+fn streams_of_a_channel_whose_runtime_has_ended_fail() {
+    let (_server, address) = start(&Flowing::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(FlowClient::connect(&address)).unwrap();
+    drop(runtime);
+    let client = client.blocking();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(client.count(note(3, 1)).map(drop)));
+    let counted = told.recv_timeout(PATIENCE).expect("it does not hang");
+    assert_eq!(counted.unwrap_err().code(), Code::Unavailable);
+}
+
 #[tokio::test]
 async fn a_server_that_ends_ends_its_streams() {
     let flowing = Flowing::default();
