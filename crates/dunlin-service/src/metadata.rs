@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::varint::{self, Reader};
+use crate::Status;
 
 /// Most bytes of all names and values of one call together, as of gRPC by default.
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
@@ -153,9 +154,19 @@ impl MetadataMap {
         }
     }
 
+    /// Whether it may be sent.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub(crate) fn check_sendable(&self) -> Result<(), Status> {
+        self.check_length()
+            .map_err(|error| Status::resource_exhausted(error.to_string()))
+    }
+
     /// Reads what a peer wrote.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > 2 * MAX_METADATA_BYTES {
+        // Of the shortest, names of one byte without values, each has two lengths beside it.
+        if bytes.len() > 4 * MAX_METADATA_BYTES {
             return None;
         }
         let mut map = Self::new();

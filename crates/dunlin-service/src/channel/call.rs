@@ -73,9 +73,7 @@ pub(crate) fn outgoing_header<T>(
             "the deadline had passed before the call was made",
         ));
     }
-    metadata
-        .check_length()
-        .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+    metadata.check_sendable()?;
     let until = timeout.and_then(|timeout| now.checked_add(timeout));
     Ok((Some(Header { timeout, metadata }), until))
 }

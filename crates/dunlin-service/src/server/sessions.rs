@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use dunlin::{thread, HandlerId, OwnedRequest, OwnedResponder, Peer, ServerBuilder};
 use futures_core::Stream;
+use futures_util::stream;
 
 use super::unary::{panicked, travelling};
 use crate::context::Inherited;
@@ -364,6 +365,8 @@ async fn say<M: Method>(
     stream: u64,
     response: Response<impl Stream<Item = Result<M::Response, Status>>>,
 ) -> Result<(), Status> {
+    // Nothing longer is sent: it would end all streams of the client.
+    response.metadata().check_sendable()?;
     session.with(|mux| mux.send_head(stream, response.metadata()));
     let messages = response.into_inner();
     pump::pump::<M::Response, M::Codec>(session, stream, messages)
@@ -399,10 +402,10 @@ where
     let handler = Arc::new(handler);
     Arc::new(move |begun| {
         let handler = Arc::clone(&handler);
-        task::<M, _>(begun, move |session, stream, request| async move {
+        task::<M, _>(begun, move |session, number, request| async move {
             let response = handler(request).await?;
-            session.with(|mux| mux.send_head(stream, response.metadata()));
-            pump::send::<M::Response, M::Codec>(&session, stream, response.get_ref())
+            let response = response.map(|message| stream::iter([Ok(message)]));
+            say::<M>(&session, number, response).await
         })
     })
 }

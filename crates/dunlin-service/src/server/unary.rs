@@ -127,8 +127,8 @@ fn write_with_metadata<M: Method>(
     message: &(impl FormOf<M::Response, M::Codec> + ?Sized),
     metadata: &MetadataMap,
 ) -> Result<(), HandlerError> {
-    if let Err(error) = metadata.check_length() {
-        return refuse(reply, &Status::internal(error.to_string()));
+    if let Err(status) = metadata.check_sendable() {
+        return refuse(reply, &status);
     }
     let before = wire::begin_answer(metadata);
     let target = reply.room(before.len() + message.encoded_len())?;

@@ -3,12 +3,14 @@
 
 mod callbacks;
 mod common;
+mod flowing;
 mod grpc;
 mod health;
 mod local;
 mod postcard;
 mod reflection;
 mod rights;
+mod stream_ends;
 mod streams;
 mod telemetry;
 mod tower;

@@ -9,7 +9,9 @@ use crate::common::probe_client::{ProbeBlockingClient, ProbeClient};
 use crate::common::probe_server::{Probe, ProbeServer, SyncProbe, SyncProbeServer};
 use crate::common::{until_async, Note, ProbeEcho, ProbeFail, PATIENCE};
 use dunlin::{Client, Execution, Preset, RunningServer};
-use dunlin_service::{Channel, Code, Request, Response, Server, Status, TraceContext, TRACEPARENT};
+use dunlin_service::{
+    Channel, Code, Request, Response, Server, Status, TraceContext, MAX_METADATA_BYTES, TRACEPARENT,
+};
 
 /// Handlers that run, now.
 #[derive(Clone, Default)]
@@ -200,6 +202,25 @@ async fn everything_travels_over_every_preset_to_every_kind_of_server() {
                 assert_eq!(status.code(), Code::PermissionDenied);
             });
             blocked.await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_is_too_long_is_not_sent() {
+    for server in [
+        Server::builder().add_service(ProbeServer::new(Prober::default())),
+        Server::builder().add_service(SyncProbeServer::inline(Prober::default())),
+    ] {
+        let (_server, address) = start(server);
+        let client = ProbeClient::connect(&address).await.unwrap();
+        // What comes back has a longer name.
+        for room in ["x-user".len(), 0] {
+            let mut request = Request::new(Note::new("hello"));
+            let value = vec![b'a'; MAX_METADATA_BYTES - room];
+            request.metadata_mut().insert("x-user", value).unwrap();
+            let status = client.echo(request).await.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         }
     }
 }

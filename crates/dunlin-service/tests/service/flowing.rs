@@ -1,0 +1,144 @@
+//! Handlers of streams that the tests share.
+#![allow(missing_docs, unreachable_pub)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use crate::common::flow_server::{Flow, FlowServer};
+use crate::common::Note;
+use dunlin::RunningServer;
+use dunlin_service::{Request, Response, Server, Status, Streaming};
+use futures_util::stream::{self, BoxStream, StreamExt};
+
+/// The service, which counts its handlers and what they have made.
+#[derive(Clone, Default)]
+pub struct Flowing {
+    running: Arc<AtomicUsize>,
+    pub made: Arc<AtomicUsize>,
+}
+
+pub struct Guard(Arc<AtomicUsize>);
+
+impl Flowing {
+    fn begin(&self) -> Guard {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        Guard(Arc::clone(&self.running))
+    }
+
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub type Notes = BoxStream<'static, Result<Note, Status>>;
+
+#[dunlin_service::async_trait]
+impl Flow for Flowing {
+    type CountStream = Notes;
+    type ChatStream = Notes;
+    type HangStream = Notes;
+
+    async fn count(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
+        let guard = self.begin();
+        let made = Arc::clone(&self.made);
+        let asked = request.into_inner();
+        if asked.words == "no" {
+            return Err(Status::not_found("no notes"));
+        }
+        let (count, is_long) = (asked.number, asked.words == "long head");
+        let notes = stream::iter(0..count).map(move |number| {
+            let _running = &guard;
+            made.fetch_add(1, Ordering::SeqCst);
+            match asked.words.as_str() {
+                "panic" if number == 2 => panic!("a bug in a stream"),
+                "fail" if number == 2 => Err(Status::data_loss("the third is lost")),
+                _ => Ok(Note {
+                    number,
+                    payload: asked.payload.clone(),
+                    ..Note::default()
+                }),
+            }
+        });
+        let mut response = Response::new(notes.boxed());
+        response
+            .metadata_mut()
+            .insert("x-count", count.to_string())
+            .unwrap();
+        if is_long {
+            let long = vec![b'a'; 9000];
+            response.metadata_mut().insert("x-long", long).unwrap();
+        }
+        Ok(response)
+    }
+
+    async fn sum(&self, request: Request<Streaming<Note>>) -> Result<Response<Note>, Status> {
+        let _running = self.begin();
+        let mut notes = request.into_inner();
+        let mut sum = Note::default();
+        let (mut count, mut is_long) = (0, false);
+        while let Some(note) = notes.message().await? {
+            sum.number += note.number;
+            count += 1;
+            is_long |= note.words == "long head";
+            if note.words == "enough" {
+                return Err(Status::out_of_range("enough"));
+            }
+        }
+        sum.words = count.to_string();
+        let mut response = Response::new(sum);
+        if is_long {
+            let long = vec![b'a'; 9000];
+            response.metadata_mut().insert("x-long", long).unwrap();
+        }
+        Ok(response)
+    }
+
+    async fn chat(&self, request: Request<Streaming<Note>>) -> Result<Response<Notes>, Status> {
+        let guard = self.begin();
+        let made = Arc::clone(&self.made);
+        Ok(Response::new(
+            request
+                .into_inner()
+                .inspect(move |_| {
+                    let _running = &guard;
+                    made.fetch_add(1, Ordering::SeqCst);
+                })
+                .boxed(),
+        ))
+    }
+
+    async fn hang(&self, request: Request<Streaming<Note>>) -> Result<Response<Notes>, Status> {
+        let kept = (self.begin(), request.into_inner());
+        let first = stream::iter([Ok(Note::new("hello"))]);
+        Ok(Response::new(
+            first
+                .chain(stream::pending())
+                .map(move |note| {
+                    let _kept = &kept;
+                    note
+                })
+                .boxed(),
+        ))
+    }
+}
+
+pub fn start(flowing: &Flowing) -> (RunningServer, String) {
+    let server = Server::builder().add_service(FlowServer::new(flowing.clone()));
+    let running = server.start("dunlin://127.0.0.1:0").unwrap();
+    let address = running.address().to_string();
+    (running, address)
+}
+
+pub fn note(number: u64, bytes: usize) -> Note {
+    Note {
+        number,
+        payload: vec![number as u8; bytes],
+        ..Note::default()
+    }
+}
