@@ -246,7 +246,11 @@ impl Mux {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.deaf = true;
             stream.news.clear();
-            stream.held = 0;
+            // Nobody reads it, and its writer is not to wait for that.
+            let unread = std::mem::take(&mut stream.held);
+            if stream.take(unread) {
+                self.owing.push(id);
+            }
         }
     }
 
@@ -266,10 +270,7 @@ impl Mux {
         if let News::Message(message) = &news {
             let cost = message.len() + MESSAGE_COST;
             stream.held -= cost;
-            stream.taken += cost;
-            // Half a window at a time, so that credit is not said with each message.
-            if !stream.owes && !stream.peer_ended && 2 * stream.taken >= stream.window {
-                stream.owes = true;
+            if stream.take(cost) {
                 self.owing.push(id);
             }
         }
@@ -366,10 +367,7 @@ impl Mux {
                 }
                 stream.granted -= cost as isize;
                 if stream.deaf {
-                    // Nobody reads it, and the writer is not to wait for that.
-                    stream.taken += cost;
-                    if !stream.owes && 2 * stream.taken >= stream.window {
-                        stream.owes = true;
+                    if stream.take(cost) {
                         self.owing.push(id);
                     }
                     return Ok(());
@@ -436,6 +434,15 @@ impl Stream {
             writer: None,
             task: None,
         }
+    }
+
+    /// Bytes are held no more: whether credit is owed for them from now on. Half a window at a time, so that credit is
+    /// not said with each message.
+    fn take(&mut self, bytes: usize) -> bool {
+        self.taken += bytes;
+        let begins = !self.owes && !self.peer_ended && 2 * self.taken >= self.window;
+        self.owes |= begins;
+        begins
     }
 
     fn end(&mut self, status: Status) {

@@ -1,20 +1,27 @@
 //! Handlers of streams that the tests share.
 #![allow(missing_docs, unreachable_pub)]
 
+use std::future::pending;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::common::flow_server::{Flow, FlowServer};
 use crate::common::Note;
 use dunlin::RunningServer;
 use dunlin_service::{Request, Response, Server, Status, Streaming};
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
+use tokio::sync::Notify;
 
 /// The service, which counts its handlers and what they have made.
 #[derive(Clone, Default)]
 pub struct Flowing {
     running: Arc<AtomicUsize>,
     pub made: Arc<AtomicUsize>,
+    /// Has a handler that hangs drop what it could read.
+    pub deaf: Arc<Notify>,
 }
 
 pub struct Guard(Arc<AtomicUsize>);
@@ -114,17 +121,16 @@ impl Flow for Flowing {
     }
 
     async fn hang(&self, request: Request<Streaming<Note>>) -> Result<Response<Notes>, Status> {
-        let kept = (self.begin(), request.into_inner());
+        let (running, notes) = (self.begin(), request.into_inner());
+        let deaf = Arc::clone(&self.deaf);
         let first = stream::iter([Ok(Note::new("hello"))]);
-        Ok(Response::new(
-            first
-                .chain(stream::pending())
-                .map(move |note| {
-                    let _kept = &kept;
-                    note
-                })
-                .boxed(),
-        ))
+        let never = stream::once(async move {
+            let _running = running;
+            deaf.notified().await;
+            drop(notes);
+            pending().await
+        });
+        Ok(Response::new(first.chain(never).boxed()))
     }
 }
 
@@ -140,5 +146,30 @@ pub fn note(number: u64, bytes: usize) -> Note {
         number,
         payload: vec![number as u8; bytes],
         ..Note::default()
+    }
+}
+
+/// A stream of the user's that says how much was taken of it.
+pub struct Counted(pub Arc<AtomicUsize>, pub usize);
+
+impl Stream for Counted {
+    type Item = Note;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Note>> {
+        let number = self.0.fetch_add(1, Ordering::SeqCst);
+        Poll::Ready(Some(note(number as u64, self.1)))
+    }
+}
+
+/// Waits until a count stands still.
+pub async fn still(count: &AtomicUsize) -> usize {
+    let mut before = usize::MAX;
+    loop {
+        let now = count.load(Ordering::SeqCst);
+        if now == before {
+            return now;
+        }
+        before = now;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

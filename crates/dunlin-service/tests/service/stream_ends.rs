@@ -1,10 +1,13 @@
 //! What ends one stream, and leaves the others of its channel alone.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
 use crate::common::flow_client::FlowClient;
-use crate::common::Note;
-use crate::flowing::{note, start, Flowing};
+use crate::common::{until_async, Note};
+use crate::flowing::{note, start, still, Counted, Flowing};
 use dunlin_service::Code;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 
 #[tokio::test]
 async fn a_head_that_is_too_long_ends_its_stream_alone() {
@@ -22,4 +25,20 @@ async fn a_head_that_is_too_long_ends_its_stream_alone() {
     assert_eq!(summed.code(), Code::ResourceExhausted, "{summed}");
     say.unbounded_send(note(1, 10)).unwrap();
     assert_eq!(other.message().await.unwrap(), Some(note(1, 10)));
+}
+
+#[tokio::test]
+async fn a_handler_that_stops_reading_lets_its_client_say_all() {
+    const NOTES: usize = 1000;
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let client = FlowClient::connect(&address).await.unwrap();
+    let taken = Arc::<AtomicUsize>::default();
+    let said = Counted(Arc::clone(&taken), 1000).take(NOTES);
+    let mut hanging = client.hang(said).await.unwrap().into_inner();
+    assert_eq!(hanging.message().await.unwrap().unwrap().words, "hello");
+    until_async("it speaks", || taken.load(Ordering::SeqCst) > 45).await;
+    assert!(still(&taken).await < NOTES, "nobody reads");
+    flowing.deaf.notify_one();
+    until_async("all is said", || taken.load(Ordering::SeqCst) == NOTES).await;
 }

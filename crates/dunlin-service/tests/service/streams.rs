@@ -1,14 +1,12 @@
 //! Streams of all kinds over every preset: order, ends, errors, back-pressure, cancellation, deadlines, many at once.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::flow_client::{FlowBlockingClient, FlowClient};
 use crate::common::{until, until_async, Note, PATIENCE};
-use crate::flowing::{note, start, Flowing};
+use crate::flowing::{note, start, still, Counted, Flowing};
 use dunlin::{Client, Preset};
 use dunlin_service::{Channel, Code, Request};
 use futures_util::stream::{self, Stream, StreamExt};
@@ -148,18 +146,6 @@ async fn a_stream_ends_with_its_status() {
     assert_eq!(client.sum(notes(3)).await.unwrap().get_ref().words, "3");
 }
 
-/// A stream of the user's that says how much was taken of it.
-struct Counted(Arc<AtomicUsize>, usize);
-
-impl Stream for Counted {
-    type Item = Note;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Note>> {
-        let number = self.0.fetch_add(1, Ordering::SeqCst);
-        Poll::Ready(Some(note(number as u64, self.1)))
-    }
-}
-
 #[tokio::test]
 async fn who_does_not_read_holds_the_writer_back() {
     const BYTES: usize = 1000;
@@ -180,20 +166,6 @@ async fn who_does_not_read_holds_the_writer_back() {
         flowing.made.load(Ordering::SeqCst) > 20
     })
     .await;
-    let still = |made: &Arc<AtomicUsize>| {
-        let made = Arc::clone(made);
-        async move {
-            let mut before = usize::MAX;
-            loop {
-                let now = made.load(Ordering::SeqCst);
-                if now == before {
-                    return now;
-                }
-                before = now;
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        }
-    };
     let made = still(&flowing.made).await;
     assert!(
         made <= (32 << 10) / BYTES + 2,
