@@ -170,6 +170,10 @@ impl Sessions {
                 return mux.refuse(stream, &Status::resource_exhausted(words));
             }
             if mux.accept(stream, open.credit, FIRST_CREDIT, self.limits.window) {
+                // Of a push that opens streams and gives them up again and again.
+                if begun.len() >= 2 * self.limits.streams {
+                    begun.retain(|(_, begun): &(Begin, Begun)| mux.contains(begun.stream));
+                }
                 let session = Arc::clone(&session);
                 begun.push((
                     Arc::clone(&method.begin),
@@ -341,6 +345,7 @@ where
             Some(Err(status)) => travelling(&status),
         };
         observed.end(Some(&status).filter(|status| status.code() != Code::Ok));
+        pump::room(&begun.session, begun.stream).await;
         begun.session.with(|mux| mux.finish(begun.stream, &status));
     })
 }
@@ -367,6 +372,7 @@ async fn say<M: Method>(
 ) -> Result<(), Status> {
     // Nothing longer is sent: it would end all streams of the client.
     response.metadata().check_sendable()?;
+    pump::room(session, stream).await;
     session.with(|mux| mux.send_head(stream, response.metadata()));
     let messages = response.into_inner();
     pump::pump::<M::Response, M::Codec>(session, stream, messages)

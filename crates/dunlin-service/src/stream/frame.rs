@@ -11,6 +11,8 @@
 //! CREDIT   bytes
 //! HEAD     metadata, before the server's first message
 //! ```
+//!
+//! A session's streams are numbered from 1 upwards in the order in which they are opened; a number is not used again.
 
 use crate::varint::{self, Reader};
 

@@ -1,14 +1,15 @@
 //! One side of a session as a state machine: which streams there are, what each may send and has got, and what is to be
 //! said to the other side. It knows no calls, no clock and no lock.
 //!
-//! What it holds is bounded: of each stream, messages that came in by the credit that was given for them, messages that
-//! wait to leave by the credit that was got, and one message more each; everything else that waits to leave is a few
-//! bytes for each stream, because credit is gathered.
+//! What it holds is bounded: of each stream, messages that came in by the credit that was given for them and one message
+//! more; of all streams together, what waits to leave by [`outbox`](super::outbox), whatever the other side takes.
+//! Credit waits as a number of each stream.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
 
-use super::frame::{self, Kind, CHUNK_BYTES, MESSAGE_COST, MOST_CREDIT};
+use super::frame::{self, Kind, MESSAGE_COST, MOST_CREDIT};
+use super::outbox::Outbox;
 use crate::varint::{self, Reader};
 use crate::wire;
 use crate::{MetadataMap, Status};
@@ -52,6 +53,8 @@ pub(crate) struct Stream {
     deaf: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Where the writer waits for room.
+    place: Option<u64>,
     /// The task that serves it, where it is to be stopped.
     task: Option<Waker>,
 }
@@ -62,10 +65,11 @@ pub(crate) struct Mux {
     side: Side,
     /// In order, so that all of them end in the same order each time.
     streams: BTreeMap<u64, Stream>,
-    /// Frames that wait to leave, in chunks that begin with room for what the call says.
-    chunks: VecDeque<Vec<u8>>,
+    /// Frames that wait to leave.
+    outbox: Outbox,
     /// Streams that have credit to give.
-    owing: Vec<u64>,
+    owing: BTreeSet<u64>,
+    /// Streams are numbered upwards, so that a number never comes again.
     next_id: u64,
     /// Who is to be woken when the lock is given back.
     pub(super) woken: Vec<Waker>,
@@ -84,11 +88,15 @@ pub(crate) struct Opened {
 
 impl Mux {
     pub(crate) fn new(side: Side) -> Self {
+        let prefix = match side {
+            Side::Client => frame::PUSH_PREFIX,
+            Side::Server => frame::PULL_PREFIX,
+        };
         Self {
             side,
             streams: BTreeMap::new(),
-            chunks: VecDeque::new(),
-            owing: Vec::new(),
+            outbox: Outbox::new(prefix),
+            owing: BTreeSet::new(),
             next_id: 1,
             woken: Vec::new(),
         }
@@ -111,35 +119,17 @@ impl Mux {
     /// Bytes that wait to leave.
     #[cfg(test)]
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.chunks.iter().map(Vec::len).sum()
-    }
-
-    fn prefix_bytes(&self) -> usize {
-        match self.side {
-            Side::Client => frame::PUSH_PREFIX,
-            Side::Server => frame::PULL_PREFIX,
-        }
-    }
-
-    fn put(&mut self, kind: Kind, stream: u64, body: &[u8]) {
-        let prefix = self.prefix_bytes();
-        let has_room = |chunk: &Vec<u8>| chunk.len() + body.len() <= CHUNK_BYTES;
-        if !self.chunks.back().is_some_and(has_room) {
-            self.chunks.push_back(vec![0; prefix]);
-        }
-        if let Some(chunk) = self.chunks.back_mut() {
-            frame::put(chunk, kind, stream, body);
-        }
+        self.outbox.bytes()
     }
 
     /// Whether anything is to be said.
     pub(crate) fn has_chunk(&self) -> bool {
-        !self.chunks.is_empty() || !self.owing.is_empty()
+        !self.outbox.is_empty() || !self.owing.is_empty()
     }
 
     /// A chunk without frames.
     pub(crate) fn nothing(&self) -> Vec<u8> {
-        vec![0; self.prefix_bytes()]
+        self.outbox.nothing()
     }
 
     /// What is to be said next; its first bytes are for the call.
@@ -153,9 +143,28 @@ impl Mux {
             stream.granted += bytes as isize;
             let mut body = Vec::with_capacity(4);
             varint::put(&mut body, bytes as u64);
-            self.put(Kind::Credit, id, &body);
+            self.outbox.put(Kind::Credit, id, &body);
         }
-        self.chunks.pop_front()
+        let chunk = self.outbox.take();
+        for id in self.outbox.admitted() {
+            let stream = self.streams.get_mut(&id);
+            self.woken
+                .extend(stream.and_then(|stream| stream.writer.take()));
+        }
+        chunk
+    }
+
+    /// A stream is no more; all who wait for it are told.
+    fn remove(&mut self, id: u64) -> Option<Stream> {
+        let mut stream = self.streams.remove(&id)?;
+        self.owing.remove(&id);
+        if let Some(place) = stream.place {
+            self.outbox.leave(place);
+        }
+        let wakers = [&mut stream.reader, &mut stream.writer, &mut stream.task];
+        self.woken
+            .extend(wakers.into_iter().filter_map(Option::take));
+        Some(stream)
     }
 
     /// A client's new stream: its number. `first`: what it may send at once; `body`: of the OPEN.
@@ -163,7 +172,7 @@ impl Mux {
         let id = self.next_id;
         self.next_id += 1;
         self.streams.insert(id, Stream::new(first, window, window));
-        self.put(Kind::Open, id, body);
+        self.outbox.put(Kind::Open, id, body);
         id
     }
 
@@ -177,7 +186,7 @@ impl Mux {
         stream.taken = window.saturating_sub(granted);
         if stream.taken > 0 {
             stream.owes = true;
-            self.owing.push(id);
+            self.owing.insert(id);
         }
         self.streams.insert(id, stream);
         true
@@ -187,21 +196,35 @@ impl Mux {
     pub(crate) fn refuse(&mut self, id: u64, status: &Status) {
         let mut body = Vec::new();
         wire::put_status(&mut body, status);
-        self.put(Kind::End, id, &body);
+        self.outbox.put(Kind::End, id, &body);
     }
 
-    /// Whether a stream may send now; if not, the waker is told when that changes. `None`: it has ended.
-    pub(crate) fn may_send(&mut self, id: u64, waker: &Waker) -> Option<bool> {
+    /// Whether a stream may say something now that needs no credit, because not too much waits to leave; if not, the
+    /// waker is told when that changes. `None`: it has ended.
+    pub(crate) fn has_room(&mut self, id: u64, waker: &Waker) -> Option<bool> {
         let stream = self.streams.get_mut(&id).filter(|stream| !stream.ended)?;
         keep(&mut stream.writer, waker);
-        Some(stream.credit > 0)
+        if self.outbox.is_full() {
+            stream.place = Some(self.outbox.wait(id, stream.place));
+            return Some(false);
+        }
+        if let Some(place) = stream.place.take() {
+            self.outbox.leave(place);
+        }
+        Some(true)
+    }
+
+    /// Whether a stream may send a message now; the same otherwise.
+    pub(crate) fn may_send(&mut self, id: u64, waker: &Waker) -> Option<bool> {
+        let has_room = self.has_room(id, waker)?;
+        Some(has_room && self.streams.get(&id)?.credit > 0)
     }
 
     /// Says a message.
     pub(crate) fn send(&mut self, id: u64, message: &[u8]) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.credit -= (message.len() + MESSAGE_COST) as isize;
-            self.put(Kind::Message, id, message);
+            self.outbox.put(Kind::Message, id, message);
         }
     }
 
@@ -210,7 +233,7 @@ impl Mux {
         if self.streams.contains_key(&id) {
             let mut body = Vec::new();
             metadata.encode(&mut body);
-            self.put(Kind::Head, id, &body);
+            self.outbox.put(Kind::Head, id, &body);
         }
     }
 
@@ -218,26 +241,22 @@ impl Mux {
     pub(crate) fn half_close(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.ended) {
             stream.ended = true;
-            self.put(Kind::End, id, &[]);
+            self.outbox.put(Kind::End, id, &[]);
         }
     }
 
     /// A server ends a stream.
     pub(crate) fn finish(&mut self, id: u64, status: &Status) {
-        if let Some(stream) = self.streams.remove(&id) {
-            self.woken.extend(stream.wakers());
+        if self.remove(id).is_some() {
             self.refuse(id, status);
         }
     }
 
     /// A client gives a stream up, or lets one go that has ended.
     pub(crate) fn release(&mut self, id: u64) {
-        if let Some(stream) = self.streams.remove(&id) {
-            if !stream.peer_ended {
-                self.put(Kind::Reset, id, &[]);
-            }
-            // Of what still waits to leave the server is told by the RESET behind it.
-            self.woken.extend(stream.wakers());
+        if self.remove(id).is_some_and(|stream| !stream.peer_ended) {
+            // It ends also what of the stream still waits to leave before it.
+            self.outbox.put(Kind::Reset, id, &[]);
         }
     }
 
@@ -249,7 +268,7 @@ impl Mux {
             // Nobody reads it, and its writer is not to wait for that.
             let unread = std::mem::take(&mut stream.held);
             if stream.take(unread) {
-                self.owing.push(id);
+                self.owing.insert(id);
             }
         }
     }
@@ -271,7 +290,7 @@ impl Mux {
             let cost = message.len() + MESSAGE_COST;
             stream.held -= cost;
             if stream.take(cost) {
-                self.owing.push(id);
+                self.owing.insert(id);
             }
         }
         Some(news)
@@ -300,12 +319,12 @@ impl Mux {
         stream.end(status);
         self.woken.extend(stream.reader.take());
         self.woken.extend(stream.writer.take());
-        self.put(Kind::Reset, id, &[]);
+        self.outbox.put(Kind::Reset, id, &[]);
     }
 
     /// All streams end: the other side is gone.
     pub(crate) fn end_all(&mut self, status: &Status) {
-        self.chunks.clear();
+        self.outbox.clear();
         self.owing.clear();
         for stream in self.streams.values_mut() {
             if !stream.peer_ended {
@@ -336,9 +355,16 @@ impl Mux {
                 continue;
             };
             if kind == Kind::Open {
-                if self.side == Side::Client || self.streams.contains_key(&frame.stream) {
-                    return Err(Violation("a stream is opened twice, or by the server"));
+                if self.side == Side::Client || frame.stream < self.next_id {
+                    return Err(Violation(
+                        "a stream's number is not above those before, or the server's",
+                    ));
                 }
+                if self.outbox.has_too_many_ends() {
+                    return Err(Violation("it opens streams and does not hear their ends"));
+                }
+                let next = frame.stream.checked_add(1);
+                self.next_id = next.ok_or(Violation("a stream's number is the last of all"))?;
                 let body = frame.body.to_vec();
                 opened(
                     self,
@@ -368,7 +394,7 @@ impl Mux {
                 stream.granted -= cost as isize;
                 if stream.deaf {
                     if stream.take(cost) {
-                        self.owing.push(id);
+                        self.owing.insert(id);
                     }
                     return Ok(());
                 }
@@ -403,9 +429,7 @@ impl Mux {
                 self.woken.extend(stream.writer.take());
             }
             Kind::Reset if self.side == Side::Server => {
-                if let Some(stream) = self.streams.remove(&id) {
-                    self.woken.extend(stream.wakers());
-                }
+                self.remove(id);
                 return Ok(());
             }
             Kind::Open | Kind::Head | Kind::Reset => {
@@ -432,6 +456,7 @@ impl Stream {
             deaf: false,
             reader: None,
             writer: None,
+            place: None,
             task: None,
         }
     }
@@ -449,10 +474,6 @@ impl Stream {
         self.peer_ended = true;
         self.ended = true;
         self.news.push_back(News::End(status));
-    }
-
-    fn wakers(self) -> impl Iterator<Item = Waker> {
-        [self.reader, self.writer, self.task].into_iter().flatten()
     }
 }
 

@@ -1,13 +1,15 @@
 //! Two sides of a session with a wire between them that a seed plays: messages come in order, each once, whatever is
 //! said when; what is held is bounded by the windows; all of it ends.
 
-use std::collections::HashMap;
-use std::task::Waker;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 
 use proptest::prelude::*;
 
-use super::frame::{Open, FIRST_CREDIT, MESSAGE_COST, PULL_PREFIX, PUSH_PREFIX};
+use super::frame::{Kind, Open, FIRST_CREDIT, MESSAGE_COST, MOST_CREDIT, PULL_PREFIX, PUSH_PREFIX};
 use super::mux::{Mux, News, Side, Violation};
+use super::outbox::{MOST_ENDS, MOST_WAITING};
 use crate::{Code, Status};
 
 const WINDOW: usize = 20 << 10;
@@ -205,6 +207,138 @@ fn who_sends_without_credit_breaks_the_rules() {
             return;
         }
     }
+}
+
+/// Who is told to look again, in order.
+type Told = Arc<Mutex<VecDeque<u64>>>;
+
+/// A writer of a stream.
+struct Writer {
+    stream: u64,
+    told: Told,
+}
+
+impl Wake for Writer {
+    fn wake(self: Arc<Self>) {
+        self.told.lock().unwrap().push_back(self.stream);
+    }
+}
+
+/// Takes one chunk, and tells who is to look then.
+fn take_chunk(server: &mut Mux) -> bool {
+    let is_there = server.take_chunk().is_some();
+    let woken = std::mem::take(&mut server.woken);
+    woken.into_iter().for_each(Waker::wake);
+    is_there
+}
+
+/// A peer that has opened so many streams, with as much credit as is believed, and takes nothing.
+fn greedy(streams: u64) -> Mux {
+    let mut server = Mux::new(Side::Server);
+    let mut frames = Vec::new();
+    for id in 1..=streams {
+        super::frame::put(&mut frames, Kind::Open, id, &[]);
+    }
+    let opened = server.receive(&frames, |mux, opened| {
+        assert!(mux.accept(opened.stream, MOST_CREDIT, FIRST_CREDIT, WINDOW));
+    });
+    opened.unwrap();
+    server
+}
+
+#[test]
+fn what_waits_to_leave_is_bounded_whatever_the_credit_and_all_have_their_turns() {
+    const STREAMS: u64 = 300;
+    let mut server = greedy(STREAMS);
+    let mut said = HashMap::<u64, u64>::new();
+    let told = Told::default();
+    told.lock().unwrap().extend(1..=STREAMS);
+    for _ in 0..2 * STREAMS {
+        let looking = std::mem::take(&mut *told.lock().unwrap());
+        for stream in looking {
+            let waker = Waker::from(Arc::new(Writer {
+                stream,
+                told: Arc::clone(&told),
+            }));
+            while server.may_send(stream, &waker) == Some(true) {
+                server.send(stream, &[0; 1000]);
+                *said.entry(stream).or_default() += 1;
+            }
+        }
+        assert!(server.waiting_bytes() <= MOST_WAITING + 1100);
+        assert!(take_chunk(&mut server));
+    }
+    assert_eq!(said.len() as u64, STREAMS, "each had its turn");
+    // Those that wait go with their streams.
+    for stream in 1..=STREAMS {
+        server.finish(stream, &Status::ok(""));
+    }
+    while take_chunk(&mut server) {}
+    assert_eq!((server.len(), server.waiting_bytes()), (0, 0));
+}
+
+#[test]
+fn who_waits_for_room_goes_on_where_those_before_have_nothing_to_say() {
+    const STREAMS: u64 = 200;
+    let mut server = greedy(STREAMS);
+    let told = Told::default();
+    while server.may_send(1, Waker::noop()) == Some(true) {
+        server.send(1, &[0; 1000]);
+    }
+    for stream in 1..=STREAMS {
+        let told = Arc::clone(&told);
+        let waker = Waker::from(Arc::new(Writer { stream, told }));
+        assert_eq!(server.may_send(stream, &waker), Some(false));
+    }
+    while take_chunk(&mut server) {}
+    let told: Vec<u64> = told.lock().unwrap().drain(..).collect();
+    assert_eq!(told, (1..=STREAMS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_number_of_a_stream_comes_once_and_ends_must_be_heard() {
+    let refuse = |mux: &mut Mux, opened: super::mux::Opened| {
+        mux.refuse(opened.stream, &Status::unimplemented("no such method"));
+    };
+    let open = |ids: std::ops::Range<u64>| {
+        let mut frames = Vec::new();
+        for id in ids {
+            super::frame::put(&mut frames, Kind::Open, id, &[]);
+        }
+        frames
+    };
+    let mut server = Mux::new(Side::Server);
+    assert!(server.receive(&open(5..6), refuse).is_ok());
+    assert!(server.receive(&open(5..6), refuse).is_err());
+    assert!(server.receive(&open(3..4), refuse).is_err());
+    assert!(server
+        .receive(&open(u64::MAX - 1..u64::MAX), refuse)
+        .is_ok());
+    let mut last = Vec::new();
+    super::frame::put(&mut last, Kind::Open, u64::MAX, &[]);
+    assert!(server.receive(&last, refuse).is_err());
+    // Opened and given up, many times: nothing is left of them.
+    let mut server = greedy(0);
+    let mut frames = Vec::new();
+    for id in 1..10_000 {
+        super::frame::put(&mut frames, Kind::Open, id, &[]);
+        super::frame::put(&mut frames, Kind::Reset, id, &[]);
+    }
+    let accept = |mux: &mut Mux, opened: super::mux::Opened| {
+        assert!(mux.accept(opened.stream, 0, FIRST_CREDIT, WINDOW));
+    };
+    server.receive(&frames, accept).unwrap();
+    assert!(!server.has_chunk());
+    // Refused, many times: as long as the ends are heard.
+    let many = MOST_ENDS as u64;
+    for round in 0..3 {
+        let ids = 10_000 + round * many..10_000 + (round + 1) * many;
+        server.receive(&open(ids), refuse).unwrap();
+        while server.take_chunk().is_some() {}
+    }
+    let ids = 1 << 40..(1 << 40) + 2 * many;
+    assert!(server.receive(&open(ids), refuse).is_err());
+    assert!(server.waiting_bytes() < 100 * MOST_ENDS);
 }
 
 #[test]

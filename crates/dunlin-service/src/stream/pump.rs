@@ -41,6 +41,17 @@ pub(crate) fn send<T, C: Encode<T>>(session: &Session, id: u64, message: &T) -> 
     Ok(())
 }
 
+/// Waits until not too much waits to leave, or the stream has ended.
+pub(crate) async fn room(session: &Session, id: u64) {
+    poll_fn(
+        |context| match session.with(|mux| mux.has_room(id, context.waker())) {
+            Some(false) => Poll::Pending,
+            None | Some(true) => Poll::Ready(()),
+        },
+    )
+    .await;
+}
+
 /// Says all that `source` brings; ends with it, with its first error, or when nobody wants it any more (`Ok(false)`).
 pub(crate) async fn pump<T, C: Encode<T>>(
     session: &Session,

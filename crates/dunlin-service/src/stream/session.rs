@@ -162,6 +162,9 @@ impl Session {
         if let Link::Client(link) = &mut inner.link {
             link.pushing = chunk.is_some();
         }
+        let woken = std::mem::take(&mut inner.mux.woken);
+        drop(inner);
+        woken.into_iter().for_each(Waker::wake);
         chunk
     }
 

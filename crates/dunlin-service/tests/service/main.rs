@@ -6,6 +6,7 @@ mod common;
 mod flowing;
 mod grpc;
 mod health;
+mod hostile;
 mod local;
 mod postcard;
 mod reflection;

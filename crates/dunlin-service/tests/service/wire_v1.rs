@@ -14,12 +14,12 @@ use dunlin::{Client, OwnedResponder};
 use dunlin_service::{Channel, Code, Request, Response, Server, Status, Streaming};
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-const DIRECTORY: u16 = 1024;
-const PUSH: u16 = 1025;
+pub const DIRECTORY: u16 = 1024;
+pub const PUSH: u16 = 1025;
 const PULL: u16 = 1026;
 
 /// Versions 1 to 1, features 1 (streams).
-const QUESTION: &str = "444c4e01 0100 0100 0100000000000000";
+pub const QUESTION: &str = "444c4e01 0100 0100 0100000000000000";
 /// Version 1, the server's versions 1 to 1, features 1.
 const ANSWERED: &str = "01 0100 0100 0100 0100000000000000";
 /// `/test.Probe/Echo` with "hi" and 5, and its answer.
@@ -43,7 +43,7 @@ const SAID: &str = "0201 06 0a026869 1005 0301 00";
 const HEARD: &str = "0601 00 0201 06 0a026869 1005 0301 03 000000";
 const CREDIT: u8 = 5;
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|digit| *digit != b' ').collect();
     let pairs = digits
         .chunks(2)
@@ -70,7 +70,7 @@ fn entry(path: &str, number: u16, kind: u8) -> Vec<u8> {
 }
 
 /// The number of a method in a directory.
-fn number_of(directory: &[u8], path: &str) -> u16 {
+pub fn number_of(directory: &[u8], path: &str) -> u16 {
     let at = directory
         .windows(path.len())
         .position(|window| window == path.as_bytes());

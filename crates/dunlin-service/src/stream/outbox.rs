@@ -1,0 +1,125 @@
+//! What one side has said and the other has not been given yet, and who waits until there is room for more.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::frame::{self, Kind, CHUNK_BYTES};
+
+/// Bytes that may wait to leave. Whoever has more to say waits until some have left; he looks and then says one thing,
+/// so that beyond this there is one message for each thread that runs streams.
+pub(super) const MOST_WAITING: usize = 1 << 20;
+/// Ends that may wait to leave: a client that opens streams to have them refused, and never hears it, is stopped.
+pub(super) const MOST_ENDS: usize = 1 << 17;
+/// Streams that are told of the room that a chunk leaves.
+const TOLD: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Room for what the call says, before the frames of each chunk.
+    prefix: usize,
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    ends: usize,
+    /// Streams that wait for room, in their order.
+    queue: BTreeMap<u64, u64>,
+    next_place: u64,
+}
+
+/// The frames of one call.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Vec<u8>,
+    ends: usize,
+}
+
+impl Outbox {
+    pub(super) fn new(prefix: usize) -> Self {
+        Self {
+            prefix,
+            chunks: VecDeque::new(),
+            bytes: 0,
+            ends: 0,
+            queue: BTreeMap::new(),
+            next_place: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Bytes that wait to leave.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= MOST_WAITING
+    }
+
+    pub(super) fn has_too_many_ends(&self) -> bool {
+        self.ends >= MOST_ENDS
+    }
+
+    /// A chunk without frames.
+    pub(super) fn nothing(&self) -> Vec<u8> {
+        vec![0; self.prefix]
+    }
+
+    pub(super) fn put(&mut self, kind: Kind, stream: u64, body: &[u8]) {
+        let has_room = |chunk: &Chunk| chunk.bytes.len() + body.len() <= CHUNK_BYTES;
+        if !self.chunks.back().is_some_and(has_room) {
+            let bytes = self.nothing();
+            self.bytes += bytes.len();
+            self.chunks.push_back(Chunk { bytes, ends: 0 });
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            let before = chunk.bytes.len();
+            frame::put(&mut chunk.bytes, kind, stream, body);
+            self.bytes += chunk.bytes.len() - before;
+            let ends = usize::from(kind == Kind::End);
+            chunk.ends += ends;
+            self.ends += ends;
+        }
+    }
+
+    /// What leaves next.
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        let chunk = self.chunks.pop_front()?;
+        self.bytes -= chunk.bytes.len();
+        self.ends -= chunk.ends;
+        Some(chunk.bytes)
+    }
+
+    /// A stream waits for room: its place in the queue, which is the one that it had, if it was told of room and found
+    /// that others had taken it.
+    pub(super) fn wait(&mut self, stream: u64, place: Option<u64>) -> u64 {
+        let place = place.unwrap_or(self.next_place);
+        self.next_place = self.next_place.max(place + 1);
+        self.queue.insert(place, stream);
+        place
+    }
+
+    /// The stream in this place does not wait any more.
+    pub(super) fn leave(&mut self, place: u64) {
+        self.queue.remove(&place);
+    }
+
+    /// Who is told that there is room, by now: not all, because most would find that others have taken it; but all of
+    /// them where nothing is left that waits to leave, because then nothing comes that would tell the others.
+    pub(super) fn admitted(&mut self) -> Vec<u64> {
+        let count = match (self.is_full(), self.is_empty()) {
+            (true, _) => 0,
+            (false, true) => self.queue.len(),
+            (false, false) => TOLD,
+        };
+        let first = std::iter::from_fn(|| self.queue.pop_first());
+        first.take(count).map(|(_, stream)| stream).collect()
+    }
+
+    /// Nothing leaves any more.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.prefix);
+    }
+}

@@ -1,0 +1,108 @@
+//! Clients that make the calls of streams themselves, and keep no rules.
+
+use std::sync::atomic::Ordering;
+
+use crate::common::flow_client::FlowBlockingClient;
+use crate::common::{until, FlowCount};
+use crate::flowing::{note, start, still, Flowing};
+use crate::wire_v1::{bytes, number_of, DIRECTORY, PUSH, QUESTION};
+use dunlin::Client;
+use dunlin_service::Method;
+
+const OPEN: u8 = 1;
+/// What a push is answered with that was taken, and one that broke the rules.
+const TAKEN: u8 = 0;
+const VIOLATION: u8 = 2;
+
+/// Seven bits a byte.
+fn put_number(target: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        target.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    target.push(number as u8);
+}
+
+fn put_frame(target: &mut Vec<u8>, kind: u8, stream: u64, body: &[u8]) {
+    target.push(kind);
+    put_number(target, stream);
+    put_number(target, body.len() as u64);
+    target.extend_from_slice(body);
+}
+
+/// A client with a session of its own, which never pulls.
+struct Pusher {
+    client: Client,
+    number: u32,
+}
+
+impl Pusher {
+    fn new(address: &str) -> Self {
+        let client = Client::connect(address).unwrap();
+        Self { client, number: 0 }
+    }
+
+    fn push(&mut self, frames: &[u8]) -> u8 {
+        self.number += 1;
+        let push = [&[9; 16][..], &self.number.to_le_bytes(), frames].concat();
+        self.client.call(PUSH, &push).unwrap()[0]
+    }
+}
+
+/// Others have their streams all the same.
+fn others_go_on(address: &str) {
+    let client = FlowBlockingClient::connect(address).unwrap();
+    let counted = client.count(note(3, 10)).unwrap().into_inner();
+    assert_eq!(counted.map(Result::unwrap).count(), 3);
+}
+
+#[test]
+fn who_opens_streams_and_never_hears_their_ends_is_stopped() {
+    let (_server, address) = start(&Flowing::default());
+    let mut pusher = Pusher::new(&address);
+    // Streams of no method, one number again and again.
+    let frames = [OPEN, 5, 0].repeat(1000);
+    assert_eq!(pusher.push(&frames), VIOLATION);
+    // Each of a number of its own.
+    let mut pusher = Pusher::new(&address);
+    let mut stream = 0;
+    let mut answers = (0..200).map(|_| {
+        let mut frames = Vec::new();
+        for _ in 0..2000 {
+            stream += 1;
+            put_frame(&mut frames, OPEN, stream, &[]);
+        }
+        pusher.push(&frames)
+    });
+    assert_eq!(answers.next(), Some(TAKEN));
+    assert!(answers.any(|answer| answer == VIOLATION));
+    others_go_on(&address);
+}
+
+#[test]
+fn who_gives_credit_and_never_pulls_holds_the_handlers_back() {
+    const NOTE_BYTES: u64 = 10_000;
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let mut pusher = Pusher::new(&address);
+    let directory = pusher.client.call(DIRECTORY, &bytes(QUESTION)).unwrap();
+    let method = number_of(&directory, "/test.Flow/Count");
+    let mut open = method.to_le_bytes().to_vec();
+    open.extend_from_slice(&FlowCount::CHECK.to_le_bytes());
+    put_number(&mut open, 16 << 20);
+    let mut frames = Vec::new();
+    let request = prost::Message::encode_to_vec(&note(1_000_000, NOTE_BYTES as usize));
+    for stream in 1..=20 {
+        put_frame(&mut frames, OPEN, stream, &open);
+        put_frame(&mut frames, 2, stream, &request);
+        put_frame(&mut frames, 3, stream, &[]);
+    }
+    assert_eq!(pusher.push(&frames), TAKEN);
+    until("the handlers speak", || {
+        flowing.made.load(Ordering::SeqCst) as u64 * NOTE_BYTES >= 1 << 20
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let made = runtime.block_on(still(&flowing.made)) as u64 * NOTE_BYTES;
+    assert!(made < 4 << 20, "{made} bytes of messages wait");
+    others_go_on(&address);
+}
