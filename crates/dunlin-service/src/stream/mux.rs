@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
 
-use super::frame::{self, Kind, MESSAGE_COST, MOST_CREDIT};
+use super::frame::{self, Kind, MAX_MESSAGE_BYTES, MESSAGE_COST, MOST_CREDIT};
 use super::outbox::Outbox;
 use crate::varint::{self, Reader};
 use crate::wire;
@@ -45,6 +45,8 @@ pub(crate) struct Stream {
     window: usize,
     /// It is in the list of those that owe credit.
     owes: bool,
+    /// A head or a message has come.
+    has_begun: bool,
     /// The peer says no more.
     peer_ended: bool,
     /// This side says no more.
@@ -387,11 +389,15 @@ impl Mux {
         };
         match kind {
             Kind::Message => {
+                if body.len() > MAX_MESSAGE_BYTES {
+                    return Err(Violation("a message is longer than those of streams are"));
+                }
                 let cost = body.len() + MESSAGE_COST;
                 if stream.granted <= 0 || stream.peer_ended && self.side == Side::Server {
                     return Err(Violation("a message without credit, or behind the end"));
                 }
                 stream.granted -= cost as isize;
+                stream.has_begun = true;
                 if stream.deaf {
                     if stream.take(cost) {
                         self.owing.insert(id);
@@ -416,6 +422,9 @@ impl Mux {
                 return Ok(());
             }
             Kind::Head if self.side == Side::Client => {
+                if std::mem::replace(&mut stream.has_begun, true) {
+                    return Err(Violation("a second head, or one behind a message"));
+                }
                 let metadata = MetadataMap::decode(body).ok_or(Violation("malformed metadata"))?;
                 if !stream.peer_ended {
                     stream.news.push_back(News::Head(metadata));
@@ -451,6 +460,7 @@ impl Stream {
             credit: credit as isize,
             window,
             owes: false,
+            has_begun: false,
             peer_ended: false,
             ended: false,
             deaf: false,

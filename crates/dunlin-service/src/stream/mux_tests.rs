@@ -7,7 +7,10 @@ use std::task::{Wake, Waker};
 
 use proptest::prelude::*;
 
-use super::frame::{Kind, Open, FIRST_CREDIT, MESSAGE_COST, MOST_CREDIT, PULL_PREFIX, PUSH_PREFIX};
+use super::frame::{
+    Kind, Open, FIRST_CREDIT, MAX_MESSAGE_BYTES, MESSAGE_COST, MOST_CREDIT, PULL_PREFIX,
+    PUSH_PREFIX,
+};
 use super::mux::{Mux, News, Side, Violation};
 use super::outbox::{MOST_ENDS, MOST_WAITING};
 use crate::{Code, Status};
@@ -339,6 +342,33 @@ fn a_number_of_a_stream_comes_once_and_ends_must_be_heard() {
     let ids = 1 << 40..(1 << 40) + 2 * many;
     assert!(server.receive(&open(ids), refuse).is_err());
     assert!(server.waiting_bytes() < 100 * MOST_ENDS);
+}
+
+#[test]
+fn a_head_comes_once_before_the_messages_and_a_message_is_not_too_long() {
+    let frame = |kind, body: &[u8]| {
+        let mut frame = Vec::new();
+        super::frame::put(&mut frame, kind, 1, body);
+        frame
+    };
+    let (head, message) = (frame(Kind::Head, &[]), frame(Kind::Message, b"hello"));
+    let long = frame(Kind::Message, &vec![0; MAX_MESSAGE_BYTES + 1]);
+    let longest = frame(Kind::Message, &vec![0; MAX_MESSAGE_BYTES]);
+    for (first, second, is_right) in [
+        (&head, &message, true),
+        (&head, &longest, true),
+        (&head, &head, false),
+        (&message, &head, false),
+        (&head, &long, false),
+    ] {
+        let mut client = Mux::new(Side::Client);
+        client.open(&[], FIRST_CREDIT, WINDOW);
+        let taken = client.receive(&[&first[..], second].concat(), |_, _| {});
+        assert_eq!(taken.is_ok(), is_right, "{taken:?}");
+    }
+    let mut server = Mux::new(Side::Server);
+    assert!(server.accept(1, WINDOW, FIRST_CREDIT, WINDOW));
+    assert!(server.receive(&long, |_, _| {}).is_err());
 }
 
 #[test]
