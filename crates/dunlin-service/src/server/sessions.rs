@@ -288,6 +288,21 @@ fn violation(why: &str) -> Vec<u8> {
     answer
 }
 
+/// Ends a stream whose task is dropped before its end, also one that never ran: its executor has ended, or takes no
+/// more. Else its client would wait for ever.
+struct EndWithTask {
+    session: Arc<Session>,
+    stream: u64,
+}
+
+impl Drop for EndWithTask {
+    fn drop(&mut self) {
+        // Of one that has ended nothing is said.
+        let status = Status::unavailable("what ran the handler has ended");
+        self.session.with(|mux| mux.finish(self.stream, &status));
+    }
+}
+
 /// Runs a part of a stream's handler as long as the client wants the stream.
 async fn while_wanted<T>(
     begun: &Begun,
@@ -321,7 +336,12 @@ fn task<M: Method, F>(
 where
     F: Future<Output = Result<(), Status>> + Send,
 {
+    let end = EndWithTask {
+        session: Arc::clone(&begun.session),
+        stream: begun.stream,
+    };
     Box::pin(async move {
+        let _end = end;
         let deadline = begun.header.deadline();
         let metadata = begun.header.metadata.clone();
         let mut inherited = Some(Inherited::of(&metadata, deadline));

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use crate::common::flow_client::FlowClient;
-use crate::common::{until_async, Note};
+use crate::common::flow_server::FlowServer;
+use crate::common::{until_async, Note, PATIENCE};
 use crate::flowing::{note, start, still, Counted, Flowing};
-use dunlin_service::Code;
+use dunlin_service::{Code, Server, Task};
 use futures_util::stream::{self, StreamExt};
 
 #[tokio::test]
@@ -41,4 +43,26 @@ async fn a_handler_that_stops_reading_lets_its_client_say_all() {
     assert!(still(&taken).await < NOTES, "nobody reads");
     flowing.deaf.notify_one();
     until_async("all is said", || taken.load(Ordering::SeqCst) == NOTES).await;
+}
+
+#[tokio::test]
+async fn a_handler_whose_executor_drops_it_ends_its_stream() {
+    type Executor = fn(Task);
+    // One that never ran, and one that has begun.
+    let executors: [Executor; 2] = [drop, |mut task| {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(task.as_mut().poll(&mut context).is_pending());
+    }];
+    for executor in executors {
+        let server = Server::builder()
+            .executor(executor)
+            .add_service(FlowServer::new(Flowing::default()));
+        let server = server.start("dunlin://127.0.0.1:0").unwrap();
+        let address = server.address().to_string();
+        let client = FlowClient::connect(&address).await.unwrap();
+        let summed = client.sum(stream::pending());
+        let summed = tokio::time::timeout(PATIENCE, summed).await;
+        let status = summed.expect("it does not hang").unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+    }
 }
