@@ -169,6 +169,11 @@ impl Client {
         }
     }
 
+    /// How long each call may take: what [`crate::ClientBuilder::deadline`] or [`Client::within`] said.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// What the connection uses now, and why.
     pub fn info(&self) -> ConnectionInfo {
         self.core.current().1.clone()

@@ -215,7 +215,10 @@ impl Channel {
         loop {
             let number = match callee.number() {
                 Some(number) if !outgoing.again => number,
-                _ => self.find(callee, outgoing.again).await?,
+                _ => {
+                    let left = outgoing.time_left();
+                    self.find(callee, outgoing.again, left).await?
+                }
             };
             let call =
                 outgoing.with_bytes::<C, _>(|timeout, bytes| caller.send(timeout, number, bytes));
@@ -258,7 +261,7 @@ impl Channel {
         loop {
             let number = match callee.number() {
                 Some(number) if !outgoing.again => number,
-                _ => self.find_blocking(callee, outgoing.again)?,
+                _ => self.find_blocking(callee, outgoing.again, outgoing.time_left())?,
             };
             let answer = outgoing.with_bytes::<C, _>(|timeout, bytes| match timeout {
                 Some(timeout) => client.call_within(timeout, number, bytes),

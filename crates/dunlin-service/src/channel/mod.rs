@@ -19,6 +19,7 @@ pub use local::LocalChannel;
 pub use pipeline::{Answer, Pipeline};
 
 use callee::Callee;
+use caller::Caller;
 
 use crate::directory::{self, Directory};
 use crate::method::Kind;
@@ -225,15 +226,6 @@ impl Channel {
         }
     }
 
-    /// Asks what the server has.
-    fn ask(&self) -> dunlin::CallFuture {
-        self.client().call_async(DIRECTORY, &directory::question())
-    }
-
-    fn ask_blocking(&self) -> Result<dunlin::Reply, CallError> {
-        self.client().call(DIRECTORY, &directory::question())
-    }
-
     /// Takes what the server says that it has.
     fn renew(&self, answer: Result<dunlin::Reply, CallError>) -> Result<(), Status> {
         let directory = read_directory(answer)?;
@@ -253,24 +245,38 @@ impl Channel {
         known.ok_or_else(|| Status::unimplemented(callee.path()))
     }
 
-    /// The method's number, asked for where it is not known. `again`: what is known is wrong.
-    async fn find(&self, callee: &impl Callee, again: bool) -> Result<HandlerId, Status> {
+    /// The method's number, asked for where it is not known. `again`: what is known is wrong; `left`: of the time of the
+    /// call that wants it.
+    async fn find(
+        &self,
+        callee: &impl Callee,
+        again: bool,
+        left: Option<Duration>,
+    ) -> Result<HandlerId, Status> {
         if !again {
             if let Some(number) = self.look_up(callee)? {
                 return Ok(number);
             }
         }
-        let answer = self.ask().await;
+        let question = directory::question();
+        let answer = self.client().send(left, DIRECTORY, &question).await;
         self.learn(callee, answer)
     }
 
-    fn find_blocking(&self, callee: &impl Callee, again: bool) -> Result<HandlerId, Status> {
+    fn find_blocking(
+        &self,
+        callee: &impl Callee,
+        again: bool,
+        left: Option<Duration>,
+    ) -> Result<HandlerId, Status> {
         if !again {
             if let Some(number) = self.look_up(callee)? {
                 return Ok(number);
             }
         }
-        let answer = self.ask_blocking();
+        let left = left.unwrap_or(self.client().deadline());
+        let question = directory::question();
+        let answer = self.client().call_within(left, DIRECTORY, &question);
         self.learn(callee, answer)
     }
 }

@@ -153,7 +153,7 @@ impl Pipeline {
     fn find<M: Method>(&mut self) -> Result<HandlerId, Status> {
         let routes = Routes::new(0);
         let callee = ByType::<M>::new(&routes);
-        let number = self.channel.find_blocking(&callee, false)?;
+        let number = self.channel.find_blocking(&callee, false, None)?;
         self.numbers.push((TypeId::of::<M>(), number));
         Ok(number)
     }

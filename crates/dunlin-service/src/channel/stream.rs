@@ -84,10 +84,17 @@ impl Channel {
         if self.known().directory.features & features::STREAMS == 0 {
             return Err(Status::unimplemented("the server has no streams"));
         }
-        let (header, until) = outgoing_header(request)?;
+        let (mut header, until) = outgoing_header(request)?;
         let method = match callee.number() {
             Some(number) => number,
-            None => self.find(callee, false).await?,
+            None => {
+                let left = || until.map(|until| until.saturating_duration_since(thread::now()));
+                let method = self.find(callee, false, left()).await?;
+                if let (Some(left), Some(header)) = (left(), &mut header) {
+                    header.timeout = Some(left);
+                }
+                method
+            }
         };
         let mut bytes = Vec::new();
         if let Some(header) = &header {

@@ -18,6 +18,8 @@ use crate::Status;
 
 /// How long a pull waits at the server, at most; then a push asks whether it is still there.
 const PULL_TIME: Duration = Duration::from_secs(5);
+/// Longer than anybody waits.
+const FAR: Duration = Duration::from_secs(1 << 30);
 /// Calls in a row that may fail before the streams do.
 const MOST_FAULTS: u32 = 8;
 
@@ -29,6 +31,9 @@ pub(crate) struct Driver {
     pumps: FuturesUnordered<Task>,
     push: Option<Call>,
     pushed: u32,
+    /// When the server is taken for gone, if the push is not answered; and when the call ends that makes it.
+    push_until: Instant,
+    push_call_until: Instant,
     /// A push has been answered: the server knows the session.
     is_known: bool,
     pull: Option<Call>,
@@ -39,6 +44,8 @@ pub(crate) struct Driver {
 
 /// One of the two calls.
 struct Call {
+    /// With the time that the call has.
+    client: Client,
     handler: HandlerId,
     bytes: Vec<u8>,
     state: State,
@@ -51,20 +58,24 @@ enum State {
 }
 
 impl Call {
-    fn new(client: &Client, handler: HandlerId, bytes: Vec<u8>) -> Self {
+    fn new(client: Client, handler: HandlerId, bytes: Vec<u8>) -> Self {
         let state = State::Out(client.call_async(handler, &bytes));
         Self {
+            client,
             handler,
             bytes,
             state,
         }
     }
 
-    fn poll(
-        &mut self,
-        client: &Client,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Reply, CallError>> {
+    /// One that ends at a time, with an answer or without.
+    fn until(until: Instant, client: &Client, handler: HandlerId, bytes: Vec<u8>) -> Self {
+        let time = until.saturating_duration_since(thread::now());
+        let client = client.within(time.max(Duration::from_millis(1)));
+        Self::new(client, handler, bytes)
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, CallError>> {
         loop {
             self.state = match &mut self.state {
                 State::Waiting(ready) => match Pin::new(ready).poll(context) {
@@ -74,7 +85,7 @@ impl Call {
                 },
                 State::Out(call) => match Pin::new(call).poll(context) {
                     Poll::Ready(Err(CallError::TooManyOutstanding { .. })) => {
-                        State::Waiting(client.ready())
+                        State::Waiting(self.client.ready())
                     }
                     polled => return polled,
                 },
@@ -92,6 +103,8 @@ impl Driver {
             pumps: FuturesUnordered::new(),
             push: None,
             pushed: 0,
+            push_until: thread::now(),
+            push_call_until: thread::now(),
             is_known: false,
             pull: None,
             pull_until: thread::now(),
@@ -101,26 +114,39 @@ impl Driver {
     }
 
     /// Says what is to be said, if anything; `even_nothing`: to hear whether the server is there.
-    fn push(&mut self, even_nothing: bool) {
+    fn push(&mut self, even_nothing: bool, first_deadline: Option<Instant>) {
         let chunk = self.session.take_chunk();
         let chunk = chunk.or_else(|| even_nothing.then(|| vec![0; PUSH_PREFIX]));
         if let Some(mut chunk) = chunk {
             self.pushed = self.pushed.wrapping_add(1);
             chunk[..PUSH_PREFIX].copy_from_slice(&prefix(self.id, self.pushed));
-            self.push = Some(Call::new(&self.client, PUSH, chunk));
+            self.begin_push(chunk, first_deadline);
         }
+    }
+
+    fn begin_push(&mut self, chunk: Vec<u8>, first_deadline: Option<Instant>) {
+        self.push_until = thread::now() + self.client.deadline().min(FAR);
+        self.call_push(chunk, first_deadline);
+    }
+
+    /// Makes the push, for the first time or once more: it has a number, so the server takes it once. A pull wakes this
+    /// end at the first deadline of a stream, and there is none before the server knows the session: until then the
+    /// push does.
+    fn call_push(&mut self, chunk: Vec<u8>, first_deadline: Option<Instant>) {
+        let first = first_deadline.filter(|first| !self.is_known && *first < self.push_until);
+        self.push_call_until = first.unwrap_or(self.push_until);
+        self.push = Some(match first {
+            Some(first) => Call::until(first, &self.client, PUSH, chunk),
+            None => Call::new(self.client.clone(), PUSH, chunk),
+        });
     }
 
     fn pull(&mut self, first_deadline: Option<Instant>) {
         let now = thread::now();
         let until = now + PULL_TIME;
         self.pull_until = first_deadline.map_or(until, |first| first.min(until));
-        let time = self
-            .pull_until
-            .saturating_duration_since(now)
-            .max(Duration::from_millis(1));
         let bytes = prefix(self.id, self.heard).to_vec();
-        self.pull = Some(Call::new(&self.client.within(time), PULL, bytes));
+        self.pull = Some(Call::until(self.pull_until, &self.client, PULL, bytes));
     }
 
     /// A call has failed: whether it is made again.
@@ -149,6 +175,12 @@ impl Driver {
                 self.faults = 0;
                 self.is_known = true;
             }
+            Err(CallError::DeadlineExceeded { .. }) if thread::now() < self.push_until => {
+                // The time of a stream is over.
+                if let Some(call) = self.push.take() {
+                    self.call_push(call.bytes, None);
+                }
+            }
             Err(error @ CallError::DeadlineExceeded { .. }) => {
                 return Err(Status::unavailable(format!(
                     "the server does not answer: {error}"
@@ -157,7 +189,7 @@ impl Driver {
             Err(error) => {
                 self.try_again(error)?;
                 if let Some(call) = self.push.take() {
-                    self.push = Some(Call::new(&self.client, PUSH, call.bytes));
+                    self.begin_push(call.bytes, None);
                 }
             }
         }
@@ -202,21 +234,23 @@ impl Driver {
             };
             self.pumps.extend(turn.pumps);
             while let Poll::Ready(Some(())) = self.pumps.poll_next_unpin(context) {}
+            let is_sooner = |until| turn.first_deadline.is_some_and(|first| first < until);
+            if !self.is_known && is_sooner(self.push_call_until) {
+                if let Some(call) = self.push.take() {
+                    self.call_push(call.bytes, turn.first_deadline);
+                }
+            }
             if self.push.is_none() {
-                self.push(false);
+                self.push(false, turn.first_deadline);
             }
             let mut moved = false;
             if let Some(call) = &mut self.push {
-                if let Poll::Ready(answer) = call.poll(&self.client, context) {
+                if let Poll::Ready(answer) = call.poll(context) {
                     self.take_push(answer)?;
                     moved = true;
                 }
             }
-            if self.pull.is_some()
-                && turn
-                    .first_deadline
-                    .is_some_and(|first| first < self.pull_until)
-            {
+            if self.pull.is_some() && is_sooner(self.pull_until) {
                 // It would come back too late; the server answers the next as it would have answered this.
                 self.pull = None;
             }
@@ -226,7 +260,7 @@ impl Driver {
                 self.pull(turn.first_deadline);
             }
             if let Some(call) = &mut self.pull {
-                if let Poll::Ready(answer) = call.poll(&self.client, context) {
+                if let Poll::Ready(answer) = call.poll(context) {
                     let in_vain = matches!(answer, Err(CallError::DeadlineExceeded { .. }));
                     let brought = self.take_pull(answer)?;
                     if !brought && self.push.is_none() {
@@ -234,7 +268,7 @@ impl Driver {
                             return Ok(true);
                         }
                         if in_vain {
-                            self.push(true);
+                            self.push(true, turn.first_deadline);
                         }
                     }
                     moved = true;

@@ -222,7 +222,8 @@ pub(crate) enum Pushed {
 
 /// The server's side.
 impl Session {
-    /// Takes a push. Pushes come one after the other; one that comes again was answered, and the answer lost.
+    /// Takes a push. Pushes come one after the other; one that comes again was taken before, and its answer was lost, or
+    /// its client did not wait for that.
     pub(crate) fn push(
         &self,
         number: u32,
@@ -235,9 +236,10 @@ impl Session {
             return Pushed::Violation("no server");
         };
         link.heard = thread::now();
-        let pushed = if number == link.taken {
+        let ahead = number.wrapping_sub(link.taken);
+        let pushed = if ahead == 0 || ahead > u32::MAX / 2 {
             Pushed::Taken
-        } else if number == link.taken.wrapping_add(1) {
+        } else if ahead == 1 {
             link.taken = number;
             match mux.receive(frames, opened) {
                 Ok(()) => Pushed::Taken,

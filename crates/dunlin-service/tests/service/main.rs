@@ -3,6 +3,7 @@
 
 mod callbacks;
 mod common;
+mod deadlines;
 mod flowing;
 mod grpc;
 mod health;

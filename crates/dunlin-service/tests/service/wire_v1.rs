@@ -16,12 +16,12 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 
 pub const DIRECTORY: u16 = 1024;
 pub const PUSH: u16 = 1025;
-const PULL: u16 = 1026;
+pub const PULL: u16 = 1026;
 
 /// Versions 1 to 1, features 1 (streams).
 pub const QUESTION: &str = "444c4e01 0100 0100 0100000000000000";
 /// Version 1, the server's versions 1 to 1, features 1.
-const ANSWERED: &str = "01 0100 0100 0100 0100000000000000";
+pub const ANSWERED: &str = "01 0100 0100 0100 0100000000000000";
 /// `/test.Probe/Echo` with "hi" and 5, and its answer.
 const ECHO: &str = "00c54e35 0a026869 1005";
 const ECHOED: &str = "00 0a026869 1005";
@@ -61,7 +61,7 @@ fn note() -> Note {
 }
 
 /// An entry of the directory.
-fn entry(path: &str, number: u16, kind: u8) -> Vec<u8> {
+pub fn entry(path: &str, number: u16, kind: u8) -> Vec<u8> {
     let mut entry = vec![path.len() as u8 + 4, path.len() as u8];
     entry.extend_from_slice(path.as_bytes());
     entry.extend_from_slice(&number.to_le_bytes());
