@@ -116,6 +116,13 @@ impl Server {
         self
     }
 
+    /// Clients that may have streams at once by one connection: a channel is one, and several channels may be made of
+    /// one [`Client`]. 16 by default; the streams of one more end with `ResourceExhausted`.
+    pub fn max_sessions_per_connection(mut self, count: usize) -> Self {
+        self.limits.of_connection = count;
+        self
+    }
+
     /// Bytes that each stream holds for its handler, beside one message; what the client has more waits there. 64 KiB
     /// by default; from 16 KiB to 16 MiB.
     pub fn stream_window(mut self, bytes: usize) -> Self {

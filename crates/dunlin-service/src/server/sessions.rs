@@ -28,6 +28,8 @@ use crate::{Code, Request, Response, Status, Streaming};
 pub(super) struct Limits {
     /// Clients with streams.
     pub(super) sessions: usize,
+    /// Those among them that one connection brings.
+    pub(super) of_connection: usize,
     /// Streams of each.
     pub(super) streams: usize,
     /// Bytes that each stream holds for its handler.
@@ -38,6 +40,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 4096,
+            of_connection: 16,
             streams: 16_384,
             window: frame::WINDOW,
         }
@@ -84,11 +87,38 @@ pub(super) struct Sessions {
     known: Mutex<Known>,
 }
 
+struct Entry {
+    session: Arc<Session>,
+    /// The connection that its last push came by.
+    connection: u64,
+}
+
 #[derive(Default)]
 struct Known {
-    by_id: BTreeMap<u128, Arc<Session>>,
+    by_id: BTreeMap<u128, Entry>,
     /// A thread looks whether clients have gone.
     is_watched: bool,
+}
+
+impl Known {
+    /// Makes room for one more session of this kind, of which there may be so many: one without streams goes, if there
+    /// is one. The client has let it go, most likely, and the server would keep it for a while.
+    ///
+    /// # Errors
+    /// When all of them have streams.
+    fn make_room(
+        &mut self,
+        most: usize,
+        is_of_kind: impl Fn(&Entry) -> bool,
+    ) -> Result<Option<Arc<Session>>, u8> {
+        let of_kind = || self.by_id.iter().filter(|(_, entry)| is_of_kind(entry));
+        if of_kind().count() < most {
+            return Ok(None);
+        }
+        let idle = of_kind().filter_map(|(id, entry)| Some((entry.session.idle_for()?, *id)));
+        let (_, longest) = idle.max().ok_or(verdict::TOO_MANY)?;
+        Ok(self.by_id.remove(&longest).map(|entry| entry.session))
+    }
 }
 
 impl Sessions {
@@ -133,7 +163,7 @@ impl Sessions {
         let Some((id, number, frames)) = frame::read_prefix(request.payload()) else {
             return violation("a push without its number");
         };
-        let session = match self.find(id, number == 1) {
+        let session = match self.find(id, number == 1, request.connection()) {
             Ok(session) => session,
             Err(verdict) => return vec![verdict],
         };
@@ -193,6 +223,7 @@ impl Sessions {
         }
         match pushed {
             Pushed::Taken => vec![verdict::TAKEN],
+            Pushed::Unknown => vec![verdict::UNKNOWN_SESSION],
             Pushed::Violation(why) => {
                 self.lock().by_id.remove(&id);
                 session.end(&Status::cancelled("the client broke the rules of streams"));
@@ -205,7 +236,9 @@ impl Sessions {
         let Some((id, has, _)) = frame::read_prefix(request.payload()) else {
             return responder.reply(violation("a pull without its number"));
         };
-        let session = self.lock().by_id.get(&id).cloned();
+        let known = self.lock();
+        let session = known.by_id.get(&id).map(|entry| Arc::clone(&entry.session));
+        drop(known);
         match session {
             None => responder.reply(vec![verdict::UNKNOWN_SESSION]),
             Some(session) => {
@@ -219,23 +252,37 @@ impl Sessions {
     }
 
     /// The session of this number; a first push makes it.
-    fn find(self: &Arc<Self>, id: u128, is_first: bool) -> Result<Arc<Session>, u8> {
+    fn find(
+        self: &Arc<Self>,
+        id: u128,
+        is_first: bool,
+        connection: u64,
+    ) -> Result<Arc<Session>, u8> {
         let mut known = self.lock();
-        if let Some(session) = known.by_id.get(&id) {
-            return Ok(Arc::clone(session));
+        if let Some(entry) = known.by_id.get_mut(&id) {
+            entry.connection = connection;
+            return Ok(Arc::clone(&entry.session));
         }
         if !is_first {
             return Err(verdict::UNKNOWN_SESSION);
         }
-        if known.by_id.len() >= self.limits.sessions {
-            return Err(verdict::TOO_MANY);
-        }
+        let is_its_own = |entry: &Entry| entry.connection == connection;
+        let its_own = known.make_room(self.limits.of_connection, is_its_own)?;
+        let others = known.make_room(self.limits.sessions, |_| true)?;
         let session = Arc::new(Session::server());
-        known.by_id.insert(id, Arc::clone(&session));
+        let entry = Entry {
+            session: Arc::clone(&session),
+            connection,
+        };
+        known.by_id.insert(id, entry);
         if !known.is_watched {
             let watched = Arc::downgrade(self);
             let watch = Box::new(move || watch(&watched));
             known.is_watched = self.threads.start("dunlin-sessions", watch).is_ok();
+        }
+        drop(known);
+        for session in its_own.into_iter().chain(others) {
+            session.end(&Status::cancelled("others need the place"));
         }
         Ok(session)
     }
@@ -244,7 +291,7 @@ impl Sessions {
     fn look(&self) -> bool {
         let mut gone = Vec::new();
         let mut known = self.lock();
-        known.by_id.retain(|_, session| {
+        known.by_id.retain(|_, Entry { session, .. }| {
             let is_there = session.look(LONGEST_PULL).is_none_or(|(silent, given_up)| {
                 silent < if given_up { GONE_AFTER } else { SILENT_FOR }
             });
@@ -266,7 +313,7 @@ impl Sessions {
 impl Drop for Sessions {
     fn drop(&mut self) {
         let sessions = std::mem::take(&mut self.lock().by_id);
-        for session in sessions.into_values() {
+        for Entry { session, .. } in sessions.into_values() {
             session.end(&Status::cancelled("the server has ended"));
         }
     }

@@ -290,7 +290,7 @@ fn judge(answer: &[u8]) -> Result<(), Status> {
             "the server does not know the streams any more: it was started anew, or has not heard of this client for long",
         )),
         Some((&verdict::TOO_MANY, _)) => Err(Status::resource_exhausted(
-            "the server has streams of as many clients as it may (max_sessions)",
+            "the server has streams of as many clients as it may (max_sessions, max_sessions_per_connection)",
         )),
         Some((&verdict::VIOLATION, why)) => {
             let why = String::from_utf8_lossy(why);

@@ -56,6 +56,8 @@ struct ServerLink {
     /// The last push that was taken.
     taken: u32,
     heard: Instant,
+    /// The server has forgotten it.
+    over: bool,
 }
 
 impl fmt::Debug for Session {
@@ -85,6 +87,7 @@ impl Session {
             answered: 0,
             taken: 0,
             heard: thread::now(),
+            over: false,
         };
         Self::new(Side::Server, Link::Server(link))
     }
@@ -205,7 +208,10 @@ impl Session {
                 link.over = true;
                 (None, std::mem::take(&mut link.pumps))
             }
-            Link::Server(link) => (link.parked.take(), Vec::new()),
+            Link::Server(link) => {
+                link.over = true;
+                (link.parked.take(), Vec::new())
+            }
         };
         give_back(inner);
         // They hold what is the user's.
@@ -217,6 +223,8 @@ impl Session {
 pub(crate) enum Pushed {
     /// It was taken, now or before.
     Taken,
+    /// The session has ended.
+    Unknown,
     Violation(&'static str),
 }
 
@@ -237,7 +245,9 @@ impl Session {
         };
         link.heard = thread::now();
         let ahead = number.wrapping_sub(link.taken);
-        let pushed = if ahead == 0 || ahead > u32::MAX / 2 {
+        let pushed = if link.over {
+            Pushed::Unknown
+        } else if ahead == 0 || ahead > u32::MAX / 2 {
             Pushed::Taken
         } else if ahead == 1 {
             link.taken = number;
@@ -259,6 +269,11 @@ impl Session {
         let Link::Server(link) = &mut inner.link else {
             return Some("no server");
         };
+        if link.over {
+            drop(inner);
+            responder.reply(vec![verdict::UNKNOWN_SESSION]);
+            return None;
+        }
         link.heard = thread::now();
         if has == link.answered {
             link.unacknowledged = None;
@@ -282,6 +297,17 @@ impl Session {
                 Some("a pull for an answer that there was not")
             }
         }
+    }
+
+    /// How long the client has been silent, where it has no streams and no pull that waits.
+    pub(crate) fn idle_for(&self) -> Option<Duration> {
+        let inner = self.lock();
+        let Link::Server(link) = &inner.link else {
+            return None;
+        };
+        // Of one that is new the first push is on its way.
+        let is_idle = inner.mux.len() == 0 && link.parked.is_none() && link.taken > 0;
+        is_idle.then(|| thread::now().saturating_duration_since(link.heard))
     }
 
     /// What the clock asks for: a pull that has waited long is answered with nothing, so that its client sees that the

@@ -3,16 +3,21 @@
 use std::sync::atomic::Ordering;
 
 use crate::common::flow_client::FlowBlockingClient;
+use crate::common::flow_server::FlowServer;
 use crate::common::{until, FlowCount};
 use crate::flowing::{note, start, still, Flowing};
 use crate::wire_v1::{bytes, number_of, DIRECTORY, PUSH, QUESTION};
 use dunlin::Client;
-use dunlin_service::Method;
+use dunlin_service::{Method, Server};
 
 const OPEN: u8 = 1;
+const MESSAGE: u8 = 2;
+const END: u8 = 3;
 /// What a push is answered with that was taken, and one that broke the rules.
 const TAKEN: u8 = 0;
 const VIOLATION: u8 = 2;
+/// One of a client more than may have streams.
+const TOO_MANY: u8 = 3;
 
 /// Seven bits a byte.
 fn put_number(target: &mut Vec<u8>, mut number: u64) {
@@ -33,19 +38,45 @@ fn put_frame(target: &mut Vec<u8>, kind: u8, stream: u64, body: &[u8]) {
 /// A client with a session of its own, which never pulls.
 struct Pusher {
     client: Client,
+    session: [u8; 16],
     number: u32,
 }
 
 impl Pusher {
     fn new(address: &str) -> Self {
-        let client = Client::connect(address).unwrap();
-        Self { client, number: 0 }
+        Self::of(Client::connect(address).unwrap(), 9)
+    }
+
+    fn of(client: Client, session: u128) -> Self {
+        let session = session.to_le_bytes();
+        Self {
+            client,
+            session,
+            number: 0,
+        }
     }
 
     fn push(&mut self, frames: &[u8]) -> u8 {
         self.number += 1;
-        let push = [&[9; 16][..], &self.number.to_le_bytes(), frames].concat();
+        let push = [&self.session[..], &self.number.to_le_bytes(), frames].concat();
         self.client.call(PUSH, &push).unwrap()[0]
+    }
+
+    /// Frames that open streams of a method whose handler makes notes without end.
+    fn count(&self, streams: u64, credit: u64, note_bytes: usize) -> Vec<u8> {
+        let directory = self.client.call(DIRECTORY, &bytes(QUESTION)).unwrap();
+        let method = number_of(&directory, "/test.Flow/Count");
+        let mut open = method.to_le_bytes().to_vec();
+        open.extend_from_slice(&FlowCount::CHECK.to_le_bytes());
+        put_number(&mut open, credit);
+        let request = prost::Message::encode_to_vec(&note(1_000_000, note_bytes));
+        let mut frames = Vec::new();
+        for stream in 1..=streams {
+            put_frame(&mut frames, OPEN, stream, &open);
+            put_frame(&mut frames, MESSAGE, stream, &request);
+            put_frame(&mut frames, END, stream, &[]);
+        }
+        frames
     }
 }
 
@@ -85,18 +116,7 @@ fn who_gives_credit_and_never_pulls_holds_the_handlers_back() {
     let flowing = Flowing::default();
     let (_server, address) = start(&flowing);
     let mut pusher = Pusher::new(&address);
-    let directory = pusher.client.call(DIRECTORY, &bytes(QUESTION)).unwrap();
-    let method = number_of(&directory, "/test.Flow/Count");
-    let mut open = method.to_le_bytes().to_vec();
-    open.extend_from_slice(&FlowCount::CHECK.to_le_bytes());
-    put_number(&mut open, 16 << 20);
-    let mut frames = Vec::new();
-    let request = prost::Message::encode_to_vec(&note(1_000_000, NOTE_BYTES as usize));
-    for stream in 1..=20 {
-        put_frame(&mut frames, OPEN, stream, &open);
-        put_frame(&mut frames, 2, stream, &request);
-        put_frame(&mut frames, 3, stream, &[]);
-    }
+    let frames = pusher.count(20, 16 << 20, NOTE_BYTES as usize);
     assert_eq!(pusher.push(&frames), TAKEN);
     until("the handlers speak", || {
         flowing.made.load(Ordering::SeqCst) as u64 * NOTE_BYTES >= 1 << 20
@@ -104,5 +124,41 @@ fn who_gives_credit_and_never_pulls_holds_the_handlers_back() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let made = runtime.block_on(still(&flowing.made)) as u64 * NOTE_BYTES;
     assert!(made < 4 << 20, "{made} bytes of messages wait");
+    others_go_on(&address);
+}
+
+#[test]
+fn who_makes_sessions_leaves_some_to_others() {
+    const SESSIONS: usize = 30;
+    let server = Server::builder()
+        .max_sessions(SESSIONS)
+        .max_sessions_per_connection(20)
+        .add_service(FlowServer::new(Flowing::default()));
+    let server = server.start("dunlin://127.0.0.1:0").unwrap();
+    let address = server.address().to_string();
+    // Those without streams are no loss.
+    let clients = [(); 3].map(|()| Client::connect(&address).unwrap());
+    let mut session = 0;
+    let mut push = |client: &Client, streams| {
+        session += 1;
+        let mut pusher = Pusher::of(client.clone(), session);
+        let frames = pusher.count(streams, 1000, 10);
+        pusher.push(&frames)
+    };
+    for client in &clients {
+        for _ in 0..2 * SESSIONS {
+            assert_eq!(push(client, 0), TAKEN);
+        }
+    }
+    others_go_on(&address);
+    // Those with streams are a connection's own.
+    let taken = (0..2 * SESSIONS).filter(|_| match push(&clients[0], 1) {
+        TAKEN => true,
+        answer => {
+            assert_eq!(answer, TOO_MANY);
+            false
+        }
+    });
+    assert_eq!(taken.count(), 20);
     others_go_on(&address);
 }
