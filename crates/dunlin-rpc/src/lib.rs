@@ -62,7 +62,7 @@ pub use preset::Preset;
 pub use server::{
     CallableChange, CallableClient, CallableClients, CallbackServer, DeviceFigures, Grant,
     Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer, NextNotification,
-    Notification, Notifications, OwnedRequest, OwnedResponder, PollingThread, Region,
+    Notification, Notifications, OwnedRequest, OwnedResponder, PollingThread, Presence, Region,
     RegisteredRegion, Request, Responder, Rights, RunningServer, Server, ServerBuilder,
     ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, UnknownWho, Who, FIGURES,
 };

@@ -66,11 +66,11 @@ pub use dunlin_rpc::{
     HandlerError, HandlerId, HandlerTask, LaneReport, LaneUse, LocalAcceptor, LocalCall,
     LocalClient, LocalDriver, LocalPermit, LocalReply, LocalServer, Memory, NextNotification,
     Notification, Notifications, OwnedRequest, OwnedResponder, Pace, PacketLoss, Peer, Peers,
-    Permit, Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion, RemoteRegion, Reply,
-    Request, RequestBuffer, Responder, Rights, RunningServer, SenderReport, ServeError, Server,
-    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress, Transfer,
-    TransferBuffer, TransferError, UnknownDatagrams, UnknownWho, Upcoming, WaitMode, Who,
-    CALLBACKS, CAPTURE, FIGURES,
+    Permit, Pipeline, PollingThread, Presence, Preset, Ready, Region, RegisteredRegion,
+    RemoteRegion, Reply, Request, RequestBuffer, Responder, Rights, RunningServer, SenderReport,
+    ServeError, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
+    ThreadProgress, Transfer, TransferBuffer, TransferError, UnknownDatagrams, UnknownWho,
+    Upcoming, WaitMode, Who, CALLBACKS, CAPTURE, FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use dunlin_verbs::thread;
 
 use super::{eventually, Job, Outcome, Serving, Stage, ECHO};
-use crate::{CallError, Client, OwnedRequest, OwnedResponder, ServerBuilder, WaitMode};
+use crate::{CallError, Client, OwnedRequest, OwnedResponder, Presence, ServerBuilder, WaitMode};
 
 const GATED: u16 = 2;
+const NOTED: u16 = 3;
 
 /// What the gated handler waits for: on a worker, or as a deferred one where there are no workers. Opened when it is
 /// dropped, which must be before the server is: that waits for its workers.
@@ -165,21 +166,34 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Connections come and go, one after the other and more than there may be at once: what they used is free again.
+/// Connections come and go, one after the other and more than there may be at once: what they used is free again, and
+/// who asks whether they are there hears it.
 pub fn connections_come_and_go(stage: &Stage<'_>) -> Outcome {
-    let server = stage.serve(stage.server());
+    let seen = Arc::<Mutex<Vec<Presence>>>::default();
+    let noted = Arc::clone(&seen);
+    let server = stage.server().handle(NOTED, move |request, reply| {
+        noted
+            .lock()
+            .expect("nobody panicked")
+            .push(request.presence());
+        reply.write(request.payload())
+    });
+    let server = stage.serve(server);
     let count = match stage.world.is_not_real() {
         None => 300u32,
         Some(_) => 60,
     };
     let client = stage.client(&server);
     let shared = Client::clone(&client);
+    let noted = Arc::clone(&seen);
     let coming = move || {
         for number in 0..count {
             let mut pipeline = shared.pipeline().expect("a lane");
             let payload = number.to_le_bytes();
-            let answer = super::call(&mut pipeline, ECHO, &payload);
+            let answer = super::call(&mut pipeline, NOTED, &payload);
             assert_eq!(answer.expect("an answer"), payload);
+            let seen = noted.lock().expect("nobody panicked");
+            assert!(seen.last().is_some_and(Presence::is_there));
         }
     };
     stage.world.run(vec![Box::new(coming)]);
@@ -187,6 +201,10 @@ pub fn connections_come_and_go(stage: &Stage<'_>) -> Outcome {
     stage
         .world
         .wait_until("the connections end", &|| server.connections() == 0);
+    let seen = seen.lock().expect("nobody panicked");
+    stage
+        .world
+        .wait_until("nobody is there", &|| !seen.iter().any(Presence::is_there));
     Ok(())
 }
 

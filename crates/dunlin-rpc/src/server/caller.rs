@@ -1,6 +1,6 @@
 //! Whose a connection is, and what it may do: looked up once, when the connection is made.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dunlin_bootstrap::Peer;
 use dunlin_verbs::{Access, EndpointAddress};
@@ -37,6 +37,19 @@ impl std::fmt::Debug for Caller {
     }
 }
 
+/// Whether the connection is still there that a request came by: [`super::Request::presence`]. A server notices within
+/// a moment that a client's process has ended, and after some time that its host has. Requests that are being executed
+/// hold their connection there.
+#[derive(Clone, Debug)]
+pub struct Presence(Weak<Inner>);
+
+impl Presence {
+    /// Whether it is.
+    pub fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 impl Caller {
     /// Of a server with these rights, if it has any.
     pub(super) fn new(peer: Peer, rights: Option<&Arc<RightsTable>>, arrival: Arrival) -> Self {
@@ -61,6 +74,10 @@ impl Caller {
     #[inline]
     pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.0.peer
+    }
+
+    pub(super) fn presence(&self) -> Presence {
+        Presence(Arc::downgrade(&self.0))
     }
 
     /// What it may do, where that is less than everything.

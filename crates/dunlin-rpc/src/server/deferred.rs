@@ -14,7 +14,7 @@ use dunlin_bootstrap::Peer;
 
 use super::away::Fate;
 use super::callbacks::CallableClient;
-use super::caller::Caller;
+use super::caller::{Caller, Presence};
 use super::connection::Outcome;
 use super::deadlines::{expired, Deadline};
 use super::dispatch::{Deliver, Finished, Held};
@@ -53,6 +53,11 @@ impl OwnedRequest {
     /// As [`Request::connection`].
     pub fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// As [`Request::presence`].
+    pub fn presence(&self) -> Presence {
+        self.caller.presence()
     }
 
     /// As [`Request::peer`].

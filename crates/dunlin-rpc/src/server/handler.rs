@@ -13,7 +13,7 @@ use dunlin_verbs::thread;
 
 use super::away::Fate;
 use super::callbacks::CallableClient;
-use super::caller::Caller;
+use super::caller::{Caller, Presence};
 use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
 use crate::channel::buffers::BytesMut;
@@ -50,6 +50,11 @@ impl Request<'_> {
     /// Which connection of this server it came by.
     pub fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// Tells, also when this request has long been answered, whether its connection is still there.
+    pub fn presence(&self) -> Presence {
+        self.caller.presence()
     }
 
     /// Who the caller is, as far as the handshake has shown it. All requests of a connection have the same.

@@ -48,6 +48,7 @@ use thread_task::ThreadTasks;
 
 pub use answering::HandlerTask;
 pub use callbacks::{CallableChange, CallableClient, CallableClients, CallbackServer};
+pub use caller::Presence;
 pub use deferred::{OwnedRequest, OwnedResponder};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};

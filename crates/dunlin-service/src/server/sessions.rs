@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use dunlin::{thread, HandlerId, OwnedRequest, OwnedResponder, Peer, ServerBuilder};
+use dunlin::{thread, HandlerId, OwnedRequest, OwnedResponder, Peer, Presence, ServerBuilder};
 use futures_core::Stream;
 use futures_util::stream;
 
@@ -47,7 +47,8 @@ impl Default for Limits {
     }
 }
 
-/// How long a client whose pull has ended may be silent: it makes the next at once.
+/// How long a client may be silent that has given up its pull, because it makes the next at once, or whose connection
+/// has ended, because it may make another.
 const GONE_AFTER: Duration = Duration::from_secs(3);
 /// How long one may be that has an answer which it does not ask beyond: its threads may be busy.
 const SILENT_FOR: Duration = Duration::from_secs(30);
@@ -91,6 +92,8 @@ struct Entry {
     session: Arc<Session>,
     /// The connection that its last push came by.
     connection: u64,
+    /// Whether that is there that its last push or pull came by.
+    presence: Presence,
 }
 
 #[derive(Default)]
@@ -163,7 +166,7 @@ impl Sessions {
         let Some((id, number, frames)) = frame::read_prefix(request.payload()) else {
             return violation("a push without its number");
         };
-        let session = match self.find(id, number == 1, request.connection()) {
+        let session = match self.find(id, number == 1, request) {
             Ok(session) => session,
             Err(verdict) => return vec![verdict],
         };
@@ -236,8 +239,11 @@ impl Sessions {
         let Some((id, has, _)) = frame::read_prefix(request.payload()) else {
             return responder.reply(violation("a pull without its number"));
         };
-        let known = self.lock();
-        let session = known.by_id.get(&id).map(|entry| Arc::clone(&entry.session));
+        let mut known = self.lock();
+        let session = known.by_id.get_mut(&id).map(|entry| {
+            entry.presence = request.presence();
+            Arc::clone(&entry.session)
+        });
         drop(known);
         match session {
             None => responder.reply(vec![verdict::UNKNOWN_SESSION]),
@@ -256,11 +262,12 @@ impl Sessions {
         self: &Arc<Self>,
         id: u128,
         is_first: bool,
-        connection: u64,
+        request: &dunlin::Request<'_>,
     ) -> Result<Arc<Session>, u8> {
+        let (connection, presence) = (request.connection(), request.presence());
         let mut known = self.lock();
         if let Some(entry) = known.by_id.get_mut(&id) {
-            entry.connection = connection;
+            (entry.connection, entry.presence) = (connection, presence);
             return Ok(Arc::clone(&entry.session));
         }
         if !is_first {
@@ -273,6 +280,7 @@ impl Sessions {
         let entry = Entry {
             session: Arc::clone(&session),
             connection,
+            presence,
         };
         known.by_id.insert(id, entry);
         if !known.is_watched {
@@ -291,9 +299,13 @@ impl Sessions {
     fn look(&self) -> bool {
         let mut gone = Vec::new();
         let mut known = self.lock();
-        known.by_id.retain(|_, Entry { session, .. }| {
+        known.by_id.retain(|_, entry| {
+            let Entry {
+                session, presence, ..
+            } = entry;
             let is_there = session.look(LONGEST_PULL).is_none_or(|(silent, given_up)| {
-                silent < if given_up { GONE_AFTER } else { SILENT_FOR }
+                let is_gone = given_up || !presence.is_there();
+                silent < if is_gone { GONE_AFTER } else { SILENT_FOR }
             });
             if !is_there {
                 gone.push(Arc::clone(session));

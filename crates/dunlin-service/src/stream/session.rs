@@ -320,8 +320,7 @@ impl Session {
             return None;
         };
         let mut answer = None;
-        let given_up = link.parked.take_if(|parked| parked.is_cancelled());
-        link.given_up |= given_up.is_some();
+        let given_up = link.take_given_up();
         if link.parked.is_some() && thread::now().saturating_duration_since(link.since) >= longest {
             answer = link.answer(mux.nothing());
         }
@@ -343,7 +342,7 @@ impl Session {
 /// Gives the lock back, and then tells those who are concerned: wakers are others' code, and so is a call's answer.
 fn give_back(mut inner: MutexGuard<'_, Inner>) {
     let Inner { mux, link } = &mut *inner;
-    let mut answer = None;
+    let (mut answer, mut given_up) = (None, None);
     match link {
         Link::Client(link) => {
             if !link.pushing && mux.has_chunk() || !link.pumps.is_empty() {
@@ -351,6 +350,8 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
             }
         }
         Link::Server(link) => {
+            // What is to be said is kept for the next pull.
+            given_up = link.take_given_up();
             if link.parked.is_some() {
                 answer = mux.take_chunk().and_then(|chunk| link.answer(chunk));
             }
@@ -358,6 +359,7 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
     }
     let woken = std::mem::take(&mut mux.woken);
     drop(inner);
+    drop(given_up);
     woken.into_iter().for_each(Waker::wake);
     if let Some((responder, bytes)) = answer {
         responder.reply(bytes);
@@ -391,6 +393,13 @@ impl ClientLink {
 }
 
 impl ServerLink {
+    /// The pull that waits, if nobody waits for its answer any more.
+    fn take_given_up(&mut self) -> Option<OwnedResponder> {
+        let given_up = self.parked.take_if(|parked| parked.is_cancelled());
+        self.given_up |= given_up.is_some();
+        given_up
+    }
+
     fn answer(&mut self, mut chunk: Vec<u8>) -> Option<(OwnedResponder, Vec<u8>)> {
         let responder = self.parked.take()?;
         self.answered = self.answered.wrapping_add(1);

@@ -58,6 +58,16 @@ impl Flow for Flowing {
         if asked.words == "no" {
             return Err(Status::not_found("no notes"));
         }
+        if asked.words == "tick" {
+            let ticks = stream::unfold(guard, move |guard| {
+                made.fetch_add(1, Ordering::SeqCst);
+                async {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    Some((Ok(Note::new("tick")), guard))
+                }
+            });
+            return Ok(Response::new(ticks.boxed()));
+        }
         let (count, is_long) = (asked.number, asked.words == "long head");
         let notes = stream::iter(0..count).map(move |number| {
             let _running = &guard;

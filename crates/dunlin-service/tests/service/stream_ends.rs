@@ -1,10 +1,12 @@
 //! What ends one stream, and leaves the others of its channel alone.
 
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
-use crate::common::flow_client::FlowClient;
+use crate::common::flow_client::{FlowBlockingClient, FlowClient};
 use crate::common::flow_server::FlowServer;
 use crate::common::{until_async, Note, PATIENCE};
 use crate::flowing::{note, start, still, Counted, Flowing};
@@ -65,4 +67,37 @@ async fn a_handler_whose_executor_drops_it_ends_its_stream() {
         let status = summed.expect("it does not hang").unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");
     }
+}
+
+/// The address of the server of a client that is killed.
+const TO_BE_KILLED: &str = "DUNLIN_TEST_TO_BE_KILLED";
+
+/// A process of its own, which another test starts.
+#[test]
+fn a_client_that_is_killed() {
+    if let Ok(address) = std::env::var(TO_BE_KILLED) {
+        let client = FlowBlockingClient::connect(&address).unwrap();
+        let ticks = client.count(Note::new("tick")).unwrap().into_inner();
+        ticks.for_each(|tick| drop(tick.unwrap()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_of_a_client_that_is_killed_end_soon() {
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let mut client = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "stream_ends::a_client_that_is_killed"])
+        .env(TO_BE_KILLED, &address)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let made = || flowing.made.load(Ordering::SeqCst);
+    until_async("it has heard some", || made() > 20).await;
+    client.kill().unwrap();
+    client.wait().unwrap();
+    // A client that is only silent has half a minute.
+    let ended = until_async("its handler has ended", || flowing.running() == 0);
+    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    ended.expect("the server sees that its client has gone");
 }
