@@ -66,7 +66,9 @@ crate::service! {
 #[derive(Debug, Default)]
 struct Known {
     services: HashMap<String, ServingStatus>,
-    watching: Vec<Waker>,
+    /// Who is told of changes, by the numbers of those who watch.
+    watching: HashMap<u64, Waker>,
+    next: u64,
 }
 
 /// Says how services are. Cheap to clone.
@@ -92,7 +94,7 @@ impl HealthReporter {
         known.services.insert(service.into(), status);
         let watching = std::mem::take(&mut known.watching);
         drop(known);
-        watching.into_iter().for_each(Waker::wake);
+        watching.into_values().for_each(Waker::wake);
     }
 
     /// How a service is, if it is known.
@@ -107,6 +109,7 @@ pub struct Watching {
     reporter: HealthReporter,
     service: String,
     said: Option<ServingStatus>,
+    number: u64,
 }
 
 impl Stream for Watching {
@@ -121,14 +124,17 @@ impl Stream for Watching {
             let status = status.into();
             return Poll::Ready(Some(Ok(HealthCheckResponse { status })));
         }
-        if !known
-            .watching
-            .iter()
-            .any(|waker| waker.will_wake(context.waker()))
-        {
-            known.watching.push(context.waker().clone());
-        }
+        let before = known.watching.insert(this.number, context.waker().clone());
+        drop(known);
+        drop(before);
         Poll::Pending
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let waker = self.reporter.lock().watching.remove(&self.number);
+        drop(waker);
     }
 }
 
@@ -152,10 +158,13 @@ impl health_server::Health for HealthReporter {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Watching>, Status> {
+        let mut known = self.lock();
+        known.next += 1;
         Ok(Response::new(Watching {
             reporter: self.clone(),
             service: request.into_inner().service,
             said: None,
+            number: known.next,
         }))
     }
 }
