@@ -198,15 +198,15 @@ impl<'w> Workers<'w> {
         for worker in &mut self.each {
             worker.silent += waited;
         }
-        match heard {
-            Ok((worker, event)) => self.heard(worker, event),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                let still = self.each.iter().position(|one| one.silent > self.patience);
-                still.map_or(Ok(None), |worker| {
-                    Err(self.is_still(worker, self.each[worker].silent))
-                })
-            }
-        }
+        let said = match heard {
+            Ok((worker, event)) => self.heard(worker, event)?,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        };
+        // Where there are many, another one always says something.
+        let still = self.each.iter().position(|one| one.silent > self.patience);
+        still.map_or(Ok(said), |worker| {
+            Err(self.is_still(worker, self.each[worker].silent))
+        })
     }
 
     fn heard(&mut self, worker: usize, event: Event) -> Result<Option<(usize, Answer)>, SortError> {
@@ -308,5 +308,68 @@ impl Drop for Workers<'_> {
         for worker in &mut self.each {
             let _ = worker.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Processes that say nothing themselves.
+    fn quiet(count: usize) -> Vec<Worker> {
+        let start = || Command::new("sleep").arg("600").spawn();
+        let worker = |_| Worker {
+            child: start().unwrap(),
+            input: None,
+            silent: Duration::ZERO,
+            mapped: 0,
+            written: 0,
+        };
+        (0..count).map(worker).collect()
+    }
+
+    #[test]
+    fn one_that_stands_still_is_noticed_while_others_speak_without_a_pause() {
+        let (tell, events) = channel();
+        let each = quiet(2);
+        let mut workers = Workers {
+            ids: each.iter().map(|worker| worker.child.id()).collect(),
+            each,
+            events,
+            early: VecDeque::new(),
+            patience: Duration::from_millis(300),
+            phase: Phase::Shuffling,
+            records: 0,
+            watch: &mut |_| true,
+        };
+        let is_over = AtomicBool::new(false);
+        let error = thread::scope(|scope| {
+            scope.spawn(|| {
+                // Within the time that the coordinator waits for each, for far longer than its patience.
+                for _ in 0..10_000 {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let (mapped, written) = (0, 0);
+                    let _ = tell.send((1, Event::Said(Answer::At { mapped, written })));
+                    thread::sleep(Duration::from_millis(3));
+                }
+                let _ = tell.send((1, Event::Gone));
+            });
+            let error = loop {
+                match workers.next() {
+                    Ok(said) => assert!(said.is_none()),
+                    Err(error) => break error,
+                }
+            };
+            is_over.store(true, Ordering::Relaxed);
+            error
+        });
+        assert!(
+            matches!(error, SortError::Silent { worker: 1, .. }),
+            "{error}"
+        );
     }
 }
