@@ -2,6 +2,7 @@
 
 mod registry;
 mod sessions;
+mod streams;
 mod unary;
 mod view;
 

@@ -8,7 +8,7 @@ use dunlin::{HandlerError, HandlerId, Responder, ServerBuilder};
 
 use futures_core::Stream;
 
-use super::sessions::{self, Begin};
+use super::streams::{self, Begin};
 use super::unary;
 use super::view::{self, Reply, RequestView, Sent};
 use crate::layers::{layered, Layers};
@@ -178,10 +178,8 @@ impl Registry {
         S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
     {
         let begin = match &self.layers {
-            None => sessions::server_streaming::<M, F, S>(handler),
-            Some(layers) => {
-                sessions::server_streaming::<M, _, S>(layered(layers, M::PATH, handler))
-            }
+            None => streams::server_streaming::<M, F, S>(handler),
+            Some(layers) => streams::server_streaming::<M, _, S>(layered(layers, M::PATH, handler)),
         };
         self.add_stream::<M>(begin);
     }
@@ -194,8 +192,8 @@ impl Registry {
         F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
     {
         let begin = match &self.layers {
-            None => sessions::client_streaming::<M, F>(handler),
-            Some(layers) => sessions::client_streaming::<M, _>(layered(layers, M::PATH, handler)),
+            None => streams::client_streaming::<M, F>(handler),
+            Some(layers) => streams::client_streaming::<M, _>(layered(layers, M::PATH, handler)),
         };
         self.add_stream::<M>(begin);
     }
@@ -209,8 +207,8 @@ impl Registry {
         S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
     {
         let begin = match &self.layers {
-            None => sessions::bidirectional::<M, F, S>(handler),
-            Some(layers) => sessions::bidirectional::<M, _, S>(layered(layers, M::PATH, handler)),
+            None => streams::bidirectional::<M, F, S>(handler),
+            Some(layers) => streams::bidirectional::<M, _, S>(layered(layers, M::PATH, handler)),
         };
         self.add_stream::<M>(begin);
     }
