@@ -153,6 +153,11 @@ impl OwnedResponder {
         Self(Some(way))
     }
 
+    /// Bytes that the answer may have: what the caller takes.
+    pub fn max_reply_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |way| way.limits.longest)
+    }
+
     /// Answers with these bytes. More than the caller takes are [`crate::CallError::TooLong`] there.
     pub fn reply(mut self, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();

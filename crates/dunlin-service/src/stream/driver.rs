@@ -181,6 +181,13 @@ impl Driver {
                     self.call_push(call.bytes, None);
                 }
             }
+            Err(CallError::TooLong { bytes: 1.., limit }) => {
+                if let Some(call) = self.push.take() {
+                    let mut part = self.session.with(|mux| mux.divide(&call.bytes, limit));
+                    part[..PUSH_PREFIX].copy_from_slice(&call.bytes[..PUSH_PREFIX]);
+                    self.begin_push(part, None);
+                }
+            }
             Err(error @ CallError::DeadlineExceeded { .. }) => {
                 return Err(Status::unavailable(format!(
                     "the server does not answer: {error}"

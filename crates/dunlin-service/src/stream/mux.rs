@@ -156,6 +156,32 @@ impl Mux {
         chunk
     }
 
+    /// Divides a chunk that was taken and that the other side does not take: its calls have at most so many bytes. A
+    /// stream with a frame that is longer ends where that would have stood.
+    pub(crate) fn divide(&mut self, chunk: &[u8], most: usize) -> Vec<u8> {
+        let words = "a message is longer than max_message_bytes";
+        let status = Status::resource_exhausted(words);
+        let mut ended = Vec::new();
+        let part = self.outbox.divide(chunk, most, |stream| {
+            ended.push(stream);
+            let mut body = Vec::new();
+            match self.side {
+                Side::Client => (Kind::Reset, body),
+                Side::Server => {
+                    wire::put_status(&mut body, &status);
+                    (Kind::End, body)
+                }
+            }
+        });
+        for id in ended {
+            match self.side {
+                Side::Client => drop(self.end_here(id, status.clone())),
+                Side::Server => drop(self.remove(id)),
+            }
+        }
+        part
+    }
+
     /// A stream is no more; all who wait for it are told.
     fn remove(&mut self, id: u64) -> Option<Stream> {
         let mut stream = self.streams.remove(&id)?;
@@ -311,17 +337,21 @@ impl Mux {
 
     /// A stream ends here with a status that did not cross.
     pub(crate) fn end_locally(&mut self, id: u64, status: Status) {
-        let Some(stream) = self
-            .streams
-            .get_mut(&id)
-            .filter(|stream| !stream.peer_ended)
-        else {
-            return;
+        if self.end_here(id, status) {
+            self.outbox.put(Kind::Reset, id, &[]);
+        }
+    }
+
+    /// The same, but for the other side. `false`: it has ended.
+    fn end_here(&mut self, id: u64, status: Status) -> bool {
+        let stream = self.streams.get_mut(&id);
+        let Some(stream) = stream.filter(|stream| !stream.peer_ended) else {
+            return false;
         };
         stream.end(status);
         self.woken.extend(stream.reader.take());
         self.woken.extend(stream.writer.take());
-        self.outbox.put(Kind::Reset, id, &[]);
+        true
     }
 
     /// All streams end: the other side is gone.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::frame::{self, Kind, CHUNK_BYTES};
+use crate::varint::Reader;
 
 /// Bytes that may wait to leave. Whoever has more to say waits until some have left; he looks and then says one thing,
 /// so that beyond this there is one message for each thread that runs streams.
@@ -90,6 +91,49 @@ impl Outbox {
         self.bytes -= chunk.bytes.len();
         self.ends -= chunk.ends;
         Some(chunk.bytes)
+    }
+
+    /// Divides a chunk that the other side does not take, because its calls have at most so many bytes: as much as it
+    /// takes is what leaves now, and the rest is next. A frame that alone is too long gives way to the one that `instead`
+    /// makes of its stream.
+    pub(super) fn divide(
+        &mut self,
+        chunk: &[u8],
+        most: usize,
+        mut instead: impl FnMut(u64) -> (Kind, Vec<u8>),
+    ) -> Vec<u8> {
+        let mut parts = vec![Chunk {
+            bytes: self.nothing(),
+            ends: 0,
+        }];
+        let mut reader = Reader(chunk.get(self.prefix..).unwrap_or_default());
+        while let Some(frame) = frame::read(&mut reader) {
+            let Some(kind) = frame.kind else { continue };
+            let mut bytes = Vec::new();
+            frame::put(&mut bytes, kind, frame.stream, frame.body);
+            let mut is_end = kind == Kind::End;
+            if self.prefix + bytes.len() > most {
+                let (kind, body) = instead(frame.stream);
+                bytes.clear();
+                frame::put(&mut bytes, kind, frame.stream, &body);
+                is_end = kind == Kind::End;
+            }
+            let has_room = |part: &Chunk| part.bytes.len() + bytes.len() <= most;
+            if !parts.last().is_some_and(has_room) {
+                let bytes = self.nothing();
+                parts.push(Chunk { bytes, ends: 0 });
+            }
+            if let Some(part) = parts.last_mut() {
+                part.bytes.append(&mut bytes);
+                part.ends += usize::from(is_end);
+            }
+        }
+        for part in parts.into_iter().rev() {
+            self.bytes += part.bytes.len();
+            self.ends += part.ends;
+            self.chunks.push_front(part);
+        }
+        self.take().unwrap_or_default()
     }
 
     /// A stream waits for room: its place in the queue, which is the one that it had, if it was told of room and found

@@ -352,8 +352,13 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
         Link::Server(link) => {
             // What is to be said is kept for the next pull.
             given_up = link.take_given_up();
-            if link.parked.is_some() {
-                answer = mux.take_chunk().and_then(|chunk| link.answer(chunk));
+            if let Some(parked) = &link.parked {
+                let most = parked.max_reply_bytes();
+                let chunk = mux.take_chunk().map(|chunk| match chunk.len() <= most {
+                    true => chunk,
+                    false => mux.divide(&chunk, most),
+                });
+                answer = chunk.and_then(|chunk| link.answer(chunk));
             }
         }
     }

@@ -10,7 +10,8 @@ use crate::common::flow_client::{FlowBlockingClient, FlowClient};
 use crate::common::flow_server::FlowServer;
 use crate::common::{until_async, Note, PATIENCE};
 use crate::flowing::{note, start, still, Counted, Flowing};
-use dunlin_service::{Code, Server, Task};
+use dunlin::{ChannelConfig, Client, RunningServer};
+use dunlin_service::{Channel, Code, Server, Status, Task};
 use futures_util::stream::{self, StreamExt};
 
 #[tokio::test]
@@ -66,6 +67,54 @@ async fn a_handler_whose_executor_drops_it_ends_its_stream() {
         let summed = tokio::time::timeout(PATIENCE, summed).await;
         let status = summed.expect("it does not hang").unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");
+    }
+}
+
+/// A server and a client whose calls have at most so many bytes.
+async fn short_of(at_server: usize, at_client: usize) -> (RunningServer, FlowClient) {
+    let config = |max_message_bytes| ChannelConfig {
+        max_message_bytes,
+        ..ChannelConfig::default()
+    };
+    let server = dunlin::Server::bind("dunlin://127.0.0.1:0").unwrap();
+    let services = Server::builder().add_service(FlowServer::new(Flowing::default()));
+    let server = services.on(server.channel(config(at_server))).unwrap();
+    let server = server.serve().unwrap();
+    let address = server.address().to_string();
+    let client = Client::builder().channel(config(at_client));
+    let client = client.connect_async(&address).await.unwrap();
+    let channel = Channel::from_client(client).await.unwrap();
+    (server, FlowClient::new(channel))
+}
+
+#[tokio::test]
+async fn a_message_longer_than_the_other_side_takes_ends_its_stream_alone() {
+    const MOST: usize = 10_000;
+    let whole = ChannelConfig::default().max_message_bytes;
+    for (at_server, at_client) in [(MOST, whole), (whole, MOST)] {
+        let (_server, client) = short_of(at_server, at_client).await;
+        let (say, said) = futures_channel::mpsc::unbounded();
+        let mut other = client.chat(said).await.unwrap().into_inner();
+        let long = stream::iter([note(0, 10), note(1, 10), note(2, 2 * MOST), note(3, 10)]);
+        let mut heard = 0;
+        let ended = async {
+            let mut back = client.chat(long).await?.into_inner();
+            loop {
+                assert_eq!(back.message().await?, Some(note(heard, 10)));
+                heard += 1;
+            }
+        };
+        let ended: Result<(), Status> = ended.await;
+        let status = ended.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(heard <= 2, "nothing behind what was left out");
+        // Very many short ones together are no long one.
+        for number in 0..1000 {
+            say.unbounded_send(note(number, 500)).unwrap();
+        }
+        for number in 0..1000 {
+            assert_eq!(other.message().await.unwrap(), Some(note(number, 500)));
+        }
     }
 }
 
