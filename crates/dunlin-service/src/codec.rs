@@ -177,9 +177,9 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
 /// Types with serde's traits, as postcard writes them: short, and without names or tags, so both sides must have the
 /// same types.
 ///
-/// A type that holds itself (`struct Tree { children: Vec<Tree> }`) is not for peers that are not trusted: postcard reads
-/// it by recursion as deep as the bytes say, and a few thousand of them, one in the other, overflow the stack, which ends
-/// the process. Protobuf's codecs refuse more than 100.
+/// A type that holds itself (`struct Tree { children: Vec<Tree> }`) is not for peers that are not trusted: postcard
+/// reads it by recursion as deep as the bytes say, and some thousands of them, one in the other, overflow the stack,
+/// which ends the process. Protobuf's codecs refuse more than 100.
 #[cfg(feature = "postcard")]
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;

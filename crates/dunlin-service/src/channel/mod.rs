@@ -245,8 +245,8 @@ impl Channel {
         known.ok_or_else(|| Status::unimplemented(callee.path()))
     }
 
-    /// The method's number, asked for where it is not known. `again`: what is known is wrong; `left`: of the time of the
-    /// call that wants it.
+    /// The method's number, asked for where it is not known. `again`: what is known is wrong; `left`: of the time of
+    /// the call that wants it.
     async fn find(
         &self,
         callee: &impl Callee,

@@ -8,6 +8,7 @@ pub(crate) mod frame;
 pub(crate) mod mux;
 #[cfg(test)]
 mod mux_tests;
+mod one;
 mod outbox;
 pub(crate) mod pump;
 pub(crate) mod session;

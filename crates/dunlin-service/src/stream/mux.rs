@@ -1,14 +1,16 @@
 //! One side of a session as a state machine: which streams there are, what each may send and has got, and what is to be
 //! said to the other side. It knows no calls, no clock and no lock.
 //!
-//! What it holds is bounded: of each stream, messages that came in by the credit that was given for them and one message
-//! more; of all streams together, what waits to leave by [`outbox`](super::outbox), whatever the other side takes.
-//! Credit waits as a number of each stream.
+//! What it holds is bounded: of each stream, messages that came in by the credit that was given for them and one
+//! message more; of all streams together, what waits to leave by [`outbox`](super::outbox), whatever the other side
+//! takes. Credit waits as a number of each stream.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
 use super::frame::{self, Kind, MAX_MESSAGE_BYTES, MESSAGE_COST, MOST_CREDIT};
+pub(crate) use super::one::News;
+use super::one::{keep, Stream};
 use super::outbox::Outbox;
 use crate::varint::{self, Reader};
 use crate::wire;
@@ -19,46 +21,6 @@ use crate::{MetadataMap, Status};
 pub(crate) enum Side {
     Client,
     Server,
-}
-
-/// What has come for a stream, in order.
-#[derive(Debug)]
-pub(crate) enum News {
-    Head(MetadataMap),
-    Message(Vec<u8>),
-    /// The last. Of a client that has said all it is a status with the code OK.
-    End(Status),
-}
-
-/// One stream, on one side.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    news: VecDeque<News>,
-    /// Bytes of news, with their costs.
-    held: usize,
-    /// Bytes that the application has taken and that credit was not given back for.
-    taken: usize,
-    /// What the peer may still send; below zero by one message.
-    granted: isize,
-    /// What this side may still send.
-    credit: isize,
-    window: usize,
-    /// It is in the list of those that owe credit.
-    owes: bool,
-    /// A head or a message has come.
-    has_begun: bool,
-    /// The peer says no more.
-    peer_ended: bool,
-    /// This side says no more.
-    ended: bool,
-    /// Nobody here reads: what comes is thrown away.
-    deaf: bool,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-    /// Where the writer waits for room.
-    place: Option<u64>,
-    /// The task that serves it, where it is to be stopped.
-    task: Option<Waker>,
 }
 
 /// See the module.
@@ -477,50 +439,5 @@ impl Mux {
         }
         self.woken.extend(stream.reader.take());
         Ok(())
-    }
-}
-
-impl Stream {
-    fn new(credit: usize, granted: usize, window: usize) -> Self {
-        Self {
-            news: VecDeque::new(),
-            held: 0,
-            taken: 0,
-            granted: granted as isize,
-            credit: credit as isize,
-            window,
-            owes: false,
-            has_begun: false,
-            peer_ended: false,
-            ended: false,
-            deaf: false,
-            reader: None,
-            writer: None,
-            place: None,
-            task: None,
-        }
-    }
-
-    /// Bytes are held no more: whether credit is owed for them from now on. Half a window at a time, so that credit is
-    /// not said with each message.
-    fn take(&mut self, bytes: usize) -> bool {
-        self.taken += bytes;
-        let begins = !self.owes && !self.peer_ended && 2 * self.taken >= self.window;
-        self.owes |= begins;
-        begins
-    }
-
-    fn end(&mut self, status: Status) {
-        self.peer_ended = true;
-        self.ended = true;
-        self.news.push_back(News::End(status));
-    }
-}
-
-/// Keeps a waker, without a copy where it is known.
-fn keep(place: &mut Option<Waker>, waker: &Waker) {
-    match place {
-        Some(known) => known.clone_from(waker),
-        None => *place = Some(waker.clone()),
     }
 }

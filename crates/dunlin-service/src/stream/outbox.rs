@@ -94,8 +94,8 @@ impl Outbox {
     }
 
     /// Divides a chunk that the other side does not take, because its calls have at most so many bytes: as much as it
-    /// takes is what leaves now, and the rest is next. A frame that alone is too long gives way to the one that `instead`
-    /// makes of its stream.
+    /// takes is what leaves now, and the rest is next. A frame that alone is too long gives way to the one that
+    /// `instead` makes of its stream.
     pub(super) fn divide(
         &mut self,
         chunk: &[u8],

@@ -230,8 +230,8 @@ pub(crate) enum Pushed {
 
 /// The server's side.
 impl Session {
-    /// Takes a push. Pushes come one after the other; one that comes again was taken before, and its answer was lost, or
-    /// its client did not wait for that.
+    /// Takes a push. Pushes come one after the other; one that comes again was taken before, and its answer was lost,
+    /// or its client did not wait for that.
     pub(crate) fn push(
         &self,
         number: u32,
