@@ -255,8 +255,8 @@ impl<'a> Responder<'a> {
         self.write_elsewhere(bytes)
     }
 
-    /// Bytes of the longest response that the caller takes.
-    pub fn longest(&self) -> usize {
+    /// Bytes that the answer may have: what the caller takes.
+    pub fn max_reply_bytes(&self) -> usize {
         self.limits.longest
     }
 

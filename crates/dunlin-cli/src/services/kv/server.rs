@@ -135,7 +135,7 @@ impl Service {
         })?;
         let mut left = u32::from_le_bytes(*most) as usize;
         let store = self.store()?;
-        let most_bytes = SCAN_BYTES.min(reply.longest());
+        let most_bytes = SCAN_BYTES.min(reply.max_reply_bytes());
         let (mut sent, mut value, mut outcome) = (0, Vec::new(), Ok(()));
         if left == 0 {
             return Ok(());

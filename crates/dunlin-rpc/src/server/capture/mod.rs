@@ -133,7 +133,7 @@ pub(super) fn handler(tap: Arc<Tap>) -> Execution {
     Execution::Inline(Arc::new(move |request, reply| {
         let failed = |words: String| HandlerError::new(1, words);
         let asked = Asked::decode(request.payload()).map_err(failed)?;
-        let most = ANSWER_BYTES.min(reply.longest());
+        let most = ANSWER_BYTES.min(reply.max_reply_bytes());
         let calls = tap.answer(asked, most);
         reply.write(&calls.encode().map_err(failed)?)
     }))
