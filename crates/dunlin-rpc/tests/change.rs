@@ -13,7 +13,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use block_on::block_on;
-use dunlin_rpc::{ChannelConfig, Client, LocalDriver, Preset, Ready, RunningServer, Server};
+use dunlin_rpc::{
+    ChannelConfig, Client, LocalDriver, Preset, Ready, Region, RunningServer, Server,
+};
 
 const ECHO: u16 = 1;
 const GATED: u16 = 2;
@@ -26,6 +28,7 @@ fn serve(executed: &Executed, gate: &Arc<AtomicBool>) -> RunningServer {
     let (executed, gate) = (Arc::clone(executed), Arc::clone(gate));
     Server::bind("dunlin://127.0.0.1:0")
         .unwrap()
+        .region(&Region::new("memory", 4096))
         .handle(ECHO, move |request, reply| {
             let number = u64::from_le_bytes(request.payload()[..8].try_into().unwrap());
             *executed.lock().unwrap().entry(number).or_default() += 1;
@@ -339,6 +342,32 @@ fn local_clients_go_along_though_calls_are_out() {
         if let Some(standing) = standing {
             let answer = driver_runs(&mut driver, standing).unwrap();
             assert_eq!(&answer[..], b"standing");
+        }
+    }
+}
+
+/// A region that is being attached, or has been for nobody, when the preset changes is attached anew.
+#[test]
+fn local_clients_attach_on_the_lane_that_they_go_over_to() {
+    let gate = Arc::default();
+    let server = serve(&Executed::default(), &gate);
+    for is_awaited in [false, true] {
+        let client = Client::builder().preset(Preset::Plain).device("shm");
+        let client = client.connect(&server.address().to_string()).unwrap();
+        let region = client.attach("memory").unwrap();
+        let (local, mut driver) = client.local().unwrap();
+        // It waits for the region first.
+        let read = local.read_async(&region, 0, 8);
+        let read = is_awaited.then_some(read);
+        if !is_awaited {
+            driver_runs(&mut driver, local.call(ECHO, &payload(1))).unwrap();
+        }
+        client.change_preset(Preset::Xrdma).unwrap();
+        let answer = driver_runs(&mut driver, local.call(ECHO, &payload(2))).unwrap();
+        assert_eq!(&answer[..], &payload(2)[..]);
+        let reads = read.into_iter().chain([local.read_async(&region, 0, 8)]);
+        for read in reads.collect::<Vec<_>>() {
+            assert_eq!(driver_runs(&mut driver, read).unwrap().len(), 8);
         }
     }
 }

@@ -46,7 +46,6 @@ fn requests_filled_in_place_arrive() {
     }
 }
 
-/// Half a request leaves nothing behind.
 #[test]
 fn no_buffer_is_longer_than_a_message() {
     let (_server, client) = common::echo();
@@ -61,6 +60,7 @@ fn no_buffer_is_longer_than_a_message() {
     }
 }
 
+/// Half a request leaves nothing behind.
 #[test]
 fn a_panic_while_a_request_is_written_sends_nothing() {
     let (server, client) = common::echo();

@@ -237,6 +237,14 @@ impl Pipeline {
         }
     }
 
+    /// Hands the batch to the device; for errors as [`Pipeline::turn_both`].
+    fn flush_lane(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        match self.lane.flush(sink) {
+            Err(_) if self.former.is_some() => Ok(()),
+            flushed => flushed,
+        }
+    }
+
     /// Looks for what messages do not show; for errors as [`Pipeline::turn_both`].
     fn check_lane(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         match self.lane.as_mut().check(sink) {

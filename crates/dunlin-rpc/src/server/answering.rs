@@ -54,6 +54,12 @@ impl Answering {
     }
 }
 
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Future for Answering {
     type Output = ();
 

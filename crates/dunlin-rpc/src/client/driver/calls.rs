@@ -98,9 +98,10 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// Whether a region is being attached.
-    pub(in crate::client) fn are_attaching(&self) -> bool {
-        self.attaching.is_some()
+    /// The question for a region is given up: who needs that asks again. Says its call, if it is out.
+    pub(in crate::client) fn give_up_attaching(&mut self) -> Option<CallId> {
+        let attaching = self.attaching.take()?;
+        attaching.answer.is_none().then_some(attaching.call)
     }
 
     /// Those that are out now are on the former lane from now on.

@@ -187,7 +187,15 @@ impl Pipeline {
             sleeper.sleep(Some(lane.sleeper()), most, context.waker());
             Ok(())
         };
-        match fall_asleep(self.lane.as_mut(), sink, left, &mut sleep)? {
+        let dozed = match fall_asleep(self.lane.as_mut(), sink, left, &mut sleep) {
+            // It is lost, and has said so to its calls; the others go on.
+            Err(_) if self.former.is_some() => {
+                sleeper.sleep(None, left, context.waker());
+                return Ok(());
+            }
+            dozed => dozed?,
+        };
+        match dozed {
             Dozed::Found => context.waker().wake_by_ref(),
             Dozed::Slept => {}
             Dozed::Unheard => {

@@ -441,13 +441,7 @@ impl<D: Device> Poller<D> {
             let Some(number) = self.ready.pop_front() else {
                 break;
             };
-            if self.look_at_zone_of(number) {
-                taken += self.serve_zones();
-                if self.outgoing.is_full() {
-                    self.ready.push_front(number);
-                    continue;
-                }
-            }
+            taken += self.serve_zone_of(number);
             // The session may have ended, and its datagrams with it.
             let Some(length) = self.endpoint.take(number, &mut self.scratch)? else {
                 continue;

@@ -64,11 +64,11 @@ impl Inner {
         pipeline.lane.check()?;
         let before = pipeline.outstanding();
         let found = pipeline.look_some(before, calls)?.is_some();
-        if !calls.waiting.is_empty()
-            && go_along(pipeline, calls)
-            && calls.send_waiting(pipeline.lane.as_mut())
-        {
-            pipeline.lane.flush(calls)?;
+        if !calls.waiting.is_empty() {
+            go_along(pipeline, calls);
+            if calls.send_waiting(pipeline.lane.as_mut()) {
+                pipeline.flush_lane(calls)?;
+            }
         }
         if found {
             pipeline.waiting.reset();

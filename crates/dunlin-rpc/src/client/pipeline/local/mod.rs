@@ -101,36 +101,29 @@ impl Inner {
         };
         pipeline.lane.check()?;
         let time = (deadline, pipeline.told);
-        if !go_along(pipeline, &mut self.calls) {
-            return self.calls.wait(wish, time);
-        }
+        go_along(pipeline, &mut self.calls);
         self.calls.put(pipeline.lane.as_mut(), wish, time, false)
     }
 }
 
 /// Sees to it that the pipeline's lane is the one that calls are to go over now, when its client has changed its
-/// preset, or when all are to share. What is out then ends on the lane before. `false`: calls wait for a region that is being
-/// attached on the lane that is left.
+/// preset, or when all are to share. What is out then ends on the lane before.
 #[inline]
-fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>) -> bool {
-    match pipeline.successor() {
-        None => true,
-        Some(successor) => go_over(pipeline, calls, successor),
+fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>) {
+    if let Some(successor) = pipeline.successor() {
+        go_over(pipeline, calls, successor);
     }
 }
 
 #[cold]
-fn go_over(
-    pipeline: &mut Pipeline,
-    calls: &mut Calls<CountedReplies>,
-    successor: Successor,
-) -> bool {
+fn go_over(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>, successor: Successor) {
     if pipeline.former.is_some() {
         // Calls are out still on the lane before this one.
-        return true;
+        return;
     }
-    if calls.are_attaching() {
-        return false;
+    // What the server grants on one lane says nothing of another.
+    if let Some(attaching) = calls.give_up_attaching() {
+        pipeline.lane.abandon(attaching);
     }
     pipeline.change(successor);
     if pipeline.former.is_some() {
@@ -140,7 +133,6 @@ fn go_over(
             pipeline.end_former();
         }
     }
-    true
 }
 
 /// What a client or a call has of the shared state; the driver ends when the last is dropped.

@@ -10,41 +10,53 @@ impl<D: Device> Poller<D> {
     pub(super) fn serve_zones(&mut self) -> usize {
         let mut taken = 0;
         let mut at = 0;
-        while let Some((number, zone)) = self.zones.get_mut(at) {
+        while let Some(&(number, _)) = self.zones.get(at) {
             if self.outgoing.is_full() {
                 // There is no room for answers: they wait where they are.
                 break;
             }
-            let number = *number;
-            zone.begin();
-            while let Some((_, zone)) = self.zones.get_mut(at).filter(|(own, _)| *own == number) {
-                let Some((block, header)) = zone.take(&mut self.scratch) else {
-                    at += 1;
-                    break;
-                };
-                taken += 1;
-                let now = self.now;
-                self.with(number, |session, tools, bytes| {
-                    session.heard = now;
-                    session.take_written(block, header, bytes, tools)
-                });
-            }
+            taken += self.serve_zone(at);
+            // The session may have ended, and its zone with it.
+            at += usize::from(self.zones.get(at).is_some_and(|(own, _)| *own == number));
+        }
+        taken
+    }
+
+    /// Serves those in the zone at this place of the list.
+    #[inline]
+    fn serve_zone(&mut self, at: usize) -> usize {
+        let Some((number, zone)) = self.zones.get_mut(at) else {
+            return 0;
+        };
+        let number = *number;
+        zone.begin();
+        let mut taken = 0;
+        while let Some((_, zone)) = self.zones.get_mut(at).filter(|(own, _)| *own == number) {
+            let Some((block, header)) = zone.take(&mut self.scratch) else {
+                break;
+            };
+            taken += 1;
+            let now = self.now;
+            self.with(number, |session, tools, bytes| {
+                session.heard = now;
+                session.take_written(block, header, bytes, tools)
+            });
         }
         taken
     }
 
     /// A session has sent a datagram, which may ask about a request that was written before and that no look has found
-    /// yet: a look is at some blocks, and a zone that rests is passed over. Whether there is anything: then the next
-    /// look is at every block.
-    pub(super) fn look_at_zone_of(&mut self, number: u32) -> bool {
+    /// yet: a look is at some blocks, and a zone that rests is passed over. So all of its blocks are looked at first.
+    pub(super) fn serve_zone_of(&mut self, number: u32) -> usize {
         let mut zones = self.zones.iter_mut();
-        let Some((_, zone)) = zones.find(|(own, _)| *own == number) else {
-            return false;
+        let Some(at) = zones.position(|(own, _)| *own == number) else {
+            return 0;
         };
-        let arrived = zone.has_arrival();
-        if arrived {
-            zone.look_at_all();
+        let zone = &mut self.zones[at].1;
+        if !zone.has_arrival() {
+            return 0;
         }
-        arrived
+        zone.look_at_all();
+        self.serve_zone(at)
     }
 }
