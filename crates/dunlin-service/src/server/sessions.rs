@@ -68,8 +68,9 @@ pub(super) struct Sessions {
 
 struct Entry {
     session: Arc<Session>,
-    /// The connection that its last push came by.
+    /// The connection that it counts among, and whether that is there still.
     connection: u64,
+    maker: Presence,
     /// Whether that is there that its last push or pull came by.
     presence: Presence,
 }
@@ -244,20 +245,38 @@ impl Sessions {
     ) -> Result<Arc<Session>, u8> {
         let (connection, presence) = (request.connection(), request.presence());
         let mut known = self.lock();
-        if let Some(entry) = known.by_id.get_mut(&id) {
-            (entry.connection, entry.presence) = (connection, presence);
-            return Ok(Arc::clone(&entry.session));
+        let is_its_own = |entry: &Entry| entry.connection == connection;
+        if let Some(entry) = known.by_id.get(&id) {
+            // It is one of the connection that made it, until that has ended.
+            let moves = !is_its_own(entry) && !entry.maker.is_there();
+            let idle = match moves {
+                true => known.make_room(self.limits.of_connection, is_its_own)?,
+                false => None,
+            };
+            let Some(entry) = known.by_id.get_mut(&id) else {
+                return Err(verdict::UNKNOWN_SESSION);
+            };
+            if moves {
+                (entry.connection, entry.maker) = (connection, presence.clone());
+            }
+            entry.presence = presence;
+            let session = Arc::clone(&entry.session);
+            drop(known);
+            if let Some(idle) = idle {
+                idle.end(&Status::cancelled("others need the place"));
+            }
+            return Ok(session);
         }
         if !is_first {
             return Err(verdict::UNKNOWN_SESSION);
         }
-        let is_its_own = |entry: &Entry| entry.connection == connection;
         let its_own = known.make_room(self.limits.of_connection, is_its_own)?;
         let others = known.make_room(self.limits.sessions, |_| true)?;
         let session = Arc::new(Session::server());
         let entry = Entry {
             session: Arc::clone(&session),
             connection,
+            maker: presence.clone(),
             presence,
         };
         known.by_id.insert(id, entry);

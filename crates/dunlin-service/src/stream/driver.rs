@@ -137,7 +137,7 @@ impl Driver {
         self.push_call_until = first.unwrap_or(self.push_until);
         self.push = Some(match first {
             Some(first) => Call::until(first, &self.client, PUSH, chunk),
-            None => Call::new(self.client.clone(), PUSH, chunk),
+            None => Call::until(self.push_until, &self.client, PUSH, chunk),
         });
     }
 

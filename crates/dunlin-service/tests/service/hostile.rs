@@ -162,3 +162,30 @@ fn who_makes_sessions_leaves_some_to_others() {
     assert_eq!(taken.count(), 20);
     others_go_on(&address);
 }
+
+/// Who pushes by another connection makes no room for more on the first.
+#[test]
+fn sessions_are_their_makers_as_long_as_that_is_there() {
+    let server = Server::builder()
+        .max_sessions_per_connection(4)
+        .add_service(FlowServer::new(Flowing::default()));
+    let server = server.start("dunlin://127.0.0.1:0").unwrap();
+    let address = server.address().to_string();
+    let clients = [(); 2].map(|()| Client::connect(&address).unwrap());
+    let mut taken = Vec::new();
+    for session in 0..20 {
+        let mut pusher = Pusher::of(clients[0].clone(), session);
+        let frames = pusher.count(1, 1000, 10);
+        if pusher.push(&frames) == TAKEN {
+            pusher.client = clients[1].clone();
+            assert_eq!(pusher.push(&[]), TAKEN);
+            taken.push(pusher);
+        }
+    }
+    assert_eq!(taken.len(), 4);
+    // They outlive it by another.
+    clients[0].close();
+    for pusher in &mut taken {
+        assert_eq!(pusher.push(&[]), TAKEN);
+    }
+}
