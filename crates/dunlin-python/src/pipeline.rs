@@ -1,6 +1,6 @@
 //! Pipelines: one thread that keeps many calls out.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -26,17 +26,26 @@ struct State {
     /// Answers that came while somebody waited for another one, the oldest first.
     kept: VecDeque<Answer>,
     next_tag: u64,
+    next_of_map: u64,
 }
+
+/// Tags of the calls of maps begin here: those that users give and are given do not meet them.
+const FIRST_OF_MAPS: u64 = 1 << 63;
 
 /// Answers that nobody has asked for yet, with their bytes one behind the other.
 #[derive(Default)]
 struct Taken {
     bytes: Vec<u8>,
     answers: Vec<(u64, Result<Range<usize>, CallError>)>,
+    /// Calls whose answers nobody will ask for.
+    forgotten: HashSet<u64>,
 }
 
 impl Taken {
     fn put(&mut self, tag: u64, result: Result<&[u8], CallError>) {
+        if self.forgotten.remove(&tag) {
+            return;
+        }
         let result = result.map(|answer| {
             let begin = self.bytes.len();
             self.bytes.extend_from_slice(answer);
@@ -75,10 +84,13 @@ impl State {
     /// Sends the batch and takes what is there; waits until that is something, or nothing is out.
     fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
         self.poll(py)?;
-        match self.taken.answers.is_empty() {
-            true => self.wait_for_more(py),
-            false => Ok(()),
+        while self.taken.answers.is_empty() {
+            self.wait_for_more(py)?;
+            if self.pipeline.outstanding() == 0 {
+                break;
+            }
         }
+        Ok(())
     }
 
     /// Waits for an answer, whether or not there are some that nobody has asked for.
@@ -93,6 +105,33 @@ impl State {
             false => waiting::detached(py, || pipeline.wait(&mut answer)),
         };
         self.ended(py, before, waited)
+    }
+
+    /// Puts a call into the batch; when there is no room it waits for answers, and keeps them.
+    fn submit(
+        &mut self,
+        py: Python<'_>,
+        handler: u16,
+        payload: Option<&Bound<'_, PyAny>>,
+        tag: u64,
+    ) -> PyResult<u64> {
+        loop {
+            let submitted = with_bytes(payload, "payload", |bytes| {
+                self.pipeline.submit(handler, bytes, tag)
+            })?;
+            match submitted {
+                Ok(true) => return Ok(tag),
+                // There is no room: answers that come are kept for who asks for them.
+                Ok(false) => {
+                    let before = self.taken.answers.len();
+                    self.poll(py)?;
+                    if self.taken.answers.len() == before {
+                        self.wait_for_more(py)?;
+                    }
+                }
+                Err(error) => return Err(errors::call(py, &error)),
+            }
+        }
     }
 
     /// All answers that are there.
@@ -137,6 +176,7 @@ impl Pipeline {
             taken: Taken::default(),
             kept: VecDeque::new(),
             next_tag: 0,
+            next_of_map: FIRST_OF_MAPS,
         })))
     }
 
@@ -153,23 +193,33 @@ impl Pipeline {
         let mut state = self.lock()?;
         let tag = tag.unwrap_or(state.next_tag);
         state.next_tag = tag.wrapping_add(1);
-        loop {
-            let submitted = with_bytes(payload, "payload", |bytes| {
-                state.pipeline.submit(handler, bytes, tag)
-            })?;
-            match submitted {
-                Ok(true) => return Ok(tag),
-                // There is no room: answers that come are kept for who asks for them.
-                Ok(false) => {
-                    let before = state.taken.answers.len();
-                    state.poll(py)?;
-                    if state.taken.answers.len() == before {
-                        state.wait_for_more(py)?;
-                    }
-                }
-                Err(error) => return Err(errors::call(py, &error)),
-            }
+        state.submit(py, handler, payload, tag)
+    }
+
+    /// As `submit`, with a tag that no user's call has.
+    fn _submit_of_map(
+        &self,
+        py: Python<'_>,
+        handler: u16,
+        payload: &Bound<'_, PyAny>,
+    ) -> PyResult<u64> {
+        let mut state = self.lock()?;
+        let tag = state.next_of_map;
+        state.next_of_map = FIRST_OF_MAPS | tag.wrapping_add(1);
+        state.submit(py, handler, Some(payload), tag)
+    }
+
+    /// Nobody asks any more for the answers with these tags: they are thrown away, those that are still to come, too.
+    fn _forget(&self, tags: Vec<u64>) -> PyResult<()> {
+        let mut state = self.lock()?;
+        let State { taken, kept, .. } = &mut *state;
+        let mut tags: HashSet<u64> = tags.into_iter().collect();
+        kept.retain(|(tag, _)| !tags.remove(tag));
+        taken.answers.retain(|(tag, _)| !tags.remove(tag));
+        if state.pipeline.outstanding() > 0 {
+            state.taken.forgotten.extend(tags);
         }
+        Ok(())
     }
 
     /// Sends the batch, and waits until at least one answer has come or nothing is out. Returns pairs of a tag and the

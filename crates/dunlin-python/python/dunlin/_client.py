@@ -187,20 +187,25 @@ class Pipeline(_dunlin.Pipeline):
         payloads = iter(payloads)
         waited = deque()
         over = False
-        while True:
-            while not over and len(waited) < self._window:
-                try:
-                    payload = next(payloads)
-                except StopIteration:
-                    over = True
-                    break
-                waited.append(self.submit(handler, payload))
-            if not waited:
-                return
-            answer = self._wait_for(waited.popleft())
-            if isinstance(answer, DunlinError):
-                raise answer
-            yield answer
+        try:
+            while True:
+                while not over and len(waited) < self._window:
+                    try:
+                        payload = next(payloads)
+                    except StopIteration:
+                        over = True
+                        break
+                    waited.append(self._submit_of_map(handler, payload))
+                if not waited:
+                    return
+                answer = self._wait_for(waited[0])
+                waited.popleft()
+                if isinstance(answer, DunlinError):
+                    raise answer
+                yield answer
+        finally:
+            # Nobody asks for these any more.
+            self._forget(list(waited))
 
 
 class Region(_dunlin.Region):

@@ -69,6 +69,7 @@ class Server(_dunlin.Server):
         self._for_loop = _dunlin.Inbox()
         self._tasks = set()
         self._started = self._stopping = None
+        self._has_ended = False
         self._drained = True
 
     def __new__(cls, address, *, workers=4, loop=None, **settings):
@@ -160,9 +161,17 @@ class Server(_dunlin.Server):
         """
         if not self._started:
             return True
+        if self._has_ended:
+            return self._drained
         if self._stopping is None:
-            self._stopping = threading.Thread(target=self._end, name="dunlin-stop", daemon=True)
-            self._stopping.start()
+            stopping = threading.Thread(target=self._end, name="dunlin-stop", daemon=True)
+            try:
+                stopping.start()
+            except RuntimeError:
+                # Since Python 3.12 no thread begins any more at the end of a program.
+                self._end()
+                return self._drained
+            self._stopping = stopping
         if self._has_async and self._is_on_loop():
             raise RuntimeError(
                 "the server is being stopped, but its `async def` handlers need this event loop to end: "
@@ -174,6 +183,7 @@ class Server(_dunlin.Server):
         return self._drained
 
     def _end(self):
+        self._has_ended = True
         self._drained = self._stop()
         self._for_threads.close()
         self._for_loop.close()

@@ -270,6 +270,26 @@ class Pipelines(unittest.TestCase):
             self.assertEqual(pipeline.outstanding, 1)
             self.assertEqual(pipeline.wait(), [(tag, b"mine")])
 
+    def test_nothing_is_left_of_a_map_that_is_not_asked_any_more(self):
+        numbers = [b"%d" % number for number in range(64)]
+        with self.client.pipeline(16) as pipeline:
+            for _ in range(20):
+                self.assertEqual(next(pipeline.map(ECHO, numbers)), numbers[0])
+                with self.assertRaises(dunlin.HandlerError):
+                    list(pipeline.map(DIVIDE, [bytes([6, 0])] * 16))
+            self.assertEqual(list(pipeline.map(ECHO, numbers)), numbers)
+            while pipeline.outstanding:
+                self.assertEqual(pipeline.wait(), [])
+
+    def test_tags_of_submit_and_of_maps_do_not_meet(self):
+        payloads = [b"%d" % number for number in range(64)]
+        with self.client.pipeline(16) as pipeline:
+            for tag, answer in enumerate(pipeline.map(ECHO, payloads)):
+                self.assertEqual(answer, payloads[tag])
+                pipeline.submit(ECHO, b"another", tag=tag)
+            got = dict(pipeline)
+            self.assertEqual(got, {tag: b"another" for tag in range(64)})
+
     def test_a_map_whose_answers_were_taken_says_so(self):
         with self.client.pipeline(4) as pipeline:
             answers = pipeline.map(ECHO, [b"a", b"b", b"c"])

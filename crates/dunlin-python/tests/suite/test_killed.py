@@ -149,6 +149,12 @@ class Interrupted(unittest.TestCase):
             self.assertEqual(process.ended(), 0)
 
     def test_a_program_that_ends_answers_what_its_server_has_taken(self):
+        # By itself, or by what the program does at its end.
+        for end in ["print('ending', flush=True)", "print('ending', flush=True), server.stop()"]:
+            with self.subTest(end):
+                self.ends_with(end)
+
+    def ends_with(self, end):
         program = (
             "import atexit, sys, threading, dunlin\n"
             "server = dunlin.Server('dunlin://127.0.0.1:0')\n"
@@ -166,7 +172,7 @@ class Interrupted(unittest.TestCase):
             "    raise RuntimeError('no new thread at the end')\n"
             "threading.Thread.start = start\n"
             # Comes before what dunlin does at the end.
-            "atexit.register(print, 'ending', flush=True)\n"
+            f"atexit.register(lambda: ({end}))\n"
         )
         with tempfile.TemporaryFile("w+") as errors, Process("-c", program, stderr=errors) as process:
             with connect(process.line()) as client:
