@@ -80,9 +80,15 @@ impl CqCore {
             let taken = usize::try_from(taken).unwrap_or(0);
             waiting.extend(&batch[..taken]);
             if taken < asked {
-                return;
+                break;
             }
             left -= taken;
+        }
+        let are_too_many = waiting.len() > self.entries;
+        drop(saved);
+        if are_too_many {
+            // The queue itself would have run over.
+            self.fail();
         }
     }
 
