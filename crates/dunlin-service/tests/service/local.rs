@@ -100,8 +100,12 @@ fn more_calls_than_places_wait_for_one() {
 #[test]
 fn a_call_without_a_place_ends_in_its_time() {
     const PLACES: usize = 4;
+    // Handlers that sleep need one.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let entered = runtime.enter();
     let (_server, address) =
         start(Server::builder().add_service(ProbeServer::new(Prober::default())));
+    drop(entered);
     let places = ChannelConfig {
         max_outstanding: PLACES,
         ..ChannelConfig::default()
