@@ -28,7 +28,7 @@ pub struct ShmConfig {
     pub port_bytes: usize,
     /// Data bytes of the port of one sender to a UD queue pair; a power of two of at least 8192.
     pub datagram_port_bytes: usize,
-    /// Senders to one UD queue pair.
+    /// Senders to one UD queue pair. The last quarter is for devices that have less than a quarter.
     pub max_datagram_senders: usize,
     /// Sessions that other devices may have open to this one, and as many that it may have open to others.
     pub max_sessions: usize,

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{quiet, wait, Side};
+use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{
     Completion, CompletionQueue, Destination, Device, EndpointAddress, Operation, Payload,
     QueuePair, Region, SendFlags, SendRequest, Transport, GRH_BYTES,
@@ -32,6 +33,38 @@ fn send(side: &mut Side, id: u64, to: &EndpointAddress, queue_key: u32, bytes: &
     side.pair.post_send(&[request]).unwrap();
     let sent = side.sent();
     assert!(sent.is_success() && sent.id == id);
+}
+
+/// A device with many senders does not take all places: others have theirs.
+#[test]
+fn one_device_does_not_take_all_places_of_senders() {
+    const PLACES: usize = 8;
+    let mut config = ShmConfig::default();
+    config.max_datagram_senders = PLACES;
+    let ready = |device: &ShmDevice| {
+        let mut side = Side::on(device, Transport::UnreliableDatagram);
+        let address = side.pair.address();
+        side.connect(&address);
+        side
+    };
+    let mut to = ready(&ShmDevice::open(config).unwrap());
+    let address = to.pair.address();
+    for id in 0..64 {
+        to.receive(id, 0, 64);
+    }
+    let many = ShmDevice::open(ShmConfig::default()).unwrap();
+    let mut theirs: Vec<_> = (0..2 * PLACES).map(|_| ready(&many)).collect();
+    for (id, side) in theirs.iter_mut().enumerate() {
+        send(side, id as u64, &address, address.queue_key, b"many");
+    }
+    for _ in 0..PLACES - PLACES / 4 {
+        assert_eq!(to.received().bytes, GRH_BYTES + 4);
+    }
+    let mut others = [side(), side()];
+    for (id, side) in others.iter_mut().enumerate() {
+        send(side, id as u64, &address, address.queue_key, b"another");
+        assert_eq!(to.received().bytes, GRH_BYTES + 7);
+    }
 }
 
 #[test]

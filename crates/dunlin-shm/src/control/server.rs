@@ -302,6 +302,17 @@ impl Session {
         }
     }
 
+    /// How many senders a queue pair may have that one more of this session's is to be among: the last quarter of all
+    /// places is for sessions that have less than as many, so that no device keeps all others away.
+    fn most_senders(&self, most: usize, target: u32) -> usize {
+        let quarter = most / 4;
+        let its_own = self.datagrams.iter().filter(|port| port.ours == target);
+        match its_own.count() < quarter.max(1) {
+            true => most,
+            false => most - quarter,
+        }
+    }
+
     fn attach_datagram(
         &mut self,
         core: &Core,
@@ -336,8 +347,9 @@ impl Session {
         let incarnation = pair.incarnation();
         let (file, port) = PortMap::create(geometry).ok()?;
         let port = Arc::new(port);
+        let most = self.most_senders(core.config.max_datagram_senders, target);
         let added = pair.receive.enter(|receive| {
-            if receive.inbound.len() >= core.config.max_datagram_senders {
+            if receive.inbound.len() >= most {
                 return false;
             }
             receive
