@@ -373,7 +373,11 @@ impl Watch {
             }
             drained
         });
-        let drained = result.unwrap_or_default();
+        let Some(drained) = result else {
+            // Somebody else is at it. Who armed the queue and finds nothing would not hear of what was there before.
+            pair.receive_cq.signal(true);
+            return 0;
+        };
         if drained.failed {
             pair.tell(News::Failure);
             pair.progress();

@@ -363,11 +363,18 @@ impl Session {
             }
             return None;
         }
-        {
-            let mut link = lock(&pair.link);
-            port.state().store(pair.state() as u32, Ordering::SeqCst);
-            link.ports.push(Arc::clone(&port));
+        let mut link = lock(&pair.link);
+        if pair.incarnation() != incarnation {
+            // It was reset meanwhile, and its ports of before with it.
+            drop(link);
+            pair.receive.enter(|receive| {
+                receive.remove_all(&pair, |inbound| Arc::ptr_eq(&inbound.port, &port));
+            });
+            return None;
         }
+        port.state().store(pair.state() as u32, Ordering::SeqCst);
+        link.ports.push(Arc::clone(&port));
+        drop(link);
         pair.receive_cq.arm_port(&port);
         self.datagrams.push(DatagramPort {
             ours: target,
