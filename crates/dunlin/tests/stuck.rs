@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{eventually, ECHO};
 use dunlin::{
-    CallError, ChannelConfig, Client, Preset, Reply, RunningServer, Server, ServerBuilder,
+    CallError, ChannelConfig, Client, Preset, Reply, RunningServer, Server, ServerBuilder, WaitMode,
 };
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
@@ -337,13 +337,16 @@ fn a_poller_that_was_held_up_finds_what_was_written_before_it_answers_questions(
         .unwrap()
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle(STUCK, |request, reply| {
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(300));
             reply.write(request.payload())
         })
         .serve()
         .unwrap();
+    // One that slept would ask only when the answers have woken it.
     let channel = ChannelConfig {
-        loss_timeout: Duration::from_millis(10),
+        // Less than the poller is held up; a server that is silent five times as long is taken for gone.
+        loss_timeout: Duration::from_millis(200),
+        wait: WaitMode::Spin,
         ..ChannelConfig::default()
     };
     let connect = |channel: ChannelConfig| {
@@ -352,7 +355,7 @@ fn a_poller_that_was_held_up_finds_what_was_written_before_it_answers_questions(
     };
     let (asks, holds) = (connect(channel), connect(ChannelConfig::default()));
     let mut pipeline = asks.pipeline().unwrap();
-    for round in 0..10u8 {
+    for round in 0..3u8 {
         std::thread::scope(|scope| {
             let held = scope.spawn(|| holds.call(STUCK, b"held").unwrap());
             // Some rounds begin while it is held.
