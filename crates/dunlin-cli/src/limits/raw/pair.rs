@@ -39,6 +39,7 @@ impl Slot {
 struct RingPair {
     requests: Box<[Slot]>,
     responses: Box<[Slot]>,
+    asks_ahead: bool,
 }
 
 // SAFETY: a slot's payload is written by one side while its sequence word does not yet name the
@@ -62,8 +63,10 @@ pub struct Answerer {
     served: u64,
 }
 
-/// A ring of requests and a ring of responses, each with `slots` cache lines (a power of two).
-pub fn ring_pair(slots: usize) -> (Caller, Answerer) {
+/// A ring of requests and a ring of responses, each with `slots` cache lines (a power of two). `asks_ahead`: who writes
+/// many slots asks for the next ones when that is done. Where they come from a core that is near that hides their way;
+/// elsewhere they are taken from who still reads them.
+pub fn ring_pair(slots: usize, asks_ahead: bool) -> (Caller, Answerer) {
     assert!(
         slots.is_power_of_two(),
         "a ring's slots are a power of two, not {slots}"
@@ -79,6 +82,7 @@ pub fn ring_pair(slots: usize) -> (Caller, Answerer) {
     let rings = Arc::new(RingPair {
         requests: ring(),
         responses: ring(),
+        asks_ahead,
     });
     (
         Caller {
@@ -88,6 +92,14 @@ pub fn ring_pair(slots: usize) -> (Caller, Answerer) {
         },
         Answerer { rings, served: 0 },
     )
+}
+
+/// Asks for slots that will be written soon.
+#[inline]
+fn ask_for(ring: &[Slot], first: u64, count: u64) {
+    for position in first..first + count {
+        prefetch_to_write(at(ring, position));
+    }
 }
 
 fn at(ring: &[Slot], position: u64) -> &Slot {
@@ -126,8 +138,8 @@ impl Caller {
             unsafe { slot.publish(&payload(position), position + 1) };
         }
         self.sent += count;
-        for position in self.sent..self.sent + count {
-            prefetch_to_write(at(&self.rings.requests, position));
+        if self.rings.asks_ahead {
+            ask_for(&self.rings.requests, self.sent, count);
         }
     }
 
@@ -178,8 +190,8 @@ impl Answerer {
             unsafe { response.publish(&handler(&*request.payload.get()), position + 1) };
         }
         self.served += count;
-        for position in self.served..self.served + count {
-            prefetch_to_write(at(&self.rings.responses, position));
+        if self.rings.asks_ahead {
+            ask_for(&self.rings.responses, self.served, count);
         }
         count
     }
