@@ -76,8 +76,8 @@ impl QpCore {
         unsafe { (self.core().api.modify_qp)(self.raw.0, &mut attributes, c::QP_STATE) };
     }
 
-    /// Before it forgets its completions: those of RECEIVEs that it has taken from a shared queue are needed. It takes no
-    /// more of them from here on.
+    /// Before it forgets its completions: those of RECEIVEs that it has taken from a shared queue are needed. It takes
+    /// no more of them from here on.
     fn save_completions(&self) {
         if self.shared.is_some() {
             self.flush();

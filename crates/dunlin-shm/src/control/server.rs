@@ -1,8 +1,10 @@
 //! Other devices' questions to us.
 
+mod datagrams;
+
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_verbs::{Access, QueuePairState, Transport};
@@ -12,9 +14,10 @@ use rustix::net::SocketFlags;
 
 use crate::closer::Foreign;
 use crate::core::{lock, Core};
-use crate::port::{Geometry, Inbound, PortMap};
+use crate::port::Geometry;
 use crate::queue_pair::{Link, Shared};
 
+use self::datagrams::{close_datagram_port, DatagramPort};
 use super::message::{Message, VERSION};
 use super::refusals::Refusals;
 use super::socket::{handle_ready, user_of, Broken, Socket, MESSAGES_PER_ROUND};
@@ -58,28 +61,6 @@ struct Attached {
     its: u32,
     /// The number of its request.
     request: u32,
-}
-
-/// A port for datagrams that this peer has to a queue pair of ours. It ends where that queue pair lets go of it: this
-/// says only whom to tell.
-#[derive(Debug)]
-struct DatagramPort {
-    ours: u32,
-    incarnation: u32,
-    its: u32,
-    /// The number of its request.
-    request: u32,
-    port: Weak<PortMap>,
-}
-
-impl DatagramPort {
-    /// Whether the port alone has ended, as that of a sender that left or wrote nonsense does, and `pair`, whose port
-    /// it was, goes on. What is reset has got another number first.
-    fn has_ended(&self, pair: &Shared) -> bool {
-        self.ours == pair.number
-            && self.port.strong_count() == 0
-            && self.incarnation == pair.incarnation()
-    }
 }
 
 /// What becomes of a question.
@@ -301,90 +282,6 @@ impl Session {
             close_datagram_port(core, sender);
         }
     }
-
-    /// How many senders a queue pair may have that one more of this session's is to be among: the last quarter of all
-    /// places is for sessions that have less than as many, so that no device keeps all others away.
-    fn most_senders(&self, most: usize, target: u32) -> usize {
-        let quarter = most / 4;
-        let its_own = self.datagrams.iter().filter(|port| port.ours == target);
-        match its_own.count() < quarter.max(1) {
-            true => most,
-            false => most - quarter,
-        }
-    }
-
-    fn attach_datagram(
-        &mut self,
-        core: &Core,
-        refused: &mut Refused,
-        (request, requester): (u32, u32),
-        target: u32,
-        queue_key: u32,
-    ) -> Option<Answer> {
-        let pair = core.queue_pair(target)?;
-        if pair.transport != Transport::UnreliableDatagram
-            || pair.queue_key != queue_key
-            || !receives(pair.state())
-        {
-            return None;
-        }
-        // A queue pair that asks again has lost its port. So have those that are gone, here and at other sessions.
-        self.datagrams.retain(|sender| {
-            let again = (sender.ours, sender.its) == (target, requester);
-            if again {
-                close_datagram_port(core, sender);
-            }
-            !again
-        });
-        pair.receive
-            .enter(|receive| receive.remove_all(&pair, Inbound::is_over));
-        self.datagrams.retain(|sender| !sender.has_ended(&pair));
-        let geometry = Geometry {
-            lengths: 1,
-            data_bytes: core.config.datagram_port_bytes as u32,
-            shared_receive: true,
-        };
-        let incarnation = pair.incarnation();
-        let (file, port) = PortMap::create(geometry).ok()?;
-        let port = Arc::new(port);
-        let most = self.most_senders(core.config.max_datagram_senders, target);
-        let added = pair.receive.enter(|receive| {
-            if receive.inbound.len() >= most {
-                return false;
-            }
-            receive
-                .inbound
-                .push(Inbound::new(Arc::clone(&port), requester));
-            true
-        });
-        if !added {
-            if let Some(count) = refused.senders.count(Instant::now()) {
-                tracing::warn!(queue_pair = target, count, "too many senders of datagrams");
-            }
-            return None;
-        }
-        let mut link = lock(&pair.link);
-        if pair.incarnation() != incarnation {
-            // It was reset meanwhile, and its ports of before with it.
-            drop(link);
-            pair.receive.enter(|receive| {
-                receive.remove_all(&pair, |inbound| Arc::ptr_eq(&inbound.port, &port));
-            });
-            return None;
-        }
-        port.state().store(pair.state() as u32, Ordering::SeqCst);
-        link.ports.push(Arc::clone(&port));
-        drop(link);
-        pair.receive_cq.arm_port(&port);
-        self.datagrams.push(DatagramPort {
-            ours: target,
-            incarnation,
-            its: requester,
-            request,
-            port: Arc::downgrade(&port),
-        });
-        say_port(core, &mut self.admitted, &pair, request, &file, geometry)
-    }
 }
 
 fn receives(state: QueuePairState) -> bool {
@@ -502,16 +399,6 @@ fn read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
         OFlags::RDONLY | OFlags::CLOEXEC,
         Mode::empty(),
     )
-}
-
-/// Takes a sender's port away from a UD queue pair.
-fn close_datagram_port(core: &Core, sender: &DatagramPort) {
-    let (Some(pair), Some(port)) = (core.queue_pair(sender.ours), sender.port.upgrade()) else {
-        return;
-    };
-    pair.receive.enter(|receive| {
-        receive.remove_all(&pair, |inbound| Arc::ptr_eq(&inbound.port, &port));
-    });
 }
 
 #[cfg(all(test, not(loom)))]
