@@ -25,9 +25,9 @@ impl Slot {
     /// The caller alone writes the slot, and nobody reads its payload before the sequence word says so.
     #[inline]
     unsafe fn publish(&self, payload: &Payload, position: u64) {
-        let mut line = [0; 8];
-        line[..7].copy_from_slice(payload);
-        line[7] = position;
+        // In registers: a line that is put together in memory is loaded by wider moves than it was stored by, which wait.
+        let [a, b, c, d, e, f, g] = *payload;
+        let line = [a, b, c, d, e, f, g, position];
         let slot = std::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the slot is 64 bytes, all of them in cells, the payload first and the sequence word last, and 64
         // bytes become visible in ascending order; the caller says that they are its own.
