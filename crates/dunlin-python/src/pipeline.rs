@@ -197,16 +197,17 @@ impl Pipeline {
     }
 
     /// As `submit`, with a tag that no user's call has.
+    #[pyo3(signature = (handler, payload))]
     fn _submit_of_map(
         &self,
         py: Python<'_>,
         handler: u16,
-        payload: &Bound<'_, PyAny>,
+        payload: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
         let mut state = self.lock()?;
         let tag = state.next_of_map;
         state.next_of_map = FIRST_OF_MAPS | tag.wrapping_add(1);
-        state.submit(py, handler, Some(payload), tag)
+        state.submit(py, handler, payload, tag)
     }
 
     /// Nobody asks any more for the answers with these tags: they are thrown away, those that are still to come, too.

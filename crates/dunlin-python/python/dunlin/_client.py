@@ -183,7 +183,7 @@ class Pipeline(_dunlin.Pipeline):
         """Calls a handler with each of the payloads, with so many calls out as the pipeline has, and yields the answers
         in the order of the payloads. The first error is raised. What else the pipeline has out, for other maps or by
         submit(), is left to who asks for it; wait() and poll() take a map's answers, too, and it raises RuntimeError
-        then."""
+        then. Of a map that is not asked to its end the answers that are left are thrown away."""
         payloads = iter(payloads)
         waited = deque()
         over = False

@@ -25,7 +25,7 @@ impl Slot {
     /// The caller alone writes the slot, and nobody reads its payload before the sequence word says so.
     #[inline]
     unsafe fn publish(&self, payload: &Payload, position: u64) {
-        // In registers: a line that is put together in memory is loaded by wider moves than it was stored by, which wait.
+        // In registers: the stores of a line that is built in memory cannot be forwarded to its wider loads.
         let [a, b, c, d, e, f, g] = *payload;
         let line = [a, b, c, d, e, f, g, position];
         let slot = std::ptr::from_ref(self).cast_mut().cast();
@@ -63,9 +63,9 @@ pub struct Answerer {
     served: u64,
 }
 
-/// A ring of requests and a ring of responses, each with `slots` cache lines (a power of two). `asks_ahead`: who writes
-/// many slots asks for the next ones when that is done. Where they come from a core that is near that hides their way;
-/// elsewhere they are taken from who still reads them.
+/// A ring of requests and a ring of responses, each with `slots` cache lines (a power of two). `asks_ahead`: who has
+/// written many slots prefetches the next ones to write. That hides the time a line takes from the other core, or takes
+/// lines away from a reader that still needs them.
 pub fn ring_pair(slots: usize, asks_ahead: bool) -> (Caller, Answerer) {
     assert!(
         slots.is_power_of_two(),
@@ -94,7 +94,7 @@ pub fn ring_pair(slots: usize, asks_ahead: bool) -> (Caller, Answerer) {
     )
 }
 
-/// Asks for slots that will be written soon.
+/// Prefetches slots that will be written soon.
 #[inline]
 fn ask_for(ring: &[Slot], first: u64, count: u64) {
     for position in first..first + count {

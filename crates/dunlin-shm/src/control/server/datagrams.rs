@@ -34,12 +34,12 @@ impl DatagramPort {
 }
 
 impl Session {
-    /// How many senders a queue pair may have that one more of this session's is to be among: the last quarter of all
-    /// places is for sessions that have less than as many, so that no device keeps all others away.
+    /// Below how many senders a queue pair takes one more of this session's: the last quarter of all places is for
+    /// sessions that have less than a quarter, so that no device keeps all others away.
     fn most_senders(&self, most: usize, target: u32) -> usize {
         let quarter = most / 4;
         let its_own = self.datagrams.iter().filter(|port| port.ours == target);
-        match its_own.count() < quarter.max(1) {
+        match its_own.count() < quarter {
             true => most,
             false => most - quarter,
         }
