@@ -1,5 +1,7 @@
 //! The calls of a client's futures: what is wanted, until it can be sent, and what became of it.
 
+mod sending;
+mod slot;
 mod terms;
 mod wish;
 
@@ -9,49 +11,30 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::waiters::Waiters;
-use crate::call::lane::{Answer, CallId, Lane, Sink, Submitted};
+use crate::call::lane::{Answer, CallId, Sink};
 use crate::call::reply::Reply;
 use crate::call::timeout::Told;
 use crate::call::wanted::RegionKey;
-use crate::client::region::granted_on;
 use crate::error::CallError;
+pub(in crate::client) use slot::{Keep, Slot, State};
 pub(in crate::client) use terms::Terms;
 pub(in crate::client) use wish::{Asked, Wish};
 
 /// The tag of the driver's own question for a region; calls have the numbers of their slots.
 pub(super) const ATTACH: u64 = u64::MAX;
 
-/// How answers are kept until their tasks take them.
-pub(in crate::client) trait Keep {
-    /// What a task gets.
-    type Reply;
-    /// The answer of the call with this tag.
-    fn keep(&mut self, tag: usize, answer: Answer<'_>) -> Self::Reply;
-}
-
-/// Each in a [`Reply`] that its task owns, on any thread.
-#[derive(Default)]
-pub(in crate::client) struct OwnedReplies;
-
-impl Keep for OwnedReplies {
-    type Reply = Reply;
-
-    #[inline]
-    fn keep(&mut self, _tag: usize, answer: Answer<'_>) -> Reply {
-        Reply::new(answer)
-    }
-}
-
 /// What became of the calls, by tag.
-pub(in crate::client) struct Calls<K: Keep = OwnedReplies> {
-    keep: K,
-    pub(in crate::client) slots: Vec<Slot<K::Reply>>,
-    pub(super) free: Vec<usize>,
+pub(in crate::client) struct Calls<K: Keep = Option<Reply>> {
+    pub(in crate::client) slots: Vec<Slot<K>>,
+    /// The first place that is free, which names the next; as many as there are when none is.
+    free: usize,
     /// Calls that are not sent yet, in their order.
     pub(in crate::client) waiting: VecDeque<usize>,
     /// Calls that are out or wait, and how many there may be.
     pub(in crate::client) live: usize,
     pub(super) limit: usize,
+    /// What the server knows of their deadlines.
+    told: Told,
     pub(super) attaching: Option<Attaching>,
     pub(in crate::client) waiters: Waiters,
     /// The call whose task has asked last to be woken.
@@ -67,30 +50,15 @@ pub(super) struct Attaching {
     pub(super) answer: Option<Result<Reply, CallError>>,
 }
 
-#[derive(Default)]
-pub(in crate::client) enum Slot<R> {
-    #[default]
-    Free,
-    Waiting(Asked, Terms),
-    Out(CallId, Terms),
-    /// `None`: its task has taken it. It is written and taken by itself, not with the whole slot: a move that is wider
-    /// than the stores before it waits for them.
-    Answered(Option<R>),
-    Failed(CallError),
-}
-
 impl<K: Keep> Calls<K> {
-    pub(in crate::client) fn new(limit: usize) -> Self
-    where
-        K: Default,
-    {
+    pub(in crate::client) fn new(limit: usize, told: Told) -> Self {
         Self {
-            keep: K::default(),
             slots: Vec::new(),
-            free: Vec::new(),
+            free: 0,
             waiting: VecDeque::new(),
             live: 0,
             limit,
+            told,
             attaching: None,
             waiters: Waiters::default(),
             last_asked: 0,
@@ -107,8 +75,8 @@ impl<K: Keep> Calls<K> {
     /// Those that are out now are on the former lane from now on.
     pub(in crate::client) fn leave_lane(&mut self) {
         for slot in &mut self.slots {
-            if let Slot::Out(_, terms) = slot {
-                terms.on_former = true;
+            if let State::Out(_) = slot.state {
+                slot.terms.on_former = true;
             }
         }
     }
@@ -121,83 +89,111 @@ impl<K: Keep> Calls<K> {
 
     /// Whether somebody waits for one that has not ended.
     pub(super) fn are_awaited(&self) -> bool {
-        self.slots.iter().any(|slot| slot.terms().is_some())
+        self.slots.iter().any(|slot| slot.state.is_live())
     }
 
-    /// A place for a call.
+    /// A place for a call that may take so long.
     ///
     /// # Errors
     /// When as many as there may be are out or wait.
     #[inline]
-    pub(in crate::client) fn reserve(&mut self) -> Result<(usize, &mut Slot<K::Reply>), CallError> {
+    fn reserve(&mut self, after: Duration) -> Result<(usize, &mut Slot<K>), CallError> {
         if self.live >= self.limit {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
         }
         self.live += 1;
-        let tag = self.unused();
-        Ok((tag, &mut self.slots[tag]))
+        let (tag, slot) = self.unused();
+        slot.terms.renew(after);
+        Ok((tag, slot))
     }
 
-    /// The number of a free slot.
+    /// A free place, which is one no more.
     #[inline]
-    fn unused(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::Free);
-            self.slots.len() - 1
-        })
+    fn unused(&mut self) -> (usize, &mut Slot<K>) {
+        let tag = self.free;
+        if tag >= self.slots.len() {
+            self.slots.push(Slot::new(tag + 1));
+        }
+        let slot = &mut self.slots[tag];
+        if let State::Free(next) = slot.state {
+            self.free = next;
+        }
+        (tag, slot)
     }
 
     /// A call that has failed before it could be sent, for its future to find.
     #[cold]
     pub(in crate::client) fn refuse(&mut self, error: CallError) -> usize {
-        let tag = self.unused();
-        self.slots[tag] = Slot::Failed(error);
+        let (tag, slot) = self.unused();
+        slot.state.fill(State::Failed(Box::new(error)));
         tag
     }
 
-    /// Nobody wants what is in the slot any more, which is given back for the caller to drop: it may hold a waker.
-    pub(in crate::client) fn release(&mut self, tag: usize) -> Slot<K::Reply> {
-        self.free.push(tag);
-        let slot = std::mem::take(&mut self.slots[tag]);
-        if slot.terms().is_some() {
+    /// Nobody wants what is in the slot any more. The waker that it had is for the caller to drop.
+    pub(in crate::client) fn release(&mut self, tag: usize) -> Option<Waker> {
+        let slot = &mut self.slots[tag];
+        let state = std::mem::replace(&mut slot.state, State::Free(self.free));
+        self.free = tag;
+        slot.kept.take();
+        let waker = slot.terms.waker.take();
+        if state.is_live() {
             self.live -= 1;
             self.offer_place();
         }
-        if matches!(slot, Slot::Waiting(..)) {
+        if let State::Waiting(_) = state {
             self.waiting.retain(|&other| other != tag);
         }
-        slot
+        waker
     }
 
     /// What became of a call, for its task; `None`: it has not ended.
     #[inline]
     pub(in crate::client) fn take(&mut self, tag: usize) -> Option<Result<K::Reply, CallError>> {
         let slot = &mut self.slots[tag];
-        let ended = match slot {
-            Slot::Answered(reply) => reply.take().ok_or(CallError::Closed),
-            Slot::Failed(error) => Err(std::mem::replace(error, CallError::Closed)),
-            _ => return None,
-        };
-        slot.fill(Slot::Free);
-        self.free.push(tag);
-        Some(ended)
+        match slot.state {
+            State::Answered => {
+                slot.state.fill(State::Free(self.free));
+                self.free = tag;
+                Some(slot.kept.take().ok_or_else(closed))
+            }
+            State::Failed(_) => Some(Err(self.take_failed(tag))),
+            State::Free(_) | State::Waiting(_) | State::Out(_) => None,
+        }
     }
 
-    /// A call has been answered.
-    #[inline]
-    fn answered(&mut self, tag: usize, answer: Answer<'_>) {
-        let Some(slot) = self.slots.get_mut(tag) else {
-            return;
-        };
-        let Slot::Out(_, terms) = slot else {
-            return;
-        };
-        if let Some(waker) = terms.waker.take() {
-            self.woken.push(waker);
+    #[cold]
+    fn take_failed(&mut self, tag: usize) -> CallError {
+        let state = &mut self.slots[tag].state;
+        let state = std::mem::replace(state, State::Free(self.free));
+        self.free = tag;
+        match state {
+            State::Failed(error) => *error,
+            _ => CallError::Closed,
         }
-        slot.fill(Slot::Answered(Some(self.keep.keep(tag, answer))));
+    }
+
+    /// A call has been answered. Its answer is given back where nobody waits for it.
+    #[inline(always)]
+    fn answered<'a>(&mut self, tag: usize, answer: Answer<'a>) -> Result<(), Answer<'a>> {
+        let slot = match self.slots.get_mut(tag) {
+            Some(slot) if matches!(slot.state, State::Out(_)) => slot,
+            _ => return Err(answer),
+        };
+        slot.state.fill(State::Answered);
+        slot.kept.keep(answer);
+        if slot.terms.waker.is_some() {
+            self.wake_later(tag);
+        }
         self.live -= 1;
         self.offer_place();
+        Ok(())
+    }
+
+    /// Whose call this is is woken when the lock is given back.
+    #[inline(never)]
+    fn wake_later(&mut self, tag: usize) {
+        let waker = self.slots[tag].terms.waker.take();
+        self.woken.extend(waker);
     }
 
     /// A call has failed.
@@ -206,11 +202,11 @@ impl<K: Keep> Calls<K> {
         let Some(slot) = self.slots.get_mut(tag) else {
             return;
         };
-        let Some(terms) = slot.terms_mut() else {
+        if !slot.state.is_live() {
             return;
-        };
-        self.woken.extend(terms.waker.take());
-        *slot = Slot::Failed(error);
+        }
+        self.woken.extend(slot.terms.waker.take());
+        slot.state = State::Failed(Box::new(error));
         self.live -= 1;
         self.offer_place();
     }
@@ -242,17 +238,17 @@ impl<K: Keep> Calls<K> {
             if terms.until(now) > now {
                 continue;
             }
-            let after = terms.after;
-            match slot {
-                Slot::Out(call, terms) => give_up(*call, terms.on_former),
-                slot => waited |= matches!(slot, Slot::Waiting(..)),
+            let (after, on_former) = (terms.after, terms.on_former);
+            match slot.state {
+                State::Out(call) => give_up(call, on_former),
+                _ => waited = true,
             }
             self.fail(tag, CallError::DeadlineExceeded { after });
         }
         if waited {
             let slots = &self.slots;
             self.waiting
-                .retain(|&tag| matches!(slots[tag], Slot::Waiting(..)));
+                .retain(|&tag| matches!(slots[tag].state, State::Waiting(_)));
             if let Some(attaching) = self.attaching.take() {
                 // The next that needs the region asks again.
                 give_up(attaching.call, false);
@@ -266,7 +262,7 @@ impl<K: Keep> Calls<K> {
             .waiting
             .iter()
             .filter_map(|&tag| self.slots[tag].terms());
-        waiting.filter_map(|terms| terms.deadline).min()
+        waiting.filter_map(Terms::deadline).min()
     }
 
     /// How long it is until the first call has to end, whether it is out or waits, or a wait for a place.
@@ -276,192 +272,44 @@ impl<K: Keep> Calls<K> {
         let first = calls.chain(self.waiters.first_deadline()).min();
         first.map_or(Duration::MAX, |first| first.saturating_duration_since(now))
     }
-
-    /// Sends those that wait, as far as there is room; says whether any was.
-    pub(in crate::client) fn send_waiting(&mut self, lane: &mut dyn Lane) -> bool {
-        let mut sent = false;
-        while let Some(&tag) = self.waiting.front() {
-            let mut refused = None;
-            match self.attaching.take() {
-                Some(Attaching {
-                    answer: Some(answer),
-                    region,
-                    ..
-                }) => {
-                    let granted = granted_on(lane, &region, answer);
-                    refused = granted.err().map(|error| (region.number, error));
-                }
-                Some(attaching) => {
-                    self.attaching = Some(attaching);
-                    return sent;
-                }
-                None => {}
-            }
-            let Slot::Waiting(asked, terms) = &self.slots[tag] else {
-                self.waiting.pop_front();
-                continue;
-            };
-            let wish = asked.wish();
-            let submitted = match (refused, wish) {
-                // Who asked for it may have been given up.
-                (Some((number, error)), Wish::OneSided(region, ..)) if region.number == number => {
-                    Err(error)
-                }
-                _ => wish.submit(lane, tag, terms.says_late()),
-            };
-            let submitted = match (submitted, wish) {
-                (Ok(Submitted::Unattached), Wish::OneSided(region, ..)) => {
-                    match lane.submit_attach(region, ATTACH) {
-                        Ok(Some(call)) => {
-                            self.attaching = Some(Attaching {
-                                call,
-                                region: Arc::clone(region),
-                                answer: None,
-                            });
-                            return true;
-                        }
-                        Ok(None) => return sent,
-                        Err(error) => Err(error),
-                    }
-                }
-                (other, _) => other,
-            };
-            match submitted {
-                Ok(Submitted::Call(call)) => {
-                    sent = true;
-                    if let Slot::Waiting(_, terms) = std::mem::take(&mut self.slots[tag]) {
-                        self.slots[tag] = Slot::Out(call, terms);
-                    }
-                }
-                Ok(Submitted::Full | Submitted::Unattached) => return sent,
-                Err(error) => self.fail(tag, error),
-            }
-            self.waiting.pop_front();
-        }
-        sent
-    }
-}
-
-impl<K: Keep> Calls<K> {
-    /// Sends a call, or lets it wait for room. `flush_now`: nobody else hands the lane's batch to the device soon.
-    #[inline]
-    pub(in crate::client) fn put(
-        &mut self,
-        lane: &mut (dyn Lane + 'static),
-        wish: Wish<'_>,
-        (after, told): (Duration, Told),
-        flush_now: bool,
-    ) -> Result<usize, CallError> {
-        if !self.waiting.is_empty() {
-            // Those that wait are before it.
-            return self.wait(wish, (after, told));
-        }
-        let (tag, slot) = self.reserve()?;
-        // It is out before it is named: it may end while it is sent.
-        slot.fill(Slot::Out(CallId::MAX, Terms::new(after, told)));
-        let said = told.says(after, None);
-        if let (Some(_), Some(terms)) = (said, slot.terms_mut()) {
-            // It says how much time it has, so that begins now.
-            terms.begin();
-        }
-        let mut submitted = wish.submit(lane, tag, said);
-        if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(self, true), Ok(1..)) {
-            submitted = wish.submit(lane, tag, said);
-        }
-        match submitted {
-            Ok(Submitted::Call(name)) => {
-                if let Slot::Out(call, _) = &mut self.slots[tag] {
-                    *call = name;
-                }
-                if flush_now {
-                    // A lane that is lost has said so to its calls.
-                    let _ = lane.flush(self);
-                }
-            }
-            Ok(Submitted::Full | Submitted::Unattached) => self.put_behind(lane, wish, tag),
-            Err(error) => {
-                drop(self.release(tag));
-                return Err(error);
-            }
-        }
-        Ok(tag)
-    }
-
-    /// A call that found no room waits for it.
-    #[cold]
-    fn put_behind(&mut self, lane: &mut (dyn Lane + 'static), wish: Wish<'_>, tag: usize) {
-        if let Slot::Out(_, mut terms) = std::mem::take(&mut self.slots[tag]) {
-            terms.begin();
-            self.slots[tag] = Slot::Waiting(wish.keep(), terms);
-            self.waiting.push_back(tag);
-        }
-        if self.send_waiting(lane) {
-            let _ = lane.flush(self);
-        }
-    }
-
-    /// Puts a call behind those that wait.
-    pub(in crate::client) fn wait(
-        &mut self,
-        wish: Wish<'_>,
-        (after, told): (Duration, Told),
-    ) -> Result<usize, CallError> {
-        let mut terms = Terms::new(after, told);
-        terms.begin();
-        let (tag, slot) = self.reserve()?;
-        *slot = Slot::Waiting(wish.keep(), terms);
-        self.waiting.push_back(tag);
-        Ok(tag)
-    }
-}
-
-impl<R> Slot<R> {
-    /// Puts something where nothing is left that would have to be dropped: all has been taken from it. So nobody looks
-    /// what it was.
-    #[inline]
-    fn fill(&mut self, with: Self) {
-        let _ = std::mem::ManuallyDrop::new(std::mem::replace(self, with));
-    }
-
-    /// Of a call that has not ended.
-    pub(in crate::client) fn terms(&self) -> Option<&Terms> {
-        match self {
-            Slot::Waiting(_, terms) | Slot::Out(_, terms) => Some(terms),
-            Slot::Free | Slot::Answered(_) | Slot::Failed(_) => None,
-        }
-    }
-
-    pub(in crate::client) fn terms_mut(&mut self) -> Option<&mut Terms> {
-        match self {
-            Slot::Waiting(_, terms) | Slot::Out(_, terms) => Some(terms),
-            Slot::Free | Slot::Answered(_) | Slot::Failed(_) => None,
-        }
-    }
 }
 
 impl<K: Keep> Sink for Calls<K> {
     #[inline]
     fn answer(&mut self, tag: u64, response: &[u8]) {
-        match tag {
-            ATTACH => self.answer_attaching(Ok(Answer::Short(response))),
-            _ => self.answered(tag as usize, Answer::Short(response)),
+        if let Err(answer) = self.answered(tag as usize, Answer::Short(response)) {
+            self.complete_other(tag, Ok(answer));
         }
     }
 
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
-        match (tag, result) {
-            (ATTACH, result) => self.answer_attaching(result),
-            (_, Ok(answer)) => self.answered(tag as usize, answer),
-            (_, Err(error)) => self.fail(tag as usize, error),
+        let other = match result {
+            Ok(answer) => self.answered(tag as usize, answer).map_err(Ok),
+            Err(error) => Err(Err(error)),
+        };
+        if let Err(result) = other {
+            self.complete_other(tag, result);
         }
     }
 }
 
 impl<K: Keep> Calls<K> {
+    /// The end of what is no call that waits for an answer, or has none.
     #[cold]
-    fn answer_attaching(&mut self, result: Result<Answer<'_>, CallError>) {
-        if let Some(attaching) = &mut self.attaching {
-            attaching.answer = Some(result.map(Reply::new));
+    fn complete_other(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
+        match (tag, result) {
+            (ATTACH, result) => {
+                if let Some(attaching) = &mut self.attaching {
+                    attaching.answer = Some(result.map(Reply::new));
+                }
+            }
+            (_, Ok(_)) => {}
+            (_, Err(error)) => self.fail(tag as usize, error),
         }
     }
+}
+
+#[cold]
+fn closed() -> CallError {
+    CallError::Closed
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::calls::{Calls, Slot, Wish};
+use super::calls::{Calls, State, Wish};
 use super::looking::Looked;
 use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
@@ -89,7 +89,6 @@ fn put(
     wish: Wish<'_>,
     held: &mut Option<Arc<Owned<AsyncLane>>>,
 ) -> CallFuture {
-    let time = (after, core.settings.told);
     let mut place = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return CallFuture::failed(core, CallError::Closed);
@@ -107,7 +106,7 @@ fn put(
             // A place on a lane that was replaced is one here, too, though all may be taken.
             let beyond = usize::from(held.is_some());
             inner.calls.limit += beyond;
-            let put = inner.put(wish, time, awake);
+            let put = inner.put(wish, after, awake);
             inner.calls.limit -= beyond;
             let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
             give_back(inner);
@@ -118,7 +117,7 @@ fn put(
         lane.replace();
         *place = None;
     }
-    match begin(core, |calls| calls.wait(wish, time)) {
+    match begin(core, |calls| calls.wait(wish, after)) {
         Ok((lane, tag)) => {
             *place = Some(Arc::clone(&lane));
             CallFuture::new(lane, tag)
@@ -147,7 +146,7 @@ fn begin<T>(
     first: impl FnOnce(&mut Calls) -> Result<T, CallError>,
 ) -> Result<(Arc<Owned<AsyncLane>>, T), CallError> {
     let recipe = core.recipe();
-    let lane = AsyncLane::new(&core.settings.channel);
+    let lane = AsyncLane::new(&core.settings.channel, core.settings.told);
     let lane = Arc::new(Owned::new(lane));
     // That stands there before its driver looks for it.
     let begun = first(&mut lane.lock().calls)?;
@@ -203,7 +202,7 @@ impl CallFuture {
     /// A call that was never sent.
     #[cold]
     fn failed(core: &Core, error: CallError) -> Self {
-        let lane = AsyncLane::new(&core.settings.channel);
+        let lane = AsyncLane::new(&core.settings.channel, core.settings.told);
         let tag = lane.lock().calls.refuse(error);
         Self::new(Arc::new(Owned::new(lane)), tag)
     }
@@ -348,7 +347,7 @@ impl Drop for CallFuture {
             calls,
             ..
         } = &mut *inner;
-        if let (Slot::Out(call, _), Some(engine)) = (&calls.slots[tag], engine) {
+        if let (State::Out(call), Some(engine)) = (&calls.slots[tag].state, engine) {
             engine.abandon(*call);
         }
         let given_up = inner.release(tag);

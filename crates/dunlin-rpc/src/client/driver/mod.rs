@@ -83,20 +83,15 @@ impl Inner {
     }
 
     /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
-    fn put(
-        &mut self,
-        wish: Wish<'_>,
-        time: (Duration, Told),
-        awake: bool,
-    ) -> Result<usize, CallError> {
+    fn put(&mut self, wish: Wish<'_>, after: Duration, awake: bool) -> Result<usize, CallError> {
         let is_led = self.is_led();
         let Self { lane, calls, .. } = self;
         match lane {
             Some(lane) => {
                 let flush_now = !(is_led || awake && lane.gathers());
-                calls.put(lane.as_mut(), wish, time, flush_now)
+                calls.put(lane.as_mut(), wish, after, flush_now)
             }
-            None => calls.wait(wish, time),
+            None => calls.wait(wish, after),
         }
     }
 }
@@ -122,11 +117,11 @@ struct Rounds {
 }
 
 impl AsyncLane {
-    fn new(channel: &ChannelConfig) -> Self {
+    fn new(channel: &ChannelConfig, told: Told) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 lane: None,
-                calls: Calls::new(channel.max_outstanding),
+                calls: Calls::new(channel.max_outstanding, told),
                 leader: Leader::default(),
                 looks: 0,
                 next_expiry: thread::now(),

@@ -114,7 +114,14 @@ impl<K: Keep> Calls<K> {
     /// A place has become free, or who was told of one does not want it any more: the first that waits is woken.
     #[inline]
     pub(in crate::client) fn offer_place(&mut self) {
-        if !self.waiters.queue.is_empty() && self.have_place() {
+        if !self.waiters.queue.is_empty() {
+            self.offer_place_to_first();
+        }
+    }
+
+    #[inline(never)]
+    fn offer_place_to_first(&mut self) {
+        if self.have_place() {
             let first = self.waiters.queue.pop_front();
             self.woken.extend(first.map(|waiter| waiter.waker));
         }

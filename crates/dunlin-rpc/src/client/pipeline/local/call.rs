@@ -5,33 +5,33 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Holder, Inner, LocalReply};
-use crate::client::driver::calls::Slot;
+use crate::client::driver::calls::State;
 use crate::error::CallError;
 
 /// The answer of a call, when it comes. Works under any executor whose tasks stay on a thread, where the
 /// [`super::LocalDriver`] is polled. Dropping it cancels the call.
 #[must_use = "the call is cancelled when the future is dropped"]
 pub struct LocalCall {
-    /// Where its outcome will be, or is; `None` when that was taken.
-    holder: Option<Holder>,
+    holder: Holder,
+    /// Where its outcome will be, or is; [`TAKEN`] when that was taken.
     tag: usize,
 }
+
+/// No call has so many others beside it.
+const TAKEN: usize = usize::MAX;
 
 impl LocalCall {
     #[inline]
     pub(super) fn new(holder: Holder, tag: usize) -> Self {
-        Self {
-            holder: Some(holder),
-            tag,
-        }
+        Self { holder, tag }
     }
 }
 
 impl std::fmt::Debug for LocalCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = match self.holder {
-            Some(_) => "pending",
-            None => "over",
+        let state = match self.tag {
+            TAKEN => "over",
+            _ => "pending",
         };
         write!(f, "LocalCall({state})")
     }
@@ -45,15 +45,22 @@ impl Future for LocalCall {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let tag = self.tag;
-        let Some(holder) = &self.holder else {
-            panic!("a call was polled after its answer");
-        };
-        let mut inner = holder.0.lock();
-        if let Some(ended) = inner.calls.take(tag) {
-            drop(inner);
-            self.holder = None;
+        assert_ne!(tag, TAKEN, "a call was polled after its answer");
+        let ended = self.holder.0.lock().calls.take(tag);
+        if let Some(ended) = ended {
+            self.tag = TAKEN;
             return Poll::Ready(ended);
         }
+        self.wait(context)
+    }
+}
+
+impl LocalCall {
+    /// Its task is woken when it has ended.
+    #[inline(never)]
+    fn wait(&self, context: &mut Context<'_>) -> Poll<Result<LocalReply, CallError>> {
+        let (holder, tag) = (&self.holder, self.tag);
+        let inner = holder.0.lock();
         if !inner.is_here() {
             // Its driver is the parent's, and wakes nobody here.
             drop(inner);
@@ -84,18 +91,27 @@ impl Future for LocalCall {
 }
 
 impl Drop for LocalCall {
+    #[inline]
     fn drop(&mut self) {
-        let Some(holder) = self.holder.take() else {
-            return;
-        };
+        if self.tag != TAKEN {
+            self.give_up();
+        }
+    }
+}
+
+impl LocalCall {
+    #[inline(never)]
+    fn give_up(&self) {
+        let holder = &self.holder;
         let mut inner = holder.0.lock();
         let is_here = inner.is_here();
         let Inner {
             pipeline, calls, ..
         } = &mut *inner;
-        if let (Slot::Out(call, terms), Some(pipeline)) = (&calls.slots[self.tag], pipeline) {
+        let slot = &calls.slots[self.tag];
+        if let (State::Out(call), Some(pipeline)) = (&slot.state, pipeline) {
             if is_here {
-                pipeline.give_up(*call, terms.on_former);
+                pipeline.give_up(*call, slot.on_former());
             }
         }
         let given_up = inner.calls.release(self.tag);

@@ -26,11 +26,10 @@ use dunlin_verbs::thread;
 use super::Pipeline;
 use crate::call::wanted::Wanted;
 use crate::client::driver::calls::{Calls, Wish};
-use crate::client::recipe::Successor;
 use crate::client::RemoteRegion;
 use crate::error::CallError;
 use crate::HandlerId;
-use reply::CountedReplies;
+use reply::CountedReply;
 
 /// What a thread's client, its driver and its calls share.
 struct Shared(RefCell<Inner>);
@@ -38,7 +37,7 @@ struct Shared(RefCell<Inner>);
 struct Inner {
     /// `None`: no call is taken any more.
     pipeline: Option<Pipeline>,
-    calls: Calls<CountedReplies>,
+    calls: Calls<CountedReply>,
     /// Why calls end that come after the end.
     end: CallError,
     /// The driver's task, while it waits for a call, or sleeps.
@@ -100,23 +99,26 @@ impl Inner {
             return Err(self.end.clone());
         };
         pipeline.lane.check()?;
-        let time = (deadline, pipeline.told);
         go_along(pipeline, &mut self.calls);
-        self.calls.put(pipeline.lane.as_mut(), wish, time, false)
+        self.calls
+            .put(pipeline.lane.as_mut(), wish, deadline, false)
     }
 }
 
 /// Sees to it that the pipeline's lane is the one that calls are to go over now, when its client has changed its
 /// preset, or when all are to share. What is out then ends on the lane before.
 #[inline]
-fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>) {
-    if let Some(successor) = pipeline.successor() {
-        go_over(pipeline, calls, successor);
+fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReply>) {
+    if !pipeline.recipe.keeps_lanes() {
+        go_over(pipeline, calls);
     }
 }
 
 #[cold]
-fn go_over(pipeline: &mut Pipeline, calls: &mut Calls<CountedReplies>, successor: Successor) {
+fn go_over(pipeline: &mut Pipeline, calls: &mut Calls<CountedReply>) {
+    let Some(successor) = pipeline.successor() else {
+        return;
+    };
     if pipeline.former.is_some() {
         // Calls are out still on the lane before this one.
         return;
@@ -166,9 +168,16 @@ impl Drop for Holder {
     fn drop(&mut self) {
         // The driver has the other.
         if Rc::strong_count(&self.0) == 2 {
-            let driver = self.0.lock().driver.take();
-            driver.into_iter().for_each(Waker::wake);
+            self.wake_driver();
         }
+    }
+}
+
+impl Holder {
+    #[cold]
+    fn wake_driver(&self) {
+        let driver = self.0.lock().driver.take();
+        driver.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -195,10 +204,10 @@ impl std::fmt::Debug for LocalClient {
 impl LocalClient {
     pub(in crate::client) fn new(mut pipeline: Pipeline, limit: usize) -> (Self, LocalDriver) {
         pipeline.kind.is_task = true;
-        let deadline = pipeline.deadline;
+        let (deadline, told) = (pipeline.deadline, pipeline.told);
         let shared = Rc::new(Shared(RefCell::new(Inner {
             pipeline: Some(pipeline),
-            calls: Calls::new(limit),
+            calls: Calls::new(limit, told),
             end: CallError::Closed,
             driver: None,
             found: 0,

@@ -4,7 +4,9 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use crate::call::lane::Answer;
+use crate::channel::batch::LINE_BYTES;
 use crate::channel::buffers::Bytes;
+use crate::channel::short_copy;
 use crate::client::driver::calls::Keep;
 
 /// Room for a short response that a place keeps for the next, at most, in bytes.
@@ -16,7 +18,8 @@ const KEPT_BYTES: usize = 4096;
 pub struct LocalReply(Rc<Response>);
 
 enum Response {
-    Short(Vec<u8>),
+    /// So many bytes, in memory that may be longer.
+    Short(usize, Box<[u8]>),
     Landed(Box<dyn Bytes>),
 }
 
@@ -26,7 +29,7 @@ impl Deref for LocalReply {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &*self.0 {
-            Response::Short(bytes) => bytes,
+            Response::Short(length, memory) => &memory[..*length],
             Response::Landed(landed) => landed.bytes(),
         }
     }
@@ -44,41 +47,49 @@ impl std::fmt::Debug for LocalReply {
     }
 }
 
-/// The last response of each place, whose memory is used again when its task has dropped it.
+/// The last response of a place, whose memory is used again when its task has dropped it.
 #[derive(Default)]
-pub(super) struct CountedReplies(Vec<Rc<Response>>);
+pub(super) struct CountedReply(Option<Rc<Response>>);
 
-impl Keep for CountedReplies {
+impl Keep for CountedReply {
     type Reply = LocalReply;
 
     #[inline]
-    fn keep(&mut self, tag: usize, answer: Answer<'_>) -> LocalReply {
-        if let (Answer::Short(source), Some(kept)) = (&answer, self.0.get_mut(tag)) {
-            if let Some(Response::Short(bytes)) = Rc::get_mut(kept) {
-                if source.len() <= bytes.capacity() {
-                    bytes.clear();
-                    bytes.extend_from_slice(source);
-                    return LocalReply(Rc::clone(kept));
+    fn keep(&mut self, answer: Answer<'_>) {
+        if let (Answer::Short(source), Some(kept)) = (&answer, &mut self.0) {
+            if let Some(Response::Short(length, memory)) = Rc::get_mut(kept) {
+                if let Some(target) = memory.get_mut(..source.len()) {
+                    short_copy::copy(target, source);
+                    *length = source.len();
+                    return;
                 }
             }
         }
-        self.keep_anew(tag, answer)
+        self.keep_anew(answer);
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<LocalReply> {
+        let kept = self.0.as_ref()?;
+        match &**kept {
+            Response::Short(_, memory) if memory.len() <= KEPT_BYTES => {
+                Some(LocalReply(Rc::clone(kept)))
+            }
+            _ => self.0.take().map(LocalReply),
+        }
     }
 }
 
-impl CountedReplies {
+impl CountedReply {
     #[cold]
-    fn keep_anew(&mut self, tag: usize, answer: Answer<'_>) -> LocalReply {
-        let response = Rc::new(match answer {
-            Answer::Short(source) => Response::Short(source.to_vec()),
-            Answer::Long(landed) => Response::Landed(landed),
-        });
-        if matches!(&*response, Response::Short(bytes) if bytes.len() <= KEPT_BYTES) {
-            while self.0.len() <= tag {
-                self.0.push(Rc::new(Response::Short(Vec::new())));
+    fn keep_anew(&mut self, answer: Answer<'_>) {
+        self.0 = Some(Rc::new(match answer {
+            Answer::Short(source) => {
+                let mut memory = source.to_vec();
+                memory.resize(source.len().next_multiple_of(LINE_BYTES), 0);
+                Response::Short(source.len(), memory.into())
             }
-            self.0[tag] = Rc::clone(&response);
-        }
-        LocalReply(response)
+            Answer::Long(landed) => Response::Landed(landed),
+        }));
     }
 }
