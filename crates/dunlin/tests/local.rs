@@ -1,7 +1,11 @@
 //! Calls of one thread, by its tasks: what they do when there is no room, no time, no server and no driver.
 
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use dunlin::{
@@ -307,4 +311,51 @@ fn calls_end_with_their_driver() {
     drop(driver);
     assert!(matches!(run(out), Err(CallError::Closed)));
     assert!(matches!(run(local.call(ECHO, b"")), Err(CallError::Closed)));
+}
+
+thread_local! {
+    /// Whom a waker asks when it is dropped, while the driver is polled.
+    static ASKED: RefCell<Option<LocalClient>> = const { RefCell::new(None) };
+    /// How many were.
+    static ASKING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A waker that is somebody's code: its end calls for itself.
+struct Asks;
+
+impl Wake for Asks {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        ASKED.with_borrow(|client| {
+            if let Some(client) = client {
+                assert!(client.outstanding() > 0);
+                ASKING.set(ASKING.get() + 1);
+            }
+        });
+    }
+}
+
+#[test]
+fn wakers_may_call_while_the_driver_falls_asleep() {
+    let (server, _kept) = serve();
+    let (_client, local, mut driver) = local(&server, 1);
+    let out = local.call_async(KEPT, b"for long");
+    let mut polls = 0;
+    while ASKING.get() < 16 {
+        // It is refused, and the driver is woken and forgotten but by the thread that sleeps for it, which gets another
+        // waker when the driver falls asleep the next time.
+        drop(local.call_async(KEPT, b"one too many"));
+        ASKED.set(Some(local.clone()));
+        let waker = Waker::from(Arc::new(Asks));
+        let polled = Pin::new(&mut driver).poll(&mut Context::from_waker(&waker));
+        ASKED.set(None);
+        assert!(polled.is_pending());
+        polls += 1;
+        assert!(polls < 10_000, "{} wakers called", ASKING.get());
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    drop(out);
 }

@@ -51,15 +51,18 @@ impl SleepThread {
     }
 
     /// Sleeps for `most` at most and then wakes `task`. A sleep that goes on wakes this task, too, instead of the one
-    /// before.
-    pub(super) fn sleep(&self, on: Option<Box<dyn Sleeper>>, most: Duration, task: &Waker) {
-        let (task, on) = (task.clone(), on.map(Arc::from));
+    /// before, whose waker stands in its place then: they are somebody else's code, to be dropped where that may run.
+    pub(super) fn sleep(
+        &self,
+        on: Option<Box<dyn Sleeper>>,
+        most: Duration,
+        task: &mut Option<Waker>,
+    ) {
+        let on = on.map(Arc::from);
         let mut state = thread::lock(&self.0.state);
-        let former = state.task.replace(task);
+        std::mem::swap(&mut state.task, task);
         state.next = Some(Sleep { on, most });
         drop(state);
-        // Wakers are somebody else's code.
-        drop(former);
         if let Some(rest) = self.0.rest.get() {
             rest.wake_by_ref();
         }

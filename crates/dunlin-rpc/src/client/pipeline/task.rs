@@ -6,7 +6,7 @@
 //! no place for each call, as [`crate::client::CallFuture`] needs them.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
@@ -101,13 +101,28 @@ impl Pipeline {
             });
         }
         self.check_lane(sink)?;
-        match self.idle(now) {
-            Some(idle) => self.fall_asleep(idle, self.deadline - waited, context, sink)?,
-            None => context.waker().wake_by_ref(),
+        let stays_awake = match self.idle(now) {
+            Some(idle) => {
+                let mut task = Some(context.waker().clone());
+                self.fall_asleep(idle, self.deadline - waited, &mut task, sink)?
+            }
+            None => true,
+        };
+        if stays_awake {
+            context.waker().wake_by_ref();
         }
         // It may have come while the task fell asleep.
         let answered = before - self.outstanding();
         Ok((answered > 0).then_some(answered))
+    }
+
+    /// Sends what was submitted, and says how many messages were taken.
+    #[inline]
+    pub(super) fn look_once(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        match &self.former {
+            Some(_) => self.turn_both(sink, true),
+            None => self.lane.turn(sink, true),
+        }
     }
 
     /// Looks of one poll, until an answer comes: how many of `before` have been taken, if any.
@@ -122,10 +137,7 @@ impl Pipeline {
             false => LOOKS_PER_POLL,
         };
         for _ in 0..looks {
-            let taken = match &self.former {
-                Some(_) => self.turn_both(sink, true)?,
-                None => self.lane.turn(sink, true)?,
-            };
+            let taken = self.look_once(sink)?;
             let answered = before - self.outstanding();
             if answered > 0 {
                 thread::found();
@@ -164,13 +176,14 @@ impl Pipeline {
     }
 
     /// The task, for which nothing has come for so long, is woken when something comes, or when what is left is over.
+    /// `true`: something has come, and it is not woken. Afterwards there is a waker in `task` for the caller to drop.
     pub(super) fn fall_asleep(
         &mut self,
         idle: Duration,
         left: Duration,
-        context: &mut Context<'_>,
+        task: &mut Option<Waker>,
         sink: &mut dyn Sink,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         // A task that is woken looks at once at what there is, and then at the clock.
         self.waiting.polls = POLLS_PER_CLOCK - 1;
         // A sleeper hears of one lane only.
@@ -184,25 +197,20 @@ impl Pipeline {
         };
         // Another thread sleeps, and wakes the task.
         let mut sleep = |lane: &dyn Lane, most| {
-            sleeper.sleep(Some(lane.sleeper()), most, context.waker());
+            sleeper.sleep(Some(lane.sleeper()), most, task);
             Ok(())
         };
         let dozed = match fall_asleep(self.lane.as_mut(), sink, left, &mut sleep) {
             // It is lost, and has said so to its calls; the others go on.
             Err(_) if self.former.is_some() => {
-                sleeper.sleep(None, left, context.waker());
-                return Ok(());
+                sleeper.sleep(None, left, task);
+                return Ok(false);
             }
             dozed => dozed?,
         };
-        match dozed {
-            Dozed::Found => context.waker().wake_by_ref(),
-            Dozed::Slept => {}
-            Dozed::Unheard => {
-                let pause = unheard_pause(idle).min(left);
-                sleeper.sleep(None, pause, context.waker());
-            }
+        if dozed == Dozed::Unheard {
+            sleeper.sleep(None, unheard_pause(idle).min(left), task);
         }
-        Ok(())
+        Ok(dozed == Dozed::Found)
     }
 }

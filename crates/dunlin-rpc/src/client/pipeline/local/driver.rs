@@ -3,7 +3,8 @@
 use std::future::{poll_fn, Future};
 use std::pin::{pin, Pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use dunlin_verbs::thread;
 
@@ -42,13 +43,15 @@ enum Next {
     Again,
     /// It waits until it is woken: by a call, or by the thread that sleeps for it.
     Wait,
+    /// It falls asleep, as nothing has come for so long.
+    FallAsleep(Duration),
     /// Nobody can make a call any more.
     End,
 }
 
 impl Inner {
     /// Looks for answers as often as one poll does.
-    fn look(&mut self, context: &mut Context<'_>) -> Result<Next, CallError> {
+    fn look(&mut self) -> Result<Next, CallError> {
         let Self {
             pipeline: Some(pipeline),
             calls,
@@ -90,13 +93,34 @@ impl Inner {
             self.expire();
             return Ok(Next::Again);
         };
+        Ok(Next::FallAsleep(idle))
+    }
+
+    /// The driver waits, or falls asleep, unless there is something to do by now: its waker was made meanwhile, and that
+    /// may have called. `task` is whom the thread wakes that sleeps, and then some waker for the caller to drop.
+    fn wait(&mut self, next: Next, task: &mut Option<Waker>) -> Result<Next, CallError> {
+        let Self {
+            pipeline: Some(pipeline),
+            calls,
+            ..
+        } = self
+        else {
+            return Err(self.end.clone());
+        };
+        let Next::FallAsleep(idle) = next else {
+            return Ok(if calls.live == 0 { next } else { Next::Again });
+        };
+        if pipeline.look_once(calls)? > 0 {
+            return Ok(Next::Found);
+        }
+        let now = thread::now();
         let left = calls.until_deadline(now);
         if left.is_zero() {
             calls.expire(now, |call, on_former| pipeline.give_up(call, on_former));
             return Ok(Next::Again);
         }
-        pipeline.fall_asleep(idle, left, context, calls)?;
-        Ok(Next::Wait)
+        let stays_awake = pipeline.fall_asleep(idle, left, task, calls)?;
+        Ok(if stays_awake { Next::Again } else { Next::Wait })
     }
 
     /// Calls end whose time is up.
@@ -121,24 +145,24 @@ impl LocalDriver {
             return Ok(Next::End);
         }
         let mut inner = self.shared.lock();
-        let next = match inner.look(context) {
-            Ok(next) => next,
-            Err(error) => {
-                drop(inner);
-                self.shared.end(error.clone());
-                return Err(error);
-            }
-        };
-        let mut former = None;
-        if next == Next::Wait {
+        let mut next = inner.look();
+        let (mut driver, mut task) = (None, None);
+        if let Ok(waits @ (Next::Wait | Next::FallAsleep(_))) = next {
             drop(inner);
-            let waker = context.waker().clone();
+            driver = Some(context.waker().clone());
+            task = Some(context.waker().clone());
             inner = self.shared.lock();
-            former = inner.driver.replace(waker);
+            next = inner.wait(waits, &mut task);
+            if let Ok(Next::Wait) = next {
+                std::mem::swap(&mut inner.driver, &mut driver);
+            }
         }
         self.shared.give_back(inner);
-        drop(former);
-        Ok(next)
+        drop((driver, task));
+        if let Err(error) = &next {
+            self.shared.end(error.clone());
+        }
+        next
     }
 
     /// Drives the calls that this future makes, in its own task. What it brings is there at once when its calls are
@@ -154,7 +178,9 @@ impl LocalDriver {
                     Ok(Next::Found) => {}
                     Ok(Next::Again) => break,
                     // After an error as after the end: there is nothing to drive, and its calls have been told.
-                    Ok(Next::Wait | Next::End) | Err(_) => return Poll::Pending,
+                    Ok(Next::Wait | Next::FallAsleep(_) | Next::End) | Err(_) => {
+                        return Poll::Pending
+                    }
                 }
             }
             context.waker().wake_by_ref();
@@ -173,7 +199,7 @@ impl Future for LocalDriver {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            Ok(Next::Wait) => Poll::Pending,
+            Ok(Next::Wait | Next::FallAsleep(_)) => Poll::Pending,
             Ok(Next::End) => Poll::Ready(Ok(())),
             Err(error) => Poll::Ready(Err(error)),
         }
