@@ -5,6 +5,7 @@
 
 use super::lane::{Answer, CallId};
 use crate::channel::buffers::Landed;
+use crate::channel::call_id::MOST_SLOTS;
 use crate::channel::carrier::Finished;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
@@ -12,8 +13,6 @@ use crate::error::{CallError, WireFailure};
 
 /// Messages taken in one poll: bounds the time that a poll holds its caller.
 const POLL_BUDGET: usize = 64;
-/// The same of a channel that is given up: more answers than a lane may have calls out, and yet not without end.
-const LAST_BUDGET: usize = 1 << 16;
 
 /// The calls that are out on a channel.
 pub(crate) trait Outstanding {
@@ -89,10 +88,11 @@ impl<C: Channel> ClientCore<C> {
         Ok(taken)
     }
 
-    /// Takes what the server sent before it went, which is still an answer: the channel is about to be given up.
+    /// Takes what the server sent before it went, which is still an answer: the channel is about to be given up. As many
+    /// messages as there may be answers, and not without end.
     #[cold]
     pub(crate) fn take_last(&mut self, calls: &mut impl Outstanding) {
-        for _ in 0..LAST_BUDGET {
+        for _ in 0..MOST_SLOTS {
             let Ok(Some(header)) = self.channel.receive() else {
                 break;
             };

@@ -133,11 +133,11 @@ pub(crate) trait Lane: Send {
         Ok(None)
     }
     /// The memory of an attached region, where it is mapped here and may be written: after a WRITE to it has succeeded.
-    fn region_target(&mut self, _region: &RegionKey) -> Option<Mapped<dyn PeerMemory>> {
+    fn region_target(&mut self, _region: &RegionKey) -> Option<MappedRegion<dyn PeerMemory>> {
         None
     }
     /// The same for who may read it, after a READ.
-    fn region_source(&mut self, _region: &RegionKey) -> Option<Mapped<dyn PeerSource>> {
+    fn region_source(&mut self, _region: &RegionKey) -> Option<MappedRegion<dyn PeerSource>> {
         None
     }
     /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those
@@ -216,13 +216,13 @@ impl Sink for NoCalls {
 }
 
 /// Memory of an attached region that is mapped here.
-pub(crate) struct Mapped<M: ?Sized> {
+pub(crate) struct MappedRegion<M: ?Sized> {
     pub(crate) memory: Box<M>,
     /// Bytes of the region as this connection was granted it. On another it may have been longer.
     pub(crate) length: usize,
 }
 
-impl<M: ?Sized> Mapped<M> {
+impl<M: ?Sized> MappedRegion<M> {
     /// Where `length` bytes at `offset` are; `None`: not inside.
     pub(crate) fn place(&self, offset: u64, length: usize) -> Option<usize> {
         let offset = usize::try_from(offset).ok()?;

@@ -12,7 +12,8 @@ use self::calls::{Answered, Calls, EXPORTS};
 use crate::bugs::{is_planted, Bug};
 use crate::call::core::{ClientCore, Outstanding};
 use crate::call::lane::{
-    check_length, Body, CallId, Lane, Mapped, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
+    check_length, Body, CallId, Lane, MappedRegion, NoCalls, Sink, Sleeper, Submitted,
+    OPERATIONS_STAGED,
 };
 use crate::call::own::{Own, Registered};
 use crate::call::slots::Slots;
@@ -329,17 +330,17 @@ impl<C: Channel> Lane for ChannelLane<C> {
         Ok(Arc::new(exports.allocate_own(length)?))
     }
 
-    fn region_target(&mut self, region: &RegionKey) -> Option<Mapped<dyn PeerMemory>> {
+    fn region_target(&mut self, region: &RegionKey) -> Option<MappedRegion<dyn PeerMemory>> {
         let (remote, length) = self.place_of(region)?;
         let memory = Box::new(self.core.channel.queue_pair.map_peer(remote, length)?);
-        Some(Mapped { memory, length })
+        Some(MappedRegion { memory, length })
     }
 
-    fn region_source(&mut self, region: &RegionKey) -> Option<Mapped<dyn PeerSource>> {
+    fn region_source(&mut self, region: &RegionKey) -> Option<MappedRegion<dyn PeerSource>> {
         let (remote, length) = self.place_of(region)?;
         let pair = &mut self.core.channel.queue_pair;
         let memory = pair.map_peer_source(remote, length)?;
-        Some(Mapped { memory, length })
+        Some(MappedRegion { memory, length })
     }
 
     #[inline]

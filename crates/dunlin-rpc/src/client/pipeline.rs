@@ -217,14 +217,22 @@ impl Pipeline {
         }
     }
 
-    /// Takes the answers of both lanes. One that is lost has told its calls: an error when the others have ended.
+    /// What the present lane has said. One that is lost has told its calls: it is an error when those of the lane before
+    /// have ended, too, and `otherwise` until then.
+    #[inline]
+    fn while_former<T>(&self, said: Result<T, CallError>, otherwise: T) -> Result<T, CallError> {
+        match said {
+            Err(_) if self.former.is_some() => Ok(otherwise),
+            said => said,
+        }
+    }
+
+    /// Takes the answers of both lanes.
     #[cold]
     fn turn_both(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         let former = self.take_former(sink)?;
-        match self.lane.turn(sink, waits) {
-            Err(_) if self.former.is_some() => Ok(former),
-            taken => Ok(former + taken?),
-        }
+        let taken = self.lane.turn(sink, waits);
+        Ok(former + self.while_former(taken, 0)?)
     }
 
     /// Nobody waits any more for a call that is out, on this lane or the one before.
@@ -237,20 +245,16 @@ impl Pipeline {
         }
     }
 
-    /// Hands the batch to the device; for errors as [`Pipeline::turn_both`].
+    /// Hands the batch to the device.
     fn flush_lane(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        match self.lane.flush(sink) {
-            Err(_) if self.former.is_some() => Ok(()),
-            flushed => flushed,
-        }
+        let flushed = self.lane.flush(sink);
+        self.while_former(flushed, ())
     }
 
-    /// Looks for what messages do not show; for errors as [`Pipeline::turn_both`].
+    /// Looks for what messages do not show.
     fn check_lane(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        match self.lane.as_mut().check(sink) {
-            Err(_) if self.former.is_some() => Ok(()),
-            checked => checked,
-        }
+        let checked = self.lane.as_mut().check(sink);
+        self.while_former(checked, ())
     }
 
     /// As [`Pipeline::wait`], while there are answers to wait for on two lanes.

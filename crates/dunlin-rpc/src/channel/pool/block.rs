@@ -75,6 +75,17 @@ impl Blocks {
         self.seal(memory, block) != seen
     }
 
+    /// Whether a whole message is there that was not seen. What is no message, or not yet, keeps nobody awake: who writes
+    /// the rest of it wakes its reader.
+    pub(crate) fn have_arrival(&self, memory: &Memory, seen: &[u64], seals: &Seals) -> bool {
+        (0..seen.len()).any(|block| {
+            self.is_new(memory, block, seen[block]) && {
+                let mut target = vec![0; self.bytes];
+                self.read(memory, block, seals, &mut target).is_some()
+            }
+        })
+    }
+
     /// Those blocks of a set that hold something else than what was `seen` there. Where peers store by CPU their last
     /// lines are in another core's cache: here all are asked for at once, and for each that is new the line before it,
     /// which most messages stand in as well.

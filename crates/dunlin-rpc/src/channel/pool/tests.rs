@@ -22,6 +22,7 @@ const ZONES_AT: usize = 4096;
 const PLACES: usize = 2;
 
 type Shm = ShmDevice;
+type Zones<'a> = PoolMemory<'a, <Shm as Device>::Region, <Shm as Device>::CompletionQueue>;
 
 /// What a server's clients share.
 pub(super) struct Pools {
@@ -57,22 +58,28 @@ impl Pools {
     }
 
     fn join(&self, number: usize) -> (PoolChannel<Shm>, ServedPool<Shm>) {
-        let memory = PoolMemory::Shared {
+        self.join_in(self.shared(number))
+    }
+
+    /// The zones of client `number`, among those of all.
+    fn shared(&self, number: usize) -> Zones<'_> {
+        PoolMemory::Shared {
             region: &self.region,
             entry_at: number * ENTRY_BYTES,
             zones_at: ZONES_AT,
             places: PLACES,
-        };
-        self.join_in(memory)
+        }
     }
 
-    pub(super) fn join_in(
-        &self,
-        memory: PoolMemory<'_, <Shm as Device>::Region, <Shm as Device>::CompletionQueue>,
-    ) -> (PoolChannel<Shm>, ServedPool<Shm>) {
+    fn unconnected(&self, memory: Zones<'_>) -> (UnconnectedPool<Shm>, UnconnectedServedPool<Shm>) {
         let wake = || self.device.create_completion_channel().unwrap();
         let client = UnconnectedPool::new(&self.device, &wake(), &config()).unwrap();
         let served = UnconnectedServedPool::new(&self.device, &wake(), &config(), memory).unwrap();
+        (client, served)
+    }
+
+    pub(super) fn join_in(&self, memory: Zones<'_>) -> (PoolChannel<Shm>, ServedPool<Shm>) {
+        let (client, served) = self.unconnected(memory);
         let told = (client.address(), client.parameters());
         let answer = (served.address(), served.parameters());
         let mut served = served.join(&told.0, &told.1).unwrap();
@@ -96,15 +103,7 @@ fn settle(carrier: &mut Carrier<Shm>) {
 #[test]
 fn a_pool_without_zones_is_refused() {
     let pools = Pools::new();
-    let wake = || pools.device.create_completion_channel().unwrap();
-    let memory = PoolMemory::Shared {
-        region: &pools.region,
-        entry_at: 0,
-        zones_at: ZONES_AT,
-        places: PLACES,
-    };
-    let client = UnconnectedPool::new(&pools.device, &wake(), &config()).unwrap();
-    let served = UnconnectedServedPool::new(&pools.device, &wake(), &config(), memory).unwrap();
+    let (client, served) = pools.unconnected(pools.shared(0));
     let mut said = served.parameters();
     said.insert("pool-zones".to_owned(), 0);
     let error = client.connect(&served.address(), &said).unwrap_err();
@@ -369,6 +368,26 @@ fn a_message_that_a_late_one_has_hit_is_fetched_again() {
         assert_eq!(answers(&mut second).len(), 1);
         assert_eq!(second.state, State::Idle);
     }
+}
+
+/// What is no message, and does not become one, keeps no poller awake; the message that is there afterwards does.
+#[test]
+fn noise_in_a_block_is_no_arrival() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    request(&mut client, call(0, 0), b"first");
+    begin_turn(&mut served, 0);
+    assert!(served.has_arrival());
+    assert_eq!(taken(&mut served).len(), 1);
+    assert!(!served.has_arrival());
+    answer(&mut served, call(0, 0), b"");
+    assert_eq!(answers(&mut client).len(), 1);
+    pools.memory().write(pools.end(0, 1) - 8, &[7; 8]);
+    assert!(taken(&mut served).is_empty());
+    assert!(!served.has_arrival());
+    request(&mut client, call(1, 0), b"second");
+    assert!(served.has_arrival());
+    assert_eq!(taken(&mut served), [(call(1, 0), b"second".to_vec())]);
 }
 
 /// A request that was taken and is fetched again, because its client could not know, is executed once.

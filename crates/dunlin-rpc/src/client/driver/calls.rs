@@ -43,6 +43,16 @@ pub(in crate::client) struct Calls<K: Keep = Option<Reply>> {
     pub(in crate::client) woken: Vec<Waker>,
 }
 
+/// What a call has of the places that there are, before it is put among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) enum Holds {
+    Nothing,
+    /// One that counts as a call already.
+    Place,
+    /// One among the calls of a lane before this: it is taken here, too, though all may be.
+    PlaceElsewhere,
+}
+
 /// The question for a region that the first of the waiting calls needs.
 pub(super) struct Attaching {
     pub(super) call: CallId,
@@ -95,13 +105,17 @@ impl<K: Keep> Calls<K> {
     /// A place for a call that may take so long.
     ///
     /// # Errors
-    /// When as many as there may be are out or wait.
+    /// When as many as there may be are out or wait, and it holds no place.
     #[inline]
-    fn reserve(&mut self, after: Duration) -> Result<(usize, &mut Slot<K>), CallError> {
-        if self.live >= self.limit {
+    fn reserve(
+        &mut self,
+        after: Duration,
+        holds: Holds,
+    ) -> Result<(usize, &mut Slot<K>), CallError> {
+        if holds == Holds::Nothing && self.live >= self.limit {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
         }
-        self.live += 1;
+        self.live += usize::from(holds != Holds::Place);
         let (tag, slot) = self.unused();
         slot.terms.renew(after);
         Ok((tag, slot))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::calls::{Calls, State, Wish};
+use super::calls::{Calls, Holds, State, Wish};
 use super::looking::Looked;
 use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
@@ -95,19 +95,15 @@ fn put(
     }
     if let Some(lane) = place.clone() {
         let mut inner = lane.lock();
-        if let Some(held) = held.take_if(|held| Arc::ptr_eq(held, &lane)) {
-            // Taken again at once, with the lock held.
-            inner.calls.live -= 1;
-            drop(held);
-        }
         if inner.takes_calls() {
             drop(place);
             let awake = !lane.sleeping.load(Ordering::SeqCst);
-            // A place on a lane that was replaced is one here, too, though all may be taken.
-            let beyond = usize::from(held.is_some());
-            inner.calls.limit += beyond;
-            let put = inner.put(wish, after, awake);
-            inner.calls.limit -= beyond;
+            let holds = match held.take_if(|held| Arc::ptr_eq(held, &lane)) {
+                Some(_) => Holds::Place,
+                None if held.is_some() => Holds::PlaceElsewhere,
+                None => Holds::Nothing,
+            };
+            let put = inner.put(wish, (after, holds), awake);
             let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
             give_back(inner);
             lane.rouse();
@@ -117,7 +113,7 @@ fn put(
         lane.replace();
         *place = None;
     }
-    match begin(core, |calls| calls.wait(wish, after)) {
+    match begin(core, |calls| calls.wait(wish, (after, Holds::Nothing))) {
         Ok((lane, tag)) => {
             *place = Some(Arc::clone(&lane));
             CallFuture::new(lane, tag)

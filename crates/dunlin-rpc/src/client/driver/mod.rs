@@ -30,7 +30,7 @@ use crate::call::timeout::Told;
 use crate::client::recipe::Recipe;
 use crate::config::{ChannelConfig, WaitMode, REST};
 use crate::error::CallError;
-use calls::{Calls, Wish};
+use calls::{Calls, Holds, Wish};
 use looking::{turn, Leader};
 
 /// Polls between two looks at the clock.
@@ -83,15 +83,20 @@ impl Inner {
     }
 
     /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
-    fn put(&mut self, wish: Wish<'_>, after: Duration, awake: bool) -> Result<usize, CallError> {
+    fn put(
+        &mut self,
+        wish: Wish<'_>,
+        terms: (Duration, Holds),
+        awake: bool,
+    ) -> Result<usize, CallError> {
         let is_led = self.is_led();
         let Self { lane, calls, .. } = self;
         match lane {
             Some(lane) => {
                 let flush_now = !(is_led || awake && lane.gathers());
-                calls.put(lane.as_mut(), wish, after, flush_now)
+                calls.put(lane.as_mut(), wish, terms, flush_now)
             }
-            None => calls.wait(wish, after),
+            None => calls.wait(wish, terms),
         }
     }
 }

@@ -8,7 +8,7 @@ use dunlin_verbs::{AnyRegion, PeerMemory, PeerSource};
 use super::super::region::attach_by;
 use super::super::{One, RemoteRegion};
 use super::Pipeline;
-use crate::call::lane::{Lane, Mapped, Submitted};
+use crate::call::lane::{Lane, MappedRegion, Submitted};
 use crate::call::own::Own;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::error::CallError;
@@ -170,7 +170,7 @@ impl Pipeline {
     pub(in crate::client) fn region_target(
         &mut self,
         region: &RemoteRegion,
-    ) -> Option<Mapped<dyn PeerMemory>> {
+    ) -> Option<MappedRegion<dyn PeerMemory>> {
         self.lane.region_target(region.key())
     }
 
@@ -178,7 +178,7 @@ impl Pipeline {
     pub(in crate::client) fn region_source(
         &mut self,
         region: &RemoteRegion,
-    ) -> Option<Mapped<dyn PeerSource>> {
+    ) -> Option<MappedRegion<dyn PeerSource>> {
         self.lane.region_source(region.key())
     }
 }

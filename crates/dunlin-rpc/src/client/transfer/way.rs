@@ -6,7 +6,7 @@ use dunlin_verbs::{PeerMemory, PeerSource};
 
 use super::lane::TransferLane;
 use super::TransferBuffer;
-use crate::call::lane::Mapped;
+use crate::call::lane::MappedRegion;
 use crate::error::CallError;
 
 /// Some of the bytes of a transfer, and where they go or come from.
@@ -74,7 +74,7 @@ impl Source for (&TransferBuffer, Range<usize>) {
 /// To the region.
 pub(super) struct Put<S> {
     source: S,
-    target: Option<Mapped<dyn PeerMemory>>,
+    target: Option<MappedRegion<dyn PeerMemory>>,
 }
 
 impl<S: Source> Put<S> {
@@ -100,7 +100,7 @@ impl<S: Source> Way for Put<S> {
         }
         let target = self.target.as_ref().filter(|t| t.memory.is_open());
         // What is beyond is submitted, and the error says so.
-        let place = |target: &Mapped<_>| target.place(piece.at, piece.range.len());
+        let place = |target: &MappedRegion<_>| target.place(piece.at, piece.range.len());
         let (Some(target), Some(at)) = (target, target.and_then(place)) else {
             return false;
         };
@@ -168,7 +168,7 @@ fn read(piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError> {
 /// From the region.
 pub(super) struct Get<T> {
     into: T,
-    source: Option<Mapped<dyn PeerSource>>,
+    source: Option<MappedRegion<dyn PeerSource>>,
 }
 
 impl<T: Target> Get<T> {
@@ -194,7 +194,7 @@ impl<T: Target> Way for Get<T> {
             self.source = lane.pipeline.region_source(lane.region);
         }
         let source = self.source.as_ref().filter(|s| s.memory.is_open());
-        let place = |source: &Mapped<_>| source.place(piece.at, piece.range.len());
+        let place = |source: &MappedRegion<_>| source.place(piece.at, piece.range.len());
         let (Some(source), Some(at)) = (source, source.and_then(place)) else {
             return false;
         };

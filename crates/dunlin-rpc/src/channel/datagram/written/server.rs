@@ -105,9 +105,15 @@ impl<D: Device> Zone<D> {
         self.scan.look_at_all();
     }
 
-    /// Whether something is there that was not taken.
-    pub(crate) fn has_arrival(&self) -> bool {
+    /// Whether something is there that was not taken, be it a message or not.
+    pub(crate) fn has_news(&self) -> bool {
         let memory = self.region.memory();
         (0..BLOCKS).any(|block| self.blocks.is_new(memory, block, self.seen[block]))
+    }
+
+    /// Whether a message is there that was not taken.
+    pub(crate) fn has_arrival(&self) -> bool {
+        self.blocks
+            .have_arrival(self.region.memory(), &self.seen, &self.seals)
     }
 }

@@ -233,13 +233,14 @@ impl<D: Device> ServedPool<D> {
         self.overwritten
     }
 
-    /// Whether there is something in the zone that was not looked at.
+    /// Whether there is a message in the zone that was not taken.
     fn has_message(&self) -> bool {
         let Some(place) = self.place.filter(|_| self.active) else {
             return false;
         };
-        let (blocks, memory) = (self.blocks(place), self.carrier.inlet.memory());
-        (0..BLOCKS).any(|block| blocks.is_new(memory, block, self.seen[block]))
+        let memory = self.carrier.inlet.memory();
+        self.blocks(place)
+            .have_arrival(memory, &self.seen, &self.reads)
     }
 
     /// Finds out which of the blocks that are to be looked at hold something new, and asks for what its answers will be

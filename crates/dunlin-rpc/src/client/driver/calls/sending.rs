@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Attaching, Calls, Keep, State, Wish, ATTACH};
+use super::{Attaching, Calls, Holds, Keep, State, Wish, ATTACH};
 use crate::call::lane::{CallId, Lane, Submitted};
 use crate::client::region::granted_on;
 use crate::error::CallError;
@@ -82,15 +82,15 @@ impl<K: Keep> Calls<K> {
         &mut self,
         lane: &mut (dyn Lane + 'static),
         wish: Wish<'_>,
-        after: Duration,
+        (after, holds): (Duration, Holds),
         flush_now: bool,
     ) -> Result<usize, CallError> {
         if !self.waiting.is_empty() {
             // Those that wait are before it.
-            return self.wait(wish, after);
+            return self.wait(wish, (after, holds));
         }
         let told = self.told;
-        let (tag, slot) = self.reserve(after)?;
+        let (tag, slot) = self.reserve(after, holds)?;
         let submitted = match wish {
             // Nearly all are such.
             Wish::Call(handler, payload) if told.is_enough(after) => {
@@ -162,9 +162,9 @@ impl<K: Keep> Calls<K> {
     pub(in crate::client) fn wait(
         &mut self,
         wish: Wish<'_>,
-        after: Duration,
+        (after, holds): (Duration, Holds),
     ) -> Result<usize, CallError> {
-        let (tag, slot) = self.reserve(after)?;
+        let (tag, slot) = self.reserve(after, holds)?;
         slot.terms.begin();
         slot.state = State::Waiting(Box::new(wish.keep()));
         self.waiting.push_back(tag);

@@ -25,7 +25,7 @@ use dunlin_verbs::thread;
 
 use super::Pipeline;
 use crate::call::wanted::Wanted;
-use crate::client::driver::calls::{Calls, Wish};
+use crate::client::driver::calls::{Calls, Holds, Wish};
 use crate::client::RemoteRegion;
 use crate::error::CallError;
 use crate::HandlerId;
@@ -94,14 +94,13 @@ impl Inner {
 
     /// Sends a call with the driver's next look, or lets it wait for room.
     #[inline]
-    fn put(&mut self, wish: Wish<'_>, deadline: Duration) -> Result<usize, CallError> {
+    fn put(&mut self, wish: Wish<'_>, terms: (Duration, Holds)) -> Result<usize, CallError> {
         let Some(pipeline) = &mut self.pipeline else {
             return Err(self.end.clone());
         };
         pipeline.lane.check()?;
         go_along(pipeline, &mut self.calls);
-        self.calls
-            .put(pipeline.lane.as_mut(), wish, deadline, false)
+        self.calls.put(pipeline.lane.as_mut(), wish, terms, false)
     }
 }
 
@@ -149,10 +148,10 @@ impl Clone for Holder {
 
 impl Holder {
     #[inline]
-    fn put(&self, wish: Wish<'_>, deadline: Duration) -> LocalCall {
+    fn put(&self, wish: Wish<'_>, terms: (Duration, Holds)) -> LocalCall {
         let shared = &self.0;
         let mut inner = shared.lock();
-        let put = inner.put(wish, deadline);
+        let put = inner.put(wish, terms);
         let tag = put.unwrap_or_else(|error| inner.calls.refuse(error));
         let driver = inner.driver.take();
         shared.give_back(inner);
@@ -239,7 +238,8 @@ impl LocalClient {
     /// for [`crate::Client::call_async`].
     #[inline]
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> LocalCall {
-        self.holder.put(Wish::Call(handler, payload), self.deadline)
+        let terms = (self.deadline, Holds::Nothing);
+        self.holder.put(Wish::Call(handler, payload), terms)
     }
 
     /// As [`LocalClient::call_async`], but it is sent with the first poll, and waits for its place while as many calls
@@ -249,8 +249,9 @@ impl LocalClient {
     /// As for [`crate::Client::call`].
     pub async fn call(&self, handler: HandlerId, payload: &[u8]) -> Result<LocalReply, CallError> {
         let left = place::place(&self.holder.0, self.deadline).await?;
-        let ended = self.holder.put(Wish::Call(handler, payload), left).await;
-        ended.map_err(|error| match error {
+        let terms = (left, Holds::Nothing);
+        let ended = self.holder.put(Wish::Call(handler, payload), terms);
+        ended.await.map_err(|error| match error {
             CallError::DeadlineExceeded { .. } => CallError::DeadlineExceeded {
                 after: self.deadline,
             },
@@ -295,6 +296,6 @@ impl LocalClient {
 
     fn operate(&self, region: &RemoteRegion, offset: u64, wanted: Wanted<'_>) -> LocalCall {
         let wish = Wish::OneSided(region.key(), offset, wanted);
-        self.holder.put(wish, self.deadline)
+        self.holder.put(wish, (self.deadline, Holds::Nothing))
     }
 }

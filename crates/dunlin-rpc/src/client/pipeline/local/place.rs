@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Holder, Inner, LocalCall, Shared};
-use crate::client::driver::calls::Wish;
+use crate::client::driver::calls::{Holds, Wish};
 use crate::client::driver::waiters::Limit;
 use crate::error::CallError;
 use crate::HandlerId;
@@ -108,12 +108,12 @@ impl LocalPermit {
 
     /// As [`super::LocalClient::call_async`], in the place that this holds.
     pub fn call(mut self, handler: HandlerId, payload: &[u8]) -> LocalCall {
-        if std::mem::take(&mut self.holds) {
-            // Taken again at once.
-            self.holder.0.lock().calls.live -= 1;
-        }
+        let holds = match std::mem::take(&mut self.holds) {
+            true => Holds::Place,
+            false => Holds::Nothing,
+        };
         let wish = Wish::Call(handler, payload);
-        self.holder.put(wish, self.deadline)
+        self.holder.put(wish, (self.deadline, holds))
     }
 }
 

@@ -53,7 +53,7 @@ impl<D: Device> Poller<D> {
             return 0;
         };
         let zone = &mut self.zones[at].1;
-        if !zone.has_arrival() {
+        if !zone.has_news() {
             return 0;
         }
         zone.look_at_all();
