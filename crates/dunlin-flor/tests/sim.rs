@@ -129,5 +129,5 @@ behaviours! {
     state { transitions, connecting_needs_an_address, posts_in_early_states, drained_queue_holds_back, reset_forgets, reconnects_after_error, resets_right_after_connecting }
     completion { selective_signaling, slots_come_back_by_polling, list_is_taken_in_part, overrun, full_queue_is_no_overrun, queues_are_freely_assigned, timestamps }
     events { no_wake_up_is_lost, own_completion_wakes, solicited_only, wake_by_hand, channel_serves_several_queues, arming_needs_a_channel }
-    limits { registered_bytes, empty_region, fresh_memory_is_zeroed, regions_are_given_back, queue_pairs_are_given_back, queue_sizes, segments_of_a_request, refusal_in_the_middle, verbs_of_a_transport, room_for_an_atomic, message_length }
+    limits { registered_bytes, impossible_region, fresh_memory_is_zeroed, regions_are_given_back, queue_pairs_are_given_back, queue_sizes, segments_of_a_request, refusal_in_the_middle, verbs_of_a_transport, room_for_an_atomic, message_length }
 }

@@ -129,10 +129,12 @@ impl IbvRegion {
         access: Access,
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
-        let length = region.memory().len();
+        // Asked once: a region is whatever its type makes of it, and one window is as long as it says.
+        let memory = region.memory();
+        let (start, length) = (memory.start(), memory.len());
         core.reserve(length)?;
         // SAFETY: the region's own window, and the region is kept with it.
-        let memory = unsafe { Memory::new(region.memory().start(), length) };
+        let memory = unsafe { Memory::new(start, length) };
         let kept: Kept = Arc::new(Arc::clone(region));
         let access = region.access() & access;
         Self::register(domain, memory, access, region.page_kind(), Some(kept))

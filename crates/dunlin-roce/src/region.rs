@@ -34,13 +34,13 @@ impl Drop for Handle {
 }
 
 fn check_length(length: usize) -> Result<(), VerbsError> {
-    if length > 0 {
-        return Ok(());
+    if length == 0 || length > isize::MAX as usize / 2 {
+        return Err(VerbsError::Invalid {
+            argument: "length",
+            why: format!("{length} bytes cannot be registered"),
+        });
     }
-    Err(VerbsError::Invalid {
-        argument: "length",
-        why: "a region has at least one byte".to_owned(),
-    })
+    Ok(())
 }
 
 impl RoceRegion {

@@ -11,6 +11,8 @@ use crate::process::Generation;
 const PAGE_BYTES: usize = 4096;
 /// A huge page of x86-64 and of AArch64 with 4 KiB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// More is refused before the system is asked.
+const LONGEST: usize = isize::MAX as usize / 2;
 
 /// What pages are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,10 @@ impl Pages {
     /// # Errors
     /// `ENOMEM`, as the system says it.
     pub fn allocate(length: usize, wanted: PagesWanted) -> Result<Self, Errno> {
+        // No address space has so much, and no sum below wraps.
+        if length > LONGEST {
+            return Err(Errno::NOMEM);
+        }
         if wanted.huge && length >= HUGE_PAGE_BYTES && huge() {
             let mut flags = MapFlags::HUGETLB | MapFlags::HUGE_2MB;
             flags.set(MapFlags::POPULATE, wanted.pinned);
@@ -170,6 +176,18 @@ impl Drop for Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_than_an_address_space_has_is_refused() {
+        let wanted = PagesWanted {
+            huge: false,
+            pinned: false,
+        };
+        for length in [usize::MAX, usize::MAX - (1 << 20), LONGEST + 1] {
+            let pages = Pages::allocate(length, wanted);
+            assert!(matches!(pages, Err(Errno::NOMEM)), "{pages:?}");
+        }
+    }
 
     #[test]
     fn memory_is_zeroed_and_aligned() {

@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -266,8 +267,8 @@ pub fn hold<T>(action: impl FnOnce() -> T) -> T {
 /// A thread that was started by [`crate::Device::spawn`].
 pub struct Running {
     join: Box<dyn FnOnce() -> std::thread::Result<()> + Send>,
-    /// Whether a thread of the system has ended; a simulated one is only waited for.
-    has_ended: Option<Box<dyn Fn() -> bool + Send>>,
+    /// What a thread of the system has left, when it has ended; a simulated one is only waited for.
+    left: Option<Arc<Mutex<Option<std::thread::Result<()>>>>>,
 }
 
 /// Between two looks whether a thread has ended.
@@ -284,7 +285,7 @@ impl Running {
     pub fn new(join: impl FnOnce() -> std::thread::Result<()> + Send + 'static) -> Self {
         Self {
             join: Box::new(join),
-            has_ended: None,
+            left: None,
         }
     }
 
@@ -293,17 +294,21 @@ impl Running {
     /// # Errors
     /// When there is none to be had.
     pub fn start(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let ended = Arc::new(());
-        let alive = Arc::downgrade(&ended);
+        let left = Arc::new(Mutex::new(None));
+        let leave = Arc::clone(&left);
         let run = move || {
-            // Given up last of all, also by a panic.
-            let _ended = ended;
-            run();
+            let ran = catch_unwind(AssertUnwindSafe(run));
+            *lock(&leave) = Some(ran);
         };
         let thread = std::thread::Builder::new().name(name).spawn(run)?;
+        let ran = Arc::clone(&left);
+        let join = move || {
+            thread.join()?;
+            lock(&ran).take().unwrap_or(Ok(()))
+        };
         Ok(Self {
-            join: Box::new(move || thread.join()),
-            has_ended: Some(Box::new(move || alive.strong_count() == 0)),
+            join: Box::new(join),
+            left: Some(left),
         })
     }
 
@@ -318,15 +323,19 @@ impl Running {
     /// As [`Running::join`], until `deadline` at most. `None`: it goes on by itself, and nobody waits for it any more.
     /// A simulated thread is waited for in its own time, whatever the deadline.
     pub fn join_until(self, deadline: Instant) -> Option<std::thread::Result<()>> {
-        if let Some(has_ended) = &self.has_ended {
-            while !has_ended() {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return None;
-                }
-                std::thread::sleep(left.min(LOOK));
+        let Some(left) = self.left else {
+            return Some((self.join)());
+        };
+        loop {
+            // Destructors of what is the thread's own may go on for as long as they like: nobody waits for them.
+            if let Some(ran) = lock(&left).take() {
+                return Some(ran);
             }
+            let time = deadline.saturating_duration_since(Instant::now());
+            if time.is_zero() {
+                return None;
+            }
+            std::thread::sleep(time.min(LOOK));
         }
-        Some((self.join)())
     }
 }

@@ -33,11 +33,10 @@ enum Owner {
 pub(crate) struct RegionCore {
     pub(crate) grant: Grant,
     memory: Memory,
-    /// What the memory lives as long as; shared by all registrations of it.
-    owner: Owner,
-    /// Whether the registration is in force. Held for reading by every access, so that none goes on after the end:
-    /// memory of the caller may be freed then.
-    open: RwLock<bool>,
+    /// What the memory lives as long as; shared by all registrations of it. `None`: the registration is not in force any
+    /// more. Held for reading by every access, so that none goes on after the end: memory of the caller may be freed
+    /// then.
+    owner: RwLock<Option<Owner>>,
     /// Bytes taken out of the device's budget.
     pub(crate) reserved: usize,
 }
@@ -55,16 +54,18 @@ impl RegionCore {
 
     /// On the memory of a region of another device.
     pub(crate) fn adopt(grant: Grant, region: Arc<dyn AnyRegion>) -> Self {
-        let (start, length) = (region.memory().start(), region.memory().len());
+        // Asked once: a region is whatever its type makes of it, and one window is as long as it says.
+        let memory = region.memory();
+        let (start, length) = (memory.start(), memory.len());
         // SAFETY: the region's own window has this memory, to which nobody makes references; `owner` keeps it.
         unsafe { Self::on(grant, start, length, Owner::Adopted(region), 0) }
     }
 
-    /// On the pages of another registration; `None` when those are the caller's.
+    /// On the pages of another registration; `None` when those are the caller's, or it has ended.
     pub(crate) fn again(&self, grant: Grant) -> Option<Self> {
-        let owner = match &self.owner {
-            Owner::Caller => return None,
-            owner => owner.clone(),
+        let owner = match &*read(&self.owner) {
+            None | Some(Owner::Caller) => return None,
+            Some(owner) => owner.clone(),
         };
         let (start, length) = (self.memory.start(), self.memory.len());
         // SAFETY: the window of `self`, and `owner` keeps the memory.
@@ -81,14 +82,13 @@ impl RegionCore {
         owner: Owner,
         reserved: usize,
     ) -> Self {
-        // SAFETY: the caller's promise; `owner` lives as long as this value, and after the end of a registration the
-        // caller's memory is not accessed any more.
+        // SAFETY: the caller's promise; `owner` is kept until the registration ends, and after that the memory is not
+        // accessed any more.
         let memory = unsafe { Memory::new(start, length) };
         Self {
             grant,
             memory,
-            owner,
-            open: RwLock::new(true),
+            owner: RwLock::new(Some(owner)),
             reserved,
         }
     }
@@ -108,10 +108,10 @@ impl RegionCore {
     }
 
     pub(crate) fn page_kind(&self) -> PageKind {
-        match &self.owner {
-            Owner::Device(pages) => pages.kind(),
-            Owner::Adopted(region) => region.page_kind(),
-            Owner::Caller => PageKind::Base,
+        match &*read(&self.owner) {
+            Some(Owner::Device(pages)) => pages.kind(),
+            Some(Owner::Adopted(region)) => region.page_kind(),
+            Some(Owner::Caller) | None => PageKind::Base,
         }
     }
 
@@ -120,9 +120,11 @@ impl RegionCore {
         self.memory.start().as_ptr() as u64
     }
 
-    /// Ends the registration: waits for accesses under way, and lets no other begin.
+    /// Ends the registration: waits for accesses under way, and lets no other begin. Then the memory is given back,
+    /// whatever work requests still name it: with a region of another device the rights of that end as well.
     pub(crate) fn end(&self) {
-        *write(&self.open) = false;
+        let owner = write(&self.owner).take();
+        drop(owner);
     }
 
     /// Does something with the memory while the registration is in force; `None` when it is not, or the range is not
@@ -134,8 +136,8 @@ impl RegionCore {
         length: usize,
         action: impl FnOnce(&Memory) -> T,
     ) -> Option<T> {
-        let open = read(&self.open);
-        (*open && self.memory.contains(offset, length)).then(|| action(&self.memory))
+        let owner = read(&self.owner);
+        (owner.is_some() && self.memory.contains(offset, length)).then(|| action(&self.memory))
     }
 
     /// The offset of an address of ours, when the range from there is inside.

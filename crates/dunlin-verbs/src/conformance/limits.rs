@@ -39,13 +39,15 @@ pub fn registered_bytes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A region of no bytes is refused.
-pub fn empty_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
-    let result = (stage.device).allocate_region(&stage.domain, 0, Access::LOCAL_WRITE);
-    assert!(
-        matches!(result, Err(VerbsError::Invalid { .. })),
-        "{result:?}"
-    );
+/// A region of no bytes is refused, and one of more than an address space has.
+pub fn impossible_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    for length in [0, 1 << 63, usize::MAX - (1 << 20), usize::MAX] {
+        let result = (stage.device).allocate_region(&stage.domain, length, Access::LOCAL_WRITE);
+        assert!(
+            matches!(result, Err(VerbsError::Invalid { .. })),
+            "{length}: {result:?}"
+        );
+    }
     Ok(())
 }
 

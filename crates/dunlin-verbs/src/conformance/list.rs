@@ -147,7 +147,7 @@ macro_rules! conformance_behaviours {
             }
             limits {
                 registered_bytes,
-                empty_region,
+                impossible_region,
                 fresh_memory_is_zeroed,
                 regions_are_given_back,
                 queue_pairs_are_given_back,
