@@ -38,7 +38,9 @@ fn a_thread_that_has_ended_is_not_waited_for_while_what_is_its_own_goes_on() {
 #[test]
 fn one_that_goes_on_is_left_at_the_deadline() {
     let (end, goes_on) = channel::<()>();
-    let run = move || drop(goes_on.recv_timeout(LONG));
+    let run = move || {
+        let _ = goes_on.recv_timeout(LONG);
+    };
     let thread = Running::start("goes on".to_owned(), run).unwrap();
     let until = Instant::now() + Duration::from_millis(20);
     assert!(thread.join_until(until).is_none());
