@@ -355,7 +355,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Connections at once. 4096 by default.
+    /// Connections at once, on each device. 4096 by default.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
