@@ -149,10 +149,10 @@ impl<J: Send> Openers<J> {
                 state.end(origin);
                 continue;
             }
-            // Jobs that wait still are for those who work for their origin.
             if state.closed {
                 break;
             }
+            // Jobs that wait still are for those who work for their origin.
             state.idle += 1;
             let waited = self.news.wait_timeout(state, LINGER);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -165,10 +165,14 @@ impl<J: Send> Openers<J> {
         state.threads -= 1;
     }
 
-    /// Has the threads end when all jobs are done.
-    pub(crate) fn close(&self) {
-        self.lock().closed = true;
+    /// Has the threads end when they have done what they are at. Gives back the jobs that nobody has begun.
+    pub(crate) fn close(&self) -> impl Iterator<Item = J> {
+        let mut state = self.lock();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
         self.news.notify_all();
+        jobs.into_iter().map(|(_, job)| job)
     }
 }
 
@@ -203,8 +207,9 @@ mod tests {
             assert_eq!(is_done.recv_timeout(patience), Ok(2));
             // Nor does it keep all places.
             assert_eq!(openers.evict(), Some(1));
+            // Nobody has begun the others.
+            assert!(openers.close().count() >= 2 * THREADS_MAX);
             drop(release);
-            openers.close();
         });
         assert_eq!(openers.len(), 0);
     }

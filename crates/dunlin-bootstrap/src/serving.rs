@@ -18,8 +18,10 @@ impl Acceptor {
     /// [`OpenRequest::device`], and who the client is. That a client gets the reply is not certain: if it never shows up
     /// on the queue pair, the caller has to give up on it.
     ///
-    /// Returns when all handshakes have ended: those that wait for their client are cut short. From the stop on the
-    /// port refuses connections, also those that the system had queued, and another server may take it.
+    /// Returns when all handshakes have ended: those that wait for their client are cut short, and clients that are not
+    /// being opened yet are told that the server is shutting down, so that only the openings under way are waited for.
+    /// From the stop on the port refuses connections, also those that the system had queued, and another server may
+    /// take it.
     ///
     /// # Errors
     /// When the system cannot wait for the port.
@@ -31,6 +33,9 @@ impl Acceptor {
         let openers = Openers::new();
         let open = |job: Box<Job>| {
             let Job { client, request } = *job;
+            if stop.is_stopped() {
+                return self.answer(client, Err(Refusal::ShuttingDown));
+            }
             let peer = client.known(self.config.secret.is_some());
             let outcome = catch_unwind(AssertUnwindSafe(|| on_open(request, peer)));
             self.answer(
@@ -46,7 +51,10 @@ impl Acceptor {
                 port.run(|job| openers.submit(scope, &open, (job.client.origin(), job)))
             });
             self.close();
-            openers.close();
+            // Not left to the threads, which may all be in openings that take long.
+            for job in openers.close() {
+                self.answer(job.client, Err(Refusal::ShuttingDown));
+            }
             ended
         })
     }

@@ -3,6 +3,7 @@
 mod floods;
 mod good;
 mod harness;
+mod in_line;
 mod log;
 mod refused;
 mod secrets;
