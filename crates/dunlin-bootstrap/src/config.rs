@@ -27,7 +27,12 @@ pub struct AcceptorConfig {
     /// newcomer above it takes the place of a client who keeps the server waiting: one that has said nothing for 100
     /// ms, or whose open request has not come 250 ms after it was taken, of the address that has the most places. While
     /// there is none, newcomers wait in the system's queue. Who had to leave is told that the server is busy, and
-    /// [`crate::dial`] comes again; who has sent his open request, with the proof that is asked for, stays.
+    /// [`crate::dial`] comes again.
+    ///
+    /// Who has sent his open request, with the proof that is asked for, leaves for nobody who has not. Where most of
+    /// those who then wait to be opened are of one address, up to a quarter more newcomers are heard instead of left in
+    /// the queue. Of those that send such a request, too, one of another address takes the place of the last of the
+    /// many; one of the same is told that the server is busy.
     pub max_pending: u32,
     /// Largest frame that is read, in bytes. 16 KiB, which also is the most.
     pub max_frame: usize,

@@ -50,6 +50,17 @@ impl<J> State<J> {
         Some((origin, job))
     }
 
+    /// The origin that has more than half of the jobs that wait.
+    fn majority(&self) -> Option<IpAddr> {
+        let mut waiting = HashMap::<IpAddr, usize>::new();
+        for (origin, _) in &self.jobs {
+            *waiting.entry(*origin).or_default() += 1;
+        }
+        let mut counts = waiting.into_iter();
+        let (origin, _) = counts.find(|(_, count)| 2 * count > self.jobs.len())?;
+        Some(origin)
+    }
+
     fn end(&mut self, origin: IpAddr) {
         if let Some(at_work) = self.at_work.get_mut(&origin) {
             *at_work -= 1;
@@ -84,17 +95,17 @@ impl<J: Send> Openers<J> {
         state.jobs.len() + state.at_work.values().sum::<usize>()
     }
 
-    /// Gives back the newest job that waits of an origin that has more than half of all.
-    pub(crate) fn evict(&self) -> Option<J> {
+    /// Whether one origin has more than half of the jobs that wait.
+    pub(crate) fn has_one_most(&self) -> bool {
+        self.lock().majority().is_some()
+    }
+
+    /// Makes room for a job of `newcomer`: gives back the newest that waits of another origin, which has more than half
+    /// of all.
+    pub(crate) fn evict_for(&self, newcomer: IpAddr) -> Option<J> {
         let mut state = self.lock();
-        let mut waiting = HashMap::<IpAddr, usize>::new();
-        for (origin, _) in &state.jobs {
-            *waiting.entry(*origin).or_default() += 1;
-        }
-        let (&origin, _) = waiting
-            .iter()
-            .find(|(_, &count)| 2 * count > state.jobs.len())?;
-        let newest = state.jobs.iter().rposition(|(of, _)| *of == origin)?;
+        let most = state.majority().filter(|&most| most != newcomer)?;
+        let newest = state.jobs.iter().rposition(|(of, _)| *of == most)?;
         state.jobs.remove(newest).map(|(_, job)| job)
     }
 
@@ -206,7 +217,9 @@ mod tests {
             let patience = Duration::from_secs(60);
             assert_eq!(is_done.recv_timeout(patience), Ok(2));
             // Nor does it keep all places.
-            assert_eq!(openers.evict(), Some(1));
+            assert!(openers.has_one_most());
+            assert_eq!(openers.evict_for(origin(1)), None);
+            assert_eq!(openers.evict_for(origin(2)), Some(1));
             // Nobody has begun the others.
             assert!(openers.close().count() >= 2 * THREADS_MAX);
             drop(release);
@@ -218,6 +231,7 @@ mod tests {
     fn nobody_is_evicted_for_being_one_of_many() {
         let openers = Openers::new();
         openers.lock().jobs = (0..100).map(|job| (origin(job % 2), job)).collect();
-        assert_eq!(openers.evict(), None);
+        assert_eq!(openers.evict_for(origin(2)), None);
+        assert!(!openers.has_one_most());
     }
 }

@@ -28,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const CROWDED: Duration = Duration::from_millis(10);
 /// Clients that are taken before those who are there are heard again.
 const ACCEPTED_AT_ONCE: usize = 64;
+/// For so many places one newcomer is heard beyond them, while clients of one origin keep the others from being opened.
+const PLACES_PER_EXTRA: usize = 4;
 /// Events of one wait.
 const EVENTS: usize = 256;
 /// What events of the listener and of the stop are called; clients have the numbers of their places.
@@ -225,21 +227,28 @@ impl<'a> Port<'a> {
         self.spare.is_some()
     }
 
-    /// Whether there is a place for one more.
-    fn make_room(&mut self) -> bool {
-        let limit = self.acceptor.config.max_pending as usize;
-        self.pending.len() + self.openers.len() < limit || self.evict()
+    /// Places that there are, of those who are heard and those who are opened.
+    fn limit(&self) -> usize {
+        self.acceptor.config.max_pending as usize
     }
 
-    /// Has one leave who keeps the server waiting, if there is one.
+    /// Whether there is a place for one more.
+    fn make_room(&mut self) -> bool {
+        self.pending.len() + self.openers.len() < self.limit() || self.evict() || self.hears_more()
+    }
+
+    /// Whether one more is heard although all places are taken. A newcomer that has proved nothing takes no place in
+    /// line, so it has to be heard first; that is of use where one origin has most of the line.
+    fn hears_more(&self) -> bool {
+        self.pending.len() < self.limit().div_ceil(PLACES_PER_EXTRA) && self.openers.has_one_most()
+    }
+
+    /// Has one leave who keeps the server waiting, if there is one. Who waits for the server is not among them.
     fn evict(&mut self) -> bool {
-        let waiting = || self.openers.evict().map(|job| job.client);
-        let Some(mut client) = self.pending.evict(Instant::now()).or_else(waiting) else {
+        let Some(mut client) = self.pending.evict(Instant::now()) else {
             return false;
         };
-        let refusal = Refusal::Busy {
-            limit: self.acceptor.config.max_pending,
-        };
+        let refusal = self.busy();
         if client.choice.is_some() {
             self.acceptor.answer(client, Err(refusal));
         } else {
@@ -247,6 +256,28 @@ impl<'a> Port<'a> {
             self.acceptor.note(client.peer, &Ending::Refused(refusal));
         }
         true
+    }
+
+    fn busy(&self) -> Refusal {
+        Refusal::Busy {
+            limit: self.acceptor.config.max_pending,
+        }
+    }
+
+    /// Has a client opened that has proved itself. Where others that have done so hold all places, the newest of the
+    /// origin with most of the line makes room for it; if it is of that origin itself, it has to come again.
+    fn submit(&self, job: Box<Job>, open: &impl Fn(Box<Job>) -> Result<(), Box<Job>>) {
+        if self.openers.len() >= self.limit() {
+            let Some(evicted) = self.openers.evict_for(job.client.origin()) else {
+                return self.acceptor.answer(job.client, Err(self.busy()));
+            };
+            self.acceptor.answer(evicted.client, Err(self.busy()));
+        }
+        if let Err(job) = open(job) {
+            let resource = "memory or threads".to_owned();
+            let refusal = Refusal::Exhausted { resource };
+            self.acceptor.answer(job.client, Err(refusal));
+        }
     }
 
     /// Goes on in TLS with a client that has begun it. `false`: the client is gone.
@@ -329,13 +360,7 @@ impl<'a> Port<'a> {
                 Err(error) => Err(error.into()),
             };
             match heard {
-                Ok(request) => {
-                    if let Err(job) = open(Box::new(Job { client, request })) {
-                        let client = job.client;
-                        let resource = "memory or threads".to_owned();
-                        acceptor.answer(client, Err(Refusal::Exhausted { resource }));
-                    }
-                }
+                Ok(request) => self.submit(Box::new(Job { client, request }), open),
                 Err(Ending::Refused(refusal)) => acceptor.answer(client, Err(refusal)),
                 Err(ending) => acceptor.note(client.peer, &ending),
             }

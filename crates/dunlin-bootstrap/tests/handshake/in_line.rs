@@ -1,11 +1,11 @@
 //! Clients that have sent their open request and wait in line until they are opened.
 
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc, Mutex, OnceLock};
 
 use dunlin_bootstrap::wire::{self, ClientOpen, Outcome, Proved, ServerReply};
-use dunlin_bootstrap::{dial, AcceptorConfig, Peer, Refusal, StopHandle};
+use dunlin_bootstrap::{dial, AcceptorConfig, Counts, Peer, Refusal, StopHandle};
 
 use crate::harness::*;
 
@@ -42,15 +42,21 @@ impl Held {
         }
     }
 
-    /// Clients that have sent their open requests and do not read what comes of them. Some are being opened, and the
-    /// server has heard them all.
+    /// Clients that have sent their open requests. Some are being opened, and the server has heard them all.
     fn line(&self) -> Vec<TcpStream> {
-        let line = (0..CLIENTS).map(|_| in_line(&self.server)).collect();
+        let line = self.clients(CLIENTS);
         // Whoever comes after them is greeted after they were heard.
         drop(dial(self.server.address(), &dialing()).unwrap());
         let begun = |_: &_| self.begun.load(Relaxed) > 0;
         self.server.wait_for("openings have begun", begun);
         line
+    }
+
+    /// Clients that have sent their open requests.
+    fn clients(&self, number: u64) -> Vec<TcpStream> {
+        (0..number)
+            .map(|_| in_line(self.server.stranger()))
+            .collect()
     }
 
     /// Released and stopped, it has opened those alone whose openings were under way, and refused the others.
@@ -72,8 +78,8 @@ impl Held {
     }
 }
 
-fn in_line(server: &Server) -> TcpStream {
-    let mut stream = server.stranger();
+/// Has a client send its open request; it does not read what comes of it.
+fn in_line(mut stream: TcpStream) -> TcpStream {
     // What is sent has arrived when this returns.
     stream.set_nodelay(true).unwrap();
     send(&mut stream, &client_hello());
@@ -85,6 +91,19 @@ fn in_line(server: &Server) -> TcpStream {
         message: ClientOpen::Open(request),
     };
     send(&mut stream, &wire::encode_open(&open).unwrap());
+    stream
+}
+
+/// A TCP connection from another address of this host.
+fn from_elsewhere(server: &Server) -> TcpStream {
+    use rustix::net::{bind, connect, socket, AddressFamily, SocketType};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let here = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
+    bind(&socket, &here).unwrap();
+    let there = SocketAddr::from((Ipv4Addr::LOCALHOST, server.address().port()));
+    connect(&socket, &there).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -113,4 +132,46 @@ fn no_opening_begins_after_a_stop() {
     stop.set(held.server.stop.clone()).unwrap();
     let line = held.line();
     held.ends(line);
+}
+
+fn crowded() -> AcceptorConfig {
+    AcceptorConfig {
+        max_pending: 20,
+        ..serving()
+    }
+}
+
+#[test]
+fn silence_takes_no_place_in_line() {
+    let held = Held::new(crowded(), || {});
+    let mut line = held.clients(20);
+    let silent: Vec<_> = (0..30).map(|_| held.server.stranger()).collect();
+    let all = |counts: &Counts| counts.accepted == 50;
+    held.server.wait_for("the silent were taken", all);
+    drop(held.release);
+    for client in &mut line {
+        let outcome = outcome(client);
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+    }
+    drop(silent);
+}
+
+#[test]
+fn a_line_of_one_address_makes_room_for_another_that_asks_to_be_opened() {
+    let held = Held::new(crowded(), || {});
+    let mut line = held.clients(20);
+    let busy = Outcome::Refused(Refusal::Busy { limit: 20 });
+    // One more of the same comes too late.
+    let [mut late] = held.clients(1).try_into().unwrap();
+    assert_eq!(outcome(&mut late), busy);
+    let mut other = in_line(from_elsewhere(&held.server));
+    let last = line.last_mut().unwrap();
+    assert_eq!(outcome(last), busy);
+    line.pop();
+    drop(held.release);
+    for client in line.iter_mut().chain([&mut other]) {
+        let outcome = outcome(client);
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+    }
+    assert_eq!(held.server.acceptor.counters().busy, 2);
 }
