@@ -168,10 +168,10 @@ impl Server {
             max_active_queue_pairs: section.get("max_active_queue_pairs", number)?,
             datagrams: section.get("datagrams", str::parse)?,
             handshake_timeout: section.get("handshake_timeout", parse_seconds)?,
-            allows_capture: section.get("allows_capture", yes_or_no)?,
+            allows_capture: section.yes_or_no("allows_capture")?,
             secret_file: section.get("secret_file", path)?,
             tls: files(section)?,
-            tls_optional: section.get("tls_optional", yes_or_no)?,
+            tls_optional: section.yes_or_no("tls_optional")?,
             rights: section.get("rights", path)?,
             metrics: section.get("metrics", str::parse)?,
             channel: Channel::read(section)?,
@@ -245,14 +245,6 @@ fn files(section: &mut Section) -> Result<Files, Failure> {
     })
 }
 
-fn yes_or_no(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err("`yes` or `no` is wanted"),
-    }
-}
-
 fn path(text: &str) -> Result<PathBuf, &'static str> {
     match text {
         "" => Err("a file is wanted"),
@@ -302,6 +294,27 @@ mod tests {
     }
 
     #[test]
+    fn yes_is_a_boolean_or_a_word() {
+        for (value, expected) in [
+            ("true", true),
+            ("false", false),
+            ("'true'", true),
+            ("'yes'", true),
+            ("'no'", false),
+        ] {
+            let text = format!("[server]\nallows_capture = {value}\ntls_optional = {value}\n");
+            let server = with(&text, &[]).unwrap().server;
+            assert_eq!(server.allows_capture, Some(expected), "{value}");
+            assert_eq!(server.tls_optional, Some(expected), "{value}");
+        }
+        let text = "[server]\nallows_capture = true\n";
+        for (word, expected) in [("no", false), ("false", false), ("yes", true)] {
+            let server = with(text, &[("DUNLIN_SERVER_ALLOWS_CAPTURE", word)]);
+            assert_eq!(server.unwrap().server.allows_capture, Some(expected));
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_named() {
         for (text, variables, why) in [
             ("[client]\ndeadlin = 2\n", &[][..], "[client] deadlin"),
@@ -310,6 +323,10 @@ mod tests {
             ("[server]\npollers = [1]\n", &[], "pollers"),
             ("[server]\npollers = 'many'\n", &[], "a whole number"),
             ("[client]\npreset = 'flick'\n", &[], "no preset 'flick'"),
+            ("[server]\npollers = true\n", &[], "a string or a number"),
+            ("[client]\ntls_name = true\n", &[], "[client] tls_name"),
+            ("[client]\nallows_capture = true\n", &[], "no such setting"),
+            ("[server]\nallows_capture = 1\n", &[], "`true` or `false`"),
             ("[client\n", &[], "dunlin-settings"),
             ("", &[("DUNLIN_SERVER_POLERS", "2")], "DUNLIN_SERVER_POLERS"),
             (

@@ -14,12 +14,16 @@ use crate::input;
 const NAMES: [&str; 2] = ["client", "server"];
 /// Longest file of settings.
 const MOST_BYTES: usize = 1 << 20;
+/// What most values are.
+const SCALAR: &str = "a string or a number is wanted";
 
 /// A value, and where it stands.
 #[derive(Debug)]
 struct Found {
     place: String,
     text: String,
+    /// `true` or `false` of a file, without quotes.
+    is_boolean: bool,
 }
 
 /// One section: what it has, and which of it was asked for.
@@ -62,17 +66,23 @@ pub(super) fn of_file(file: Option<&Path>) -> Result<Sections, Failure> {
             return Err(wrong(&words));
         };
         for (key, value) in keys {
+            let is_boolean = value.is_bool();
             let text = match value {
                 Value::String(text) => text,
                 Value::Integer(number) => number.to_string(),
                 Value::Float(number) => number.to_string(),
+                Value::Boolean(is_so) => is_so.to_string(),
                 _ => {
-                    let words = format!("[{name}] {key}: a string or a number is wanted");
+                    let words = format!("[{name}] {key}: {SCALAR}");
                     return Err(wrong(&words));
                 }
             };
-            let place = format!("{}: [{name}] {key}", file.display());
-            section.found.insert(key, Found { place, text });
+            let found = Found {
+                place: format!("{}: [{name}] {key}", file.display()),
+                text,
+                is_boolean,
+            };
+            section.found.insert(key, found);
         }
     }
     Ok(sections)
@@ -99,6 +109,7 @@ impl Sections {
                 let found = Found {
                     place: variable.to_owned(),
                     text: text.to_owned(),
+                    is_boolean: false,
                 };
                 section.found.insert(key.to_lowercase(), found);
             }
@@ -108,20 +119,41 @@ impl Sections {
 }
 
 impl Section {
-    /// The value of a key, if there is one.
+    /// The value of a key, if there is one. A boolean is none.
     pub(super) fn get<T, E: Display>(
         &mut self,
         key: &'static str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Failure> {
+        self.read(key, |found| match found.is_boolean {
+            true => Err(SCALAR.to_owned()),
+            false => parse(&found.text).map_err(|error| error.to_string()),
+        })
+    }
+
+    /// The value of a key that says yes or no, if there is one: a boolean of a file, or a word.
+    pub(super) fn yes_or_no(&mut self, key: &'static str) -> Result<Option<bool>, Failure> {
+        self.read(key, |found| match found.text.as_str() {
+            "true" | "yes" => Ok(true),
+            "false" | "no" => Ok(false),
+            _ => Err("`true` or `false` is wanted (or `yes` or `no`)".to_owned()),
+        })
+    }
+
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl Fn(&Found) -> Result<T, String>,
+    ) -> Result<Option<T>, Failure> {
         self.known.push(key);
-        let Some(Found { place, text }) = self.found.remove(key) else {
+        let Some(found) = self.found.remove(key) else {
             return Ok(None);
         };
-        let parsed = parse(&text);
-        parsed
-            .map(Some)
-            .map_err(|error| Failure::usage(format!("{place} = {text}: {error}")))
+        let parsed = parse(&found);
+        parsed.map(Some).map_err(|error| {
+            let Found { place, text, .. } = &found;
+            Failure::usage(format!("{place} = {text}: {error}"))
+        })
     }
 
     /// After all keys were asked for.
