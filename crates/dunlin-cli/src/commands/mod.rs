@@ -44,7 +44,10 @@ use crate::output;
         dunlin perf rpc                 a round trip between two processes\n  \
         dunlin perf limits              what this machine allows, before any framework\n  \
         dunlin doctor                   what is missing here, and how to get it\n\n\
-        Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured until then).\n\n\
+        Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured\n\
+        until then); of `call` with a method 64 and the number of the status with which it ended.\n\
+        What runs until it is stopped (serve, mount, volume export, capture, top on a terminal) ends\n\
+        with 0 on Ctrl-C.\n\n\
         Settings: what the command line leaves out is taken from DUNLIN_CLIENT_... and DUNLIN_SERVER_... in the\n\
         environment (DUNLIN_CLIENT_DEADLINE=2), then from [client] and [server] of the --config file.\n\n\
         DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace\n\

@@ -40,7 +40,8 @@ pub enum Service {
 /// Run a service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It serves until Ctrl-C, answers what it has taken, and ends.\n\n\
+It serves until Ctrl-C or SIGTERM, answers what it has taken, and ends with exit code 0; with 1\n\
+when some answers could not be delivered.\n\n\
 Examples:\n  \
   dunlin serve kv                                        on port 7400\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
@@ -85,7 +86,7 @@ pub struct Args {
     /// Threads for handlers that take long [default: 4]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
-    /// Connections at a time; whoever comes beyond them is refused [default: 4096]
+    /// Connections at a time, for each device; whoever comes beyond them is refused [default: 4096]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
     /// Longest request that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]

@@ -23,8 +23,11 @@ compared once. Without --address its server process is pinned to the second core
 Examples:\n  \
   dunlin perf transfer                                      256 MiB, one connection\n  \
   dunlin perf transfer --size 1GiB --lanes 2 --device roce\n  \
-  dunlin perf transfer --device mlx5_0 --also mlx5_1        over both ports of a host\n  \
-  dunlin serve echo --region 1GiB; dunlin perf transfer --address dunlin://HOST:7400 --size 1GiB")]
+  dunlin perf transfer --device ibv:mlx5_0 --also ibv:mlx5_1\n      \
+      over both ports of a host\n  \
+  dunlin serve echo --region 1GiB --listen dunlin://0.0.0.0:7400\n      \
+      on HOST, until Ctrl-C; and from another host or shell:\n  \
+  dunlin perf transfer --address dunlin://HOST:7400 --size 1GiB")]
 pub struct Args {
     /// Bytes of a transfer
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
