@@ -6,7 +6,7 @@ use std::path::Path;
 
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::place::{ask, Place, Server, Within};
+use crate::place::{ask, Place, Server, Within, GROUP};
 
 /// A container as a manifest has it.
 #[derive(Debug)]
@@ -31,32 +31,30 @@ fn strings(list: &Yaml) -> Vec<String> {
     all.map(|one| one.as_str().unwrap().to_owned()).collect()
 }
 
-/// Services of the compose file, but for the one that prepares the folder.
+/// Services of the compose file.
 fn composed() -> HashMap<String, Container> {
     let file = load("compose.yaml").remove(0);
     let services = file["services"].as_hash().unwrap();
     let names = services.keys().map(|name| name.as_str().unwrap());
-    names
-        .filter(|name| *name != "folder")
-        .map(|name| {
-            let service = &file["services"][name];
-            let user = service["user"].as_str().unwrap().split(':').next().unwrap();
-            let groups = strings(&service["group_add"]);
-            let volumes = strings(&service["volumes"]);
-            let container = Container {
-                user: user.parse().unwrap(),
-                groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
-                arguments: strings(&service["command"]),
-                folder: service["environment"]["DUNLIN_SHM_FOLDER"]
-                    .as_str()
-                    .map(str::to_owned),
-                mount: volumes
-                    .first()
-                    .map(|volume| volume.split_once(':').unwrap().1.to_owned()),
-            };
-            (name.to_owned(), container)
-        })
-        .collect()
+    let containers = names.map(|name| {
+        let service = &file["services"][name];
+        let user = service["user"].as_str().unwrap().split(':').next().unwrap();
+        let groups = strings(&service["group_add"]);
+        let volumes = strings(&service["volumes"]);
+        let container = Container {
+            user: user.parse().unwrap(),
+            groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
+            arguments: strings(&service["command"]),
+            folder: service["environment"]["DUNLIN_SHM_FOLDER"]
+                .as_str()
+                .map(str::to_owned),
+            mount: volumes
+                .first()
+                .map(|volume| volume.split_once(':').unwrap().1.to_owned()),
+        };
+        (name.to_owned(), container)
+    });
+    containers.collect()
 }
 
 /// Containers of all pods.
@@ -131,6 +129,9 @@ fn the_compose_file_is_what_it_says() {
     let Some([a, b]) = place.two_networks("the compose file") else {
         return;
     };
+    // As the volume is mounted.
+    let options = &load("compose.yaml")[0]["volumes"]["meeting"]["driver_opts"]["o"];
+    assert_eq!(options.as_str().unwrap(), format!("gid={GROUP},mode=3770"));
     let volume = place.meeting(0o3770);
     let _server = all["server"].serve(&place, &b, &volume);
     let host = "198.51.100.2:";
