@@ -1,7 +1,7 @@
 //! A bank on three processes: threads move money between accounts, and in the end there is as much as before.
 //!
 //! ```text
-//! cargo run --release --example bank
+//! cargo run --release -p dunlin --example bank
 //! ```
 //!
 //! It starts itself three times more, as the machines of the database; each has a copy of every account.

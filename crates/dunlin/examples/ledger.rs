@@ -6,8 +6,8 @@
 //! what must not happen is a wrong answer, a second execution, or threads that do not get going again.
 //!
 //! ```text
-//! cargo run --release --example ledger serve dunlin://127.0.0.1:7400
-//! cargo run --release --example ledger call dunlin://127.0.0.1:7400 threads=4 seconds=5
+//! cargo run --release -p dunlin --example ledger serve dunlin://127.0.0.1:7400
+//! cargo run --release -p dunlin --example ledger call dunlin://127.0.0.1:7400 threads=4 seconds=5
 //! ```
 //!
 //! `device=NAME` works for both; `call` takes `preset=NAME`, `threads=N`, `seconds=N`, `longest=BYTES`,
