@@ -118,6 +118,7 @@ fn a_volume_is_made_used_checked_and_removed() {
             "--size=4m",
             "--iodepth=16",
             "--verify=crc32c",
+            "--verify_state_save=0",
         ];
         other("fio", &verified);
     }
