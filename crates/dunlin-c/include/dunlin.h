@@ -361,7 +361,7 @@ typedef struct dunlin_server_options {
    */
   size_t workers;
   /**
-   * Connections at once; 0: 4096.
+   * Connections at once, on each device; 0: 4096.
    */
   size_t max_connections;
   /**

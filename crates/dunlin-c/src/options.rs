@@ -55,7 +55,7 @@ pub struct ServerOptions {
     pub pollers: usize,
     /// Threads for handlers on workers; 0: four.
     pub workers: usize,
-    /// Connections at once; 0: 4096.
+    /// Connections at once, on each device; 0: 4096.
     pub max_connections: usize,
     /// The longest request that is taken, in bytes; 0: 16 MiB.
     pub max_message_bytes: usize,

@@ -160,24 +160,34 @@ impl<K: Keep> Calls<K> {
         waker
     }
 
-    /// What became of a call, for its task; `None`: it has not ended.
+    /// Whether a call has ended, and what became of it is to be taken.
     #[inline]
-    pub(in crate::client) fn take(&mut self, tag: usize) -> Option<Result<K::Reply, CallError>> {
+    pub(in crate::client) fn has_ended(&self, tag: usize) -> bool {
+        matches!(self.slots[tag].state, State::Answered | State::Failed(_))
+    }
+
+    /// What became of a call that has ended, for its task. In line: an answer is moved once then, from its place to where
+    /// the task wants it.
+    #[inline(always)]
+    pub(in crate::client) fn take(&mut self, tag: usize) -> Result<K::Reply, CallError> {
         let slot = &mut self.slots[tag];
-        match slot.state {
-            State::Answered => {
-                slot.state.fill(State::Free(self.free));
-                self.free = tag;
-                Some(slot.kept.take().ok_or_else(closed))
-            }
-            State::Failed(_) => Some(Err(self.take_failed(tag))),
-            State::Free(_) | State::Waiting(_) | State::Out(_) => None,
+        let State::Answered = slot.state else {
+            return Err(self.take_failed(tag));
+        };
+        slot.state.fill(State::Free(self.free));
+        self.free = tag;
+        match slot.kept.take() {
+            Some(reply) => Ok(reply),
+            None => Err(CallError::Closed),
         }
     }
 
     #[cold]
     fn take_failed(&mut self, tag: usize) -> CallError {
         let state = &mut self.slots[tag].state;
+        if !matches!(state, State::Failed(_)) {
+            return CallError::Closed;
+        }
         let state = std::mem::replace(state, State::Free(self.free));
         self.free = tag;
         match state {
@@ -321,9 +331,4 @@ impl<K: Keep> Calls<K> {
             (_, Err(error)) => self.fail(tag as usize, error),
         }
     }
-}
-
-#[cold]
-fn closed() -> CallError {
-    CallError::Closed
 }

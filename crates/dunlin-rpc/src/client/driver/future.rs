@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -216,13 +216,13 @@ impl std::fmt::Debug for CallFuture {
 
 impl AsyncLane {
     /// Looks for the answer of a call; while it is out its task is woken. `waker`: the task's, if the call does not have
-    /// it yet.
+    /// it yet. When the call has ended its outcome is to be taken by who gets the lock.
     fn poll_call(
         &self,
         tag: usize,
         context: &Context<'_>,
         mut waker: Option<Waker>,
-    ) -> Poll<Result<Reply, CallError>> {
+    ) -> Option<MutexGuard<'_, Inner>> {
         let mut inner = self.lock();
         let looked = match inner.calls.slots[tag].terms() {
             Some(_) => inner.look_as_task(tag, self.wait),
@@ -230,13 +230,8 @@ impl AsyncLane {
         };
         let leads = matches!(looked, Looked::Lead(_));
         loop {
-            if let Some(ended) = inner.take(tag) {
-                give_back(inner);
-                return Poll::Ready(ended);
-            }
             let Some(terms) = inner.calls.slots[tag].terms_mut() else {
-                give_back(inner);
-                return Poll::Ready(Err(CallError::Closed));
+                return Some(inner);
             };
             // Who leads is woken by itself.
             let known = terms.waker.as_ref();
@@ -249,7 +244,7 @@ impl AsyncLane {
                 give_back(inner);
                 drop(former);
                 self.after(&looked);
-                return Poll::Pending;
+                return None;
             }
             give_back(inner);
             waker = Some(context.waker().clone());
@@ -270,7 +265,7 @@ impl AsyncLane {
         } else {
             self.after(&looked);
         }
-        Poll::Pending
+        None
     }
 
     /// The lock is given back after a look in vain.
@@ -287,19 +282,23 @@ impl Future for CallFuture {
     /// # Panics
     /// When polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(lane) = self.lane.take() else {
+        let Self { lane, place } = &mut *self;
+        let Some(here) = lane else {
             panic!("a call was polled after its answer");
         };
-        if !lane.is_here() {
+        if !here.is_here() {
+            *lane = None;
             return Poll::Ready(Err(CallError::Forked));
         }
         // Most calls are polled twice, and wait in between: the waker is cloned outside of the lock.
-        let waker = (!self.place.mark_polled()).then(|| context.waker().clone());
-        let polled = lane.poll_call(self.place.tag(), context, waker);
-        if polled.is_pending() {
-            self.lane = Some(lane);
-        }
-        polled
+        let waker = (!place.mark_polled()).then(|| context.waker().clone());
+        let Some(mut inner) = here.poll_call(place.tag(), context, waker) else {
+            return Poll::Pending;
+        };
+        let ended = inner.take(place.tag());
+        give_back(inner);
+        *lane = None;
+        Poll::Ready(ended)
     }
 }
 

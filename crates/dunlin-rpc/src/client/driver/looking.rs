@@ -127,13 +127,10 @@ impl Inner {
     }
 
     /// As [`Calls::take`]; if it was the leader's call, another that waits is to look.
-    #[inline]
-    pub(super) fn take(&mut self, tag: usize) -> Option<Result<Reply, CallError>> {
-        let ended = self.calls.take(tag);
-        if ended.is_some() {
-            self.leave_lead_of(tag);
-        }
-        ended
+    #[inline(always)]
+    pub(super) fn take(&mut self, tag: usize) -> Result<Reply, CallError> {
+        self.leave_lead_of(tag);
+        self.calls.take(tag)
     }
 
     /// As [`Calls::release`], and as for [`Inner::take`].

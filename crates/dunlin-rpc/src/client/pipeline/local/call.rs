@@ -46,12 +46,15 @@ impl Future for LocalCall {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let tag = self.tag;
         assert_ne!(tag, TAKEN, "a call was polled after its answer");
-        let ended = self.holder.0.lock().calls.take(tag);
-        if let Some(ended) = ended {
-            self.tag = TAKEN;
-            return Poll::Ready(ended);
+        let mut inner = self.holder.0.lock();
+        if !inner.calls.has_ended(tag) {
+            drop(inner);
+            return self.wait(context);
         }
-        self.wait(context)
+        let ended = inner.calls.take(tag);
+        drop(inner);
+        self.tag = TAKEN;
+        Poll::Ready(ended)
     }
 }
 
