@@ -313,3 +313,48 @@ fn what_was_expected_and_is_not_so_ends_with_one() {
     );
     assert!(words(&ran.stdout).contains("does not hold"), "{ran:?}");
 }
+
+/// A worst value is not that of the points that had one.
+#[test]
+fn nothing_is_expected_of_a_point_that_measured_nothing() {
+    let folder = Folder::new("experiment-dead");
+    let (ok, dead) = ("name = \"ok\"", "name = \"dead\"\nfaults.share = 1");
+    for cases in [[ok, dead], [dead, ok]] {
+        let cases = cases.map(|case| format!("[[cases]]\n{case}\n"));
+        let file = |value: &str, bound: &str| {
+            let text = format!(
+                "[topology]\nswitch = \"z9264f\"\n\
+                [[topology.hosts]]\nname = \"server\"\n[[topology.hosts]]\nname = \"clients\"\n\
+                [server]\nhost = \"server\"\n[[clients]]\nhosts = \"clients\"\npreset = \"flock\"\n\
+                [[faults]]\nkind = \"loss\"\nshare = 0\n{}\
+                [run]\nwarm_up = \"20us\"\nduration = \"50us\"\n[print]\ncolumns = [\"calls\", \"p99\", \"coalescing\"]\n\
+                [[expect]]\nname = \"it\"\nvalue = \"{value}\"\n{bound}\n",
+                cases.concat()
+            );
+            folder.file("dead.toml", &text)
+        };
+        let alive = run(&file("p99[ok]", "most = 100"), &["--json"]);
+        assert!(alive.status.success(), "{alive:?}");
+        for (value, bound) in [
+            ("max(p99)", "most = 100"),
+            ("max(p99[ok], p99[dead])", "most = 100"),
+            ("min(p99[ok] / p99[dead], 5)", "least = 1"),
+            ("min(coalescing)", "least = 1"),
+        ] {
+            let ran = run(&file(value, bound), &["--json"]);
+            assert_eq!(ran.status.code(), Some(1), "{value}: {ran:?}");
+            let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+            let judged = &said["expected"][0];
+            assert!(judged["value"].is_null(), "{judged}");
+            assert_eq!(judged["holds"], false, "{judged}");
+            let points = said["points"].as_array().expect("points");
+            let dead = points.iter().find(|point| point["at"]["case"] == "dead");
+            let p99 = &dead.expect("a point")["columns"][1];
+            assert_eq!(
+                [&p99["count"], &p99["repeats"]],
+                [&0.into(), &Value::from(1)],
+                "{p99}"
+            );
+        }
+    }
+}

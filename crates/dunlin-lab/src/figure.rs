@@ -79,7 +79,8 @@ pub struct Seeds {
 /// Puts the answers of runs by several seeds together: ours is the median (the lower one of two), of calibrating rows
 /// the mean, beside it the least and the greatest. A parameter that is fitted to a row stands for all seeds, so a row
 /// is judged by all of them: which contexts collide in a NIC's cache, which the seed draws, moves the READ sweeps by
-/// more than their middle tells. Lines are those of the first run.
+/// more than their middle tells. Where one seed has no value there is none: the others do not speak for it. Lines are
+/// those of the first run.
 pub fn merged(runs: Vec<Findings>) -> Findings {
     let mut runs = runs.into_iter();
     let Some(mut all) = runs.next() else {
@@ -95,6 +96,8 @@ pub fn merged(runs: Vec<Findings>) -> Findings {
         let mut ours: Vec<f64> = others.iter().filter_map(same).collect();
         ours.push(answer.ours);
         if ours.iter().any(|value| value.is_nan()) {
+            answer.ours = f64::NAN;
+            answer.within = false;
             continue;
         }
         ours.sort_by(f64::total_cmp);
@@ -249,6 +252,14 @@ mod tests {
         let seeds = answer.seeds;
         assert_eq!((seeds.count, seeds.least, seeds.most), (3, 0.4, 9.0));
         assert!(!merged(vec![run(9.0), run(1.0), run(9.0)]).answers[0].within);
+        for gap in [
+            [1.0, f64::NAN, f64::NAN],
+            [f64::NAN, 1.0, 1.0],
+            [1.0, 1.0, f64::NAN],
+        ] {
+            let answer = &merged(gap.map(run).to_vec()).answers[0];
+            assert!(answer.ours.is_nan() && !answer.within, "{gap:?}");
+        }
         for calibrating in ["SR-004 at 10", "calibration.csv ConnectX-3"] {
             let run = |ours| run_of(calibrating, ours);
             let answer = &merged(vec![run(5.0), run(1.0), run(0.6)]).answers[0];

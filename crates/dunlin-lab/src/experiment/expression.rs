@@ -4,6 +4,9 @@
 //! A column is a table with a value for each point. What stands in brackets chooses points: for each thing that is
 //! swept, cases first, a value, several with `|` between, a range `16..48` whose ends belong to it, or `*`. Tables are
 //! worked on place by place, and where one does not have what the other is swept over its value counts for all.
+//!
+//! A point that measured nothing is not a number, and so is whatever is made of it: nothing is found among the others,
+//! since an expectation must not hold because the worst point has no value.
 
 use super::mistake::instead;
 use super::outcome::Outcome;
@@ -283,9 +286,11 @@ impl Expression {
                 several => {
                     let mut tables = several.iter().map(of);
                     let first = tables.next().unwrap_or(Grid(Vec::new()));
-                    tables.fold(first, |one, other| match function {
-                        Function::Min => one.with(&other, f64::min),
-                        _ => one.with(&other, f64::max),
+                    tables.fold(first, |one, other| {
+                        one.with(&other, |one, other| match function.prefers(one, other) {
+                            true => other,
+                            false => one,
+                        })
                     })
                 }
             },
@@ -317,7 +322,10 @@ impl Expression {
                 }
                 several => {
                     let value = self.of(outcome, places, axes).number();
-                    let same = |one: &&Self| one.of(outcome, places, axes).number() == value;
+                    let same = |one: &&Self| {
+                        let one = one.of(outcome, places, axes).number();
+                        one == value || one.is_nan() && value.is_nan()
+                    };
                     several.iter().find(same)?.found_at(outcome, places, axes)
                 }
             },
@@ -344,6 +352,19 @@ impl Expression {
     }
 }
 
+impl Function {
+    /// Whether of two values it is the other that is the greatest, the least, or the furthest from zero. What is not a
+    /// number is before all others.
+    fn prefers(self, one: f64, other: f64) -> bool {
+        let further = match self {
+            Self::Max => other > one,
+            Self::Min => other < one,
+            _ => other.abs() > one.abs(),
+        };
+        !one.is_nan() && (other.is_nan() || further)
+    }
+}
+
 fn any(mut one: Vec<bool>, other: &[bool]) -> Vec<bool> {
     for (one, other) in one.iter_mut().zip(other) {
         *one |= other;
@@ -361,7 +382,7 @@ fn column(name: &str, picks: &[Pick], outcome: &Outcome, places: &[&[usize]]) ->
         let at: Option<Vec<Option<usize>>> = picks.iter().zip(*places).map(place).collect();
         let found = point.columns.iter().find(|column| column.name == name);
         if let (Some(at), Some(column)) = (at, found) {
-            values.push((at, column.mean));
+            values.push((at, column.whole()));
         }
     }
     Grid(values)
@@ -406,23 +427,21 @@ impl Grid {
 
     /// The greatest, the least, or the furthest from zero, with its place.
     fn extreme(&self, function: Function) -> Option<&(Vec<Option<usize>>, f64)> {
-        let further = |one: f64, other: f64| match function {
-            Function::Max => other > one,
-            Function::Min => other < one,
-            _ => other.abs() > one.abs(),
-        };
         self.0
             .iter()
-            .reduce(|one, other| if further(one.1, other.1) { other } else { one })
+            .reduce(|one, other| match function.prefers(one.1, other.1) {
+                true => other,
+                false => one,
+            })
     }
 
-    /// The first value of its axis with this share of the most.
+    /// The first value of its axis with this share of the most, where there is something to reach.
     fn reaches(&self, share: f64, axes: &[Axis]) -> Self {
         let most = self
-            .0
-            .iter()
-            .fold(0.0, |most: f64, (_, value)| most.max(*value));
-        let first = self.0.iter().find(|(_, value)| *value >= share * most);
+            .extreme(Function::Max)
+            .map_or(f64::NAN, |(_, value)| *value);
+        let mut values = self.0.iter().filter(|_| most > 0.0);
+        let first = values.find(|(_, value)| *value >= share * most);
         let value = first.and_then(|(at, _)| {
             let axis = at.iter().position(Option::is_some)?;
             axes[axis].numbers()?.get(at[axis]?).copied()
@@ -430,12 +449,16 @@ impl Grid {
         Self(vec![(vec![None; axes.len()], value.unwrap_or(f64::NAN))])
     }
 
-    /// 1 where no value is lower by more than `fall` than the one before it, and else 0.
+    /// 1 where no value is lower by more than `fall` than the one before it, and else 0. Of one point nothing is known.
     fn rises(&self, fall: f64) -> Self {
         let axes = self.0.first().map_or(0, |(at, _)| at.len());
+        let known = self.0.len() > 1 && self.0.iter().all(|(_, value)| !value.is_nan());
         let mut pairs = self.0.windows(2);
-        let rises = pairs.all(|pair| pair[1].1 >= pair[0].1 - fall);
-        Self(vec![(vec![None; axes], f64::from(u8::from(rises)))])
+        let rises = match known {
+            true => f64::from(u8::from(pairs.all(|pair| pair[1].1 >= pair[0].1 - fall))),
+            false => f64::NAN,
+        };
+        Self(vec![(vec![None; axes], rises)])
     }
 
     /// Its only value; not a number where there is none.

@@ -75,8 +75,12 @@ pub struct Statistic {
     pub name: String,
     /// Its unit.
     pub unit: &'static str,
-    /// Mean over repeats; not a number where no run had a value, which is `null` in JSON.
+    /// Mean over the repeats that had a value; not a number where none had, which is `null` in JSON.
     pub mean: f64,
+    /// How many repeats had one.
+    pub count: usize,
+    /// Of how many.
+    pub repeats: usize,
     /// Half of the 95 % confidence interval of the mean, by Student's distribution; none of a single run.
     pub interval: Option<f64>,
 }
@@ -92,6 +96,7 @@ const NORMAL: f64 = 1.96;
 
 impl Statistic {
     fn new(column: &Column, values: &[f64]) -> Self {
+        let repeats = values.len();
         let values: Vec<f64> = values
             .iter()
             .copied()
@@ -108,16 +113,30 @@ impl Statistic {
             name: column.name.clone(),
             unit: column.definition.unit,
             mean,
+            count: values.len(),
+            repeats,
             interval,
+        }
+    }
+
+    /// The mean of all repeats, which there is where each of them had a value.
+    pub(super) fn whole(&self) -> f64 {
+        match self.count == self.repeats {
+            true => self.mean,
+            false => f64::NAN,
         }
     }
 
     /// For people.
     pub fn shown(&self) -> String {
-        match self.interval {
-            _ if self.mean.is_nan() => "-".to_owned(),
+        let mean = match self.interval {
+            _ if self.mean.is_nan() => return "-".to_owned(),
             None => number(self.mean),
             Some(interval) => format!("{} ± {}", number(self.mean), number(interval)),
+        };
+        match self.count == self.repeats {
+            true => mean,
+            false => format!("{mean} ({} of {})", self.count, self.repeats),
         }
     }
 }
@@ -372,6 +391,11 @@ mod tests {
         assert!((three.interval.unwrap() - 2.484).abs() < 0.001);
         assert_eq!(three.shown(), "2 ± 2.484");
         assert_eq!(of(&[f64::NAN]).shown(), "-");
+        // What a run does not have is not made up by the others.
+        let two = of(&[1.0, f64::NAN, 1.0]);
+        assert_eq!((two.count, two.repeats), (2, 3));
+        assert_eq!(two.shown(), "1 ± 0 (2 of 3)");
+        assert!(two.whole().is_nan());
         assert!(of(&vec![1.5; 40]).interval.unwrap() < 1e-9);
     }
 }

@@ -26,6 +26,8 @@ fn value(text: &str, rates: &[f64]) -> Result<f64, String> {
             name: "rate".to_owned(),
             unit: "M/s",
             mean: *rate,
+            count: usize::from(!rate.is_nan()),
+            repeats: 1,
             interval: None,
         }],
         series: Vec::new(),
@@ -55,7 +57,7 @@ fn a_curve_rises_when_no_step_falls_by_more_than_it_may() {
     assert_eq!(of(&[1.0, 2.0, 1.25, 5.0]), 0.0);
     // Each step counts, not what several of them come to.
     assert_eq!(of(&[3.0, 2.5, 2.0, 1.5]), 1.0);
-    assert_eq!(of(&[7.0]), 1.0);
+    assert!(of(&[7.0]).is_nan(), "one point does not rise");
 }
 
 #[test]
@@ -67,8 +69,47 @@ fn only_the_chosen_points_count() {
 }
 
 #[test]
-fn a_point_without_a_value_does_not_rise() {
-    assert_eq!(value("rises(rate, 1)", &[1.0, f64::NAN, 3.0]), Ok(0.0));
+fn what_is_made_of_a_point_without_a_value_has_none() {
+    let rates = [
+        [f64::NAN, 1.0, 3.0],
+        [1.0, f64::NAN, 3.0],
+        [1.0, 3.0, f64::NAN],
+    ];
+    let wholes = [
+        "max(rate)",
+        "min(rate)",
+        "mean(rate)",
+        "furthest(rate)",
+        "rises(rate, 1)",
+        "reaches(rate, 0.1)",
+    ];
+    for text in wholes {
+        for rates in rates {
+            assert!(
+                value(text, &rates).is_ok_and(f64::is_nan),
+                "{text} of {rates:?}"
+            );
+        }
+    }
+    for text in [
+        "max(rate[1], rate[2])",
+        "min(rate[1], rate[2])",
+        "min(rate[1] / rate[2], 5)",
+    ] {
+        for rates in &rates[..2] {
+            assert!(
+                value(text, rates).is_ok_and(f64::is_nan),
+                "{text} of {rates:?}"
+            );
+        }
+    }
+    assert_eq!(value("max(rate[..2])", &rates[2]), Ok(3.0));
+}
+
+#[test]
+fn a_curve_of_zeros_reaches_nothing() {
+    assert!(value("reaches(rate, 0.9)", &[0.0, 0.0]).is_ok_and(f64::is_nan));
+    assert_eq!(value("reaches(rate, 0.5)", &[0.0, 1.0, 2.0]), Ok(2.0));
 }
 
 #[test]

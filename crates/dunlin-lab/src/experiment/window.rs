@@ -166,9 +166,11 @@ impl Window {
         hosts.map(|counted| counted.of(counter)).sum()
     }
 
-    /// Requests of a message; presets without messages of several have one in each.
+    /// Requests of a message; presets without messages of several have one in each. Nothing of it is known where
+    /// nobody called.
     pub(super) fn coalescing(&self) -> f64 {
         match self.total(|tally| tally.messages) {
+            0.0 if self.calls() == 0.0 => f64::NAN,
             0.0 => 1.0,
             messages => self.total(|tally| tally.requests) / messages,
         }
