@@ -169,14 +169,11 @@ impl<'a> Timeline<'a> {
 
     /// Ends and begins what is due.
     pub(super) fn advance(&mut self, now_ns: u64) {
-        let (cluster, hosts) = (self.cluster, &self.hosts);
-        self.active.retain(|(fault, _)| {
-            let over = fault.to_ns.is_some_and(|to| to <= now_ns);
-            if over {
-                restore(cluster, hosts, fault);
-            }
-            !over
-        });
+        let is_over = |fault: &Fault| fault.to_ns.is_some_and(|to| to <= now_ns);
+        let active = std::mem::take(&mut self.active).into_iter();
+        let (over, active) = active.partition(|(fault, _)| is_over(fault));
+        self.active = active;
+        self.ended(over);
         let waiting = std::mem::take(&mut self.waiting);
         let (due, later) = waiting
             .into_iter()
@@ -186,6 +183,7 @@ impl<'a> Timeline<'a> {
         for fault in due {
             let guard = self.begin(fault);
             self.active.push((fault, guard));
+            self.slow(fault);
         }
     }
 
@@ -209,16 +207,7 @@ impl<'a> Timeline<'a> {
                 let side: Vec<HostId> = side.iter().map(host).collect();
                 Some(self.cluster.partition(&side))
             }
-            What::Slow(slow, factor) => {
-                slow.iter()
-                    .for_each(|slow| self.cluster.slow_down(host(slow), *factor));
-                None
-            }
-            What::SlowDma(slow, share) => {
-                slow.iter()
-                    .for_each(|slow| self.cluster.limit_dma(host(slow), *share));
-                None
-            }
+            What::Slow(..) | What::SlowDma(..) => None,
             What::NoDma(stalled) => {
                 let lasts_ns = fault.to_ns.unwrap_or(fault.from_ns) - fault.from_ns;
                 stalled
@@ -237,20 +226,41 @@ impl<'a> Timeline<'a> {
     /// Ends all that can be ended.
     pub(super) fn end(&mut self) {
         self.waiting.clear();
-        for (fault, _) in std::mem::take(&mut self.active) {
-            restore(self.cluster, &self.hosts, fault);
-        }
+        let active = std::mem::take(&mut self.active);
+        self.ended(active);
     }
-}
 
-/// Makes hosts as they were that a fault has made slow.
-fn restore(cluster: &Cluster, hosts: &[HostId], fault: &Fault) {
-    let each = |slow: &[usize], change: &dyn Fn(HostId)| {
-        slow.iter().for_each(|&host| change(hosts[host]));
-    };
-    match &fault.what {
-        What::Slow(slow, _) => each(slow, &|host| cluster.slow_down(host, 1.0)),
-        What::SlowDma(slow, _) => each(slow, &|host| cluster.limit_dma(host, 1.0)),
-        _ => {}
+    /// After these are no longer active.
+    fn ended(&self, over: Vec<(&Fault, Option<RuleGuard>)>) {
+        over.iter().for_each(|(fault, _)| self.slow(fault));
+    }
+
+    /// Makes the hosts of this fault as slow as the active faults together make them: of several the strongest counts,
+    /// so that the end of one leaves the others as they are.
+    fn slow(&self, changed: &Fault) {
+        let active = || self.active.iter().map(|(fault, _)| &fault.what);
+        match &changed.what {
+            What::Slow(hosts, _) => {
+                for host in hosts {
+                    let factors = active().filter_map(|what| match what {
+                        What::Slow(slow, factor) => slow.contains(host).then_some(*factor),
+                        _ => None,
+                    });
+                    let factor = factors.fold(1.0, f64::max);
+                    self.cluster.slow_down(self.hosts[*host], factor);
+                }
+            }
+            What::SlowDma(hosts, _) => {
+                for host in hosts {
+                    let shares = active().filter_map(|what| match what {
+                        What::SlowDma(slow, share) => slow.contains(host).then_some(*share),
+                        _ => None,
+                    });
+                    let share = shares.fold(1.0, f64::min);
+                    self.cluster.limit_dma(self.hosts[*host], share);
+                }
+            }
+            _ => {}
+        }
     }
 }

@@ -24,6 +24,8 @@ mod column;
 mod expect;
 mod expression;
 mod fault;
+#[cfg(test)]
+mod fault_tests;
 mod figure;
 #[cfg(test)]
 mod figure_tests;

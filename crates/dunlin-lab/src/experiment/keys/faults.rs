@@ -47,7 +47,7 @@ pub(super) const SECTION: Section = Section {
             Kind::Quantity(SHARE, 0.0, 1.0),
             Need::Default("100%"),
             "`loss`, `delay`, `duplicate`: which share of the packets. `slow-dma`: which \
-             share of its bandwidth to memory the NIC has.",
+             share of its bandwidth to memory the NIC has; of several at once the least counts.",
         ),
         key(
             "sender",
@@ -99,7 +99,7 @@ pub(super) const SECTION: Section = Section {
             Kind::Number(1.0),
             Need::Default("10"),
             "`slow`: how many times as long the host's cores and the receiving side \
-             of its NIC take.",
+             of its NIC take; of several at once the greatest counts.",
         ),
     ],
 };
