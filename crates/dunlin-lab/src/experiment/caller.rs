@@ -27,12 +27,12 @@ pub(super) struct Seen {
     pub(super) failed: AtomicU64,
     /// Of requests and responses of those that were answered.
     pub(super) bytes: AtomicU64,
-    latencies_ns: Mutex<Vec<u32>>,
+    latencies_ns: Mutex<Vec<u64>>,
 }
 
 impl Seen {
     /// The latencies since it was last asked.
-    pub(super) fn take(&self) -> Vec<u32> {
+    pub(super) fn take(&self) -> Vec<u64> {
         let latencies = self.latencies_ns.lock();
         std::mem::take(&mut *latencies.unwrap_or_else(PoisonError::into_inner))
     }
@@ -42,7 +42,7 @@ impl Seen {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let all = self.latencies_ns.lock();
         let mut all = all.unwrap_or_else(PoisonError::into_inner);
-        all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
+        all.push(took.as_nanos() as u64);
     }
 }
 

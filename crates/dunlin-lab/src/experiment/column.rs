@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn columns_are_of_all_clients_or_of_one_group() {
-        let tally = |calls, latencies: &[u32]| Tally {
+        let tally = |calls, latencies: &[u64]| Tally {
             calls,
             failed: 1,
             bytes: calls * 128,

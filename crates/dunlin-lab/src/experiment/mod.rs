@@ -31,6 +31,8 @@ mod figure;
 mod figure_tests;
 mod flows;
 mod keys;
+#[cfg(test)]
+mod latency_tests;
 mod load;
 mod mistake;
 mod model;

@@ -19,7 +19,7 @@ pub(super) struct Tally {
     /// Processes of the group.
     pub(super) processes: u64,
     /// In nanoseconds, sorted.
-    pub(super) latencies_ns: Vec<u32>,
+    pub(super) latencies_ns: Vec<u64>,
 }
 
 /// What one group of flows did in a window.
@@ -39,7 +39,7 @@ pub(super) struct VerbTally {
     /// Requests that are done, or answered where they are.
     pub(super) done: u64,
     /// From posting to completion of those that were signaled, or to the answer: in nanoseconds, sorted.
-    pub(super) times_ns: Vec<u32>,
+    pub(super) times_ns: Vec<u64>,
 }
 
 impl VerbTally {
@@ -118,7 +118,7 @@ pub(super) struct Switches {
 }
 
 /// What this share of sorted values is below; `None`: there are none.
-fn at_share<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
+fn at_share(sorted: &[u64], share: f64) -> Option<u64> {
     let place = (sorted.len() as f64 * share) as usize;
     let place = place.min(sorted.len().saturating_sub(1));
     sorted.get(place).copied()
@@ -155,9 +155,9 @@ impl Window {
     /// Of all verbs.
     pub(super) fn verb_time_us(&self, share: f64) -> f64 {
         let all = self.verbs.iter().flat_map(|tally| &tally.times_ns);
-        let mut all: Vec<u32> = all.copied().collect();
+        let mut all: Vec<u64> = all.copied().collect();
         all.sort_unstable();
-        at_share(&all, share).map_or(f64::NAN, |ns| f64::from(ns) / 1e3)
+        at_share(&all, share).map_or(f64::NAN, |ns| ns as f64 / 1e3)
     }
 
     /// A counter of all hosts that columns are of.
@@ -181,16 +181,16 @@ impl Window {
     }
 
     /// All latencies, sorted.
-    pub(super) fn latencies(&self) -> Vec<u32> {
+    pub(super) fn latencies(&self) -> Vec<u64> {
         let all = self.clients.iter().flat_map(|tally| &tally.latencies_ns);
-        let mut all: Vec<u32> = all.copied().collect();
+        let mut all: Vec<u64> = all.copied().collect();
         all.sort_unstable();
         all
     }
 
     pub(super) fn latency_us(&self, share: f64) -> f64 {
         let latency = at_share(&self.latencies(), share);
-        latency.map_or(f64::NAN, |ns| f64::from(ns) / 1e3)
+        latency.map_or(f64::NAN, |ns| ns as f64 / 1e3)
     }
 
     /// All times of flows, sorted.
@@ -212,7 +212,7 @@ impl Window {
 
     pub(super) fn mean_us(&self) -> f64 {
         let all = self.latencies();
-        let sum: f64 = all.iter().map(|&ns| f64::from(ns)).sum();
+        let sum: f64 = all.iter().map(|&ns| ns as f64).sum();
         sum / all.len() as f64 / 1e3
     }
 

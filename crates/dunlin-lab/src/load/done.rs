@@ -10,7 +10,7 @@ pub struct Done {
     pub count: AtomicU64,
     /// Whether the time of each is kept.
     timing: AtomicBool,
-    times_ns: Mutex<Vec<u32>>,
+    times_ns: Mutex<Vec<u64>>,
     enough: AtomicBool,
 }
 
@@ -21,7 +21,7 @@ impl Done {
     }
 
     /// The times, sorted, that have been kept since it was last asked.
-    pub fn take(&self) -> Vec<u32> {
+    pub fn take(&self) -> Vec<u64> {
         let mut times = self.times_ns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = std::mem::take(&mut *times);
         times.sort_unstable();
@@ -44,7 +44,7 @@ impl Done {
     pub(super) fn time_of(&self, took_ns: u64) {
         if self.timing.load(Ordering::Relaxed) {
             let mut times = self.times_ns.lock().unwrap_or_else(PoisonError::into_inner);
-            times.push(took_ns.min(u64::from(u32::MAX)) as u32);
+            times.push(took_ns);
         }
     }
 }
