@@ -145,6 +145,42 @@ fn no_claim_is_judged_by_a_nic_that_is_not_the_papers() {
 }
 
 #[test]
+fn a_figure_that_panics_costs_itself_alone() {
+    for command in [&["run"][..], &["score", "--json"]] {
+        let figures = ["--quick", "--set", "cpu.cores=4", "fasst-atomics", "rb2-nf"];
+        let output = lab(&[command, &figures].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("fasst-atomics: ") && !said.contains("rb2-nf: "),
+            "{said}"
+        );
+        match command {
+            ["run"] => assert!(
+                text(&output).contains("a network function counts"),
+                "{output:?}"
+            ),
+            _ => {
+                let card: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+                assert!(card["rows"]
+                    .as_array()
+                    .is_some_and(|rows| rows.len() >= 285));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seed_that_no_file_can_have_is_refused() {
+    for seed in ["1764500000000000000", "9007199254740991"] {
+        let output = lab(&["run", "flock-miss", "--quick", "--seed", seed]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("9007199254675456"), "{said}");
+    }
+}
+
+#[test]
 fn one_thread_and_two_give_the_same() {
     let figures = ["rb2-nf", "rb2-ycsb"];
     let with = |threads| {

@@ -123,6 +123,9 @@ const EXAMPLE: &str = r#"An experiment is a file in TOML. This one asks how many
 
 Every key, and more examples: docs/experiments.md, crates/dunlin-lab/experiments/."#;
 
+/// The greatest seed: those that follow it are still whole numbers in the file of a figure.
+const SEED_MOST: u64 = (1 << 53) - (1 << 16);
+
 /// Which figures, and how much of them
 #[derive(Debug, clap::Args)]
 pub struct Selection {
@@ -135,7 +138,7 @@ pub struct Selection {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Seed of the first run; the others follow it. 1 for figures, the file's for an experiment
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=SEED_MOST))]
     seed: Option<u64>,
     /// Runs of each figure, each by another seed: three, and one with --quick
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -282,15 +285,16 @@ impl Command {
                 }
                 let figures = selection.figures()?;
                 interrupt::listen()?;
-                let results = runner::run(&figures, effort, selection.seeds());
-                let card = runner::score(&results, &replaced);
+                let ran = runner::run(&figures, effort, selection.seeds());
+                let card = runner::score(&ran.results, &replaced);
                 if let Some(out) = out {
-                    report::write(&out, &results, &card)
+                    report::write(&out, &ran.results, &card)
                         .map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
                     output::note(out.join("report.html").display());
                 }
-                output::print(report::text(&results))?;
+                output::print(report::text(&ran.results))?;
                 output::print(report::verdicts(&card))?;
+                ran.check()?;
                 frozen(effort)?;
                 interrupt::check()
             }
@@ -303,13 +307,14 @@ impl Command {
                 let figures = selection.figures()?;
                 let effort = replaced.effort(selection.effort())?;
                 interrupt::listen()?;
-                let results = runner::run(&figures, effort, selection.seeds());
-                let card = runner::score(&results, &replaced);
+                let ran = runner::run(&figures, effort, selection.seeds());
+                let card = runner::score(&ran.results, &replaced);
                 if json {
                     output::print_json(&card)?;
                 } else {
                     output::print(report::scorecard(&card))?;
                 }
+                ran.check()?;
                 frozen(effort)?;
                 interrupt::check()
             }

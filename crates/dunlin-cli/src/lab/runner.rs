@@ -1,7 +1,8 @@
 //! Runs figures one after the other, the points of each on several real threads, with a progress bar.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_lab::figure::{merged, Effort, Figure, Findings};
@@ -10,6 +11,7 @@ use dunlin_lab::parallel::PROGRESS;
 use dunlin_lab::score::Scorecard;
 
 use super::replaced::Replaced;
+use crate::commands::Failure;
 use crate::interrupt;
 use crate::output::{note, progress_bar};
 
@@ -87,12 +89,59 @@ fn points_done(before: (usize, usize)) -> (f64, usize) {
     (done as f64 / known.max(1) as f64, done)
 }
 
-/// Runs figures, each by several seeds, until Ctrl-C comes.
-pub fn run(
-    figures: &[&'static Figure],
-    effort: Effort,
-    seeds: u16,
-) -> Vec<(&'static Figure, Findings)> {
+/// What figures gave.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// Those that ran.
+    pub results: Vec<(&'static Figure, Findings)>,
+    /// Those that could not, and why.
+    failed: Vec<(&'static str, String)>,
+}
+
+impl Ran {
+    /// Whether all ran.
+    ///
+    /// # Errors
+    /// When one could not, with its name.
+    pub fn check(&self) -> Result<(), Failure> {
+        let said = self.failed.iter();
+        let said: Vec<String> = said.map(|(name, why)| format!("{name}: {why}")).collect();
+        match said.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(said.join("\n")).help(
+                "the other figures ran; a figure may not stand another NIC, --set or seed; RUST_BACKTRACE=1 says where",
+            )),
+        }
+    }
+}
+
+/// Why `work` panicked: in the words of the first thread that did, since a figure has points on several.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static WHY: Mutex<Option<String>> = Mutex::new(None);
+    let why = || WHY.lock().unwrap_or_else(PoisonError::into_inner);
+    *why() = None;
+    let usual = Arc::new(panic::take_hook());
+    let for_backtraces = Arc::clone(&usual);
+    panic::set_hook(Box::new(move |info| {
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "a panic without words".to_owned());
+        let place = info
+            .location()
+            .map_or(String::new(), |at| format!(" ({at})"));
+        why().get_or_insert(text + &place);
+        if std::env::var_os("RUST_BACKTRACE").is_some() {
+            for_backtraces(info);
+        }
+    }));
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    panic::set_hook(Box::new(move |info| usual(info)));
+    result.map_err(|_| why().take().unwrap_or_default())
+}
+
+/// Runs figures, each by several seeds, until Ctrl-C comes. One that panics costs nothing but itself.
+pub fn run(figures: &[&'static Figure], effort: Effort, seeds: u16) -> Ran {
     let count = figures.len();
     // The figure that is worked on, and the points before it.
     let at = Mutex::new((0, PROGRESS.get()));
@@ -105,16 +154,22 @@ pub fn run(
         ((number as f64 + part) / count as f64, words)
     };
     watched(look, || {
-        let figures = figures.iter().enumerate();
-        let results = figures.map_while(|(number, figure)| {
+        let mut ran = Ran::default();
+        for (number, figure) in figures.iter().enumerate() {
             *begun() = (number, PROGRESS.get());
+            if interrupt::came() {
+                break;
+            }
             let by_seed = (0..u64::from(seeds)).map(|more| {
                 let seed = effort.seed.wrapping_add(more);
                 (figure.run)(Effort { seed, ..effort })
             });
-            (!interrupt::came()).then(|| (*figure, merged(by_seed.collect())))
-        });
-        results.collect()
+            match caught(|| merged(by_seed.collect())) {
+                Ok(findings) => ran.results.push((figure, findings)),
+                Err(why) => ran.failed.push((figure.name, why)),
+            }
+        }
+        ran
     })
 }
 

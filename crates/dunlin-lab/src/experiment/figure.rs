@@ -18,7 +18,8 @@ pub(crate) fn figure(name: &str, text: &str, effort: Effort) -> Findings {
         .partition(|setting| PARAMETERS.contains(&setting.of.as_str()));
     let set = all.iter().map(|setting| {
         let (of, name, value) = (&setting.of, &setting.name, setting.value);
-        format!("{of}.{name}={value}")
+        // Written as what it is: without a point a great one would be a whole number that files do not have.
+        format!("{of}.{name}={value:?}")
     });
     let settings = Settings {
         set: set.collect(),
