@@ -132,7 +132,10 @@ impl Args {
             }
         }
         interrupt::check()?;
-        let broken = outcome.expected.iter().filter(|one| !one.holds);
+        let broken = outcome
+            .expected
+            .iter()
+            .filter(|one| one.holds == Some(false));
         let broken: Vec<&str> = broken.map(|one| one.name.as_str()).collect();
         match broken.is_empty() {
             true => Ok(()),

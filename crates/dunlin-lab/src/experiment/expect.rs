@@ -32,8 +32,8 @@ pub struct Judged {
     pub least: Option<f64>,
     /// The most.
     pub most: Option<f64>,
-    /// Whether it is between them.
-    pub holds: bool,
+    /// Whether it is between them; nothing is said where the experiment is not complete.
+    pub holds: Option<bool>,
     /// What somebody else has.
     pub says: String,
     /// What it is, and at which point of several.
@@ -47,7 +47,11 @@ impl Judged {
     /// A row for people.
     pub fn row(&self) -> [String; 5] {
         let bound = |bound: Option<f64>| bound.map_or(String::new(), |bound| bound.to_string());
-        let holds = if self.holds { "" } else { ", does not hold" };
+        let holds = match self.holds {
+            Some(true) => "",
+            Some(false) => ", does not hold",
+            None => ", not judged",
+        };
         [
             self.name.clone(),
             super::outcome::number(self.value),
@@ -126,7 +130,7 @@ impl Expected {
             value,
             least: (least > f64::MIN).then_some(least),
             most: (most < f64::MAX).then_some(most),
-            holds: (least..=most).contains(&value),
+            holds: outcome.complete.then(|| (least..=most).contains(&value)),
             says: self.says.clone(),
             why: format!("{}{at}", self.why),
         }

@@ -84,7 +84,7 @@ fn cases_are_swept_and_expectations_are_judged() {
     let expected: Vec<(&str, bool)> = outcome
         .expected
         .iter()
-        .map(|one| (one.name.as_str(), one.holds))
+        .map(|one| (one.name.as_str(), one.holds == Some(true)))
         .collect();
     let wanted = [("more threads", true), ("slow", false), ("processes", true)];
     assert_eq!(expected, wanted, "{:?}", outcome.expected);
@@ -117,6 +117,34 @@ fn cases_are_swept_and_expectations_are_judged() {
     let of = |point: usize| outcome.points[point].columns[1].mean;
     assert_eq!(messages, &[(1.0, of(1)), (2.0, of(3))]);
     assert!(messages.iter().all(|(_, requests)| *requests >= 1.0));
+}
+
+#[test]
+fn what_is_not_complete_is_not_judged() {
+    let experiment = load(FILE, &Settings::default()).expect("right");
+    for most in [0, 1, 7] {
+        let runs = std::sync::atomic::AtomicUsize::new(0);
+        let stop = || runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= most;
+        let outcome = experiment.run(1, stop).expect("it runs");
+        assert_eq!((outcome.points.len(), outcome.complete), (most, false));
+        assert!(!outcome.expected.is_empty());
+        assert!(outcome.expected.iter().all(|one| one.holds.is_none()));
+    }
+    let settings = Settings {
+        repeats: Some(2),
+        ..Settings::default()
+    };
+    let experiment = load(FILE, &settings).expect("right");
+    let runs = std::sync::atomic::AtomicUsize::new(0);
+    let stop = || runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 15;
+    let outcome = experiment.run(1, stop).expect("it runs");
+    assert_eq!(
+        (outcome.points.len(), outcome.complete),
+        (8, false),
+        "a repeat is missing"
+    );
+    assert!(outcome.expected.iter().all(|one| one.holds.is_none()));
+    assert!(run(&Settings::default()).complete);
 }
 
 #[test]

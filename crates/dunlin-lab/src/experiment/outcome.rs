@@ -24,6 +24,8 @@ pub struct Outcome {
     pub keys: Vec<String>,
     /// Points, in the order of the sweep; those that were run.
     pub points: Vec<OutcomePoint>,
+    /// Whether all of them were, with all of their repeats.
+    pub complete: bool,
     /// Of all events of all runs, in hexadecimal.
     pub digest: String,
     /// What was expected, and whether it holds.
@@ -164,7 +166,9 @@ impl Outcome {
         let mut points = Vec::new();
         let mut digest = 0xcbf2_9ce4_8422_2325u64;
         let mut kept = Vec::new();
+        let mut complete = true;
         for ((places, point), runs) in experiment.points.iter().zip(runs) {
+            complete &= runs.len() == point.run.repeats;
             if runs.is_empty() {
                 continue;
             }
@@ -198,6 +202,7 @@ impl Outcome {
                 .map(|axis| axis.key.clone())
                 .collect(),
             points,
+            complete,
             digest: format!("{digest:016x}"),
             expected: Vec::new(),
             chart: None,

@@ -39,6 +39,7 @@ fn value(text: &str, rates: &[f64]) -> Result<f64, String> {
         title: String::new(),
         keys: vec![key],
         points: rates.iter().map(point).collect(),
+        complete: true,
         digest: String::new(),
         expected: Vec::new(),
         chart: None,
