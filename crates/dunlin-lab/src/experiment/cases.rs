@@ -3,7 +3,7 @@
 use super::check;
 use super::mistake::{instead, Mistake, Place};
 use super::path;
-use super::sweep::Axis;
+use super::sweep::{is_of_a_point, Axis};
 use super::tree::{Node, Table, Value};
 
 /// What the axis of cases is called, where keys of the sweep have their path.
@@ -52,6 +52,9 @@ pub(super) fn read(root: &Table) -> Result<Vec<Case>, Mistake> {
             if !OWN.contains(&entry.key.as_str()) {
                 flatten(&entry.key, &entry.node, &mut sets);
             }
+        }
+        for (key, node) in &sets {
+            is_of_a_point(key, node.place)?;
         }
         cases.push(Case {
             label: values.text("label").unwrap_or_else(|| name.clone()),

@@ -81,6 +81,9 @@ fn tables<'a>(
     let Value::List(list) = &node.value else {
         return Err(wrong(node));
     };
+    if list.is_empty() && section.needed {
+        return Err(missing(section));
+    }
     let table = |node: &'a Node| match &node.value {
         Value::Table(table) => read(section, table, node.place),
         _ => Err(wrong(node)),

@@ -493,6 +493,18 @@ mod tests {
         assert_eq!(value("fct_mean"), 5.5);
         assert_eq!(value("unfinished"), 2.0);
         assert_eq!(value("goodput"), 16.0);
+        assert_eq!(value("pcie_reads"), 0.0);
+        let nobody = Window {
+            clients: vec![Tally::default()],
+            ..window.clone()
+        };
+        // A total is not what a call took, where there was none.
+        for name in ["pcie_reads", "server_packets", "coalescing", "p50"] {
+            assert!(
+                find(name, &groups).unwrap().value(&nobody).is_nan(),
+                "{name}"
+            );
+        }
     }
 
     #[test]

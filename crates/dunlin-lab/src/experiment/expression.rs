@@ -57,10 +57,14 @@ const FUNCTIONS: [(&str, Function); 6] = [
 #[derive(Clone, Debug)]
 pub(super) struct Grid(Vec<(Vec<Option<usize>>, f64)>);
 
+/// Most numbers, columns and parentheses of one: whoever works on it goes as deep as it has parts.
+const PARTS_MOST: usize = 256;
+
 /// Reads one. `axes` and `columns` are those that there are.
 pub(super) fn parse(text: &str, axes: &[Axis], columns: &[&str]) -> Result<Expression, String> {
     let mut parser = Parser {
         rest: text,
+        parts: 0,
         axes,
         columns,
     };
@@ -73,6 +77,8 @@ pub(super) fn parse(text: &str, axes: &[Axis], columns: &[&str]) -> Result<Expre
 
 struct Parser<'a> {
     rest: &'a str,
+    /// How many values have begun.
+    parts: usize,
     axes: &'a [Axis],
     columns: &'a [&'a str],
 }
@@ -114,6 +120,10 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self) -> Result<Expression, String> {
+        self.parts += 1;
+        if self.parts > PARTS_MOST {
+            return Err(format!("it has more than {PARTS_MOST} parts"));
+        }
         if self.takes(&['-']).is_some() {
             return Ok(Expression::Minus(Box::new(self.value()?)));
         }

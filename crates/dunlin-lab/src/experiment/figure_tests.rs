@@ -242,6 +242,31 @@ fn what_is_wrong_with_cases_and_expectations_is_told() {
         ("max(rate)", "max(rate", "`)` must stand before"),
         (
             "max(rate)",
+            &"(".repeat(200_000),
+            "it has more than 256 parts",
+        ),
+        (
+            "max(rate)",
+            &"-".repeat(200_000),
+            "it has more than 256 parts",
+        ),
+        (
+            "max(rate)",
+            &("max(rate)".to_owned() + &"+1".repeat(200_000)),
+            "it has more than 256 parts",
+        ),
+        (
+            "clients.preset = \"erpc\"",
+            "print.columns = [\"p50\", \"rate\"]",
+            "`print.columns` is the same for all points",
+        ),
+        (
+            "\"clients.threads\" = [1, 2]",
+            "print.columns = [[\"rate\"], [\"p50\"]]",
+            "`print.columns` is the same for all points",
+        ),
+        (
+            "max(rate)",
             "max(rate[folck])",
             "`case` has no value `folck`; did you mean `flock`?",
         ),

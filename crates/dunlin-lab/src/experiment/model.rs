@@ -183,12 +183,6 @@ impl Point {
             )?),
             false => None,
         };
-        if server.is_some() && root.get("clients").is_none() {
-            return Err(Mistake::new(
-                Place::Nowhere,
-                "there is no table [[clients]]",
-            ));
-        }
         let mut clients = Vec::<Clients>::new();
         for (number, group) in check::all(root, "clients")?.iter().enumerate() {
             let clients_of = Clients::read(group, number, &hosts)?;
@@ -202,6 +196,12 @@ impl Point {
                 let must = format!("with it clients have {count} threads, {THREADS_MOST} at most");
                 return Err(group.wrong("threads", &group.count("threads").to_string(), must));
             }
+        }
+        if server.is_some() && clients.is_empty() {
+            return Err(Mistake::new(
+                Place::Nowhere,
+                "there is no table [[clients]]",
+            ));
         }
         let run = check::one(root, "run")?;
         let run = Run {

@@ -103,7 +103,8 @@ fn shorten(root: &mut Table) {
         super::path::set(root, key, &node, Place::Nowhere).expect("a key");
     };
     set("run.warm_up", "20us");
-    set("run.duration", "60us");
+    // Long enough that somebody is answered with the most clients, too.
+    set("run.duration", "200us");
     let axes = sweep::axes(root, &[]).expect("a sweep");
     let mut table = Table::default();
     for axis in axes {

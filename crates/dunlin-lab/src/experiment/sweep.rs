@@ -49,6 +49,18 @@ pub(super) fn axes(root: &Table, cases: &[Case]) -> Result<Vec<Axis>, Mistake> {
     }
 }
 
+/// Complains of a key that says what is printed: all points have the same columns, those of the first.
+pub(super) fn is_of_a_point(key: &str, at: Place) -> Result<(), Mistake> {
+    match key.split('.').next() {
+        Some("print") => {
+            let words =
+                format!("`{key}` is the same for all points: it cannot be swept or of a case");
+            Err(Mistake::new(at, words))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn keys(root: &Table) -> Result<Vec<Axis>, Mistake> {
     let Some(node) = root.get("sweep") else {
         return Ok(Vec::new());
@@ -62,6 +74,9 @@ fn keys(root: &Table) -> Result<Vec<Axis>, Mistake> {
     };
     let mut axes = Vec::new();
     collect("", table, &mut axes)?;
+    for axis in &axes {
+        is_of_a_point(&axis.key, axis.place)?;
+    }
     if let Some(more) = axes.get(KEYS_MOST) {
         let words = format!(
             "`sweep` has {} keys: it must be {KEYS_MOST} at most",

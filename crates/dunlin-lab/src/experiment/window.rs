@@ -176,8 +176,12 @@ impl Window {
         }
     }
 
+    /// So much of each call that was answered; of none it is not known.
     pub(super) fn per_call(&self, count: f64) -> f64 {
-        count / self.calls().max(1.0)
+        match self.calls() {
+            0.0 => f64::NAN,
+            calls => count / calls,
+        }
     }
 
     /// All latencies, sorted.

@@ -41,6 +41,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "my.toml:2:10: this is not TOML: unclosed table, expected `]`",
     ),
     (
+        "threads = 2",
+        "threads = 2\nthink = \"99999999999s\"",
+        "my.toml:15:9: `clients.think` is \"99999999999s\": it must be a time in ns, us, ms, s, from 0ns to 3600s",
+    ),
+    (
         "[topology]",
         "[topologie]",
         "my.toml:2:2: unknown `topologie`; did you mean `topology`? (there are: title, \
@@ -346,6 +351,29 @@ fn somebody_has_to_do_something() {
     ];
     for (text, message) in cases {
         assert_eq!(complaint(&text, &[]).unwrap_or_default(), message);
+    }
+    for (key, message) in [
+        ("clients", "my.toml: there is no table [[clients]]"),
+        (
+            "topology.hosts",
+            "my.toml: there is no table [[topology.hosts]]",
+        ),
+    ] {
+        let tables = format!("[[{key}]]");
+        let (before, rest) = RIGHT.split_once(&tables).unwrap();
+        let (_, after) = rest.rsplit_once(&tables).unwrap_or(("", rest));
+        let (_, after) = after.split_once("\n[").unwrap();
+        let none = match key.strip_prefix("topology.") {
+            Some(hosts) => format!("{before}{hosts} = []\n[{after}"),
+            None => format!("{key} = []\n{before}[{after}"),
+        };
+        let without = none.replace("\"clients.threads\" = [1, 2]", "\"run.seed\" = [1, 2]");
+        let without = without.replace("x = \"clients.threads\"", "x = \"run.seed\"");
+        assert_eq!(
+            complaint(&without, &[]).unwrap_or_default(),
+            message,
+            "{without}"
+        );
     }
     let alone = neither.replace("[[faults]]", &format!("{flows}[[faults]]"));
     assert_eq!(complaint(&alone, &["print.columns=fct_p99"]), None);

@@ -2,7 +2,7 @@
 
 use dunlin::Preset;
 
-use super::{key, LONGEST, MOST, TIME_OR_ZERO};
+use super::{key, LONGEST, LONGEST_NS, MOST, TIME_OR_ZERO};
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::{BYTES, RATE, TIME};
 
@@ -177,13 +177,13 @@ pub(super) const CLIENTS: Section = Section {
         ),
         key(
             "deadline",
-            Kind::Quantity(TIME, 1e3, MOST),
+            Kind::Quantity(TIME, 1e3, LONGEST_NS),
             Need::Default("10s"),
             "Longest time of a call.",
         ),
         key(
             "loss_timeout",
-            Kind::Quantity(TIME, 1e7, 3.6e12),
+            Kind::Quantity(TIME, 1e7, LONGEST_NS),
             Need::Default("1s"),
             "Presets over datagrams: how long a call may be without a sign before \
              its caller asks what became of it.",

@@ -1,6 +1,6 @@
 //! The keys of faults.
 
-use super::{key, MOST, TIME_OR_ZERO};
+use super::{key, LONGEST_NS, TIME_OR_ZERO};
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::{SHARE, TIME};
 
@@ -16,7 +16,7 @@ const FAULTS: [&str; 8] = [
     "slow-dma",
 ];
 
-const TIME_ABOVE: Kind = Kind::Quantity(TIME, 1.0, MOST);
+const TIME_ABOVE: Kind = Kind::Quantity(TIME, 1.0, LONGEST_NS);
 
 /// A fault.
 pub(super) const SECTION: Section = Section {

@@ -24,7 +24,9 @@ pub(super) const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'s
 }
 
 const MOST: f64 = f64::INFINITY;
-pub(super) const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
+/// The longest time, an hour: sums of some of them are still times.
+const LONGEST_NS: f64 = 3.6e12;
+pub(super) const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, LONGEST_NS);
 /// The longest message that the channels of a default configuration take.
 const LONGEST: f64 = 1_048_576.0;
 

@@ -1,6 +1,6 @@
 //! The keys of what is run, printed, drawn and expected.
 
-use super::{key, MOST, TIME_OR_ZERO};
+use super::{key, LONGEST_NS, TIME_OR_ZERO};
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::{SHARE, TIME};
 
@@ -93,7 +93,7 @@ pub(super) const PRINT: Section = Section {
         ),
         key(
             "every",
-            Kind::Quantity(TIME, 1e3, MOST),
+            Kind::Quantity(TIME, 1e3, LONGEST_NS),
             Need::Or("no time series"),
             "Prints the columns of each such piece of the duration, too.",
         ),
