@@ -399,15 +399,18 @@ impl Cluster {
         }
     }
 
-    /// A queue pair of a host goes to error, as after a failure of the NIC.
-    pub fn fail_queue_pair(&self, host: HostId, number: u32) {
+    /// A queue pair of a host goes to error, as after a failure of the NIC. Says whether the host has one of this number:
+    /// nothing happens otherwise.
+    pub fn fail_queue_pair(&self, host: HostId, number: u32) -> bool {
         let mut world = self.inner().world(host.0);
-        if let Some(pair) = world.hosts[host.number()].pair_of(number) {
+        let pair = world.hosts[host.number()].pair_of(number);
+        if let Some(pair) = pair {
             world.fail_pair(pair);
             world.push_event(host.0, dunlin_verbs::AsyncEvent::QueuePairFatal(number));
         }
         drop(world);
         self.inner().notify();
+        pair.is_some()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A hunt's load of calls: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check
 //! what they get.
 
+mod ends;
 mod put_off;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, DatagramBatches, Datagrams, Grouping, HandlerError,
-    LocalAcceptor, LocalServer, Pace, Preset, Region, Server, WaitMode,
+    ChannelConfig, Client, DatagramBatches, Datagrams, Grouping, HandlerError, LocalAcceptor,
+    LocalServer, Pace, Preset, Region, Server, WaitMode,
 };
 use dunlin_sim::HostId;
 
@@ -22,6 +23,7 @@ use super::Seen;
 use crate::dice::{bytes_of, Dice};
 use put_off::PutOff;
 
+use ends::Cause;
 /// Presets whose packets nobody sends again: a call ends with `PacketLost` where one is lost, a second later.
 const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
 /// How often time goes on until everybody has ended, and by how much. A thread may lose most of its calls, a second
@@ -187,19 +189,24 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let wrong = |what| seen.violations.push(format!("thread {number}: {what}"));
         let cause = Cause {
             live: live(*host),
-            breaks: faults.may_break() || vanishes,
+            breaks: vanishes || faults.hit(*host) || faults.hit(server_host),
+            second: faults.hit(second_host),
             closes: *closes,
             disturbed: loses || faults.late_packets,
             loses: loses && is_lossy(*preset, datagrams)
                 // Its requests are WRITEs over UC.
                 || faults.late_packets && *preset == Preset::Herd,
         };
-        check(number as u64, &log, cause, &lock(&executed).0, wrong);
+        ends::check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }
     seen.violations.append(&mut lock(&executed).1);
     let late = dunlin::simulated_sleeps().1 - late_before;
     // A wake-up may be lost with its packet, and come too late.
-    if late > 0 && !(loses || faults.late_packets || faults.may_break()) {
+    let callers = parties.iter().map(|party| party.host);
+    let breaks = callers
+        .chain([server_host, second_host])
+        .any(|host| faults.hit(host));
+    if late > 0 && !(loses || faults.late_packets || breaks) {
         let what =
             format!("{late} sleeps lasted until their bound though there was something to do");
         seen.violations.push(what);
@@ -357,70 +364,6 @@ fn join(
         client,
         threads: dice.between(1, 4) as usize,
         closes: dice.chance(1, 12),
-    }
-}
-
-/// What there was that ends a call of a thread with an error.
-struct Cause {
-    /// Its host did not crash.
-    live: bool,
-    /// A connection may have been lost.
-    breaks: bool,
-    /// Its client was closed by one of its threads.
-    closes: bool,
-    /// Packets were lost or late, so what waits for two servers, one call after the other, may wait for long.
-    disturbed: bool,
-    /// A packet may have been lost, and nobody sends it again.
-    loses: bool,
-}
-
-/// What one thread saw, and what the server did of it.
-fn check(
-    thread: u64,
-    log: &Log,
-    cause: Cause,
-    executed: &BTreeMap<(u64, u64), usize>,
-    mut wrong: impl FnMut(String),
-) {
-    log.wrong.iter().cloned().for_each(&mut wrong);
-    if cause.live && !log.ended {
-        wrong(format!("it hangs after {} calls", log.made));
-    }
-    let is_lost = |error: &CallError| matches!(error, CallError::PacketLost { .. });
-    for error in &log.errors {
-        let closed = |error: &CallError| {
-            use CallError::{Closed, Connect, ConnectionLost};
-            matches!(error, Closed | ConnectionLost { .. } | Connect(_))
-        };
-        let has_cause =
-            cause.breaks || (cause.loses && is_lost(error)) || (cause.closes && closed(error));
-        if !has_cause {
-            wrong(format!("an error without a cause: {error}"));
-        }
-    }
-    for error in &log.nested {
-        if !(cause.breaks || cause.closes || cause.disturbed) {
-            wrong(format!(
-                "an error of a nested call without a cause: {error}"
-            ));
-        }
-    }
-    let times = |call: u64| executed.get(&(thread, call)).copied().unwrap_or(0);
-    for (&call, &said) in &log.lost {
-        if times(call) != usize::from(said) {
-            let times = times(call);
-            wrong(format!(
-                "call {call} is said to be executed {said}, and was {times} times"
-            ));
-        }
-    }
-    for call in 0..log.made {
-        let (times, answered) = (times(call), log.answered.contains(&call));
-        if times > 1 || answered && times == 0 {
-            wrong(format!(
-                "call {call} was executed {times} times, answered {answered}"
-            ));
-        }
     }
 }
 

@@ -9,8 +9,8 @@ use crate::dice::Dice;
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) crashed: Vec<HostId>,
-    /// Queue pairs that were made to fail.
-    pub(super) failed: usize,
+    /// Queue pairs that were made to fail, of those that there were.
+    pub(super) failed: Vec<(HostId, u32)>,
     /// Packets may have been lost on their way.
     pub(super) lost_packets: bool,
     /// Packets may overtake each other, which loses those of UC that are overtaken.
@@ -19,10 +19,15 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Whether a connection may be lost. Packets that are lost, late or double do not suffice: no phase lasts as long
-    /// as the retries.
-    pub(super) fn may_break(&self) -> bool {
-        self.failed > 0 || !self.crashed.is_empty()
+    /// Whether this queue pair has ended. Packets that are lost, late or double do not suffice for that: no phase lasts
+    /// as long as the retries.
+    pub(super) fn ended(&self, pair: (HostId, u32)) -> bool {
+        self.crashed.contains(&pair.0) || self.failed.contains(&pair)
+    }
+
+    /// Whether any queue pair of this host has ended.
+    pub(super) fn hit(&self, host: HostId) -> bool {
+        self.crashed.contains(&host) || self.failed.iter().any(|pair| pair.0 == host)
     }
 }
 
@@ -60,10 +65,16 @@ pub(super) fn run(
             }
             8 => {
                 if let Some((host, number)) = victim(dice) {
-                    let words = format!("queue pair {number:#x} of {host:?} fails");
+                    // It may have gone, or there may never have been one: that is no cause of anything.
+                    let fails = match cluster.fail_queue_pair(host, number) {
+                        true => {
+                            faults.failed.push((host, number));
+                            "fails"
+                        }
+                        false => "is not there",
+                    };
+                    let words = format!("queue pair {number:#x} of {host:?} {fails}");
                     faults.words.push(words);
-                    faults.failed += 1;
-                    cluster.fail_queue_pair(host, number);
                 }
             }
             _ if faults.crashed.is_empty() => {

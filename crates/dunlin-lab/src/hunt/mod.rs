@@ -14,6 +14,7 @@ mod chaos;
 mod check;
 mod flow;
 mod fronts;
+mod planted;
 mod rings;
 mod terrain;
 mod verbs;
@@ -123,6 +124,8 @@ fn settle(terrain: &Terrain, violations: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use super::planted::{with, Planted};
+
     fn said(name: &str) -> Option<u64> {
         std::env::var(name).ok()?.parse().ok()
     }
@@ -196,6 +199,27 @@ mod tests {
             let without = hunt(found, None).violations;
             assert!(without.is_empty(), "without {bug:?}: {without:?}");
         }
+    }
+
+    /// Its only ring is from host 0 to host 3, and host 1 crashes.
+    const CRASH_ELSEWHERE: u64 = 3;
+
+    #[test]
+    fn what_broke_no_ring_excuses_none() {
+        let hunt = || super::hunt_with(super::Load::Rings, CRASH_ELSEWHERE);
+        let without = hunt();
+        assert!(without.scene.contains("0 -> 3"), "{}", without.scene);
+        assert!(
+            without.scene.contains("HostId(1) crashes"),
+            "{}",
+            without.scene
+        );
+        assert!(without.violations.is_empty(), "{:?}", without.violations);
+        let found = with(Planted::LostWakeUp, hunt).violations;
+        assert!(
+            found.iter().any(|what| what.contains("it hangs")),
+            "{found:?}"
+        );
     }
 
     #[test]

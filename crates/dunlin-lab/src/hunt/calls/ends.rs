@@ -1,0 +1,74 @@
+//! How the calls of a thread have ended, and whether they may.
+
+use std::collections::BTreeMap;
+
+use dunlin::CallError;
+
+use super::super::caller::Log;
+
+/// What there was that ends a call of a thread with an error.
+pub(super) struct Cause {
+    /// Its host did not crash.
+    pub(super) live: bool,
+    /// Its connection to the server may have been lost.
+    pub(super) breaks: bool,
+    /// The other server, which handlers ask, may have been lost.
+    pub(super) second: bool,
+    /// Its client was closed by one of its threads.
+    pub(super) closes: bool,
+    /// Packets were lost or late, so what waits for two servers, one call after the other, may wait for long.
+    pub(super) disturbed: bool,
+    /// A packet may have been lost, and nobody sends it again.
+    pub(super) loses: bool,
+}
+
+/// What one thread saw, and what the server did of it.
+pub(super) fn check(
+    thread: u64,
+    log: &Log,
+    cause: Cause,
+    executed: &BTreeMap<(u64, u64), usize>,
+    mut wrong: impl FnMut(String),
+) {
+    log.wrong.iter().cloned().for_each(&mut wrong);
+    if cause.live && !log.ended {
+        wrong(format!("it hangs after {} calls", log.made));
+    }
+    let is_lost = |error: &CallError| matches!(error, CallError::PacketLost { .. });
+    for error in &log.errors {
+        let closed = |error: &CallError| {
+            use CallError::{Closed, Connect, ConnectionLost};
+            matches!(error, Closed | ConnectionLost { .. } | Connect(_))
+        };
+        let has_cause = cause.breaks
+            || (cause.loses && is_lost(error))
+            || (cause.closes && closed(error));
+        if !has_cause {
+            wrong(format!("an error without a cause: {error}"));
+        }
+    }
+    for error in &log.nested {
+        if !(cause.breaks || cause.second || cause.closes || cause.disturbed) {
+            wrong(format!(
+                "an error of a nested call without a cause: {error}"
+            ));
+        }
+    }
+    let times = |call: u64| executed.get(&(thread, call)).copied().unwrap_or(0);
+    for (&call, &said) in &log.lost {
+        if times(call) != usize::from(said) {
+            let times = times(call);
+            wrong(format!(
+                "call {call} is said to be executed {said}, and was {times} times"
+            ));
+        }
+    }
+    for call in 0..log.made {
+        let (times, answered) = (times(call), log.answered.contains(&call));
+        if times > 1 || answered && times == 0 {
+            wrong(format!(
+                "call {call} was executed {times} times, answered {answered}"
+            ));
+        }
+    }
+}

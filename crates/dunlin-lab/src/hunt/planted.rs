@@ -1,0 +1,39 @@
+//! Bugs that are put into loads on purpose, by tests, to see that they are found.
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Planted {
+    /// Who has nothing to do in a ring is not woken by what comes.
+    LostWakeUp,
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs `work` with this bug, on this thread.
+#[cfg(test)]
+pub(super) fn with<T>(bug: Planted, work: impl FnOnce() -> T) -> T {
+    /// Also after a panic the next test of this thread is without.
+    struct Mended;
+    impl Drop for Mended {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+    PLANTED.set(Some(bug));
+    let _mended = Mended;
+    work()
+}
+
+#[cfg(test)]
+pub(super) fn is_planted(bug: Planted) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) const fn is_planted(_: Planted) -> bool {
+    false
+}
