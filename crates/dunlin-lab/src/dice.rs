@@ -34,7 +34,10 @@ impl Dice {
 
 /// Bytes that belong to this number of this source and to no other.
 pub(crate) fn bytes_of(source: u64, number: u64, length: usize) -> Vec<u8> {
-    let mut state = (source + 1) * 0x9e37_79b9 + number * 0x85eb_ca6b + 1;
+    let (of_source, of_number) = (0x9e37_79b9, 0x85eb_ca6b);
+    let mut state = (source.wrapping_add(1).wrapping_mul(of_source))
+        .wrapping_add(number.wrapping_mul(of_number))
+        .wrapping_add(1);
     let next = |_| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)

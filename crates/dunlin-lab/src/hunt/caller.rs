@@ -12,7 +12,7 @@ use crate::dice::{bytes_of, Dice};
 
 /// Answers with [`response`].
 pub(super) const ECHO: u16 = 1;
-/// Refuses, with the call's number.
+/// Refuses, with [`refusal`].
 pub(super) const FAIL: u16 = 2;
 /// Answers with [`response`], later and from another thread of the server's.
 pub(super) const LATER: u16 = 3;
@@ -96,10 +96,25 @@ pub(super) fn read_key(payload: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*thread), u64::from_le_bytes(*call)))
 }
 
-/// What a call is answered with.
+/// What a call is answered with, and no other: its key, and bytes behind it. A few answers are empty, though one of those
+/// is like the other, because an answer without bytes is a case of its own.
 pub(super) fn response(thread: u64, call: u64) -> Vec<u8> {
-    let length = [0, 8, 40, 64, 500, 5000][(thread * 31 + call * 7) as usize % 6];
-    bytes_of(!thread >> 32, call, length)
+    let drawn = (thread * 31 + call * 7) as usize;
+    if drawn % 41 == 0 {
+        return Vec::new();
+    }
+    let length = [8, 24, 40, 64, 500, 5000][drawn % 6];
+    let mut bytes = bytes_of(!thread, call, length);
+    bytes[..8].copy_from_slice(&(!(thread << 32 | call)).to_le_bytes());
+    bytes
+}
+
+/// Words of a refusal.
+pub(super) const AS_ASKED: &str = "as asked";
+
+/// What a call is refused with, and no other.
+pub(super) fn refusal(thread: u64, call: u64) -> u32 {
+    (thread << 16 | call) as u32
 }
 
 /// A request that was drawn.
@@ -140,16 +155,31 @@ pub(super) fn judge(
         (ECHO | LATER | NESTED, Ok(bytes)) if bytes == response(thread, call) => {
             log.answered.insert(call);
         }
-        (FAIL, Err(CallError::Handler { code, .. })) if code == call as u32 => {
+        (FAIL, Err(CallError::Handler { code, message }))
+            if code == refusal(thread, call) && message == AS_ASKED =>
+        {
             log.answered.insert(call);
         }
         (ABSENT, Err(CallError::UnknownHandler(ABSENT))) => {}
+        (
+            NESTED,
+            Err(
+                error @ (CallError::DeadlineExceeded { .. }
+                | CallError::Handler {
+                    code: NOT_NESTED, ..
+                }),
+            ),
+        ) => {
+            log.nested.push(error);
+        }
         (handler, Ok(_)) => {
             let what = format!("the answer of handler {handler} to {call} is another's");
             log.wrong.push(what);
         }
-        (NESTED, Err(error @ (CallError::DeadlineExceeded { .. } | CallError::Handler { .. }))) => {
-            log.nested.push(error);
+        // Said by the server, to somebody: no connection that is lost is a cause of it.
+        (handler, Err(error @ (CallError::Handler { .. } | CallError::UnknownHandler(_)))) => {
+            let what = format!("the refusal of handler {handler} to {call} is another's: {error}");
+            log.wrong.push(what);
         }
         (_, Err(error)) => {
             if let CallError::PacketLost { executed } = error {
@@ -254,5 +284,55 @@ impl Caller {
 
     fn fails(log: &Mutex<Log>, error: CallError) {
         log.lock().expect("nobody panicked").errors.push(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(handler: u16, ended: Result<&[u8], CallError>) -> Log {
+        let mut log = Log::default();
+        judge(&mut log, 1, (2, handler), ended);
+        log
+    }
+
+    fn refused(code: u32) -> Result<&'static [u8], CallError> {
+        let message = AS_ASKED.to_owned();
+        Err(CallError::Handler { code, message })
+    }
+
+    #[test]
+    fn what_is_said_to_another_call_is_wrong_and_no_error_that_may_have_a_cause() {
+        let is_wrong = |handler, ended| {
+            let log = judged(handler, ended);
+            assert!(log.errors.is_empty() && log.nested.is_empty(), "{log:?}");
+            assert!(log.answered.is_empty() != log.wrong.is_empty(), "{log:?}");
+            !log.wrong.is_empty()
+        };
+        assert!(!is_wrong(FAIL, refused(refusal(1, 2))));
+        for other in [refusal(1, 3), refusal(3, 2), NOT_NESTED] {
+            assert!(is_wrong(FAIL, refused(other)));
+        }
+        for handler in [ECHO, LATER, NESTED, ABSENT] {
+            assert!(is_wrong(handler, refused(refusal(1, 2))));
+        }
+        for handler in [ECHO, FAIL, LATER, NESTED] {
+            assert!(is_wrong(handler, Err(CallError::UnknownHandler(ABSENT))));
+        }
+        assert!(is_wrong(ABSENT, Err(CallError::UnknownHandler(ECHO))));
+        assert!(is_wrong(ECHO, Ok(&response(1, 3))));
+        assert!(!is_wrong(ECHO, Ok(&response(1, 2))));
+        assert_eq!(judged(NESTED, refused(NOT_NESTED)).nested.len(), 1);
+    }
+
+    #[test]
+    fn no_two_calls_have_the_same_answer_beside_the_few_empty_ones() {
+        let calls = (0..16).flat_map(|thread| (0..100).map(move |call| (thread, call)));
+        let all: Vec<Vec<u8>> = calls.map(|(thread, call)| response(thread, call)).collect();
+        let some: Vec<&Vec<u8>> = all.iter().filter(|one| !one.is_empty()).collect();
+        assert!(some.len() > 15 * 100 && some.len() < 16 * 100);
+        let keys: BTreeSet<&[u8]> = some.iter().map(|one| &one[..8]).collect();
+        assert_eq!(keys.len(), some.len());
     }
 }

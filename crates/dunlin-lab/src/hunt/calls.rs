@@ -18,6 +18,7 @@ use dunlin_sim::HostId;
 use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES, NESTED};
 use super::chaos;
 use super::fronts::{Front, Fronts, CELLS, CELL_BYTES, REGION};
+use super::planted::{is_planted, Planted};
 use super::terrain::Terrain;
 use super::Seen;
 use crate::dice::{bytes_of, Dice};
@@ -204,6 +205,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     // A wake-up may be lost with its packet, and come too late.
     let callers = parties.iter().map(|party| party.host);
     let breaks = callers
+    seen.violations.append(&mut lock(&nested.wrong));
         .chain([server_host, second_host])
         .any(|host| faults.hit(host));
     if late > 0 && !(loses || faults.late_packets || breaks) {
@@ -322,8 +324,10 @@ fn serve(
             reply.write(&caller::response(thread, call))
         })
         .handle(FAIL, move |request, _| {
-            let (_, call) = count(request.payload(), &fails);
-            Err(HandlerError::new(call as u32, "as asked"))
+            let (thread, call) = count(request.payload(), &fails);
+            let call = call + u64::from(is_planted(Planted::OtherRefusal));
+            let code = caller::refusal(thread, call);
+            Err(HandlerError::new(code, caller::AS_ASKED))
         })
         .handle_deferred(LATER, move |request, responder| {
             count(request.payload(), &laters);

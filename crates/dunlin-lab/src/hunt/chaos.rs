@@ -15,6 +15,8 @@ pub(super) struct Faults {
     pub(super) lost_packets: bool,
     /// Packets may overtake each other, which loses those of UC that are overtaken.
     pub(super) late_packets: bool,
+    /// Packets may arrive twice.
+    pub(super) double_packets: bool,
     pub(super) words: Vec<String>,
 }
 
@@ -47,6 +49,7 @@ pub(super) fn run(
                 let rule = draw_rule(terrain, dice);
                 faults.lost_packets |= matches!(rule.fault, Fault::Drop);
                 faults.late_packets |= matches!(rule.fault, Fault::Delay { .. });
+                faults.double_packets |= matches!(rule.fault, Fault::Duplicate { .. });
                 faults.words.push(format!(
                     "{:?} {:?} {:.2}",
                     rule.fault, rule.traffic, rule.probability

@@ -7,14 +7,26 @@ use dunlin_verbs::{Region, Transport};
 
 use super::flow::{Flow, Kind, Log};
 
+/// What was done to a flow, and what the network does with its packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    /// Its host crashed.
+    pub(super) sender_gone: bool,
+    pub(super) receiver_gone: bool,
+    /// The sender's.
+    pub(super) pair_failed: bool,
+    pub(super) loses: bool,
+    pub(super) late: bool,
+    pub(super) doubles: bool,
+}
+
 /// Checks what a flow saw. A crashed host's log ends where it crashed.
-pub(super) fn check(
-    flow: &Flow,
-    log: &Log,
-    sender_gone: bool,
-    receiver_gone: bool,
-    violations: &mut Vec<String>,
-) {
+pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec<String>) {
+    let Around {
+        sender_gone,
+        receiver_gone,
+        ..
+    } = around;
     let mut wrong =
         |what: String| violations.push(format!("flow {} ({}): {what}", flow.number, flow.name()));
     // Completions: each once, in order, and after a failure none succeeds.
@@ -81,13 +93,52 @@ pub(super) fn check(
             if order.windows(2).any(|pair| pair[0] >= pair[1]) {
                 wrong(format!("arrived as {order:?}"));
             }
+            // One that is overtaken, or whose packets come twice, counts as lost.
+            if !(around.late || around.doubles) {
+                check_arrived(flow, log, around, &order, &mut wrong);
+            }
         }
         (Transport::UnreliableDatagram, _) => {
-            // Anything but other bytes: the network may lose, repeat and reorder.
+            // The network may lose, repeat and reorder, where it was told to.
             if order.iter().any(|&message| message >= log.posted) {
                 wrong("a datagram that nobody sent".to_owned());
             }
+            let distinct: BTreeSet<usize> = order.iter().copied().collect();
+            if !around.doubles && distinct.len() < order.len() {
+                wrong(format!("datagrams arrived twice: {order:?}"));
+            }
+            // A double takes the RECEIVE of another.
+            if !around.doubles {
+                check_arrived(flow, log, around, &order, &mut wrong);
+            }
         }
+    }
+}
+
+/// Where nothing is lost, and each message finds a RECEIVE, all that succeeded arrive, over any transport.
+fn check_arrived(
+    flow: &Flow,
+    log: &Log,
+    around: Around,
+    order: &[usize],
+    wrong: &mut impl FnMut(String),
+) {
+    let disturbed =
+        around.loses || around.sender_gone || around.receiver_gone || around.pair_failed;
+    // With fewer RECEIVEs than messages the sender may be ahead of the receiver.
+    let Some(from) = log
+        .ready
+        .filter(|_| !disturbed && flow.receives >= flow.messages)
+    else {
+        return;
+    };
+    let sent = log.completions.iter().filter(|completion| completion.1);
+    let missing: Vec<usize> = sent
+        .map(|completion| completion.0)
+        .filter(|message| *message >= from && !order.contains(message))
+        .collect();
+    if !missing.is_empty() {
+        wrong(format!("nothing was lost, and {missing:?} did not arrive"));
     }
 }
 
@@ -104,5 +155,68 @@ fn check_atomics(log: &Log, succeeded: usize, wrong: &mut impl FnMut(String)) {
             "the cell counts {value}, {succeeded} of {} succeeded",
             log.posted
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::terrain;
+    use super::*;
+    use crate::dice::Dice;
+
+    const QUIET: Around = Around {
+        sender_gone: false,
+        receiver_gone: false,
+        pair_failed: false,
+        loses: false,
+        late: false,
+        doubles: false,
+    };
+
+    /// A flow with a RECEIVE for each message.
+    fn flow(transport: Transport) -> Flow {
+        let mut dice = Dice::new(1);
+        let terrain = terrain::build(1, &mut dice);
+        let mut all = (0..10_000).map(|_| Flow::draw(0, &terrain, &mut dice));
+        all.find(|flow| flow.transport == transport && flow.receives >= flow.messages)
+            .expect("one is drawn")
+    }
+
+    fn violations(flow: &Flow, around: Around, received: &[usize]) -> Vec<String> {
+        let log = Log {
+            posted: flow.messages,
+            ready: Some(1),
+            completions: (0..flow.messages).map(|message| (message, true)).collect(),
+            received: received.iter().map(|&message| (message, true)).collect(),
+            ..Log::default()
+        };
+        let mut violations = Vec::new();
+        check(flow, &log, around, &mut violations);
+        violations
+    }
+
+    #[test]
+    fn what_a_network_without_loss_carried_must_arrive_once() {
+        use Transport::{UnreliableConnection, UnreliableDatagram};
+        for transport in [UnreliableConnection, UnreliableDatagram] {
+            let flow = flow(transport);
+            // The first was under way before there was a RECEIVE.
+            let all: Vec<usize> = (1..flow.messages).collect();
+            assert!(violations(&flow, QUIET, &all).is_empty());
+            for some in [&[][..], &all[1..], &all[..all.len() - 1]] {
+                let found = violations(&flow, QUIET, some);
+                assert!(
+                    found.iter().any(|what| what.contains("did not arrive")),
+                    "{transport}: {found:?}"
+                );
+                let around = Around {
+                    loses: true,
+                    ..QUIET
+                };
+                assert!(violations(&flow, around, some).is_empty());
+            }
+            let twice: Vec<usize> = [1].into_iter().chain(all.iter().copied()).collect();
+            assert!(!violations(&flow, QUIET, &twice).is_empty(), "{transport}");
+        }
     }
 }

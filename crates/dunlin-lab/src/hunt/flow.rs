@@ -31,6 +31,8 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) posted: usize,
+    /// What had been posted when the receiver posted its first RECEIVEs, as many as it can; `None`: it has not yet.
+    pub(super) ready: Option<usize>,
     /// Message and whether it succeeded, in the order of the completions.
     pub(super) completions: Vec<(usize, bool)>,
     /// Message and whether its bytes were right, in the order of arrival.
@@ -51,7 +53,7 @@ pub(super) struct Flow {
     pub(super) messages: usize,
     bytes: usize,
     window: usize,
-    receives: usize,
+    pub(super) receives: usize,
     cores: (usize, usize),
     attributes: ConnectAttributes,
     /// Number of the sender's queue pair, once there is one.
@@ -342,10 +344,13 @@ impl Flow {
                 log.received.push((message, right));
                 free.push_back(place);
             }
-            drop(log);
             if failed {
                 return Next::Done;
             }
+            // What is posted from now on finds the RECEIVEs of this step.
+            let posted = log.posted;
+            log.ready.get_or_insert(posted);
+            drop(log);
             while let Some(place) = free.pop_front() {
                 let segments = [Segment {
                     region: &region,

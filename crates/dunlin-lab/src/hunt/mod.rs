@@ -222,6 +222,18 @@ mod tests {
         );
     }
 
+    /// No loss of a connection changes what a server says.
+    #[test]
+    fn the_refusal_of_another_call_is_found_where_a_host_crashed() {
+        let found = |seed| {
+            let hunt = || super::hunt_with(super::Load::Calls, seed);
+            let outcome = with(Planted::OtherRefusal, hunt);
+            let wrong = |what: &String| what.contains("is another's: handler error");
+            outcome.scene.contains(" crashes") && outcome.violations.iter().any(wrong)
+        };
+        assert!((0..40).any(found));
+    }
+
     #[test]
     fn the_seeds_draw_each_load() {
         let scenes = SEEDS.map(|seed| super::hunt(seed).scene);

@@ -22,6 +22,23 @@ pub(super) struct Cause {
     pub(super) loses: bool,
 }
 
+/// Whether a call may end so that asked a server which is gone, or over a connection that is lost.
+fn is_of_a_break(error: &CallError) -> bool {
+    use CallError::{
+        Closed, Connect, ConnectionLost, DeadlineExceeded, Expired, PacketLost, ShuttingDown,
+    };
+    matches!(
+        error,
+        Closed
+            | Connect(_)
+            | ConnectionLost { .. }
+            | DeadlineExceeded { .. }
+            | Expired { .. }
+            | PacketLost { .. }
+            | ShuttingDown
+    )
+}
+
 /// What one thread saw, and what the server did of it.
 pub(super) fn check(
     thread: u64,
@@ -40,7 +57,7 @@ pub(super) fn check(
             use CallError::{Closed, Connect, ConnectionLost};
             matches!(error, Closed | ConnectionLost { .. } | Connect(_))
         };
-        let has_cause = cause.breaks
+        let has_cause = (cause.breaks && is_of_a_break(error))
             || (cause.loses && is_lost(error))
             || (cause.closes && closed(error));
         if !has_cause {

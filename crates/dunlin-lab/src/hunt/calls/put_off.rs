@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::{Client, HandlerError, OwnedRequest, OwnedResponder};
+use dunlin::{CallError, Client, HandlerError, OwnedRequest, OwnedResponder};
 use dunlin_verbs::thread;
 
 use super::super::caller::{self, ECHO, NOT_NESTED};
@@ -17,6 +17,8 @@ use crate::dice::Dice;
 pub(super) struct PutOff {
     pub(super) calls: Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>,
     pub(super) over: Arc<AtomicBool>,
+    /// Answers of the other server that are another call's.
+    pub(super) wrong: Arc<Mutex<Vec<String>>>,
 }
 
 /// How often the thread that answers calls that were put off looks, with some there and without.
@@ -51,10 +53,15 @@ impl PutOff {
                     .as_ref()
                     .is_ok_and(|reply| **reply == *request.payload());
                 if !echoed {
-                    let words = match asked {
+                    let words = match &asked {
                         Ok(_) => "another answer".to_owned(),
                         Err(error) => error.to_string(),
                     };
+                    use CallError::{Handler, UnknownHandler};
+                    if matches!(asked, Ok(_) | Err(Handler { .. } | UnknownHandler(_))) {
+                        let what = format!("the echo of call {call} of thread {thread}: {words}");
+                        lock(&self.wrong).push(what);
+                    }
                     responder.fail(HandlerError::new(NOT_NESTED, words));
                     continue;
                 }
