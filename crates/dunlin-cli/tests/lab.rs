@@ -309,6 +309,25 @@ fn the_hunt_replays_a_seed() {
 }
 
 #[test]
+fn a_hunt_without_seeds_is_none() {
+    let most = u64::MAX.to_string();
+    for (option, value, limit) in [
+        ("--seeds", "0", "1..=1000000"),
+        ("--seeds", &most, "1..=1000000"),
+        ("--from", &most, "18446744073708551615"),
+    ] {
+        let output = lab(&["hunt", option, value]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(limit), "{said}");
+    }
+    let last = (u64::MAX - 1_000_000).to_string();
+    let output = lab(&["hunt", "--load", "rings", "--seeds", "1", "--from", &last]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output).contains("1 seeds"), "{}", text(&output));
+}
+
+#[test]
 fn a_freeze_wants_the_calibrating_rows() {
     let card = lab(&["score", "--quick", "--json", "rb2-nf"]);
     let file = std::env::temp_dir().join(format!("dunlin-card-{}.json", std::process::id()));

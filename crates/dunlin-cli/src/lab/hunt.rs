@@ -10,14 +10,19 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
 
+/// Seeds of one run: what each has found is kept until all have ended.
+const SEEDS_MAX: u64 = 1_000_000;
+/// From here on so many seeds there are.
+const FROM_MAX: u64 = u64::MAX - SEEDS_MAX;
+
 /// Random loads under random faults, with invariants checked
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// So many seeds
-    #[arg(long, default_value_t = 50, conflicts_with = "seed")]
+    #[arg(long, default_value_t = 50, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: u64,
     /// The first of them
-    #[arg(long, default_value_t = 0, conflicts_with = "seed")]
+    #[arg(long, default_value_t = 0, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(..=FROM_MAX))]
     from: u64,
     /// This load with every seed: queue pairs, the RPC, or rings. Otherwise each seed draws one (and other faults with it)
     #[arg(long, value_parser = load())]
@@ -46,7 +51,7 @@ fn load() -> impl TypedValueParser<Value = Load> {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let seeds: Vec<u64> = match args.seed {
         Some(seed) => vec![seed],
-        None => (args.from..args.from.saturating_add(args.seeds)).collect(),
+        None => (args.from..args.from + args.seeds).collect(),
     };
     interrupt::listen()?;
     // Seeds that are left at Ctrl-C are not begun.

@@ -8,6 +8,7 @@ use dunlin::{CallError, Client, Pipeline};
 use dunlin_verbs::thread;
 
 use super::fronts;
+use super::planted::{is_planted, Planted};
 use crate::dice::{bytes_of, Dice};
 
 /// Answers with [`response`].
@@ -192,6 +193,7 @@ pub(super) fn judge(
 
 impl Caller {
     pub(super) fn run(self) {
+        assert!(!is_planted(Planted::Panic), "planted");
         let log = Arc::clone(&self.log);
         self.call_all();
         log.lock().expect("nobody panicked").ended = true;

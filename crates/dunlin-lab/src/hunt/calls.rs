@@ -18,13 +18,14 @@ use dunlin_sim::HostId;
 use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES, NESTED};
 use super::chaos;
 use super::fronts::{Front, Fronts, CELLS, CELL_BYTES, REGION};
+use super::kept::Kept;
 use super::planted::{is_planted, Planted};
 use super::terrain::Terrain;
 use super::Seen;
 use crate::dice::{bytes_of, Dice};
+use ends::Cause;
 use put_off::PutOff;
 
-use ends::Cause;
 /// Presets whose packets nobody sends again: a call ends with `PacketLost` where one is lost, a second later.
 const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
 /// How often time goes on until everybody has ended, and by how much. A thread may lose most of its calls, a second
@@ -60,13 +61,13 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let most_active = dice.between(1, 12) as usize;
     let datagrams = draw_datagrams(dice);
     let (put_off, nested) = (PutOff::default(), PutOff::default());
-    let server = serve(
+    let server = Kept::new(serve(
         terrain,
         server_host,
         (&channel, most_active, datagrams),
         dice,
         (&executed, &put_off, &nested),
-    );
+    ));
     // Another server, which handlers of the first ask.
     let second_host = terrain.any_host(dice);
     let second = Server::unbound()
@@ -75,14 +76,16 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         .pin_pollers(0)
         .serve_on(terrain.cluster.device(second_host))
         .expect("a server");
+    let second = Kept::new(second);
     let asks = Client::builder()
         .preset(any_preset(dice))
         .channel(channel.clone())
         .deadline(caller::DEADLINE)
         .connect_on(terrain.cluster.device(server_host), &second.acceptor())
         .expect("a client");
+    let asks = Kept::new(asks);
     let answering = Arc::new(AtomicUsize::new(0));
-    for (put_off, other) in [(&put_off, None), (&nested, Some(asks.clone()))] {
+    for (put_off, other) in [(&put_off, None), (&nested, Some(Client::clone(&asks)))] {
         let (answers, later) = (put_off.clone(), Dice::new(dice.next()));
         let core = terrain.any_core(server_host, dice);
         answering.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +107,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         ),
         ..Seen::default()
     };
-    let (mut parties, mut logs) = (Vec::new(), Vec::new());
+    let (mut parties, mut logs) = (Kept::new(Vec::new()), Vec::new());
     for _ in 0..dice.between(1, 3) {
         let party = join(terrain, &server.acceptor(), &channel, dice);
         for _ in 0..party.threads {
@@ -201,11 +204,11 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         ends::check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }
     seen.violations.append(&mut lock(&executed).1);
+    seen.violations.append(&mut lock(&nested.wrong));
     let late = dunlin::simulated_sleeps().1 - late_before;
     // A wake-up may be lost with its packet, and come too late.
     let callers = parties.iter().map(|party| party.host);
     let breaks = callers
-    seen.violations.append(&mut lock(&nested.wrong));
         .chain([server_host, second_host])
         .any(|host| faults.hit(host));
     if late > 0 && !(loses || faults.late_packets || breaks) {
@@ -215,7 +218,13 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     }
     let wrong = |what| seen.violations.push(what);
     let server = (server, server_host);
-    leave(terrain, (parties, datagrams), server, &live, wrong);
+    leave(
+        terrain,
+        (parties.into_inner(), datagrams),
+        server,
+        &live,
+        wrong,
+    );
     for all in [&put_off, &nested] {
         all.over.store(true, Ordering::Relaxed);
     }
@@ -232,7 +241,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
             let what = "a thread that answers later hangs";
             seen.violations.push(what.to_owned());
         }
-        part(terrain, server_host, asks);
+        part(terrain, server_host, asks.into_inner());
     } else {
         std::mem::forget(asks);
     }
@@ -386,7 +395,7 @@ fn part(terrain: &Terrain, host: HostId, client: Client) -> Arc<AtomicBool> {
 fn leave(
     terrain: &Terrain,
     (parties, datagrams): (Vec<Party>, Datagrams),
-    (server, server_host): (Option<LocalServer>, HostId),
+    (server, server_host): (Option<Kept<LocalServer>>, HostId),
     live: &dyn Fn(HostId) -> bool,
     mut wrong: impl FnMut(String),
 ) {
@@ -409,7 +418,7 @@ fn leave(
         leaving.push(part(terrain, party.host, party.client));
     }
     let deadline = cluster.now_ns() + FORGETTING_NS;
-    let connections = || server.as_ref().map_or(0, LocalServer::connections);
+    let connections = || server.as_ref().map_or(0, |server| server.connections());
     let forgotten = || !live(server_host) || connections() <= silent;
     let left = || leaving.iter().all(|gone| gone.load(Ordering::Relaxed));
     while !(left() && forgotten()) && cluster.now_ns() < deadline {

@@ -14,6 +14,7 @@ mod chaos;
 mod check;
 mod flow;
 mod fronts;
+mod kept;
 mod planted;
 mod rings;
 mod terrain;
@@ -21,8 +22,12 @@ mod verbs;
 
 pub use flow::Kind;
 
+use std::any::Any;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
 use crate::dice::Dice;
 use chaos::Faults;
+use kept::Kept;
 use terrain::Terrain;
 
 /// What a seed gave.
@@ -92,8 +97,28 @@ pub fn hunt_with(load: Load, seed: u64) -> Outcome {
     hunt_among(load, seed, Dice::new(seed))
 }
 
-fn hunt_among(load: Load, seed: u64, mut dice: Dice) -> Outcome {
-    let terrain = terrain::build(seed, &mut dice);
+/// A panic of one seed is what that seed found, and not the end of all others.
+fn hunt_among(load: Load, seed: u64, dice: Dice) -> Outcome {
+    // Nothing of what the seed made is used any more.
+    let ran = catch_unwind(AssertUnwindSafe(|| run_one(load, seed, dice)));
+    ran.unwrap_or_else(|panic| Outcome {
+        seed,
+        scene: format!("{}; it did not end", load.name()),
+        digest: 0,
+        events: 0,
+        messages: (0, 0),
+        violations: vec![format!("a panic: {}", words_of(&*panic))],
+    })
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    let fixed = || panic.downcast_ref::<&str>().copied();
+    owned.or_else(fixed).unwrap_or("without words")
+}
+
+fn run_one(load: Load, seed: u64, mut dice: Dice) -> Outcome {
+    let terrain = Kept::new(terrain::build(seed, &mut dice));
     let mut seen = match load {
         Load::Verbs => verbs::run(&terrain, &mut dice),
         Load::Calls => calls::run(&terrain, &mut dice),
@@ -232,6 +257,32 @@ mod tests {
             outcome.scene.contains(" crashes") && outcome.violations.iter().any(wrong)
         };
         assert!((0..40).any(found));
+    }
+
+    #[test]
+    fn a_panic_is_what_its_seed_found_and_leaves_the_others() {
+        use super::Load::{Calls, Rings};
+        let run = |&(load, seed, panics): &(super::Load, u64, bool)| match panics {
+            true => with(Planted::Panic, || super::hunt_with(load, seed)),
+            false => super::hunt_with(load, seed),
+        };
+        let seeds = [
+            (Rings, 1, true),
+            (Rings, 2, false),
+            (Calls, 1, true),
+            (Calls, 2, false),
+        ];
+        let found = crate::parallel::map(1, &seeds, run);
+        for (outcome, (load, seed, panics)) in found.iter().zip(seeds) {
+            assert_eq!(outcome.seed, seed);
+            if panics {
+                assert_eq!(outcome.violations, ["a panic: planted"]);
+            } else {
+                assert!(outcome.violations.is_empty(), "{outcome:?}");
+                let alone = std::thread::spawn(move || super::hunt_with(load, seed).digest);
+                assert_eq!(outcome.digest, alone.join().expect("no panic"));
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 pub(super) enum Planted {
     /// Who has nothing to do in a ring is not woken by what comes.
     LostWakeUp,
+    /// A step of a ring, or a thread that calls, panics.
+    Panic,
     /// A server refuses a call with what another is refused with.
     OtherRefusal,
 }

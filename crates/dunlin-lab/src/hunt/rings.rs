@@ -201,6 +201,7 @@ fn receiver(
         if log.ended || lost {
             return Next::Block;
         }
+        assert!(!is_planted(Planted::Panic), "planted");
         let number = log.received;
         let whole = |message: dunlin_ring::Message<'_>| message.to_vec() == flow.message(number);
         match consumer.receive(whole) {
@@ -239,12 +240,12 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let of = pairs[dice.next() as usize % pairs.len()];
         Some(of[dice.next() as usize % 2])
     });
-    let names: Vec<String> = flows.iter().map(Flow::name).collect();
     // What ended no queue pair of a ring excuses nothing that it does.
     let broken: Vec<bool> = pairs
         .iter()
         .map(|of| of.iter().any(|&pair| faults.ended(pair)))
         .collect();
+    let names: Vec<String> = flows.iter().map(Flow::name).collect();
     let mut seen = Seen {
         words: names.join(", "),
         ..Seen::default()
