@@ -341,6 +341,7 @@ fn a_freeze_wants_the_calibrating_rows() {
         said.contains("SR-004, a calibrating row, was not run"),
         "{said}"
     );
+    assert!(said.contains("of a quick run"), "{said}");
     assert!(output.stdout.is_empty());
 }
 

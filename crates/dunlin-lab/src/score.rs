@@ -131,9 +131,15 @@ pub struct Parameters {
     pub changed: Vec<String>,
     /// Calibrating rows that missed when it was frozen.
     pub admitted: Vec<String>,
+    /// The hash of the code that is experimented on.
+    pub protocols: String,
     /// Whether the code that is experimented on differs from what the freeze was made with: verdicts are then of other
     /// code than the freeze's, and no first runs.
     pub protocols_changed: bool,
+    /// Whether figures ran with little effort: claims that this says nothing about were not run.
+    pub quick: bool,
+    /// By how many seeds each figure ran; none where nobody said it.
+    pub seeds: u16,
     /// What is not the papers': nothing was judged by it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<String>,
@@ -192,10 +198,21 @@ impl Scorecard {
                 frozen: freeze.date.clone(),
                 changed: freeze.differences.clone(),
                 admitted: freeze.admitted.clone(),
+                protocols: freeze.protocols.clone(),
                 protocols_changed: freeze.protocols_changed,
+                quick: false,
+                seeds: 0,
             },
             rows,
         }
+    }
+
+    /// The same, and how its figures ran.
+    #[must_use]
+    pub fn ran(mut self, quick: bool, seeds: u16) -> Self {
+        self.parameters.quick = quick;
+        self.parameters.seeds = seeds;
+        self
     }
 }
 
@@ -209,7 +226,7 @@ struct Reason {
 const REASONS: &str = include_str!("../data/not_run.csv");
 
 /// Why a claim that has a figure was not judged.
-pub(crate) const NO_FIGURE: &str =
+const NO_FIGURE: &str =
     "its figure was not among those that ran, or says nothing about it in the quick set";
 
 fn reasons() -> Vec<Reason> {
@@ -218,6 +235,19 @@ fn reasons() -> Vec<Reason> {
         Reason { first, last, why }
     };
     REASONS.lines().skip(1).map(reason).collect()
+}
+
+/// Why a claim has no figure, if it has none.
+pub(crate) fn reason(id: &str) -> Option<String> {
+    why_no_figure(&reasons(), id).map(str::to_owned)
+}
+
+fn why_no_figure<'a>(reasons: &'a [Reason], id: &str) -> Option<&'a str> {
+    let covers = |r: &&Reason| *r.first <= *id && *id <= *r.last;
+    reasons
+        .iter()
+        .find(covers)
+        .map(|reason| reason.why.as_str())
 }
 
 fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]) -> Row {
@@ -237,10 +267,8 @@ fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]
         let why = if by_itself {
             claim.remark.clone()
         } else if ours.is_empty() {
-            reasons
-                .iter()
-                .find(|r| *r.first <= *claim.id && *claim.id <= *r.last)
-                .map_or(NO_FIGURE, |reason| &reason.why)
+            why_no_figure(reasons, &claim.id)
+                .unwrap_or(NO_FIGURE)
                 .to_owned()
         } else {
             freeze.to_string()

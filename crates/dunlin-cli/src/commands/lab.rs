@@ -285,8 +285,9 @@ impl Command {
                 }
                 let figures = selection.figures()?;
                 interrupt::listen()?;
-                let ran = runner::run(&figures, effort, selection.seeds());
-                let card = runner::score(&ran.results, &replaced);
+                let seeds = selection.seeds();
+                let ran = runner::run(&figures, effort, seeds);
+                let card = runner::score(&ran.results, &replaced).ran(effort.quick, seeds);
                 if let Some(out) = out {
                     report::write(&out, &ran.results, &card)
                         .map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
@@ -307,8 +308,9 @@ impl Command {
                 let figures = selection.figures()?;
                 let effort = replaced.effort(selection.effort())?;
                 interrupt::listen()?;
-                let ran = runner::run(&figures, effort, selection.seeds());
-                let card = runner::score(&ran.results, &replaced);
+                let seeds = selection.seeds();
+                let ran = runner::run(&figures, effort, seeds);
+                let card = runner::score(&ran.results, &replaced).ran(effort.quick, seeds);
                 if json {
                     output::print_json(&card)?;
                 } else {
@@ -336,9 +338,12 @@ impl Command {
                 let card = serde_json::from_str(&text).map_err(|error| failed(&error))?;
                 freeze::allowed(&card, &admit).map_err(|reasons| {
                     failed(&reasons.join("; "))
-                        .help("run `dunlin lab score --json` with this program; a row that misses is for mending, or named by --admit")
+                        .help("run `dunlin lab score --json` with this program, for all calibrating figures; a row that misses is for mending, or named by --admit")
                 })?;
-                output::print(freeze::renewed(&date, &why, &admit))
+                if let Some(words) = freeze::of_other_protocols(&card) {
+                    output::note(words);
+                }
+                output::print(freeze::renewed(&date, &why, &admit, &card))
             }
         }
     }

@@ -3,11 +3,12 @@
 //!
 //! `data/frozen.toml` is checked in. What differs from it has been changed since it was frozen; claims of the class
 //! `predict` are then not judged, because nobody could tell whether the change was made for their sake. Freezing anew
-//! is a decision: `dunlin lab freeze` wants a scorecard of exactly this code in which no calibrating row misses (or
+//! is a decision: `dunlin lab freeze` wants a scorecard of exactly this code in which every calibrating row holds (or
 //! misses by name: `admitted`), and prints a manifest to be checked in. Sources count without comments and tests.
 //!
 //! The code that is experimented on, protocols and verbs, has one hash. A change of it does not stop the judging, for
-//! it is what the claims are about; the scorecard says so, and that no verdict is a first one then.
+//! it is what the claims are about; the scorecard says so, and that no verdict is a first one then. Where protocols
+//! alone changed the scorecard of those before may stand for them, and the manifest says of which it is.
 
 mod source;
 
@@ -17,8 +18,8 @@ use std::fmt::Write;
 use serde::Deserialize;
 
 use self::source::sha256;
-use crate::claims::Use;
-use crate::score::{Verdict, NO_FIGURE};
+use crate::claims::{claims, Use};
+use crate::score::{reason, Verdict};
 
 include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
@@ -36,10 +37,22 @@ pub struct Manifest {
     pub admitted: Vec<String>,
     /// The hash of the protocols' code.
     pub protocols: String,
+    /// The scorecard that it rests on; manifests before the fifty-fifth freeze do not tell.
+    pub card: Option<Rests>,
     /// The parameter files.
     pub file: Vec<Entry>,
     /// The sources and their hashes.
     pub sources: BTreeMap<String, String>,
+}
+
+/// What a manifest says of its scorecard.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rests {
+    /// The hash of the protocols that it was made with: not the manifest's where they changed after it.
+    pub protocols: String,
+    /// By how many seeds.
+    pub seeds: u16,
 }
 
 /// A file of the manifest.
@@ -65,7 +78,9 @@ pub struct Freeze {
     pub differences: Vec<String>,
     /// Calibrating rows that missed when it was frozen.
     pub admitted: Vec<String>,
-    /// Whether the protocols' code is not what the freeze was made with.
+    /// The hash of the protocols that are compiled in.
+    pub protocols: String,
+    /// Whether they are not what the freeze was made with.
     pub protocols_changed: bool,
     /// What somebody has put in the place of the papers' NICs, processors and switches; no claim is judged by it.
     pub replaced: Vec<String>,
@@ -144,6 +159,7 @@ fn compare<'a>(
         hash: sha256(&all)[..16].to_owned(),
         differences,
         admitted: manifest.admitted.clone(),
+        protocols: protocols.to_owned(),
         protocols_changed: protocols != manifest.protocols,
         replaced: Vec::new(),
     }
@@ -161,8 +177,14 @@ pub struct Card {
 /// The parameters of a scorecard.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CardParameters {
-    /// One hash of all.
+    /// One hash of parameters and sources.
     pub hash: String,
+    /// The hash of the protocols.
+    pub protocols: String,
+    /// Whether figures ran with little effort.
+    pub quick: bool,
+    /// By how many seeds each figure ran.
+    pub seeds: u16,
 }
 
 /// A row of a scorecard.
@@ -176,38 +198,94 @@ pub struct CardRow {
     pub verdict: Verdict,
     /// What was measured, or why nothing was.
     pub why: String,
+    /// Its answers, where there are several.
+    #[serde(default)]
+    pub parts: Vec<CardPart>,
 }
 
-/// Why nothing may be frozen on this scorecard: it is of other code, or a calibrating row misses that is not admitted
-/// by name, or one that has a figure was not run.
+/// One of several answers of a row.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CardPart {
+    /// Its name.
+    pub id: String,
+    /// Its verdict.
+    pub verdict: Verdict,
+}
+
+/// Measurements that parameters were fitted to and that are no claims: rows of their own behind the claims'.
+const MEASUREMENTS: [&str; 8] = [
+    "symmetric UC WRITE 16 B, Connect-IB",
+    "symmetric RC WRITE 32 B all signaled, Connect-IB",
+    "outbound READ from 1 machine, Connect-IB",
+    "one READ at a time, Connect-IB",
+    "one thread, READ, selective signaling",
+    "one thread, READ, all signaled",
+    "calibration.csv ConnectX-3",
+    "calibration.csv Connect-IB",
+];
+
+/// Why nothing may be frozen on this scorecard: it is of other code or of a quick run, or a calibrating row is not
+/// there, has a figure and was not judged, or misses and is not admitted by name. Other protocols are no reason.
 ///
 /// # Errors
 /// The reasons, each a sentence.
 pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
     let mut reasons = Vec::new();
+    let CardParameters {
+        hash: theirs,
+        quick,
+        seeds,
+        ..
+    } = &card.parameters;
     let hash = check().hash;
-    if card.parameters.hash != hash {
-        let theirs = &card.parameters.hash;
+    if *theirs != hash {
         reasons.push(format!(
             "the scorecard is of {theirs}, this program is {hash}"
         ));
     }
-    for row in card.rows.iter().filter(|row| row.class == Use::Calibrate) {
+    if *quick {
+        let words = "the scorecard is of a quick run, which measures less than claims say";
+        reasons.push(words.to_owned());
+    }
+    if *seeds == 0 {
+        reasons.push("the scorecard does not say by how many seeds it was made".to_owned());
+    }
+    let claims = claims();
+    let calibrating = claims.iter().filter(|claim| claim.used == Use::Calibrate);
+    let mut wanted: Vec<&str> = calibrating.map(|claim| claim.id.as_str()).collect();
+    wanted.extend(MEASUREMENTS);
+    for id in &wanted {
+        if !card.rows.iter().any(|row| row.id == *id) {
+            reasons.push(format!("{id}, a calibrating row, is not in the scorecard"));
+        }
+    }
+    // What this program calls calibrating is so whatever the card says.
+    let matters = |row: &&CardRow| row.class == Use::Calibrate || wanted.contains(&row.id.as_str());
+    for row in card.rows.iter().filter(matters) {
         let id = &row.id;
+        let unknown = row
+            .parts
+            .iter()
+            .find(|part| part.verdict == Verdict::NotRun);
         match row.verdict {
             Verdict::Miss if !admitted.contains(id) => {
                 reasons.push(format!("{id}, a calibrating row, misses"));
             }
-            Verdict::NotRun if row.why == NO_FIGURE => {
-                reasons.push(format!("{id}, a calibrating row, was not run"));
+            Verdict::NotRun if reason(id).is_none_or(|known| known != row.why) => {
+                reasons.push(format!("{id}, a calibrating row, was not run: {}", row.why));
             }
-            _ => {}
+            Verdict::NotRun => {}
+            _ => reasons.extend(
+                unknown.map(|part| format!("{}, of a calibrating row, was not measured", part.id)),
+            ),
         }
     }
     for id in admitted {
         let misses = |row: &CardRow| row.id == *id && row.verdict == Verdict::Miss;
-        if !card.rows.iter().any(misses) {
-            reasons.push(format!("{id} is to be admitted, but does not miss"));
+        if !card.rows.iter().filter(matters).any(misses) {
+            reasons.push(format!(
+                "{id} is to be admitted, but is no calibrating row that misses"
+            ));
         }
     }
     if reasons.is_empty() {
@@ -217,12 +295,30 @@ pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
     }
 }
 
+/// What is to be said of a scorecard of other protocols than this program's, if it is one.
+pub fn of_other_protocols(card: &Card) -> Option<String> {
+    let theirs = &card.parameters.protocols;
+    (theirs != PROTOCOLS).then(|| {
+        format!(
+            "the scorecard is of other protocols, {theirs}; this program's are {PROTOCOLS}: no calibrating row has \
+             been run by them"
+        )
+    })
+}
+
 /// A manifest for the files as they are now, keeping what the old one says of each; to be checked in after thought.
-pub fn renewed(date: &str, why: &str, admitted: &[String]) -> String {
+pub fn renewed(date: &str, why: &str, admitted: &[String], card: &Card) -> String {
     let old = manifest();
     let mut text = format!(
-        "date = {date:?}\nwhy = {why:?}\nadmitted = {admitted:?}\nprotocols = {PROTOCOLS:?}\n"
+        "date = {date:?}\nwhy = {why:?}\nadmitted = {admitted:?}\nprotocols = {PROTOCOLS:?}\n\n"
     );
+    if let Some(words) = of_other_protocols(card) {
+        let _ = writeln!(text, "# {words}");
+    }
+    let CardParameters {
+        protocols, seeds, ..
+    } = &card.parameters;
+    let _ = writeln!(text, "[card]\nprotocols = {protocols:?}\nseeds = {seeds}");
     for (name, content) in dunlin_sim::parameter_files() {
         let fitted: Vec<String> = old
             .file
@@ -380,36 +476,154 @@ mod tests {
         assert!(freeze.holds() && freeze.protocols_changed);
     }
 
-    #[test]
-    fn a_calibrating_row_that_misses_refuses_a_freeze() {
-        let row = |id: &str, class, verdict, why: &str| CardRow {
-            id: id.to_owned(),
+    /// A row of a scorecard.
+    fn row(id: &str, class: Use, verdict: Verdict, why: &str) -> CardRow {
+        let (id, why) = (id.to_owned(), why.to_owned());
+        let parts = Vec::new();
+        CardRow {
+            id,
             class,
             verdict,
-            why: why.to_owned(),
+            why,
+            parts,
+        }
+    }
+
+    /// A scorecard of this program in which all calibrating rows hold that have a figure.
+    fn card() -> Card {
+        let calibrate = |id: &str| match reason(id) {
+            Some(why) => row(id, Use::Calibrate, Verdict::NotRun, &why),
+            None => row(id, Use::Calibrate, Verdict::Within, "a number"),
         };
-        let hash = check().hash;
-        let mut card = Card {
-            parameters: CardParameters { hash },
-            rows: vec![
-                row("SR-004", Use::Calibrate, Verdict::Within, ""),
-                row("SR-036", Use::Calibrate, Verdict::Miss, ""),
-                row("SR-041", Use::Predict, Verdict::Miss, ""),
-                row("FS-005", Use::Calibrate, Verdict::NotRun, "no figure"),
-            ],
+        let claims = claims();
+        let calibrating = claims.iter().filter(|claim| claim.used == Use::Calibrate);
+        let ids = calibrating.map(|claim| claim.id.as_str());
+        let mut rows: Vec<CardRow> = ids.chain(MEASUREMENTS).map(calibrate).collect();
+        rows.push(row("SR-041", Use::Predict, Verdict::Miss, ""));
+        let parameters = CardParameters {
+            hash: check().hash,
+            protocols: PROTOCOLS.to_owned(),
+            quick: false,
+            seeds: 2,
         };
+        Card { parameters, rows }
+    }
+
+    /// The reason, of one only, why nothing may be frozen on this card.
+    fn refused(card: &Card, admitted: &[String]) -> String {
+        let reasons = allowed(card, admitted).unwrap_err();
+        let [reason] = <[String; 1]>::try_from(reasons).expect("one reason");
+        reason
+    }
+
+    fn of<'a>(card: &'a mut Card, id: &str) -> &'a mut CardRow {
+        let found = card.rows.iter_mut().find(|row| row.id == id);
+        found.expect("a row")
+    }
+
+    #[test]
+    fn a_calibrating_row_that_misses_refuses_a_freeze() {
+        let mut card = card();
+        assert_eq!(allowed(&card, &[]), Ok(()));
         let admitted = ["SR-036".to_owned()];
-        assert_eq!(
-            allowed(&card, &[]).unwrap_err(),
-            ["SR-036, a calibrating row, misses"]
-        );
+        assert!(refused(&card, &admitted).starts_with("SR-036 is to be admitted"));
+        of(&mut card, "SR-036").verdict = Verdict::Miss;
+        assert_eq!(refused(&card, &[]), "SR-036, a calibrating row, misses");
         assert_eq!(allowed(&card, &admitted), Ok(()));
-        card.rows
-            .push(row("FS-016", Use::Calibrate, Verdict::NotRun, NO_FIGURE));
-        assert!(allowed(&card, &admitted).unwrap_err()[0].starts_with("FS-016"));
-        card.rows.truncate(1);
-        assert!(allowed(&card, &admitted).unwrap_err()[0].contains("does not miss"));
+        // Neither does a file make it a prediction, nor a prediction a row to admit.
+        of(&mut card, "SR-036").class = Use::Predict;
+        assert_eq!(refused(&card, &[]), "SR-036, a calibrating row, misses");
+        let prediction = ["SR-036".to_owned(), "SR-041".to_owned()];
+        assert!(refused(&card, &prediction).starts_with("SR-041 is to be admitted"));
         card.parameters.hash = "another".to_owned();
-        assert!(allowed(&card, &[]).unwrap_err()[0].contains("another"));
+        assert!(refused(&card, &admitted).contains("another"));
+    }
+
+    #[test]
+    fn a_calibrating_row_that_is_not_there_refuses_a_freeze() {
+        let mut card = card();
+        card.rows.retain(|row| row.id != "FS-016");
+        assert_eq!(
+            refused(&card, &[]),
+            "FS-016, a calibrating row, is not in the scorecard"
+        );
+        card.rows.clear();
+        let missing = allowed(&card, &[]).unwrap_err();
+        for id in ["FS-009", "calibration.csv ConnectX-3"] {
+            assert!(missing.iter().any(|why| why.starts_with(id)), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_calibrating_row_that_was_not_measured_refuses_a_freeze() {
+        let mut findings = crate::figure::Findings::default();
+        findings.answer("FS-009", "4", f64::NAN, (4.0, 20.0), "a number");
+        findings.answer("SR-004 at 10", "20", 20.0, (18.0, 22.0), "a number");
+        findings.answer("SR-004 at 800", "2", f64::NAN, (1.5, 2.5), "a number");
+        const FIGURE: crate::figure::Figure = crate::figure::Figure {
+            name: "test",
+            title: "",
+            says: "",
+            run: |_| crate::figure::Findings::default(),
+        };
+        let made = crate::score::Scorecard::new(&[(&FIGURE, findings)], &check()).ran(false, 2);
+        let made: Card = toml::Value::try_from(&made)
+            .expect("a value")
+            .try_into()
+            .expect("a card");
+        for id in ["FS-009", "SR-004", "FS-016"] {
+            let mut card = card();
+            let found = made.rows.iter().find(|row| row.id == id).expect("a row");
+            *of(&mut card, id) = found.clone();
+            let why = refused(&card, &[]);
+            assert!(why.starts_with(id) && why.contains("was not run"), "{why}");
+        }
+        // One that misses and is admitted has an answer that was not measured.
+        let mut card = card();
+        let found = of(&mut card, "SR-004");
+        found.verdict = Verdict::Miss;
+        found.parts = [Verdict::Miss, Verdict::NotRun]
+            .map(|verdict| CardPart {
+                id: "SR-004 at 10".to_owned(),
+                verdict,
+            })
+            .to_vec();
+        let why = refused(&card, &["SR-004".to_owned()]);
+        assert!(why.contains("was not measured"), "{why}");
+    }
+
+    #[test]
+    fn a_quick_scorecard_refuses_a_freeze() {
+        let mut card = card();
+        card.parameters.quick = true;
+        assert!(refused(&card, &[]).contains("quick run"));
+    }
+
+    #[test]
+    fn a_manifest_says_with_which_protocols_its_scorecard_ran() {
+        let mut card = card();
+        let renewed = |card: &Card| renewed("2026-01-01", "a test", &[], card);
+        let manifest =
+            |card: &Card| -> Manifest { toml::from_str(&renewed(card)).expect("a manifest") };
+        assert_eq!(of_other_protocols(&card), None);
+        let rests = manifest(&card).card.expect("a card");
+        assert_eq!((rests.protocols.as_str(), rests.seeds), (PROTOCOLS, 2));
+        card.parameters.protocols = "earlier".to_owned();
+        assert_eq!(allowed(&card, &[]), Ok(()));
+        let manifest = manifest(&card);
+        assert_eq!(manifest.card.expect("a card").protocols, "earlier");
+        assert_eq!(manifest.protocols, PROTOCOLS);
+        assert!(renewed(&card).contains("# the scorecard is of other protocols, earlier"));
+    }
+
+    #[test]
+    fn every_measurement_has_a_figure() {
+        let figures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/figures");
+        let files = ["raw_limits.rs", "fasst/cores.rs", "fasst/reads.rs"];
+        let text = files.map(|file| std::fs::read_to_string(figures.join(file)).expect("a source"));
+        for name in MEASUREMENTS {
+            let quoted = format!("\"{name}\"");
+            assert!(text.iter().any(|text| text.contains(&quoted)), "{name}");
+        }
     }
 }

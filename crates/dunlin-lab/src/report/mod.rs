@@ -140,6 +140,9 @@ fn provenance(card: &Scorecard) -> String {
         text.push_str("the protocols' code is not what it was at the freeze: no verdict of this run is a first one\n");
     }
     let parameters = &card.parameters;
+    if parameters.quick {
+        text.push_str("a quick run: what would be another experiment then is not judged\n");
+    }
     if !parameters.replaced.is_empty() {
         let what = parameters.replaced.join(", ");
         let _ = writeln!(
