@@ -266,9 +266,9 @@ fn on_a_terminal(arguments: &[&str]) -> String {
 
 #[test]
 fn a_terminal_sees_what_is_done_and_how_long_it_takes() {
-    let run = ["lab", "run", "--quick", "rb2-nf", "rb2-throughput"];
+    let run = ["lab", "run", "--quick", "rb2-nf", "rb2-latency"];
     let said = on_a_terminal(&run);
-    for words in ["rb2-throughput (2 of 2)", " left"] {
+    for words in ["rb2-latency (2 of 2)", " left"] {
         assert!(said.contains(words), "no {words} in {said}");
     }
     // Anything else sees nothing of it.

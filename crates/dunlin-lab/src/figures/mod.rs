@@ -81,3 +81,56 @@ const BEHIND_FILES: &[Figure] = &[
     flor::MIXED,
     flor::UPGRADE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::id_of;
+    use crate::figure::{Effort, Findings};
+
+    fn quick(name: &str) -> Findings {
+        let figure = ALL.iter().find(|figure| figure.name == name);
+        (figure.expect("a figure").run)(Effort::new(true, 2))
+    }
+
+    #[test]
+    fn a_quick_run_judges_nothing_that_it_does_not_measure() {
+        for (name, not_measured) in [
+            ("rb2-latency", &["RB-003", "RB-016", "RB-018"][..]),
+            ("rb2-throughput", &["RB-002", "RB-010", "RB-012", "RB-014"]),
+            ("rb2-pointers", &["RB-008"]),
+            (
+                "rb2-breakdown",
+                &["RB-024", "RB-026", "RB-027", "RB-028", "RB-029"],
+            ),
+            ("rb2-http", &["RB-037", "RB-038"]),
+            ("fasst-reads-cx3", &["FS-009"]),
+            ("fasst-reads-cib", &["FS-010"]),
+        ] {
+            let answers = quick(name).answers;
+            assert!(!answers.is_empty(), "{name}");
+            for answer in answers {
+                assert!(
+                    !not_measured.contains(&id_of(&answer.id)),
+                    "{name}: {}",
+                    answer.id
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_rate_of_a_quick_run_exceeds_the_link() {
+        for name in ["rb2-throughput", "rb2-pointers"] {
+            for series in quick(name).series {
+                for (bytes, gbit_s) in series.points {
+                    assert!(
+                        gbit_s <= 100.0,
+                        "{name}: {}, {bytes} B: {gbit_s}",
+                        series.name
+                    );
+                }
+            }
+        }
+    }
+}

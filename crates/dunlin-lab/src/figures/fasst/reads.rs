@@ -51,6 +51,10 @@ fn sweep(effort: Effort, name: &str, nic: &NicParameters) -> Findings {
     };
     let why = format!("root mean square error in percent over {} rows", rows.len());
     findings.answer(id, "0", error, (0.0, 10.0), &why);
+    if effort.quick {
+        // Of the numbers of queue pairs that claims are of most are not among so few rows.
+        return findings;
+    }
     let (most, least) = (
         ours.iter().map(|p| p.1).fold(0.0, f64::max),
         ours.iter().map(|p| p.1).fold(f64::MAX, f64::min),
