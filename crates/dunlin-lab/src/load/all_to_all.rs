@@ -17,7 +17,8 @@ use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
 use super::measure::{warm_up, Counting, Latencies};
-use super::rpc::{end_in, payload, take_in, Shared, ECHO};
+use super::rpc::{end_in, payload, take_in, ECHO};
+use super::shared::Shared;
 use super::Window;
 use crate::dice::Dice;
 
@@ -99,8 +100,8 @@ pub struct AllToAllResult {
     pub median_us: f64,
     /// Its 99th percentile.
     pub p99_us: f64,
-    /// The longest.
-    pub longest_us: f64,
+    /// The longest until a call that failed was told of, since the machines began.
+    pub told_us: f64,
     /// Doorbells for each call.
     pub doorbells: f64,
     /// Of these, those of the first machine.
@@ -111,9 +112,9 @@ pub struct AllToAllResult {
     pub packets: f64,
     /// Datagrams that found no RECEIVE.
     pub dropped: f64,
-    /// Calls of all machines.
+    /// Calls of all machines that were answered rightly.
     pub calls: f64,
-    /// The same since the machines began.
+    /// All calls since the machines began, those that failed too.
     pub all_calls: f64,
     /// Machines that have answered calls.
     pub answering: usize,
@@ -190,13 +191,12 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
     let answering = servers.iter().filter(answered).count();
     end_in(cluster, clients.into_iter().zip(hosts.iter().copied()));
     end_in(cluster, servers.into_iter().zip(hosts.iter().copied()));
+    let failed = shared.failed();
     AllToAllResult {
-        all_calls: shared.calls.load(Ordering::Relaxed) as f64,
+        all_calls: (shared.calls.load(Ordering::Relaxed) + failed.0 + failed.1) as f64,
+        told_us: shared.told_ns.load(Ordering::Relaxed) as f64 / 1e3,
         answering,
-        failed: (
-            shared.failed.load(Ordering::Relaxed),
-            shared.wrong.load(Ordering::Relaxed),
-        ),
+        failed,
         ..result
     }
 }
@@ -218,7 +218,7 @@ fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult
         busy_cores: counted.all(|c| c.busy_ps) / (measured_ns * 1e3) / machines,
         median_us: latencies.us(0.5),
         p99_us: latencies.us(0.99),
-        longest_us: latencies.longest_us(),
+        told_us: 0.0,
         doorbells: counted.all(|c| c.doorbells) / calls.max(1.0),
         doorbells_of_first: counted.first(|c| c.doorbells) / calls.max(1.0),
         verbs: counted.all(|c| c.requests_started + c.messages_received) / calls.max(1.0),
@@ -335,6 +335,8 @@ impl Drop for Counted {
 #[derive(Clone, Copy)]
 struct Worker {
     out: usize,
+    /// Whether all answers to its batch so far were right.
+    whole: bool,
     begun: Instant,
 }
 
@@ -349,23 +351,24 @@ struct Workers {
 impl Workers {
     fn take(&mut self, tag: u64, answer: Result<&[u8], dunlin::CallError>) {
         let shared = &self.shared;
-        match answer {
-            Ok(bytes) if bytes.len() == self.response_bytes => {}
-            Ok(_) => drop(shared.wrong.fetch_add(1, Ordering::Relaxed)),
-            Err(_) => drop(shared.failed.fetch_add(1, Ordering::Relaxed)),
-        }
-        shared.calls.fetch_add(1, Ordering::Relaxed);
         let number = tag as usize;
         let worker = &mut self.all[number];
+        let begun = worker.begun;
+        let took = || thread::now().duration_since(begun).as_nanos();
+        if shared.is_right(answer, |bytes| bytes.len() == self.response_bytes) {
+            shared.calls.fetch_add(1, Ordering::Relaxed);
+        } else {
+            worker.whole = false;
+            shared.told_ns.fetch_max(took() as u64, Ordering::Relaxed);
+        }
         worker.out -= 1;
         if worker.out > 0 {
             return;
         }
         self.ready.push(number);
-        if shared.measuring.load(Ordering::Relaxed) {
-            let took = thread::now().duration_since(worker.begun).as_nanos();
+        if worker.whole && shared.measuring.load(Ordering::Relaxed) {
             let mut all = shared.latencies_ns.lock().expect("no thread panicked");
-            all.push(took.min(u128::from(u32::MAX)) as u32);
+            all.push(took().min(u128::from(u32::MAX)) as u32);
         }
     }
 }
@@ -375,6 +378,7 @@ impl Thread {
         let (shared, seed) = of;
         let idle = Worker {
             out: 0,
+            whole: true,
             begun: thread::now(),
         };
         Self {
@@ -477,6 +481,7 @@ impl Thread {
         // All of them count from the start: answers may come while the last ones find no room yet.
         self.workers.all[worker] = Worker {
             out: self.plan.batch,
+            whole: true,
             begun: thread::now(),
         };
         Some(Posting {

@@ -10,7 +10,8 @@ use dunlin_sim::{Cluster, HostId};
 use dunlin_verbs::{thread, Device};
 
 use super::measure::Latencies;
-use super::rpc::{take_in, RpcBench, RpcResult, Shared};
+use super::rpc::{take_in, RpcBench, RpcResult};
+use super::shared::Shared;
 
 /// How a paced thread waits between two requests.
 const PACE: Duration = Duration::from_micros(250);
@@ -167,12 +168,9 @@ impl<C: Caller> Operations<C> {
     fn take(&mut self, tag: u64, answer: Result<&[u8], dunlin::CallError>) {
         let (begun, kind) = self.out[tag as usize];
         self.free.push(tag);
-        match answer {
-            Ok(answer) if self.caller.is_answer(kind, answer) => {}
-            Ok(_) => drop(self.shared.wrong.fetch_add(1, Ordering::Relaxed)),
-            Err(_) => drop(self.shared.failed.fetch_add(1, Ordering::Relaxed)),
-        }
-        if !self.shared.measuring.load(Ordering::Relaxed) {
+        let is_answer = |answer: &[u8]| self.caller.is_answer(kind, answer);
+        let right = self.shared.is_right(answer, is_answer);
+        if !right || !self.shared.measuring.load(Ordering::Relaxed) {
             return;
         }
         self.shared.calls.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,8 @@ use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
 use super::measure::warm_up;
-use super::rpc::{echo, payload, take_in, RpcBench, Shared, ECHO};
+use super::rpc::{echo, payload, take_in, RpcBench, ECHO};
+use super::shared::Shared;
 use super::{rate, Rate, Window};
 
 /// Longest rest of a thread all of whose clients wait.
@@ -57,7 +58,7 @@ pub struct CrowdResult {
     pub switches: u64,
     /// WRITEs of the server in the window that only told of turns.
     pub turn_words: u64,
-    /// Calls answered in the window.
+    /// Calls answered rightly in the window.
     pub answered: u64,
     /// Calls so far, those before the window too.
     pub calls: u64,
@@ -197,6 +198,8 @@ struct Coroutine {
     /// Its lane among those of the thread.
     lane: usize,
     out: usize,
+    /// Whether all answers to its batch so far were right.
+    whole: bool,
     begun: Instant,
     /// When it posts its next batch; it computes until then.
     ready: Instant,
@@ -223,20 +226,19 @@ impl Clients {
     fn take(&mut self, client: u64, answer: Result<&[u8], dunlin::CallError>) {
         self.progress = true;
         let shared = &self.shared;
-        match answer {
-            Ok(bytes) if bytes == self.payload => {}
-            Ok(_) => drop(shared.wrong.fetch_add(1, Ordering::Relaxed)),
-            Err(_) => drop(shared.failed.fetch_add(1, Ordering::Relaxed)),
-        }
-        shared.calls.fetch_add(1, Ordering::Relaxed);
         let client = &mut self.clients[client as usize];
+        if shared.is_right(answer, |bytes| bytes == self.payload) {
+            shared.calls.fetch_add(1, Ordering::Relaxed);
+        } else {
+            client.whole = false;
+        }
         client.out -= 1;
         if client.out > 0 {
             return;
         }
         let now = thread::now();
         client.ready = now + client.pause;
-        if shared.measuring.load(Ordering::Relaxed) {
+        if client.whole && shared.measuring.load(Ordering::Relaxed) {
             let took = now.duration_since(client.begun).as_nanos();
             let took = took.min(u128::from(u32::MAX)) as u32;
             let mut all = shared.latencies_ns.lock().expect("no thread panicked");
@@ -268,6 +270,7 @@ impl Coroutines {
             Coroutine {
                 lane: number % lanes,
                 out: 0,
+                whole: true,
                 begun: now,
                 ready: now,
                 pause: Duration::from_nanos(pause),
@@ -319,6 +322,7 @@ impl Coroutines {
                     continue;
                 }
                 client.begun = now;
+                client.whole = true;
                 while client.out < batch {
                     match lane.submit(ECHO, &crowd.payload, number as u64) {
                         Ok(true) => client.out += 1,
@@ -353,32 +357,48 @@ mod tests {
     use super::*;
     use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
+    /// Nine clients on two machines, measured for half a millisecond.
+    fn measured(preset: Preset, bytes: usize) -> (RpcBench, CrowdResult) {
+        let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());
+        let cluster = Cluster::star(1, 3, &host, &nic, &SwitchParameters::sx1012());
+        let plan = Crowd {
+            preset,
+            clients: 9,
+            threads: 2,
+            batch: 3,
+            bytes,
+            block_bytes: 4096,
+            pollers: 2,
+            grouping: Grouping {
+                clients: 4,
+                ..Grouping::default()
+            },
+            datagram_batches: DatagramBatches::default(),
+            handler_ns: 20,
+            pauses_ns: vec![0, 0, 5_000],
+        };
+        let bench = RpcBench::crowd(cluster, &plan);
+        let found = bench.measure_crowd(Window {
+            warm_ns: 100_000,
+            measured_ns: 500_000,
+        });
+        (bench, found)
+    }
+
+    #[test]
+    fn wrong_answers_are_no_calls() {
+        // The server gives back the first 64 bytes alone.
+        let (bench, found) = measured(Preset::ScaleRpc, 128);
+        assert_eq!((found.mops, found.calls), (0.0, 0));
+        assert!(found.latencies_us.is_empty() && found.latency_us(0.5).is_nan());
+        let (failed, wrong) = bench.stop();
+        assert!(failed == 0 && wrong > 1_000, "{failed}, {wrong}");
+    }
+
     #[test]
     fn a_crowd_calls_by_any_preset() {
         for &preset in Preset::ALL {
-            let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());
-            let cluster = Cluster::star(1, 3, &host, &nic, &SwitchParameters::sx1012());
-            let plan = Crowd {
-                preset,
-                clients: 9,
-                threads: 2,
-                batch: 3,
-                bytes: 32,
-                block_bytes: 4096,
-                pollers: 2,
-                grouping: Grouping {
-                    clients: 4,
-                    ..Grouping::default()
-                },
-                datagram_batches: DatagramBatches::default(),
-                handler_ns: 20,
-                pauses_ns: vec![0, 0, 5_000],
-            };
-            let bench = RpcBench::crowd(cluster, &plan);
-            let found = bench.measure_crowd(Window {
-                warm_ns: 100_000,
-                measured_ns: 500_000,
-            });
+            let (bench, found) = measured(preset, 32);
             // Nine clients at a round trip of a few microseconds.
             assert!(found.calls > 1_000, "{preset}: {}", found.calls);
             assert!(found.latency_us(0.5) <= found.latency_us(1.0));

@@ -76,11 +76,6 @@ impl Latencies {
             .get(place)
             .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
     }
-
-    /// The longest, in microseconds.
-    pub(super) fn longest_us(&self) -> f64 {
-        self.0.last().map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
-    }
 }
 
 /// What some hosts had counted when a window began.

@@ -19,6 +19,7 @@ mod receiver;
 mod requester;
 mod ring;
 mod rpc;
+mod shared;
 mod sharing;
 mod swarm;
 mod transactions;

@@ -3,15 +3,18 @@
 //! A client's threads are simulated threads that block in [`Pipeline::wait`] like any thread; the server's pollers, the
 //! dispatchers of connection handles and both schedulers are those that run on real devices.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin::{
-    ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, ServerBuilder, WaitMode,
+    CallError, ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, ServerBuilder,
+    WaitMode,
 };
 use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
+
+use super::shared::Shared;
 
 pub(super) const ECHO: u16 = 1;
 /// Presets that answer by datagrams.
@@ -90,38 +93,6 @@ impl RpcPlan {
             traffic_class: 0,
             keeps_time: false,
         }
-    }
-}
-
-/// What the threads and who measures them share.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    /// One call each now and then, so that schedulers see who sends what.
-    pub(super) paced: AtomicBool,
-    pub(super) measuring: AtomicBool,
-    pub(super) stopping: AtomicBool,
-    pub(super) calls: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) wrong: AtomicU64,
-    pub(super) running: AtomicUsize,
-    pub(super) latencies_ns: Mutex<Vec<u32>>,
-}
-
-impl Shared {
-    /// Ends the threads: each waits for the end of what it has begun.
-    ///
-    /// # Panics
-    /// When a thread does not end within so many virtual milliseconds.
-    pub(super) fn stop(&self, cluster: &Cluster, most_ms: usize) {
-        self.stopping.store(true, Ordering::Relaxed);
-        for _ in 0..most_ms {
-            if self.running.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            cluster.run_for(1_000_000);
-        }
-        let running = self.running.load(Ordering::Relaxed);
-        assert_eq!(running, 0, "threads that do not end");
     }
 }
 
@@ -322,10 +293,7 @@ impl RpcBench {
     /// When a thread does not end within a second.
     pub fn stop(&self) -> (u64, u64) {
         self.shared.stop(&self.cluster, 1_000);
-        (
-            self.shared.failed.load(Ordering::Relaxed),
-            self.shared.wrong.load(Ordering::Relaxed),
-        )
+        self.shared.failed()
     }
 }
 
@@ -422,23 +390,17 @@ impl Thread {
         let expected = &payload[..payload.len().min(RESPONSE_BYTES)];
         let mut begun: Vec<Instant> = vec![thread::now(); outstanding];
         let mut free: Vec<u64> = (0..outstanding as u64).collect();
-        let answer = |begun: &[Instant],
-                      free: &mut Vec<u64>,
-                      tag: u64,
-                      answer: Result<&[u8], dunlin::CallError>| {
-            free.push(tag);
-            match answer {
-                Ok(bytes) if bytes == expected => {}
-                Ok(_) => drop(shared.wrong.fetch_add(1, Ordering::Relaxed)),
-                Err(_) => drop(shared.failed.fetch_add(1, Ordering::Relaxed)),
-            }
-            if shared.measuring.load(Ordering::Relaxed) {
-                shared.calls.fetch_add(1, Ordering::Relaxed);
-                let took = thread::now().duration_since(begun[tag as usize]);
-                let mut all = shared.latencies_ns.lock().expect("no thread panicked");
-                all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
-            }
-        };
+        let answer =
+            |begun: &[Instant], free: &mut Vec<u64>, tag: u64, answer: Result<&[u8], CallError>| {
+                free.push(tag);
+                let right = shared.is_right(answer, |bytes| bytes == expected);
+                if right && shared.measuring.load(Ordering::Relaxed) {
+                    shared.calls.fetch_add(1, Ordering::Relaxed);
+                    let took = thread::now().duration_since(begun[tag as usize]);
+                    let mut all = shared.latencies_ns.lock().expect("no thread panicked");
+                    all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
+                }
+            };
         let mut lost = false;
         loop {
             let (paced, stopping) = (

@@ -116,7 +116,7 @@ impl Testbed {
                 measured_ns: 300_000,
             },
         };
-        all_to_all(&self.cluster(machines, effort), plan, window)
+        self.all_to_all(machines, plan, window, effort)
     }
 
     /// The same for long enough to count what a call takes where few are out: a call that begins before the measurement
@@ -126,7 +126,24 @@ impl Testbed {
             warm_ns: 300_000,
             measured_ns: if effort.quick { 300_000 } else { 3_000_000 },
         };
-        all_to_all(&self.cluster(machines, effort), plan, window)
+        self.all_to_all(machines, plan, window, effort)
+    }
+
+    fn all_to_all(
+        self,
+        machines: usize,
+        plan: &AllToAll,
+        window: Window,
+        effort: Effort,
+    ) -> AllToAllResult {
+        let found = all_to_all(&self.cluster(machines, effort), plan, window);
+        let failed = found.failed;
+        assert_eq!(
+            failed,
+            (0, 0),
+            "calls that failed or were answered wrongly: {plan:?}"
+        );
+        found
     }
 
     /// Millions of READs a second of a machine: all cores, `virtual_machines` queue pairs of each to each other

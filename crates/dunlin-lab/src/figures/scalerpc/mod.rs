@@ -115,5 +115,11 @@ fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
     if DATAGRAMS.contains(&plan.preset) && !effort.quick {
         bench.use_queues(window.warm_ns);
     }
-    bench.measure_crowd(window)
+    let found = bench.measure_crowd(window);
+    assert_eq!(
+        bench.stop(),
+        (0, 0),
+        "calls that failed or were answered wrongly: {plan:?}"
+    );
+    found
 }

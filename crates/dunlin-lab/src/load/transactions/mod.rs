@@ -19,7 +19,8 @@ use dunlin::{ChannelConfig, Client, Grouping, Pace, Preset, Server, WaitMode};
 use dunlin_sim::{Cluster, HostId};
 use dunlin_verbs::Device;
 
-use super::rpc::{end_in, take_in, Shared};
+use super::rpc::{end_in, take_in};
+use super::shared::Shared;
 pub use measuring::TransactionsResult;
 use thread::{Counts, Thread};
 pub use work::Work;

@@ -8,7 +8,7 @@ use dunlin::txn::workload::Workload;
 use dunlin::txn::{Driver, Report, TransactionError};
 use dunlin_verbs::thread;
 
-use super::super::rpc::Shared;
+use super::super::shared::Shared;
 
 /// How a paced thread waits between two transactions.
 pub(super) const PACE: Duration = Duration::from_micros(250);

@@ -1,0 +1,64 @@
+//! What threads of an RPC load and who measures them share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use dunlin::CallError;
+use dunlin_sim::Cluster;
+
+/// What the threads and who measures them share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// One call each now and then, so that schedulers see who sends what.
+    pub(super) paced: AtomicBool,
+    pub(super) measuring: AtomicBool,
+    pub(super) stopping: AtomicBool,
+    pub(super) calls: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) wrong: AtomicU64,
+    pub(super) running: AtomicUsize,
+    pub(super) latencies_ns: Mutex<Vec<u32>>,
+    /// The longest until a call that failed was told of.
+    pub(super) told_ns: AtomicU64,
+}
+
+impl Shared {
+    /// Counts an answer that is an error or not what `is_right` wants; only others are calls, whose time counts.
+    pub(super) fn is_right(
+        &self,
+        answer: Result<&[u8], CallError>,
+        is_right: impl FnOnce(&[u8]) -> bool,
+    ) -> bool {
+        let counter = match answer {
+            Ok(bytes) if is_right(bytes) => return true,
+            Ok(_) => &self.wrong,
+            Err(_) => &self.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// How many calls failed, and how many brought wrong bytes.
+    pub(super) fn failed(&self) -> (u64, u64) {
+        (
+            self.failed.load(Ordering::Relaxed),
+            self.wrong.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Ends the threads: each waits for the end of what it has begun.
+    ///
+    /// # Panics
+    /// When a thread does not end within so many virtual milliseconds.
+    pub(super) fn stop(&self, cluster: &Cluster, most_ms: usize) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for _ in 0..most_ms {
+            if self.running.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            cluster.run_for(1_000_000);
+        }
+        let running = self.running.load(Ordering::Relaxed);
+        assert_eq!(running, 0, "threads that do not end");
+    }
+}
