@@ -447,6 +447,32 @@ mod tests {
     }
 
     #[test]
+    fn no_prediction_is_judged_by_what_reads_figures_and_judges_them_in_another_way() {
+        for (file, from, to) in [
+            ("dunlin-lab/src/experiment/unit.rs", "1e3", "1e4"),
+            ("dunlin-lab/src/experiment/plot.rs", "fn ", "fn other_"),
+            (
+                "dunlin-lab/src/figure.rs",
+                "contains(&ours)",
+                "contains(&0.0)",
+            ),
+            (
+                "dunlin-lab/src/score.rs",
+                "Verdict::Within",
+                "Verdict::Miss",
+            ),
+            ("dunlin-lab/src/calibration/sweep.rs", "fn ", "fn other_"),
+            ("dunlin-lab/data/reads.csv", "ConnectX-3", "ConnectX-4"),
+            ("dunlin-lab/data/claims.csv", ",predict", ",calibrate"),
+            ("dunlin-lab/data/remarks.csv", ",duplicate,", ",,"),
+        ] {
+            not_judged(&with_change(file, from, to), file);
+        }
+        let other_words = with_change("dunlin-lab/data/remarks.csv", "the same datum", "the datum");
+        assert_eq!(other_words, check());
+    }
+
+    #[test]
     fn comments_and_tests_are_no_change() {
         let file = "dunlin-lab/src/figures/auto.rs";
         assert!(with_change(file, "//! ", "//! Another word. ").holds());

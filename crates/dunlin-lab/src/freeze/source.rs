@@ -26,14 +26,27 @@ fn code(text: &str) -> String {
     kept
 }
 
-/// What of a file a freeze is about: of Rust its code, of a figure in TOML all lines that are no comments.
+/// What of a file a freeze is about: of Rust its code, of a figure in TOML all lines that are no comments, of data all
+/// but the words of remarks.
 #[allow(dead_code, reason = "as above")]
 pub(crate) fn kept(name: &str, text: &str) -> String {
-    if !name.ends_with(".toml") {
+    let lines = text.lines();
+    let kept: Vec<&str> = if name.ends_with(".toml") {
+        lines.filter(|line| !line.starts_with('#')).collect()
+    } else if name.ends_with("/remarks.csv") {
+        // A row's name and its class stand before them.
+        let words = |line: &'_ str| {
+            line.match_indices(',')
+                .nth(1)
+                .map_or(line.len(), |(at, _)| at)
+        };
+        lines.map(|line| &line[..words(line)]).collect()
+    } else if name.ends_with(".csv") {
+        lines.collect()
+    } else {
         return code(text);
-    }
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.flat_map(|line| [line, "\n"]).collect()
+    };
+    kept.into_iter().flat_map(|line| [line, "\n"]).collect()
 }
 
 /// A hash as `sha256sum` prints it.
