@@ -56,6 +56,26 @@ fn a_figure_that_does_not_exist_is_named() {
 }
 
 #[test]
+fn sensitivity_takes_no_seeds_that_it_would_not_use() {
+    let output = lab(&[
+        "sensitivity",
+        "--quick",
+        "--seeds",
+        "2",
+        "--of",
+        "E810",
+        "rb2-nf",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--seeds is for figures"), "{said}");
+    // Its parameters are guesses that can be changed: what is wrong is another thing.
+    let output = lab(&["sensitivity", "--quick", "--of", "E810", "no-such-figure"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no-such-figure"), "{said}");
+}
+
+#[test]
 fn a_run_says_what_it_judges_and_leaves_the_other_claims_out() {
     let output = lab(&["run", "rb2-nf", "--quick"]);
     let said = String::from_utf8_lossy(&output.stdout);

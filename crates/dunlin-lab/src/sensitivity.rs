@@ -44,6 +44,9 @@ pub fn guesses() -> Vec<Setting> {
         NicParameters::connectx_4_lx(),
         NicParameters::connectx_5(),
         NicParameters::connectx_6_dx(),
+        NicParameters::bluefield_2(),
+        NicParameters::e810(),
+        NicParameters::p2100g(),
     ] {
         add(&nic.name, &nic.origins, &|name| nic.get(name));
     }
@@ -120,6 +123,28 @@ pub fn run<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_file_that_has_a_guess_is_asked() {
+        let guesses = guesses();
+        for (file, text) in dunlin_sim::parameter_files() {
+            if !text.contains("confidence = \"guess\"") {
+                continue;
+            }
+            let named = |line: &str| {
+                Some(
+                    line.strip_prefix("name = \"")?
+                        .strip_suffix('"')?
+                        .to_owned(),
+                )
+            };
+            let name = text.lines().find_map(named).expect("a name");
+            assert!(
+                guesses.iter().any(|guess| guess.of == name),
+                "{file}: {name}"
+            );
+        }
+    }
 
     #[test]
     fn every_guess_can_be_set() {

@@ -177,15 +177,19 @@ impl Selection {
             let words = format!("{file} is an experiment, which runs alone");
             return Err(Failure::usage(words).help("name one file, or figures"));
         }
-        self.no_seeds()?;
+        self.no_seeds("--repeat N for an experiment")?;
         Ok(Some(Path::new(file)))
     }
 
-    fn no_seeds(&self) -> Result<(), Failure> {
+    /// Refuses `--seeds`.
+    ///
+    /// # Errors
+    /// When it was given, with what there is instead.
+    pub fn no_seeds(&self, instead: &'static str) -> Result<(), Failure> {
         match self.seeds {
             None => Ok(()),
             Some(_) => {
-                Err(Failure::usage("--seeds is for figures").help("--repeat N for an experiment"))
+                Err(Failure::usage("--seeds is for figures that are run or scored").help(instead))
             }
         }
     }
@@ -205,7 +209,7 @@ impl Selection {
             [name] => figures::file(name),
             _ => None,
         };
-        self.no_seeds()?;
+        self.no_seeds("--repeat N for an experiment")?;
         found.ok_or_else(|| Failure::usage(words).help(help))
     }
 
@@ -351,12 +355,15 @@ impl Command {
 
 /// Fails when what moves a figure was changed after the freeze. Where parameters are not the papers' nothing is judged
 /// in any case.
-fn frozen(effort: dunlin_lab::figure::Effort) -> Result<(), Failure> {
+///
+/// # Errors
+/// What was changed.
+pub fn frozen(effort: dunlin_lab::figure::Effort) -> Result<(), Failure> {
     let freeze = freeze::check();
     if freeze.holds() || !effort.is_of_papers() {
         return Ok(());
     }
     Err(Failure::new(freeze).help(
-        "no prediction was judged; `dunlin lab freeze` prints a manifest for the files as they are",
+        "no prediction is judged; `dunlin lab freeze` prints a manifest for the files as they are",
     ))
 }

@@ -3,7 +3,7 @@
 
 use dunlin_lab::sensitivity::{self, Moved};
 
-use crate::commands::lab::Selection;
+use crate::commands::lab::{frozen, Selection};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
@@ -25,8 +25,11 @@ pub struct Args {
 /// Runs it.
 ///
 /// # Errors
-/// When there is no such figure, or nothing to vary.
+/// When there is no such figure, or nothing to vary, or what is not frozen: no prediction has a verdict then that could
+/// move.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    args.selection
+        .no_seeds("sensitivity runs by one seed: --seed S")?;
     let mut guesses = sensitivity::guesses();
     let named = |list: &[String], name: &String| list.is_empty() || list.contains(name);
     guesses.retain(|guess| named(&args.of, &guess.of) && named(&args.parameter, &guess.name));
@@ -62,13 +65,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         interrupt::check()
     };
+    let figures = args.selection.figures()?;
+    let effort = args.selection.effort();
+    frozen(effort)?;
     interrupt::listen()?;
-    let all = sensitivity::run(
-        &args.selection.figures()?,
-        args.selection.effort(),
-        &guesses,
-        tell,
-    )?;
+    let all = sensitivity::run(&figures, effort, &guesses, tell)?;
     let moving = all.iter().filter(|moved| !moved.claims.is_empty()).count();
     output::print(format_args!(
         "{} runs of {} guessed values; in {moving} a verdict moves",
