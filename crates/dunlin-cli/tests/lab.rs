@@ -333,8 +333,8 @@ fn a_hunt_without_seeds_is_none() {
     let most = u64::MAX.to_string();
     for (option, value, limit) in [
         ("--seeds", "0", "1..=1000000"),
-        ("--seeds", &most, "1..=1000000"),
-        ("--from", &most, "18446744073708551615"),
+        ("--seeds", most.as_str(), "1..=1000000"),
+        ("--from", most.as_str(), "18446744073708551615"),
     ] {
         let output = lab(&["hunt", option, value]);
         assert_eq!(output.status.code(), Some(2), "{output:?}");

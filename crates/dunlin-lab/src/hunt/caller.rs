@@ -323,8 +323,9 @@ mod tests {
             assert!(is_wrong(handler, Err(CallError::UnknownHandler(ABSENT))));
         }
         assert!(is_wrong(ABSENT, Err(CallError::UnknownHandler(ECHO))));
-        assert!(is_wrong(ECHO, Ok(&response(1, 3))));
-        assert!(!is_wrong(ECHO, Ok(&response(1, 2))));
+        let (own, other) = (response(1, 2), response(1, 3));
+        assert!(is_wrong(ECHO, Ok(&other)));
+        assert!(!is_wrong(ECHO, Ok(&own)));
         assert_eq!(judged(NESTED, refused(NOT_NESTED)).nested.len(), 1);
     }
 

@@ -258,8 +258,8 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let waits = || {
         let now_ns = terrain.cluster.now_ns();
         let mut all = logs.iter().zip(&broken);
-        now_ns < PATIENCE_NS
-            && all.any(|(log, &broken)| !over(log) && !(broken && now_ns > broken_ns))
+        let given_up = |broken| now_ns > if broken { broken_ns } else { PATIENCE_NS };
+        !all.all(|(log, &broken)| over(log) || given_up(broken))
     };
     while waits() {
         terrain.cluster.run_for(STEP_NS);
