@@ -75,14 +75,21 @@ impl Blocks {
         self.seal(memory, block) != seen
     }
 
-    /// Whether a whole message is there that was not seen. What is no message, or not yet, keeps nobody awake: who writes
-    /// the rest of it wakes its reader.
-    pub(crate) fn have_arrival(&self, memory: &Memory, seen: &[u64], seals: &Seals) -> bool {
+    /// Whether a whole message is there that was not seen, or what `counts` says of a block that holds something else.
+    /// What is no message, or not yet, keeps nobody awake else: who writes the rest of it wakes its reader.
+    pub(crate) fn have_arrival(
+        &self,
+        memory: &Memory,
+        seen: &[u64],
+        seals: &Seals,
+        counts: impl Fn(usize) -> bool,
+    ) -> bool {
         (0..seen.len()).any(|block| {
-            self.is_new(memory, block, seen[block]) && {
+            let is_whole = || {
                 let mut target = vec![0; self.bytes];
                 self.read(memory, block, seals, &mut target).is_some()
-            }
+            };
+            self.is_new(memory, block, seen[block]) && (counts(block) || is_whole())
         })
     }
 

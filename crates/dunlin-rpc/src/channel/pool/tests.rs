@@ -383,7 +383,11 @@ fn noise_in_a_block_is_no_arrival() {
     answer(&mut served, call(0, 0), b"");
     assert_eq!(answers(&mut client).len(), 1);
     pools.memory().write(pools.end(0, 1) - 8, &[7; 8]);
-    assert!(taken(&mut served).is_empty());
+    // It may be what a late message has left of another, which ends the turn after some looks.
+    while !served.is_overwritten() {
+        assert!(served.has_arrival());
+        assert!(served.receive().unwrap().is_none());
+    }
     assert!(!served.has_arrival());
     request(&mut client, call(1, 0), b"second");
     assert!(served.has_arrival());
@@ -450,6 +454,10 @@ fn a_client_with_a_zone_for_good_needs_no_turns() {
         assert_eq!(answers(&mut client).len(), 2);
         assert_eq!(client.state, State::Process);
     }
+    // Nobody else writes here: what is no message is nothing.
+    let end = served.zones_at + served.block_bytes;
+    served.carrier.inlet.memory().write(end - 8, &[7; 8]);
+    assert!(!served.has_arrival());
     client.close();
     let ended: ChannelError = (0..100)
         .find_map(|_| served.receive().err())

@@ -196,14 +196,19 @@ impl Pipeline {
             none => none.insert(Owned::new(SleepThread::start(&self.recipe)?)),
         };
         // Another thread sleeps, and wakes the task.
+        let mut has_waker = false;
         let mut sleep = |lane: &dyn Lane, most| {
             sleeper.sleep(Some(lane.sleeper()), most, task);
+            has_waker = true;
             Ok(())
         };
         let dozed = match fall_asleep(self.lane.as_mut(), sink, left, &mut sleep) {
-            // It is lost, and has said so to its calls; the others go on.
+            // It is lost, and has said so to its calls; the others go on. The loss may have shown when the thread had
+            // the waker already.
             Err(_) if self.former.is_some() => {
-                sleeper.sleep(None, left, task);
+                if !has_waker {
+                    sleeper.sleep(None, left, task);
+                }
                 return Ok(false);
             }
             dozed => dozed?,

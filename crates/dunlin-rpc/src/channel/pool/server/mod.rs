@@ -239,8 +239,10 @@ impl<D: Device> ServedPool<D> {
             return false;
         };
         let memory = self.carrier.inlet.memory();
+        // What a late message has hit is not written again: it is looked at until the turn ends for it.
+        let may_be_hit = |block: usize| self.may_be_hit() && self.parts[block] < LOOKS_AT_PART;
         self.blocks(place)
-            .have_arrival(memory, &self.seen, &self.reads)
+            .have_arrival(memory, &self.seen, &self.reads, may_be_hit)
     }
 
     /// Finds out which of the blocks that are to be looked at hold something new, and asks for what its answers will be
@@ -310,12 +312,17 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
+    /// Whether late messages of others may come into the zone, and none is known to have come in this turn.
+    fn may_be_hit(&self) -> bool {
+        self.turn != 0 && !self.overwritten
+    }
+
     /// What stands in a block is no message: half of one, or what a late one has left of it. The second ends with the
     /// turn. A zone that is the client's for good has no late ones.
     #[cold]
     fn take_part(&mut self, block: usize) {
         self.parts[block] = self.parts[block].saturating_add(1);
-        if self.turn != 0 && !self.overwritten && self.parts[block] >= LOOKS_AT_PART {
+        if self.may_be_hit() && self.parts[block] >= LOOKS_AT_PART {
             self.overwritten = true;
             self.load.late += 1;
         }
