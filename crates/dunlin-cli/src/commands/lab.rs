@@ -342,7 +342,10 @@ impl Command {
                 let card = serde_json::from_str(&text).map_err(|error| failed(&error))?;
                 freeze::allowed(&card, &admit).map_err(|reasons| {
                     failed(&reasons.join("; "))
-                        .help("run `dunlin lab score --json` with this program, for all calibrating figures; a row that misses is for mending, or named by --admit")
+                        .help(
+                            "run `dunlin lab score --json` with this program, for all calibrating figures; a row that \
+                             misses is for mending, or named by --admit",
+                        )
                 })?;
                 if let Some(words) = freeze::of_other_protocols(&card) {
                     output::note(words);

@@ -29,13 +29,31 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "NAME", requires = "capture")]
     capture_host: Vec<String>,
     /// Most packets; each is one at the host that it leaves, and one where it arrives
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "capture", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        requires = "capture",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     capture_packets: u64,
     /// Most bytes of packets
-    #[arg(long, value_name = "BYTES", default_value = "256MiB", requires = "capture", value_parser = parse_long_bytes(1..=u64::MAX))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "256MiB",
+        requires = "capture",
+        value_parser = parse_long_bytes(1..=u64::MAX)
+    )]
     capture_bytes: u64,
     /// Keep so much of each packet, headers included
-    #[arg(long, value_name = "BYTES", default_value = "64KiB", requires = "capture", value_parser = parse_bytes(64..=65_536))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "64KiB",
+        requires = "capture",
+        value_parser = parse_bytes(64..=65_536)
+    )]
     capture_snap: u32,
 }
 

@@ -19,12 +19,23 @@ const FROM_MAX: u64 = u64::MAX - SEEDS_MAX;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// So many seeds
-    #[arg(long, default_value_t = 50, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    #[arg(
+        long,
+        default_value_t = 50,
+        conflicts_with = "seed",
+        value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX)
+    )]
     seeds: u64,
     /// The first of them
-    #[arg(long, default_value_t = 0, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(..=FROM_MAX))]
+    #[arg(
+        long,
+        default_value_t = 0,
+        conflicts_with = "seed",
+        value_parser = clap::value_parser!(u64).range(..=FROM_MAX)
+    )]
     from: u64,
-    /// This load with every seed: queue pairs, the RPC, or rings. Otherwise each seed draws one (and other faults with it)
+    /// This load with every seed: queue pairs, the RPC, or rings. Otherwise each seed draws one (and other faults with
+    /// it)
     #[arg(long, value_parser = load())]
     load: Option<Load>,
     /// This seed alone

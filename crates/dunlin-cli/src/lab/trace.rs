@@ -25,7 +25,13 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = time)]
     trace_until: Option<Duration>,
     /// Most slices and values of counters, of some 25 bytes each
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2_000_000,
+        requires = "trace",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     trace_events: u64,
 }
 
