@@ -337,7 +337,13 @@ fn a_worker_outlives_what_panics_when_it_is_dropped() {
     for _ in 0..3 {
         let soon = Duration::from_millis(100);
         let given_up = client.call_within(soon, SLEEPING, b"for ever");
-        assert!(matches!(given_up, Err(CallError::DeadlineExceeded { .. })));
+        // Where the caller's thread is late, the server's word comes before it has looked at the clock.
+        use CallError::{DeadlineExceeded, Expired};
+        let is_late = matches!(
+            given_up,
+            Err(DeadlineExceeded { .. } | Expired { begun: true })
+        );
+        assert!(is_late, "{given_up:?}");
         client.within(DEADLINE).call(SLEEPING, b"").unwrap();
     }
 }

@@ -427,7 +427,10 @@ fn a_server_that_stands_still_ends_calls_by_their_deadlines() {
                     }
                     Err(error) => {
                         assert!(
-                            matches!(error, CallError::DeadlineExceeded { .. }),
+                            matches!(
+                                error,
+                                CallError::DeadlineExceeded { .. } | CallError::Expired { .. }
+                            ),
                             "{error:?}"
                         );
                         false
