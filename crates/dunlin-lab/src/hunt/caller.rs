@@ -65,19 +65,49 @@ impl std::fmt::Display for Load {
     }
 }
 
+/// What of a thread ended with an error.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    /// A call of this number, to this handler.
+    Call(u64, u16),
+    /// Something with a region.
+    Region,
+    /// A pipeline, with so many calls that are out.
+    Pipeline(usize),
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Call(call, handler) => write!(f, "call {call} of handler {handler}"),
+            Self::Region => f.write_str("a region"),
+            Self::Pipeline(out) => write!(f, "a pipeline with {out} out"),
+        }
+    }
+}
+
 /// What a thread saw.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) made: u64,
     /// Calls that ended with what the handler said, and with what else.
     pub(super) answered: BTreeSet<u64>,
-    pub(super) errors: Vec<CallError>,
-    /// Of calls whose handler asks another server.
+    pub(super) errors: Vec<(Part, CallError)>,
+    /// Calls whose handler asks another server, and errors of theirs.
+    pub(super) asked: BTreeSet<u64>,
     pub(super) nested: Vec<CallError>,
     /// Calls that were said to be lost, and whether they were said to be executed.
     pub(super) lost: BTreeMap<u64, bool>,
     pub(super) wrong: Vec<String>,
     pub(super) ended: bool,
+}
+
+impl Log {
+    /// Calls that asked another server and have not brought its answer: until they end at the server each keeps one of
+    /// its lane's places, also when its caller has given it up.
+    pub(super) fn kept_places(&self) -> usize {
+        self.asked.difference(&self.answered).count()
+    }
 }
 
 /// A thread.
@@ -186,7 +216,7 @@ pub(super) fn judge(
             if let CallError::PacketLost { executed } = error {
                 log.lost.insert(call, executed);
             }
-            log.errors.push(error);
+            log.errors.push((Part::Call(call, handler), error));
         }
     }
 }
@@ -219,12 +249,15 @@ impl Caller {
                 match pipeline.submit(drawn.handler, &drawn.payload, made) {
                     Ok(true) => {
                         out.insert(made, drawn.handler);
+                        if drawn.handler == NESTED {
+                            log.lock().expect("nobody panicked").asked.insert(made);
+                        }
                         made += 1;
                     }
                     Ok(false) => break,
                     // What is out, if anything is, ends by the wait below.
                     Err(error) => {
-                        Self::fails(&log, error);
+                        Self::fails(&log, (Part::Call(made, drawn.handler), error));
                         refused = true;
                         break;
                     }
@@ -258,7 +291,7 @@ impl Caller {
                 if late && out.values().all(|&handler| handler == NESTED) {
                     log.lock().expect("nobody panicked").nested.push(error);
                 } else {
-                    Self::fails(&log, error);
+                    Self::fails(&log, (Part::Pipeline(out.len()), error));
                 }
                 out.clear();
                 lives -= 1;
@@ -284,8 +317,8 @@ impl Caller {
         drop(pipeline);
     }
 
-    fn fails(log: &Mutex<Log>, error: CallError) {
-        log.lock().expect("nobody panicked").errors.push(error);
+    fn fails(log: &Mutex<Log>, what: (Part, CallError)) {
+        log.lock().expect("nobody panicked").errors.push(what);
     }
 }
 

@@ -98,8 +98,9 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     }
     let mut seen = Seen {
         words: format!(
-            "server on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most, datagrams {datagrams:?}",
+            "server on {}, another on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most, datagrams {datagrams:?}",
             server_host.number(),
+            second_host.number(),
             channel.ring_bytes,
             channel.eager_bytes,
             channel.max_outstanding,
@@ -108,7 +109,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         ..Seen::default()
     };
     let (mut parties, mut logs) = (Kept::new(Vec::new()), Vec::new());
-    for _ in 0..dice.between(1, 3) {
+    for joined in 0..dice.between(1, 3) {
         let party = join(terrain, &server.acceptor(), &channel, dice);
         for _ in 0..party.threads {
             let log = Arc::new(Mutex::new(Log::default()));
@@ -146,7 +147,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
                 }
             };
             terrain.cluster.spawn_thread(party.host, core, run);
-            logs.push((party.host, (party.preset, party.closes), log));
+            logs.push((party.host, joined, log));
         }
         parties.push(party);
     }
@@ -186,8 +187,14 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         }
     }
     let loses = faults.lost_packets || !terrain.lossless;
-    for (number, (host, (preset, closes), log)) in logs.iter().enumerate() {
-        let log = lock(log);
+    let kept_places: Vec<usize> = (0..parties.len() as u64)
+        .map(|joined| {
+            let its = logs.iter().filter(|(_, of, _)| *of == joined);
+            its.map(|(_, _, log)| lock(log).kept_places()).sum()
+        })
+        .collect();
+    for (number, (host, joined, log)) in logs.iter().enumerate() {
+        let (party, log) = (&parties[*joined as usize], lock(log));
         seen.messages.0 += log.made as usize;
         seen.messages.1 += log.answered.len();
         let wrong = |what| seen.violations.push(format!("thread {number}: {what}"));
@@ -195,11 +202,12 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
             live: live(*host),
             breaks: vanishes || faults.hit(*host) || faults.hit(server_host),
             second: faults.hit(second_host),
-            closes: *closes,
+            full: kept_places[*joined as usize] >= channel.max_outstanding,
+            closes: party.closes,
             disturbed: loses || faults.late_packets,
-            loses: loses && is_lossy(*preset, datagrams)
+            loses: loses && is_lossy(party.preset, datagrams)
                 // Its requests are WRITEs over UC.
-                || faults.late_packets && *preset == Preset::Herd,
+                || faults.late_packets && party.preset == Preset::Herd,
         };
         ends::check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use dunlin::{CallError, CallFuture, Client, LocalCall, LocalClient, LocalDriver, RemoteRegion};
 use dunlin_verbs::thread;
 
-use super::caller::{draw_request, judge, Drawn, Load, Log, LATER, NESTED};
+use super::caller::{draw_request, judge, Drawn, Load, Log, Part, LATER, NESTED};
 use crate::dice::{bytes_of, Dice};
 
 /// The region that servers grant.
@@ -140,7 +140,13 @@ impl Fronts {
     }
 
     fn draw(&mut self, made: &mut u64) -> Drawn {
-        let drawn = draw_request(self.number, *made, self.load.longest, &mut self.dice);
+        let mut drawn = draw_request(self.number, *made, self.load.longest, &mut self.dice);
+        match (drawn.handler, self.front) {
+            // One that waits for another server would hold up the whole batch.
+            (NESTED, Front::Batches) => drawn.handler = LATER,
+            (NESTED, _) => drop(self.log().asked.insert(*made)),
+            _ => {}
+        }
         *made += 1;
         drawn
     }
@@ -174,11 +180,7 @@ impl Fronts {
 
     fn send_batch(&mut self, made: &mut u64) {
         let count = self.dice.between(1, 2 * self.load.outstanding as u64);
-        let mut all: Vec<Drawn> = (0..count).map(|_| self.draw(made)).collect();
-        // One that waits for another server would hold up the whole batch.
-        for drawn in all.iter_mut().filter(|drawn| drawn.handler == NESTED) {
-            drawn.handler = LATER;
-        }
+        let all: Vec<Drawn> = (0..count).map(|_| self.draw(made)).collect();
         let hurried = self.hurried();
         let client = hurried.as_ref().unwrap_or(&self.client);
         let mut batch = client.batch();
@@ -318,7 +320,7 @@ impl Fronts {
                 // What was under way may have happened or not.
                 *cell = Cell::default();
                 cell.refused = matches!(error, CallError::DeadlineExceeded { .. });
-                log.errors.push(error);
+                log.errors.push((Part::Region, error));
             }
         }
     }

@@ -14,6 +14,8 @@ pub(super) struct Cause {
     pub(super) breaks: bool,
     /// The other server, which handlers ask, may have been lost.
     pub(super) second: bool,
+    /// Then calls of its client that ask it may have kept all places of a lane for as long as calls wait.
+    pub(super) full: bool,
     /// Its client was closed by one of its threads.
     pub(super) closes: bool,
     /// Packets were lost or late, so what waits for two servers, one call after the other, may wait for long.
@@ -52,16 +54,17 @@ pub(super) fn check(
         wrong(format!("it hangs after {} calls", log.made));
     }
     let is_lost = |error: &CallError| matches!(error, CallError::PacketLost { .. });
-    for error in &log.errors {
+    for (part, error) in &log.errors {
         let closed = |error: &CallError| {
             use CallError::{Closed, Connect, ConnectionLost};
             matches!(error, Closed | ConnectionLost { .. } | Connect(_))
         };
         let has_cause = (cause.breaks && is_of_a_break(error))
+            || (cause.second && cause.full && matches!(error, CallError::DeadlineExceeded { .. }))
             || (cause.loses && is_lost(error))
             || (cause.closes && closed(error));
         if !has_cause {
-            wrong(format!("an error without a cause: {error}"));
+            wrong(format!("{part} ended without a cause: {error}"));
         }
     }
     for error in &log.nested {
