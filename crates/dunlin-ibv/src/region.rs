@@ -223,7 +223,9 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
     Ok(())
 }
 
-impl Region for IbvRegion {
+// SAFETY: the window is of memory that the registration keeps, and is made once.
+#[allow(unsafe_code)]
+unsafe impl Region for IbvRegion {
     #[inline]
     fn memory(&self) -> &Memory {
         &self.inner.memory

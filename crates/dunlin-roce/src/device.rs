@@ -227,7 +227,10 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
     }
 }
 
-impl Device for RoceDevice {
+// SAFETY: each region that is allocated has memory of its own; packets change what a work request or a grant names, by the
+// checks of the responder and the requester.
+#[allow(unsafe_code)]
+unsafe impl Device for RoceDevice {
     type ProtectionDomain = RoceProtectionDomain;
     type Region = RoceRegion;
     type CompletionChannel = RoceCompletionChannel;

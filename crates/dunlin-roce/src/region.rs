@@ -158,7 +158,9 @@ impl RoceRegion {
     }
 }
 
-impl Region for RoceRegion {
+// SAFETY: the window is of an allocation or of another region, which the handle keeps, and is made once.
+#[allow(unsafe_code)]
+unsafe impl Region for RoceRegion {
     fn memory(&self) -> &Memory {
         self.region().memory()
     }

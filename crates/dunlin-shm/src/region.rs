@@ -305,7 +305,9 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
     Ok(())
 }
 
-impl Region for ShmRegion {
+// SAFETY: the window is of a mapping that the handle keeps, and is made once.
+#[allow(unsafe_code)]
+unsafe impl Region for ShmRegion {
     #[inline(always)]
     fn memory(&self) -> &Memory {
         &self.handle.region.memory

@@ -399,8 +399,8 @@ impl Cluster {
         }
     }
 
-    /// A queue pair of a host goes to error, as after a failure of the NIC. Says whether the host has one of this number:
-    /// nothing happens otherwise.
+    /// A queue pair of a host goes to error, as after a failure of the NIC. Says whether the host has one of this
+    /// number: nothing happens otherwise.
     pub fn fail_queue_pair(&self, host: HostId, number: u32) -> bool {
         let mut world = self.inner().world(host.0);
         let pair = world.hosts[host.number()].pair_of(number);

@@ -56,8 +56,20 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(OUTSIDE) };
     static NOW: Cell<Ps> = const { Cell::new(0) };
     static CHARGED: Cell<Ps> = const { Cell::new(0) };
-    static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, arrived: 0, coroutine: 0, instruction: 0, dram: Dram::NONE }) };
+    static PRICES: Cell<Prices> = const { Cell::new(FREE) };
 }
+
+/// What threads outside of clusters pay.
+const FREE: Prices = Prices {
+    poll_memory: 0,
+    copy: 0,
+    copy_byte: 0,
+    shared_line: 0,
+    arrived: 0,
+    coroutine: 0,
+    instruction: 0,
+    dram: Dram::NONE,
+};
 
 /// Runs `step` as thread `thread` of a cluster from time `now`, in which it stands still for `stalled` first; gives
 /// what it was charged.

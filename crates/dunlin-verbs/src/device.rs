@@ -45,7 +45,16 @@ pub enum PeerConfirmation {
 
 /// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it
 /// is gone.
-pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
+///
+/// # Safety
+/// Unsafe code lends bytes of regions as slices where nothing may change them. So for each region of the device:
+/// - its bytes are no other's: those of [`Device::allocate_region`] are new, [`Device::register_again`] and
+///   [`Device::adopt_region`] share those of the region that they are asked for and no more,
+///   [`Device::register_raw`] takes the caller's.
+/// - The device and its queue pairs change them only for work requests that name them, until the completion of each has
+///   been polled or its queue pair's end has been reported, and for peers within the access that was asked for.
+#[allow(unsafe_code)]
+pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Protection domain: regions and queue pairs of one domain work together.
     type ProtectionDomain: Clone + Send + Sync + std::fmt::Debug + 'static;
     /// Registered memory.

@@ -61,7 +61,13 @@ impl RemoteAddress {
 ///
 /// Clones name the same registration; it ends when the last one is dropped. A work request that names a region which
 /// has ended completes with an error.
-pub trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
+///
+/// # Safety
+/// Unsafe code reads and writes where [`Region::memory`] says. It names the same window each time, for a region and its
+/// clones, whose bytes are valid until the last of them is dropped. Safe code of the implementation touches them only
+/// through windows, and once the region is handed out changes them only as the contract of [`Device`] allows.
+#[allow(unsafe_code)]
+pub unsafe trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// The bytes.
     fn memory(&self) -> &Memory;
     /// What was granted at registration.
@@ -75,7 +81,11 @@ pub trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
 }
 
 /// A region of a device, whatever the device. Every [`Region`] is one.
-pub trait AnyRegion: Send + Sync + std::fmt::Debug {
+///
+/// # Safety
+/// As for [`Region`], and until the value is dropped.
+#[allow(unsafe_code)]
+pub unsafe trait AnyRegion: Send + Sync + std::fmt::Debug {
     /// The device's region itself.
     fn region(&self) -> &dyn std::any::Any;
     /// As [`Region::memory`].
@@ -90,7 +100,9 @@ pub trait AnyRegion: Send + Sync + std::fmt::Debug {
     fn page_kind(&self) -> PageKind;
 }
 
-impl<R: Region> AnyRegion for R {
+// SAFETY: each method is the region's own, whose contract is the same.
+#[allow(unsafe_code)]
+unsafe impl<R: Region> AnyRegion for R {
     fn region(&self) -> &dyn std::any::Any {
         self
     }

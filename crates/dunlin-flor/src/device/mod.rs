@@ -137,7 +137,10 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
     }
 }
 
-impl<D: Device> Device for FlorDevice<D> {
+// SAFETY: memory is that of the device below, one region for each; its work requests are posted there, or bytes are copied,
+// before those here complete, and peers reach what was granted by frames whose rights are checked.
+#[allow(unsafe_code)]
+unsafe impl<D: Device> Device for FlorDevice<D> {
     type ProtectionDomain = FlorProtectionDomain<D>;
     type Region = FlorRegion<D::Region>;
     type CompletionChannel = D::CompletionChannel;

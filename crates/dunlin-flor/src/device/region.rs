@@ -167,7 +167,9 @@ pub(crate) fn inner_access(access: Access) -> Access {
     access & Access::LOCAL_WRITE
 }
 
-impl<R: Region> Region for FlorRegion<R> {
+// SAFETY: the window is that of the region below, which the handle keeps.
+#[allow(unsafe_code)]
+unsafe impl<R: Region> Region for FlorRegion<R> {
     fn memory(&self) -> &Memory {
         self.handle.region.memory()
     }

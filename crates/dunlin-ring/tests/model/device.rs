@@ -32,7 +32,8 @@ struct Heap {
 #[derive(Clone, Debug)]
 pub struct ModelRegion(Arc<Heap>);
 
-impl Region for ModelRegion {
+// SAFETY: the window is of a block that the region keeps.
+unsafe impl Region for ModelRegion {
     fn memory(&self) -> &Memory {
         &self.0.memory
     }
@@ -410,7 +411,8 @@ impl SharedReceiveQueue for NoSharedReceives {
     }
 }
 
-impl Device for ModelDevice {
+// SAFETY: each region is a block of its own, which work requests change before they complete.
+unsafe impl Device for ModelDevice {
     type ProtectionDomain = Domain;
     type Region = ModelRegion;
     type CompletionChannel = NoChannel;

@@ -37,7 +37,9 @@ pub struct Region {
 #[derive(Clone, Debug)]
 pub struct RegisteredRegion(Arc<dyn AnyRegion>);
 
-impl dunlin_verbs::Region for RegisteredRegion {
+// SAFETY: each method is that of the region inside, which is the same always.
+#[allow(unsafe_code)]
+unsafe impl dunlin_verbs::Region for RegisteredRegion {
     fn memory(&self) -> &Memory {
         AnyRegion::memory(&*self.0)
     }

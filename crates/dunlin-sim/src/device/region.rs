@@ -208,7 +208,9 @@ impl SimRegion {
     }
 }
 
-impl Region for SimRegion {
+// SAFETY: the window is of a block that the handle keeps, and is made once.
+#[allow(unsafe_code)]
+unsafe impl Region for SimRegion {
     #[inline]
     fn memory(&self) -> &Memory {
         if let Some(thread) = self.handle.inner.caller() {

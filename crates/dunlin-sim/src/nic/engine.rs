@@ -24,8 +24,8 @@ impl World {
         }
     }
 
-    /// Has an engine look at `at` for what is to do, if it does not look sooner. Unlike a kick it may come from what the
-    /// engine itself is doing.
+    /// Has an engine look at `at` for what is to do, if it does not look sooner. Unlike a kick it may come from what
+    /// the engine itself is doing.
     pub(super) fn plan_engine(&mut self, host: u16, engine: u8, at: Ps) {
         let state = &mut self.hosts[usize::from(host)].nic.engines[usize::from(engine)];
         if state.wakes_at > at {

@@ -201,8 +201,8 @@ impl World {
         at
     }
 
-    /// What the DMA of a completion entry adds. Behind data of its own that is its own time alone: who counts the data's
-    /// way into memory has counted what stood before them, and them. Without any it waits for what stands there.
+    /// What the DMA of a completion entry adds. Behind data of its own that is its own time alone: who counts the
+    /// data's way into memory has counted what stood before them, and them. Without any it waits for what stands there.
     pub(super) fn completion_latency(&mut self, host: u16, follows_data: bool) -> Ps {
         let nic = &self.hosts[usize::from(host)].nic;
         let base = nic.parameters.dma_write;
