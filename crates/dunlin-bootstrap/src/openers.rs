@@ -50,15 +50,22 @@ impl<J> State<J> {
         Some((origin, job))
     }
 
+    fn waiting_for(&self, origin: IpAddr) -> usize {
+        self.jobs.iter().filter(|(of, _)| *of == origin).count()
+    }
+
     /// The origin that has more than half of the jobs that wait.
     fn majority(&self) -> Option<IpAddr> {
-        let mut waiting = HashMap::<IpAddr, usize>::new();
+        // Of two that are not the same one is no more than half (Boyer and Moore).
+        let (mut candidate, mut lead) = (None, 0);
         for (origin, _) in &self.jobs {
-            *waiting.entry(*origin).or_default() += 1;
+            match (lead, candidate == Some(*origin)) {
+                (0, _) => (candidate, lead) = (Some(*origin), 1),
+                (_, true) => lead += 1,
+                (_, false) => lead -= 1,
+            }
         }
-        let mut counts = waiting.into_iter();
-        let (origin, _) = counts.find(|(_, count)| 2 * count > self.jobs.len())?;
-        Some(origin)
+        candidate.filter(|&origin| 2 * self.waiting_for(origin) > self.jobs.len())
     }
 
     fn end(&mut self, origin: IpAddr) {
@@ -101,10 +108,13 @@ impl<J: Send> Openers<J> {
     }
 
     /// Makes room for a job of `newcomer`: gives back the newest that waits of another origin, which has more than half
-    /// of all.
+    /// of all, and will have as many as the newcomer's: else the two could displace each other in turn.
     pub(crate) fn evict_for(&self, newcomer: IpAddr) -> Option<J> {
         let mut state = self.lock();
-        let most = state.majority().filter(|&most| most != newcomer)?;
+        let most = state.majority()?;
+        if state.waiting_for(most) < state.waiting_for(newcomer) + 2 {
+            return None;
+        }
         let newest = state.jobs.iter().rposition(|(of, _)| *of == most)?;
         state.jobs.remove(newest).map(|(_, job)| job)
     }
@@ -233,5 +243,27 @@ mod tests {
         openers.lock().jobs = (0..100).map(|job| (origin(job % 2), job)).collect();
         assert_eq!(openers.evict_for(origin(2)), None);
         assert!(!openers.has_one_most());
+    }
+
+    #[test]
+    fn two_origins_do_not_displace_each_other_in_turn() {
+        let openers = Openers::new();
+        openers.lock().jobs = (0..101).map(|job| (origin(job % 2), job)).collect();
+        // 51 and 50: another of the second would only turn that round.
+        assert!(openers.has_one_most());
+        assert_eq!(openers.evict_for(origin(1)), None);
+        assert_eq!(openers.evict_for(origin(0)), None);
+        assert_eq!(openers.evict_for(origin(2)), Some(100));
+        // 60 and 50.
+        openers
+            .lock()
+            .jobs
+            .extend((0..10).map(|job| (origin(0), job)));
+        for _ in 0..5 {
+            assert!(openers.evict_for(origin(1)).is_some());
+            openers.lock().jobs.push_back((origin(1), 0));
+        }
+        assert_eq!(openers.evict_for(origin(1)), None);
+        assert_eq!(openers.evict_for(origin(0)), None);
     }
 }
