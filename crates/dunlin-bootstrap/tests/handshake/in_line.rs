@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc, Mutex, OnceLock};
 
 use dunlin_bootstrap::wire::{self, ClientOpen, Outcome, Proved, ServerReply};
-use dunlin_bootstrap::{dial, AcceptorConfig, Counts, Peer, Refusal, StopHandle};
+use dunlin_bootstrap::{dial, AcceptorConfig, BootstrapError, Counts, Peer, Refusal, StopHandle};
 
 use crate::harness::*;
 
@@ -174,4 +174,33 @@ fn a_line_of_one_address_makes_room_for_another_that_asks_to_be_opened() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
     }
     assert_eq!(held.server.acceptor.counters().busy, 2);
+}
+
+#[test]
+fn who_does_not_know_the_secret_displaces_nobody_who_does() {
+    let mut config = crowded();
+    config.secret = secret("correct horse");
+    let held = Held::new(config, || {});
+    let mut knowing = dialing();
+    knowing.secret = secret("correct horse");
+    std::thread::scope(|scope| {
+        let line: Vec<_> = (0..21)
+            .map(|_| scope.spawn(|| held.server.open(&knowing)))
+            .collect();
+        // One too many, which comes again: all others have proved themselves.
+        let full = |counts: &Counts| counts.busy > 0;
+        held.server.wait_for("the line is full", full);
+        let mut others = dialing();
+        for other in [None, secret("battery staple")] {
+            others.secret = other;
+            let error = held.server.open(&others).unwrap_err();
+            use BootstrapError::{SecretRequired, WrongSecret};
+            let is_told = matches!(error, SecretRequired { .. } | WrongSecret { .. });
+            assert!(is_told, "{error}");
+        }
+        drop(held.release);
+        for client in line {
+            client.join().unwrap().unwrap();
+        }
+    });
 }
