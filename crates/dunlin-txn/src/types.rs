@@ -53,6 +53,11 @@ impl Key {
         &self.bytes
     }
 
+    /// The number that it is, as tables of servers know it; `None`: it is none.
+    pub(crate) fn as_number(&self) -> Option<u64> {
+        self.bytes().try_into().ok().map(u64::from_be_bytes)
+    }
+
     /// A number spread over 64 bits, the same on every machine: FNV-1a, and the finalizer of SplitMix64, without which
     /// its low bits follow those of the last byte.
     pub fn spread(&self) -> u64 {
@@ -170,6 +175,13 @@ pub struct Place {
     pub item: Address,
     /// The longest value that there is room for. Without a number none may be written there one-sided.
     pub capacity: Option<u32>,
+}
+
+impl Place {
+    /// Whether it is an item's, which is one key's, and not that of absent keys.
+    pub(crate) fn is_item(&self) -> bool {
+        self.capacity.is_some()
+    }
 }
 
 /// What a lock of a key that was absent has done to the header that absent keys share: all others who saw one of them

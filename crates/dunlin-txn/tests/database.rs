@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use dunlin_rpc::{RunningServer, Server};
 use dunlin_txn::server::{StoreConfig, StoreServer, StoreServerError, TableSpec};
-use dunlin_txn::{Database, DatabaseError, OpenError, Outcome, Table, TransactionError};
+use dunlin_txn::{
+    Database, DatabaseError, Key, OpenError, Outcome, Placement, Table, TransactionError,
+};
 
 fn config(machine: u16, machines: u16) -> StoreConfig {
     StoreConfig {
@@ -106,7 +108,7 @@ fn behaves(database: &Database) {
     // Who holds a lock is named, and waited for no longer than the deadline.
     let mut holder = database.begin().unwrap();
     holder.get_for_update(&accounts, &1).unwrap();
-    let short = database.within(Duration::from_millis(30));
+    let short = database.within(Duration::from_secs(2));
     let refused: Result<(), DatabaseError> = short.run(|t| t.put(&accounts, &1, &0));
     match refused {
         Err(DatabaseError::Aborted {
@@ -217,6 +219,46 @@ fn limits_and_mistakes_are_typed_errors() {
         server(same).map(drop),
         Err(StoreServerError::Twice { .. })
     ));
+}
+
+/// The place of an item that is gone becomes another key's, of a shard that its machine has a copy of, under the version
+/// that the one had: who has read that one has read the past.
+#[test]
+fn a_place_that_is_another_keys_by_now_is_not_what_was_read() {
+    let servers = [0, 1, 2].map(|number| {
+        let mut one = config(number, 3);
+        one.replicas = 2;
+        one.tables = vec![TableSpec::new(0, "accounts", 1, 8)];
+        serve(one).into_server()
+    });
+    let addresses = servers.iter().map(|server| server.address().to_string());
+    let database = Database::builder().protocol("flocktx");
+    let database = database.open(addresses).unwrap();
+    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
+    let placement = Placement::round(3, 2).unwrap();
+    let of = |machine: u16| {
+        let mut keys = 0u64..;
+        let is_there = |key: &u64| placement.primary(&Key::number(0, *key)).0 == machine;
+        keys.find(is_there).unwrap()
+    };
+    // The third is not on machine 0, the second as a copy.
+    let (first, second, third) = (of(0), of(2), of(1));
+    let put = |key: u64, value: i64| -> Result<(), DatabaseError> {
+        database.run(|t| t.put(&accounts, &key, &value))
+    };
+    put(first, 1).unwrap();
+    let mut t = database.begin().unwrap();
+    assert_eq!(t.get(&accounts, &first).unwrap(), Some(1));
+    let moved: Result<(), DatabaseError> = database.run(|t| {
+        t.delete(&accounts, &first)?;
+        t.put(&accounts, &third, &1)
+    });
+    moved.unwrap();
+    put(second, 1).unwrap();
+    assert_eq!(t.get(&accounts, &third).unwrap(), Some(1));
+    let ended = t.commit();
+    let is_aborted = matches!(ended, Err(DatabaseError::Aborted { .. }));
+    assert!(is_aborted, "one was in two places at once: {ended:?}");
 }
 
 /// A table that is full says so, and what was there stays.

@@ -5,7 +5,7 @@ use crate::membership::Epoch;
 use crate::mistakes::Mistake;
 use crate::protocol::{Backups, Commit, Log};
 use crate::types::{Address, Key, MachineId, Update, Value};
-use crate::wire::{Body, Response};
+use crate::wire::{Body, Refusal, Response};
 use dunlin_store::Header;
 use litemap::LiteMap;
 
@@ -174,6 +174,11 @@ impl Coordinator {
                 {
                     self.report(Ok(self.footprint()));
                 }
+                self.advance_when_answered();
+            }
+            // What it had locked went with its former life.
+            Response::Refused(Refusal::Restarted) if self.phase == Phase::Release => {
+                self.pending.remove(&machine);
                 self.advance_when_answered();
             }
             // It stays pending and is asked again, but nobody should wait for it.

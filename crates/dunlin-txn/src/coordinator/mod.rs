@@ -56,6 +56,8 @@ pub enum Action {
         machine: MachineId,
         /// The header's address.
         address: Address,
+        /// It is an item's, whose key stands behind it and is to be READ with it. Else it is that of absent keys.
+        item: bool,
         /// The name of the operation.
         token: u32,
     },
@@ -85,6 +87,9 @@ pub enum Event {
         token: u32,
         /// The word.
         word: u64,
+        /// The key that was found behind it, as a number: an item's place may be another key's by now, under the same
+        /// version. `None` where no place is ever another key's, as in memory stores.
+        key: Option<u64>,
     },
     /// A WRITE is complete.
     Written {
@@ -274,7 +279,7 @@ impl Coordinator {
     pub fn handle(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Answer(machine, answer) => self.answered(machine, answer),
-            Event::Header { token, word } => self.header(token, Some(Header(word))),
+            Event::Header { token, word, key } => self.header(token, Some((Header(word), key))),
             Event::Written { token } => {
                 if self.one_sided.remove(&token).is_some() {
                     self.advance_when_answered();

@@ -31,8 +31,9 @@ impl Coordinator {
         self.advance_when_answered();
     }
 
-    /// The read set by machine, each header once. A header that this transaction has locked itself cannot change any
-    /// more; that it had not changed before is seen at once.
+    /// The read set by machine, each header of absent keys once. A header that this transaction has locked itself cannot
+    /// change any more; that it had not changed before is seen at once. An item's header is one key's: if this
+    /// transaction has locked the place for another, the item is gone.
     fn reads_to_check(&self) -> Result<LiteMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
         let mut own = LiteMap::new_vec();
         for (key, accessed) in self.accessed.iter().filter(|(_, accessed)| accessed.locked) {
@@ -48,12 +49,13 @@ impl Coordinator {
             let (machine, header) = (accessed.machine, accessed.place.header);
             let version = self.raised_by_us(machine, header, self.seen[key].0);
             let header = (machine, header);
+            let is_item = accessed.place.is_item();
             match own.get(&header) {
-                Some(locked) if *locked != version => {
+                Some(locked) if is_item || *locked != version => {
                     return Err(TransactionError::Changed { key: key.clone() });
                 }
                 Some(_) => {}
-                None if named.insert((header, version), ()).is_none() => {
+                None if is_item || named.insert((header, version), ()).is_none() => {
                     checks
                         .entry(accessed.machine)
                         .or_default()
@@ -69,10 +71,11 @@ impl Coordinator {
         for (machine, checks) in checks {
             for (key, version) in checks {
                 let token = self.token();
-                let address = self.accessed[&key].place.header;
+                let place = self.accessed[&key].place;
                 self.actions.push(Action::Read {
                     machine,
-                    address,
+                    address: place.header,
+                    item: place.is_item(),
                     token,
                 });
                 self.one_sided.insert(
@@ -87,7 +90,8 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn header(&mut self, token: u32, header: Option<Header>) {
+    /// `header`: what was found, with the key behind it where it is an item's.
+    pub(super) fn header(&mut self, token: u32, header: Option<(Header, Option<u64>)>) {
         let Some(OneSided::Read {
             machine,
             key,
@@ -99,7 +103,10 @@ impl Coordinator {
         let mistakes = self.config.mistakes;
         match header {
             None => self.fail(TransactionError::Unavailable { machine }),
-            Some(header)
+            Some((_, Some(found))) if key.as_number() != Some(found) => {
+                self.fail(TransactionError::Changed { key });
+            }
+            Some((header, _))
                 if (header.version() != version.0
                     && !mistakes.has(Mistake::VersionIgnoredAtValidation))
                     || (header.is_locked() && !mistakes.has(Mistake::LockIgnoredAtValidation)) =>

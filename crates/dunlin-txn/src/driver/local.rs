@@ -49,12 +49,12 @@ impl Wire for LocalWire {
         });
     }
 
-    fn read(&mut self, machine: MachineId, address: Address, tag: Tag) {
+    fn read(&mut self, machine: MachineId, address: Address, _item: bool, tag: Tag) {
         let header = self.at(machine, |participant| {
             participant.store().header_at(address)
         });
         self.arrived.push(match header.flatten() {
-            Some(header) => Arrival::Word(tag, header.0),
+            Some(header) => Arrival::Header(tag, header.0, None),
             None => Arrival::Failed(tag),
         });
     }

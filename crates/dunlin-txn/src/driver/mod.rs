@@ -242,9 +242,9 @@ impl Driver {
                 (slot, Event::Answer(machine, answer))
             }
             Arrival::Lost(machine, tag) => return self.lost(machine, tag, now),
-            Arrival::Word(tag, word) => {
+            Arrival::Header(tag, word, key) => {
                 let token = tag.part();
-                (self.slot_of(tag), Event::Header { token, word })
+                (self.slot_of(tag), Event::Header { token, word, key })
             }
             Arrival::Written(tag) => {
                 let token = tag.part();
@@ -340,10 +340,11 @@ impl Driver {
                 Action::Read {
                     machine,
                     address,
+                    item,
                     token,
                 } => {
                     let tag = Tag::new(Kind::Read, id, token);
-                    self.wire.read(machine, address, tag);
+                    self.wire.read(machine, address, item, tag);
                 }
                 Action::Write {
                     machine,

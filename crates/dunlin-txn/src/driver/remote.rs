@@ -43,14 +43,15 @@ struct Trouble {
 #[derive(Debug)]
 enum Operation {
     Call(Tag, Vec<u8>),
-    Read(Tag, Address),
+    /// A header, or with the key of its item.
+    Read(Tag, Address, bool),
     Write(Tag, Address, Vec<u8>),
 }
 
 impl Operation {
     fn tag(&self) -> Tag {
         match self {
-            Operation::Call(tag, _) | Operation::Read(tag, _) | Operation::Write(tag, ..) => *tag,
+            Operation::Call(tag, _) | Operation::Read(tag, ..) | Operation::Write(tag, ..) => *tag,
         }
     }
 }
@@ -87,7 +88,7 @@ pub(crate) struct RemoteWire {
 #[derive(Debug)]
 enum Came {
     Answer(usize, Answer),
-    Word(Tag, u64),
+    Header(Tag, u64, Option<u64>),
     Done(usize, Tag),
     Error(usize, Tag, String),
 }
@@ -134,11 +135,22 @@ impl RemoteWire {
     /// Submits what waits for a machine, as far as there is room.
     fn submit(&mut self, number: usize, now: Instant, arrived: &mut Vec<Arrival>) {
         while let Some(operation) = self.machines[number].waiting.front() {
+            let tag = operation.tag();
+            // The lock is given up by the last WRITE: after one that has failed nothing of its tag may follow.
+            let is_over = |writes: &Writes| writes.failed;
+            if tag.kind() == Kind::Write && self.writes.get(&tag).is_some_and(is_over) {
+                self.machines[number].waiting.pop_front();
+                self.wrote(number, tag, false, now, arrived);
+                continue;
+            }
             let machine = &self.machines[number];
             let submitted = match operation {
                 Operation::Call(tag, bytes) => self.peers.submit(number, TRANSACT, bytes, tag.0),
-                Operation::Read(tag, address) => match region(machine, *address) {
-                    Some((region, offset)) => self.peers.read(number, region, (offset, 8), tag.0),
+                Operation::Read(tag, address, item) => match region(machine, *address) {
+                    Some((region, offset)) => {
+                        let bytes = if *item { 16 } else { 8 };
+                        self.peers.read(number, region, (offset, bytes), tag.0)
+                    }
                     None => Err(nowhere()),
                 },
                 Operation::Write(tag, address, bytes) => match region(machine, *address) {
@@ -179,9 +191,9 @@ impl RemoteWire {
                     Ok(answer) => Came::Answer(peer, answer),
                     Err(error) => Came::Error(peer, tag, error.to_string()),
                 },
-                (Ok(bytes), Kind::Read) => match <[u8; 8]>::try_from(bytes) {
-                    Ok(word) => Came::Word(tag, u64::from_ne_bytes(word)),
-                    Err(_) => Came::Error(peer, tag, "a READ of another length".to_owned()),
+                (Ok(bytes), Kind::Read) => match header_of(bytes) {
+                    Some((word, key)) => Came::Header(tag, word, key),
+                    None => Came::Error(peer, tag, "a READ of another length".to_owned()),
                 },
                 (Ok(_), Kind::Write) => Came::Done(peer, tag),
             });
@@ -277,6 +289,16 @@ fn region(machine: &Machine, address: Address) -> Option<(&RemoteRegion, u64)> {
     Some((machine.regions.get(number)?, offset))
 }
 
+/// A header, and the key that stands behind it, if it was READ, too.
+fn header_of(bytes: &[u8]) -> Option<(u64, Option<u64>)> {
+    let (header, behind) = bytes.split_first_chunk()?;
+    let key = match behind.is_empty() {
+        true => None,
+        false => Some(u64::from_ne_bytes(behind.try_into().ok()?)),
+    };
+    Some((u64::from_ne_bytes(*header), key))
+}
+
 fn nowhere() -> CallError {
     CallError::Unreadable("an address in no region of the store".to_owned())
 }
@@ -295,8 +317,8 @@ impl Wire for RemoteWire {
         self.want(machine, Operation::Call(tag, bytes));
     }
 
-    fn read(&mut self, machine: MachineId, address: Address, tag: Tag) {
-        self.want(machine, Operation::Read(tag, address));
+    fn read(&mut self, machine: MachineId, address: Address, item: bool, tag: Tag) {
+        self.want(machine, Operation::Read(tag, address, item));
     }
 
     fn write(
@@ -351,7 +373,7 @@ impl Wire for RemoteWire {
                     self.machines[peer].trouble = None;
                     arrived.push(Arrival::Answer(self.machines[peer].id, answer));
                 }
-                Came::Word(tag, word) => arrived.push(Arrival::Word(tag, word)),
+                Came::Header(tag, word, key) => arrived.push(Arrival::Header(tag, word, key)),
                 Came::Done(peer, tag) => self.wrote(peer, tag, true, now, arrived),
                 Came::Error(peer, tag, why) => self.failed(peer, tag, &why, now, arrived),
             }

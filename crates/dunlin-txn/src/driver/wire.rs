@@ -60,8 +60,8 @@ pub(crate) enum Arrival {
     Answer(MachineId, Answer),
     /// A request has been lost, or its answer: the connection broke, or there is none.
     Lost(MachineId, Tag),
-    /// What a READ of 8 bytes brought.
-    Word(Tag, u64),
+    /// A header that a READ has brought, and the key of its item if that was READ with it.
+    Header(Tag, u64, Option<u64>),
     /// All WRITEs of a tag are there.
     Written(Tag),
     /// A one-sided operation has failed, and is not executed any more.
@@ -72,8 +72,8 @@ pub(crate) enum Arrival {
 pub(crate) trait Wire: Send + fmt::Debug {
     /// Sends a request of this epoch.
     fn send(&mut self, machine: MachineId, request: &Request, epoch: Epoch, tag: Tag);
-    /// READs the header at an address.
-    fn read(&mut self, machine: MachineId, address: Address, tag: Tag);
+    /// READs the header at an address, and the key of its item if it is an `item`'s.
+    fn read(&mut self, machine: MachineId, address: Address, item: bool, tag: Tag);
     /// WRITEs items, then headers.
     fn write(
         &mut self,

@@ -81,7 +81,7 @@ impl<R: Region> Tables<R> {
 
     /// The table of a key, its number among the regions, and the key as the table knows it.
     fn find(&self, key: &Key) -> Option<(usize, &Table<R>, u64)> {
-        let number = u64::from_be_bytes(key.bytes().try_into().ok()?);
+        let number = key.as_number()?;
         let found = self.tables.iter().position(|one| one.id == key.table())?;
         Some((found, &self.tables[found].table, number))
     }

@@ -238,7 +238,8 @@ impl Cluster {
                     Some(number) => {
                         let store = self.machines[number].local.participant.store();
                         let word = store.header_at(address).unwrap().0;
-                        Event::Header { token, word }
+                        let key = None;
+                        Event::Header { token, word, key }
                     }
                     None => Event::Failed { token },
                 };

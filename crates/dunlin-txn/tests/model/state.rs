@@ -278,6 +278,7 @@ impl State {
                     Some(header) => Event::Header {
                         token,
                         word: header.0,
+                        key: None,
                     },
                     None => Event::Failed { token },
                 };

@@ -168,9 +168,9 @@ impl Cluster {
             Happening::Read(id, machine, address, token) => {
                 let store = self.machines[usize::from(machine.0)].store();
                 let word = store.header_at(address).unwrap().0;
-                let delay = self.time.delay();
-                self.time
-                    .later(delay, Happening::Event(id, Event::Header { token, word }));
+                let (delay, key) = (self.time.delay(), None);
+                let event = Event::Header { token, word, key };
+                self.time.later(delay, Happening::Event(id, event));
             }
             Happening::Items(machine, items) => {
                 let store = self.machines[usize::from(machine.0)].store_mut();
@@ -232,6 +232,7 @@ impl Cluster {
                     machine,
                     address,
                     token,
+                    ..
                 } => {
                     self.time
                         .later(delay, Happening::Read(id, machine, address, token));

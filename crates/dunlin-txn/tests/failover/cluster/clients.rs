@@ -149,6 +149,7 @@ impl Cluster {
                     machine,
                     address,
                     token,
+                    ..
                 } => {
                     let known = self.incarnations[client][usize::from(machine.0)];
                     let life = (machine.0, known);
