@@ -67,6 +67,11 @@ fn keeps_its_promises<M: Membership>(lease: Duration, open: impl Fn() -> M) {
     assert!(later > revision);
     assert_eq!(of, next.next);
     assert!(!observed.alive.contains(&moved));
+
+    // Who was left out proposes the same of the other, too late: that one stays.
+    let late = [(MachineId(0), registration(0).incarnation)];
+    assert!(!two.replace(revision, &next.next, &late).unwrap());
+    one.beat(&registration(0), lease).unwrap();
 }
 
 #[test]

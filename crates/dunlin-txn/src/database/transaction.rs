@@ -197,13 +197,18 @@ impl Transaction {
             return Err(DatabaseError::Over);
         };
         driver.proceed(self.id.slot, step);
-        let mut ended = None;
+        let (mut ended, mut settled) = (None, Vec::new());
         while ended.is_none() {
             // What was left of the last transaction of this driver may come first.
             let busy = driver.poll(|_, id, report| match report {
                 Report::Ended(result) if id == self.id => ended = Some(result),
+                Report::Settled(_) => settled.push(id),
                 _ => {}
             });
+            if !settled.is_empty() {
+                let finisher = &self.database.inner.finisher;
+                finisher.settled(std::mem::take(&mut settled));
+            }
             let waits = |c: &crate::Coordinator| c.is_waiting();
             if ended.is_none() && driver.coordinator(self.id.slot).is_some_and(waits) {
                 return Ok(());
@@ -238,10 +243,19 @@ impl Drop for Transaction {
             driver.proceed(self.id.slot, Step::Abort);
         }
         let until = thread::now() + LINGER;
+        let mut settled = Vec::new();
         while driver.running() > 0 && thread::now() < until {
-            if !driver.poll(|_, _, _| ()) {
+            let busy = driver.poll(|_, id, report| {
+                if let Report::Settled(_) = report {
+                    settled.push(id);
+                }
+            });
+            if !busy {
                 driver.rest();
             }
+        }
+        if !settled.is_empty() {
+            self.database.inner.finisher.settled(settled);
         }
         match driver.running() {
             0 => self.database.inner.give_back(driver),

@@ -157,7 +157,15 @@ impl FileMembership {
         self.directory.join(format!("configuration-{revision}"))
     }
 
-    /// Takes the name of a machine's file away, and returns when its lease is over.
+    fn has_lease(&self, machine: MachineId, incarnation: u64) -> io::Result<bool> {
+        match read(&self.machine_file(machine, incarnation)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => Ok(machine_in(&other?).until > now()),
+        }
+    }
+
+    /// Takes the name of a machine's file away, and returns when its lease is over: it may have been renewed at this
+    /// moment.
     fn leave_out(&self, machine: MachineId, incarnation: u64) -> io::Result<()> {
         let path = self.machine_file(machine, incarnation);
         let name = format!("gone-{}-{incarnation:016x}", machine.0);
@@ -206,10 +214,21 @@ impl Membership for FileMembership {
         absent: &[(MachineId, u64)],
     ) -> Result<bool, MembershipError> {
         let replace = || {
+            let is_current =
+                || Ok::<_, io::Error>(self.configuration()?.map_or(0, |(now, _)| now) == revision);
+            // Nobody is left out by a proposal that comes too late: it may be of one whom the others have left out.
+            if !is_current()? {
+                return Ok(false);
+            }
+            for (machine, incarnation) in absent {
+                if self.has_lease(*machine, *incarnation)? {
+                    return Ok(false);
+                }
+            }
             for (machine, incarnation) in absent {
                 self.leave_out(*machine, *incarnation)?;
             }
-            if self.configuration()?.map_or(0, |(now, _)| now) != revision {
+            if !is_current()? {
                 return Ok(false);
             }
             let temporary = self.temporary(next.epoch.0);
