@@ -13,7 +13,7 @@ use crate::work::Gone;
 const SILENT_PACKETS: u32 = 16;
 /// How long packets for which no acknowledgement was asked wait for one, in nanoseconds: much less than any peer waits
 /// before it sends again.
-const UNASKED_NS: u64 = 200_000;
+pub(super) const UNASKED_NS: u64 = 200_000;
 
 impl Engine {
     pub(super) fn handle_reliable(

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use dunlin_verbs::{Access, CompletionStatus, QueuePairState};
 
+use super::reliable::UNASKED_NS;
 use super::target::granted;
 use super::{Engine, Protocol, Shared};
 use crate::packet::{Header, Service};
@@ -190,8 +191,11 @@ impl Engine {
             .unasked_ns
             .is_some_and(|unasked_ns| unasked_ns <= now_ns)
         {
-            responder.acknowledge_unasked();
+            let is_queued = responder.acknowledge_unasked();
             self.acknowledge_ns = Some(now_ns);
+            // It leaves behind the answers, however many turns these take; where they leave no room for it, it is tried
+            // again.
+            self.unasked_ns = (!is_queued).then_some(now_ns + UNASKED_NS);
         }
         if !responder.has_acknowledgement_only() {
             self.acknowledge_ns = None;
@@ -275,6 +279,8 @@ impl Engine {
         let Some(next_ns) = deadlines.into_iter().flatten().min() else {
             return;
         };
+        // Not in this look either, whatever is overdue: the earliest deadline is seen to first, each time.
+        let next_ns = next_ns.max(now_ns + 1);
         if self.timer_ns.is_none_or(|timer_ns| next_ns < timer_ns) {
             self.timer_ns = Some(next_ns);
             shared.core.set_timer(next_ns, shared.number);

@@ -2,7 +2,11 @@
 
 mod driver;
 mod probe;
+#[cfg(test)]
+mod raw_peer;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use driver::Driver;
 pub(crate) use probe::Probes;

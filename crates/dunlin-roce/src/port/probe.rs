@@ -300,18 +300,14 @@ impl Port {
 
 #[cfg(test)]
 mod tests {
+    use super::super::raw_peer::{peer, peer_that_takes, send, PATIENCE, THERE};
     use super::*;
-    use crate::address::{gid, Habits};
     use crate::config::RoceConfig;
     use crate::packet::MAX_PAYLOAD_BYTES;
     use crate::RoceDevice;
     use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation};
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::UdpSocket;
 
-    const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
-    /// Another host, as far as the routing table knows.
-    const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-    const PATIENCE: Duration = Duration::from_secs(20);
     /// Where the immediate data of a datagram end.
     const IMMEDIATE_END: usize = 24;
 
@@ -321,30 +317,6 @@ mod tests {
             ..RoceConfig::default()
         })
         .unwrap()
-    }
-
-    fn peer() -> (UdpSocket, EndpointAddress) {
-        peer_that_takes(MAX_PAYLOAD_BYTES as usize)
-    }
-
-    fn peer_that_takes(payload_bytes: usize) -> (UdpSocket, EndpointAddress) {
-        let socket = UdpSocket::bind((THERE, 0)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let habits = Habits {
-            port: socket.local_addr().unwrap().port(),
-            omit_icrc: true,
-            receive_buffer_bytes: 64 << 20,
-        };
-        let address = EndpointAddress {
-            gid: gid(THERE.into()),
-            lid: 0,
-            mtu_bytes: 4096,
-            queue_pair: 1 << 20,
-            packet_sequence: 1,
-            queue_key: 0,
-            token: habits.token(payload_bytes),
-        };
-        (socket, address)
     }
 
     /// What a device says of a queue pair to a peer: MTU and payload.
@@ -451,7 +423,6 @@ mod tests {
         let port = device.inner();
         let (socket, _) = peer();
         let asks = |key: u32, bytes: usize| {
-            let mut packet = vec![0; bytes + 100];
             let header = Header {
                 service: Service::Datagram {
                     queue_key: key,
@@ -466,11 +437,7 @@ mod tests {
                 queue_pair: PROBE_QUEUE_PAIR,
                 psn: Psn::new(0),
             };
-            let length = crate::packet::encode(&header, bytes, &mut packet, |place| place.fill(7));
-            packet.truncate(length.unwrap());
-            crate::packet::mark_icrc_omitted(&mut packet);
-            socket.send_to(&packet, (HERE, device.port())).unwrap();
-            packet
+            send(&socket, &device, &header, bytes)
         };
         asks(PROBE_KEY + 1, 100);
         asks(PROBE_KEY, 4);

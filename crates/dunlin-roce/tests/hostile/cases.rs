@@ -469,3 +469,19 @@ fn an_acknowledgement_is_for_what_has_come_since_it_was_asked_for() {
     responder.sent();
     assert!(responder.poll_transmit().is_none());
 }
+
+#[test]
+fn an_unasked_acknowledgement_that_finds_no_room_is_not_taken_for_said() {
+    let (mut responder, mut target) = responder();
+    // Room for twice as many answers as there may be READs, and one more.
+    for _ in 0..9 {
+        responder.handle(&header(read(8), 0), &[], &mut target);
+    }
+    let send = header(Operation::SendOnly { immediate: None }, 1);
+    assert_eq!(responder.handle(&send, &[], &mut target), Verdict::Taken);
+    assert!(!responder.acknowledge_unasked());
+    assert!(next(&mut responder).is_some());
+    assert!(responder.acknowledge_unasked());
+    let last = std::iter::from_fn(|| next(&mut responder)).last();
+    assert!(matches!(last, Some((1, Operation::Acknowledge { .. }))));
+}

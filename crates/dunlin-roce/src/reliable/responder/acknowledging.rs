@@ -43,11 +43,14 @@ impl Responder {
         self.responses.front()
     }
 
-    /// Has everything so far acknowledged, although nobody asked for it.
-    pub fn acknowledge_unasked(&mut self) {
-        if !self.failed {
-            self.acknowledge();
+    /// Has everything so far acknowledged, although nobody asked for it; `false` when there is no room to say so behind
+    /// the answers that wait. After a refusal nothing is left to be acknowledged.
+    pub fn acknowledge_unasked(&mut self) -> bool {
+        if self.failed {
+            return true;
         }
+        self.acknowledge();
+        self.responses.ends_with_acknowledgement()
     }
 
     /// Whether all there is to send is that packets have come, which may wait a little for company.

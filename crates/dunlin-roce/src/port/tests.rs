@@ -1,0 +1,144 @@
+//! What looks do, one by one: the test alone looks, and the peer is a bare socket.
+
+use std::sync::{Arc, MutexGuard};
+
+use dunlin_verbs::conformance::{piece, wait, Endpoint, Options};
+use dunlin_verbs::{Access, Device, EndpointAddress, QueuePair, Transport};
+use dunlin_verbs::{Region, RemoteAddress};
+
+use super::raw_peer::{peer, peer_that_takes, send};
+use super::{with_train, Inbound, Port};
+use crate::config::RoceConfig;
+use crate::packet::{Header, Operation, Psn, RemoteRange, Service, DEFAULT_PARTITION_KEY};
+use crate::socket::Count;
+use crate::sync::lock;
+use crate::{RoceDevice, RoceProtectionDomain, RoceRegion};
+
+/// What a packet carries, on loopback, to peers that take no more.
+const MTU: usize = 4096;
+
+struct Here {
+    device: RoceDevice,
+    domain: RoceProtectionDomain,
+    region: RoceRegion,
+    port: Arc<Port>,
+}
+
+impl Here {
+    fn open(region_bytes: usize) -> Self {
+        let device = RoceDevice::open(RoceConfig {
+            omit_icrc: true,
+            ..RoceConfig::default()
+        })
+        .unwrap();
+        let domain = device.create_protection_domain().unwrap();
+        let region = device.allocate_region(&domain, region_bytes, Access::all());
+        Self {
+            region: region.unwrap(),
+            domain,
+            port: Arc::clone(device.inner()),
+            device,
+        }
+    }
+
+    /// Keeps everybody else from looking, the device's thread, too.
+    fn look_alone(&self) -> Alone<'_> {
+        Alone {
+            port: &self.port,
+            inbound: lock(&self.port.inbound),
+        }
+    }
+
+    fn connected(&self, transport: Transport, peer: &EndpointAddress) -> Endpoint<RoceDevice> {
+        let options = Options::new(transport);
+        let mut endpoint = Endpoint::new(&self.device, &self.domain, &options, None).unwrap();
+        let peer = (transport != Transport::UnreliableDatagram).then_some(peer);
+        endpoint.connect(peer, options.attributes).unwrap();
+        endpoint
+    }
+}
+
+struct Alone<'a> {
+    port: &'a Port,
+    inbound: MutexGuard<'a, Inbound>,
+}
+
+impl Alone<'_> {
+    /// Looks once; says how many long packets that sent.
+    fn look(&mut self) -> u32 {
+        let sent = || with_train(|train| train.long_payloads());
+        let before = sent();
+        self.port.look(&mut self.inbound);
+        sent().wrapping_sub(before)
+    }
+
+    /// Looks until so many datagrams have come.
+    fn take(&mut self, datagrams: u64) {
+        let mut taken = 0;
+        wait("the peer's packets", || {
+            taken += self.port.look(&mut self.inbound).0;
+            (taken >= datagrams).then_some(())
+        });
+    }
+}
+
+/// What a raw peer says to a connected queue pair.
+fn header(to: &Endpoint<RoceDevice>, psn: u32, operation: Operation) -> Header {
+    Header {
+        service: match to.queue_pair.transport() {
+            Transport::ReliableConnection => Service::Reliable,
+            Transport::UnreliableConnection => Service::Unreliable,
+            Transport::UnreliableDatagram => Service::Datagram {
+                queue_key: to.queue_pair.address().queue_key,
+                source_queue_pair: 1 << 20,
+            },
+        },
+        operation,
+        solicited: false,
+        acknowledge: false,
+        partition_key: DEFAULT_PARTITION_KEY,
+        queue_pair: to.queue_pair.number(),
+        psn: Psn::new(psn),
+    }
+}
+
+/// A peer reads much, and behind that writes without asking for an acknowledgement, which is overdue before the answers
+/// are out.
+#[test]
+fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
+    const READ_BYTES: usize = 128 << 20;
+    let here = Here::open(READ_BYTES);
+    let (socket, address) = peer_that_takes(MTU);
+    let (_silent, silent_address) = peer();
+    let reader = here.connected(Transport::ReliableConnection, &address);
+    let mut other = here.connected(Transport::ReliableConnection, &silent_address);
+    let mut alone = here.look_alone();
+    let RemoteAddress { address, key } = here.region.remote();
+    let range = |bytes| RemoteRange {
+        address,
+        key: key.0,
+        bytes,
+    };
+    let read = Operation::ReadRequest {
+        source: range(READ_BYTES as u32),
+    };
+    send(&socket, &here.device, &header(&reader, 1, read), 0);
+    alone.take(1);
+    let behind = 1 + (READ_BYTES / MTU) as u32;
+    let write = Operation::WriteOnly {
+        target: range(8),
+        immediate: None,
+    };
+    send(&socket, &here.device, &header(&reader, behind, write), 8);
+    let send = dunlin_verbs::Operation::Send { immediate: None };
+    other.post(1, send, &[piece(&here.region, 0, 8)]);
+    alone.take(1);
+    assert_eq!(here.device.count(Count::Gap), 0);
+    // The acknowledgement is overdue then, and so is the answer to the other's request.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let retransmissions = || here.device.count(Count::Retransmission);
+    let before = retransmissions();
+    let answers = alone.look();
+    assert!(answers <= 256, "{answers} in one look");
+    assert!(retransmissions() > before, "the other's turn did not come");
+}
