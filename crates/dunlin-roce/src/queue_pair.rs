@@ -293,17 +293,16 @@ impl QueuePair for RoceQueuePair {
 
     fn to_error(&mut self) {
         if self.port.core.made_in.is_current() {
-            let mut engine = self.shared.engine();
-            with_train(|train| engine.send_postponed(&self.shared, train));
-            engine.enter_error(&self.shared);
+            with_train(|train| self.shared.engine().give_up(&self.shared, train));
         }
     }
 
     fn aborter(&self) -> Option<Aborter> {
         let shared = Arc::downgrade(&self.shared);
         Some(Box::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.engine().enter_error(&shared);
+            let shared = shared.upgrade();
+            if let Some(shared) = shared.filter(|shared| shared.core.made_in.is_current()) {
+                with_train(|train| shared.engine().give_up(&shared, train));
             }
         }))
     }

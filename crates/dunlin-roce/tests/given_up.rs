@@ -1,4 +1,4 @@
-//! What goes on and what does not when something is given up that others stand on: the device, and a region.
+//! What goes on and what does not when something is given up that others stand on: the device, a region, a queue pair.
 
 use std::net::Ipv4Addr;
 
@@ -10,6 +10,8 @@ use dunlin_verbs::{
 
 const SEND: Operation = Operation::Send { immediate: None };
 const BYTES: usize = 100;
+/// An acknowledgement that waits for company goes out by itself sooner or later than the end that follows.
+const ROUNDS: usize = 20;
 
 struct End {
     endpoint: Endpoint<RoceDevice>,
@@ -82,4 +84,22 @@ fn a_request_whose_region_has_ended_sends_nothing() {
     theirs.endpoint.queue_pair.to_error();
     let completion = wait("the RECEIVE", || theirs.endpoint.poll());
     assert_eq!(completion.status, CompletionStatus::Flushed);
+}
+
+/// As the channels of RPC close: the message was taken, so its sender is told so, whatever comes next.
+#[test]
+fn who_takes_a_message_and_gives_its_queue_pair_up_has_acknowledged_it() {
+    for round in 0..ROUNDS {
+        let (mut ours, _device, _domain) = open(Transport::ReliableConnection);
+        let (mut theirs, _their_device, _their_domain) = open(Transport::ReliableConnection);
+        connect([&mut ours, &mut theirs]);
+        ours.endpoint.receive(1, &[piece(&ours.region, 0, BYTES)]);
+        let place = piece(&theirs.region, 0, BYTES);
+        theirs.endpoint.post(2, SEND, &[place]);
+        wait("the message", || ours.endpoint.poll());
+        ours.endpoint.queue_pair.to_error();
+        drop(ours);
+        let completion = wait("an acknowledgement", || theirs.endpoint.poll());
+        assert_eq!(completion.status, CompletionStatus::Success, "{round}");
+    }
 }

@@ -3,8 +3,18 @@
 use dunlin_verbs::{AsyncEvent, CompletionStatus, QueuePairState};
 
 use super::{Engine, Protocol, Shared};
+use crate::socket::Train;
+use crate::sync::now_ns;
 
 impl Engine {
+    /// Moves the queue pair to error because its user has it so, who knows what was delivered: the peer is told of that
+    /// first.
+    pub(crate) fn give_up(&mut self, shared: &Shared, train: &mut Train) {
+        self.send_postponed(shared, train);
+        self.acknowledge_last(shared, now_ns(), train);
+        self.enter_error(shared);
+    }
+
     /// Moves the queue pair to error and flushes what is posted.
     pub(crate) fn enter_error(&mut self, shared: &Shared) {
         if shared.state_in_engine() != QueuePairState::Error {

@@ -109,14 +109,15 @@ impl Engine {
         self.set_timer(shared, now_ns, more);
     }
 
-    /// Sends what the peer is owed, before the connection is forgotten. Its last message may have been delivered while
-    /// the acknowledgement waited for a packet to go out with; a NIC would have sent it.
+    /// Sends what the peer is owed, before the connection is given up. Its last message may have been delivered while
+    /// the acknowledgement waited for a packet to go out with, or for more packets; a NIC would have sent it.
     pub(crate) fn acknowledge_last(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
-        if self.acknowledge_ns.is_some() {
-            self.acknowledge_ns = Some(now_ns);
-            self.transmit_reliable(shared, now_ns, train);
-            train.send(&shared.core.socket);
+        if self.acknowledge_ns.is_none() && self.unasked_ns.is_none() {
+            return;
         }
+        (self.acknowledge_ns, self.unasked_ns) = (Some(now_ns), Some(now_ns));
+        self.transmit_reliable(shared, now_ns, train);
+        train.send(&shared.core.socket);
     }
 
     /// Answers first, then requests, then an acknowledgement: the shortest of them, so it fits at the end of a train.

@@ -9,7 +9,7 @@ use dunlin_verbs::{Region, RemoteAddress};
 use super::raw_peer::{peer, peer_that_takes, send};
 use super::{with_train, Inbound, Port};
 use crate::config::RoceConfig;
-use crate::packet::{Header, Operation, Psn, RemoteRange, Service, DEFAULT_PARTITION_KEY};
+use crate::packet::{parse, Header, Operation, Psn, RemoteRange, Service, DEFAULT_PARTITION_KEY};
 use crate::socket::Count;
 use crate::sync::lock;
 use crate::{RoceDevice, RoceProtectionDomain, RoceRegion};
@@ -141,4 +141,37 @@ fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
     let answers = alone.look();
     assert!(answers <= 256, "{answers} in one look");
     assert!(retransmissions() > before, "the other's turn did not come");
+}
+
+/// The owner has seen the message and gives its queue pair up at once, in each of the ways there are.
+#[test]
+fn what_was_delivered_is_acknowledged_before_the_queue_pair_is_given_up() {
+    type End = fn(Endpoint<RoceDevice>);
+    let ends: [(&str, End); 4] = [
+        ("dropped", drop),
+        ("reset", |mut end| end.queue_pair.to_reset()),
+        ("in error", |mut end| end.queue_pair.to_error()),
+        ("aborted", |end| end.queue_pair.aborter().unwrap()()),
+    ];
+    let here = Here::open(64);
+    for (way, end) in ends {
+        for asked in [true, false] {
+            let (socket, address) = peer_that_takes(MTU);
+            let mut endpoint = here.connected(Transport::ReliableConnection, &address);
+            endpoint.receive(1, &[piece(&here.region, 0, 64)]);
+            let mut alone = here.look_alone();
+            let mut message = header(&endpoint, 1, Operation::SendOnly { immediate: None });
+            message.acknowledge = asked;
+            send(&socket, &here.device, &message, 64);
+            alone.take(1);
+            assert!(endpoint.poll().is_some(), "{way}: the message");
+            end(endpoint);
+            let mut answer = [0; 64];
+            let length = socket.recv(&mut answer);
+            let length = length.unwrap_or_else(|error| panic!("{way}, asked {asked}: {error}"));
+            let (answer, _) = parse(&answer[..length]).unwrap();
+            assert_eq!(answer.psn, Psn::new(1), "{way}, asked {asked}");
+            assert!(matches!(answer.operation, Operation::Acknowledge { .. }));
+        }
+    }
 }
