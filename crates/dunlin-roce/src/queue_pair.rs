@@ -185,7 +185,7 @@ impl RoceQueuePair {
         });
         // Without random numbers the device could not have been opened.
         let psn = Psn::new(random_u32().unwrap_or_default());
-        engine.reset(psn);
+        engine.reset(shared, psn);
         shared.send_completions.forget(shared.number);
         shared.receive_completions.forget(shared.number);
         if !shared.shares_receives {

@@ -168,6 +168,12 @@ impl ReceiveQueue {
         fits
     }
 
+    /// Puts one back that was taken and nothing came of: it is for the next message. Who posts meanwhile may have
+    /// filled the queue, but its place was counted before.
+    pub(crate) fn put_back(&self, receive: Receive) {
+        lock(&self.waiting).push_front(receive);
+    }
+
     pub(crate) fn pop(&self) -> Option<Receive> {
         lock(&self.waiting).pop_front()
     }

@@ -184,7 +184,12 @@ impl Engine {
     }
 
     /// Forgets everything, for a queue pair that is reset. Says how many sends there have been.
-    pub(crate) fn reset(&mut self, first_psn: Psn) -> u64 {
+    pub(crate) fn reset(&mut self, shared: &Shared, first_psn: Psn) -> u64 {
+        // Half a message may have come into it. Of a shared queue it is others', too, and no completion tells its owner
+        // that it is gone.
+        if let (true, Some(receive)) = (shared.shares_receives, self.current.take()) {
+            shared.receives.put_back(receive);
+        }
         let ended = self.ended + self.sends.len() as u64;
         *self = Self::new(first_psn);
         self.ended = ended;

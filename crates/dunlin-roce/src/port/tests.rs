@@ -3,8 +3,10 @@
 use std::sync::{Arc, MutexGuard};
 
 use dunlin_verbs::conformance::{piece, wait, Endpoint, Options};
-use dunlin_verbs::{Access, Device, EndpointAddress, QueuePair, Transport};
-use dunlin_verbs::{Region, RemoteAddress};
+use dunlin_verbs::{
+    Access, CompletionStatus, Device, EndpointAddress, QueuePair, ReceiveRequest, Region,
+    RemoteAddress, SharedReceiveQueue, Transport,
+};
 
 use super::raw_peer::{peer, peer_that_takes, send};
 use super::{with_train, Inbound, Port};
@@ -12,7 +14,7 @@ use crate::config::RoceConfig;
 use crate::packet::{parse, Header, Operation, Psn, RemoteRange, Service, DEFAULT_PARTITION_KEY};
 use crate::socket::Count;
 use crate::sync::lock;
-use crate::{RoceDevice, RoceProtectionDomain, RoceRegion};
+use crate::{RoceDevice, RoceProtectionDomain, RoceRegion, RoceSharedReceiveQueue};
 
 /// What a packet carries, on loopback, to peers that take no more.
 const MTU: usize = 4096;
@@ -50,8 +52,17 @@ impl Here {
     }
 
     fn connected(&self, transport: Transport, peer: &EndpointAddress) -> Endpoint<RoceDevice> {
+        self.connected_on(None, transport, peer)
+    }
+
+    fn connected_on(
+        &self,
+        queue: Option<&RoceSharedReceiveQueue>,
+        transport: Transport,
+        peer: &EndpointAddress,
+    ) -> Endpoint<RoceDevice> {
         let options = Options::new(transport);
-        let mut endpoint = Endpoint::new(&self.device, &self.domain, &options, None).unwrap();
+        let mut endpoint = Endpoint::new(&self.device, &self.domain, &options, queue).unwrap();
         let peer = (transport != Transport::UnreliableDatagram).then_some(peer);
         endpoint.connect(peer, options.attributes).unwrap();
         endpoint
@@ -172,6 +183,56 @@ fn what_was_delivered_is_acknowledged_before_the_queue_pair_is_given_up() {
             let (answer, _) = parse(&answer[..length]).unwrap();
             assert_eq!(answer.psn, Psn::new(1), "{way}, asked {asked}");
             assert!(matches!(answer.operation, Operation::Acknowledge { .. }));
+        }
+    }
+}
+
+/// The peer begins a message, or sends a datagram that is too long, and the queue pair is given up.
+#[test]
+fn a_receive_of_a_shared_queue_that_nothing_came_of_is_for_the_next_queue_pair() {
+    let whole = Operation::SendOnly { immediate: None };
+    let cases = [
+        (Transport::ReliableConnection, Operation::SendFirst, 2 * MTU),
+        (
+            Transport::UnreliableConnection,
+            Operation::SendFirst,
+            2 * MTU,
+        ),
+        (Transport::UnreliableDatagram, whole, MTU),
+    ];
+    for (transport, beginning, receive_bytes) in cases {
+        for is_dropped in [true, false] {
+            let here = Here::open(2 * MTU);
+            let mut queue = here
+                .device
+                .create_shared_receive_queue(&here.domain, 1, 1)
+                .unwrap();
+            let segments = &[piece(&here.region, 0, receive_bytes)];
+            let request = ReceiveRequest { id: 5, segments };
+            queue.post_receive(&[request]).unwrap();
+            let (socket, address) = peer_that_takes(MTU);
+            let mut endpoint = here.connected_on(Some(&queue), transport, &address);
+            let mut alone = here.look_alone();
+            send(&socket, &here.device, &header(&endpoint, 1, beginning), MTU);
+            alone.take(1);
+            assert_eq!(
+                queue.queue().pop().map(|receive| receive.id),
+                None,
+                "{transport:?}"
+            );
+            if !is_dropped {
+                endpoint.queue_pair.to_reset();
+            }
+            let kept = (!is_dropped).then_some(endpoint);
+            let mut next = here.connected_on(Some(&queue), transport, &address);
+            send(&socket, &here.device, &header(&next, 1, whole), 8);
+            alone.take(1);
+            let completion = next
+                .poll()
+                .map(|completion| (completion.id, completion.status));
+            let expected = Some((5, CompletionStatus::Success));
+            assert_eq!(completion, expected, "{transport:?}, dropped: {is_dropped}");
+            drop(kept);
         }
     }
 }
