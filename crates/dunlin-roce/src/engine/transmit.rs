@@ -65,11 +65,13 @@ impl Engine {
         }
     }
 
-    /// Looks whether a deadline has come.
-    pub(crate) fn handle_timeout(&mut self, shared: &Shared, now_ns: u64) {
-        if self.timer_ns.is_some_and(|timer_ns| timer_ns <= now_ns) {
-            self.timer_ns = None;
+    /// A time that was noted for this queue pair has come. Says whether its timer has: what was noted before an earlier
+    /// one took its place means nothing.
+    pub(crate) fn handle_timeout(&mut self, shared: &Shared, now_ns: u64) -> bool {
+        if self.timer_ns.is_none_or(|timer_ns| timer_ns > now_ns) {
+            return false;
         }
+        self.timer_ns = None;
         if let Protocol::Reliable { requester, .. } = &mut self.protocol {
             if requester
                 .deadline_ns()
@@ -79,6 +81,7 @@ impl Engine {
                 requester.handle_timeout(now_ns);
             }
         }
+        true
     }
 
     /// An acknowledgement was noted for now; says whether there still is one to send, or to note again.

@@ -315,8 +315,9 @@ impl Port {
             };
             if let Some(shared) = self.pairs.get(number) {
                 let mut engine = shared.engine();
-                engine.handle_timeout(&shared, now_ns);
-                with_train(|train| engine.progress(&shared, now_ns, train));
+                if engine.handle_timeout(&shared, now_ns) {
+                    with_train(|train| engine.progress(&shared, now_ns, train));
+                }
             }
         }
     }

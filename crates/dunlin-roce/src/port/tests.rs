@@ -1,6 +1,7 @@
 //! What looks do, one by one: the test alone looks, and the peer is a bare socket.
 
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use dunlin_verbs::conformance::{piece, wait, Endpoint, Options};
 use dunlin_verbs::{
@@ -18,6 +19,10 @@ use crate::{RoceDevice, RoceProtectionDomain, RoceRegion, RoceSharedReceiveQueue
 
 /// What a packet carries, on loopback, to peers that take no more.
 const MTU: usize = 4096;
+
+/// More than 64 turns of answers.
+const READ_BYTES: usize = 128 << 20;
+const SEND: dunlin_verbs::Operation = dunlin_verbs::Operation::Send { immediate: None };
 
 struct Here {
     device: RoceDevice,
@@ -40,6 +45,29 @@ impl Here {
             domain,
             port: Arc::clone(device.inner()),
             device,
+        }
+    }
+
+    fn range(&self, bytes: usize) -> RemoteRange {
+        let RemoteAddress { address, key } = self.region.remote();
+        RemoteRange {
+            address,
+            key: key.0,
+            bytes: bytes as u32,
+        }
+    }
+
+    /// A peer's READ of its memory.
+    fn read(&self, bytes: usize) -> Operation {
+        let source = self.range(bytes);
+        Operation::ReadRequest { source }
+    }
+
+    /// A peer's WRITE to it.
+    fn written(&self, bytes: usize) -> Operation {
+        Operation::WriteOnly {
+            target: self.range(bytes),
+            immediate: None,
         }
     }
 
@@ -117,41 +145,58 @@ fn header(to: &Endpoint<RoceDevice>, psn: u32, operation: Operation) -> Header {
 /// are out.
 #[test]
 fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
-    const READ_BYTES: usize = 128 << 20;
     let here = Here::open(READ_BYTES);
     let (socket, address) = peer_that_takes(MTU);
     let (_silent, silent_address) = peer();
     let reader = here.connected(Transport::ReliableConnection, &address);
     let mut other = here.connected(Transport::ReliableConnection, &silent_address);
     let mut alone = here.look_alone();
-    let RemoteAddress { address, key } = here.region.remote();
-    let range = |bytes| RemoteRange {
-        address,
-        key: key.0,
-        bytes,
-    };
-    let read = Operation::ReadRequest {
-        source: range(READ_BYTES as u32),
-    };
+    let read = here.read(READ_BYTES);
     send(&socket, &here.device, &header(&reader, 1, read), 0);
     alone.take(1);
     let behind = 1 + (READ_BYTES / MTU) as u32;
-    let write = Operation::WriteOnly {
-        target: range(8),
-        immediate: None,
-    };
+    let write = here.written(8);
     send(&socket, &here.device, &header(&reader, behind, write), 8);
-    let send = dunlin_verbs::Operation::Send { immediate: None };
-    other.post(1, send, &[piece(&here.region, 0, 8)]);
+    other.post(1, SEND, &[piece(&here.region, 0, 8)]);
     alone.take(1);
     assert_eq!(here.device.count(Count::Gap), 0);
     // The acknowledgement is overdue then, and so is the answer to the other's request.
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
     let retransmissions = || here.device.count(Count::Retransmission);
     let before = retransmissions();
     let answers = alone.look();
     assert!(answers <= 256, "{answers} in one look");
     assert!(retransmissions() > before, "the other's turn did not come");
+}
+
+/// A peer does not answer, and has unasked acknowledgements fall due meanwhile: each time an earlier deadline takes the
+/// place of the same later one.
+#[test]
+fn deadlines_that_were_replaced_take_no_turns() {
+    const WRITES: u32 = 30;
+    let here = Here::open(READ_BYTES);
+    let (socket, address) = peer_that_takes(MTU);
+    let mut endpoint = here.connected(Transport::ReliableConnection, &address);
+    let mut alone = here.look_alone();
+    endpoint.post(1, SEND, &[piece(&here.region, 0, 8)]);
+    for psn in 1..=WRITES {
+        send(
+            &socket,
+            &here.device,
+            &header(&endpoint, psn, here.written(8)),
+            8,
+        );
+        alone.take(1);
+        std::thread::sleep(Duration::from_micros(250));
+        alone.look();
+    }
+    let read = header(&endpoint, WRITES + 1, here.read(READ_BYTES));
+    send(&socket, &here.device, &read, 0);
+    alone.take(1);
+    // All deadlines so far have come then.
+    std::thread::sleep(Duration::from_millis(100));
+    let answers = alone.look();
+    assert!(answers <= 256, "{answers} in one look");
 }
 
 /// The owner has seen the message and gives its queue pair up at once, in each of the ways there are.
