@@ -77,6 +77,8 @@ pub(crate) struct Engine {
     notifications: Notifications,
     /// Requests posted since it last sent, which wait for the next look.
     postponed: usize,
+    /// Whether it has got packets since it last sent: whoever took them has it send, once.
+    pub(crate) is_touched: bool,
 }
 
 impl Engine {
@@ -98,6 +100,7 @@ impl Engine {
             unasked_ns: None,
             notifications: Notifications::default(),
             postponed: 0,
+            is_touched: false,
         }
     }
 

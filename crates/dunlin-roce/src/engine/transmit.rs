@@ -93,6 +93,7 @@ impl Engine {
     /// Sends what there is to send, reports what has ended, and sets the timer.
     pub(crate) fn progress(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
         self.postponed = 0;
+        self.is_touched = false;
         let mut more = false;
         match &self.protocol {
             Protocol::Reliable { .. } => {

@@ -70,7 +70,7 @@ pub(crate) struct Port {
 #[derive(Debug)]
 struct Inbound {
     buffer: ReceiveBuffer,
-    /// Queue pairs that got packets of this train, in the order of its runs.
+    /// Queue pairs that got packets of this train, once each, in the order of the first ones.
     touched: Vec<Arc<Shared>>,
 }
 
@@ -215,11 +215,9 @@ impl Port {
                 engine.handle(&shared, now_ns, &source, &header, payload, marked);
                 packets.next();
             }
+            let is_first = !std::mem::replace(&mut engine.is_touched, true);
             drop(engine);
-            if touched
-                .last()
-                .is_none_or(|last| last.number != shared.number)
-            {
+            if is_first {
                 touched.push(shared);
             }
         }

@@ -21,21 +21,29 @@ pub(super) fn peer() -> (UdpSocket, EndpointAddress) {
 pub(super) fn peer_that_takes(payload_bytes: usize) -> (UdpSocket, EndpointAddress) {
     let socket = UdpSocket::bind((THERE, 0)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let habits = Habits {
-        port: socket.local_addr().unwrap().port(),
+    let address = address(socket.local_addr().unwrap().port(), payload_bytes);
+    (socket, address)
+}
+
+pub(super) fn habits(port: u16) -> Habits {
+    Habits {
+        port,
         omit_icrc: true,
         receive_buffer_bytes: 64 << 20,
-    };
-    let address = EndpointAddress {
+    }
+}
+
+/// Of a peer at this port.
+pub(super) fn address(port: u16, payload_bytes: usize) -> EndpointAddress {
+    EndpointAddress {
         gid: gid(THERE.into()),
         lid: 0,
         mtu_bytes: 4096,
         queue_pair: 1 << 20,
         packet_sequence: 1,
         queue_key: 0,
-        token: habits.token(payload_bytes),
-    };
-    (socket, address)
+        token: habits(port).token(payload_bytes),
+    }
 }
 
 /// Sends a packet without the invariant CRC, with `bytes` of payload, and says what it was.

@@ -9,11 +9,12 @@ use dunlin_verbs::{
     RemoteAddress, SharedReceiveQueue, Transport,
 };
 
-use super::raw_peer::{peer, peer_that_takes, send};
+use super::raw_peer::{address, habits, peer, peer_that_takes, send, THERE};
 use super::{with_train, Inbound, Port};
+use crate::address::Peer;
 use crate::config::RoceConfig;
 use crate::packet::{parse, Header, Operation, Psn, RemoteRange, Service, DEFAULT_PARTITION_KEY};
-use crate::socket::Count;
+use crate::socket::{Count, Path, Socket, Train};
 use crate::sync::lock;
 use crate::{RoceDevice, RoceProtectionDomain, RoceRegion, RoceSharedReceiveQueue};
 
@@ -167,6 +168,38 @@ fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
     let answers = alone.look();
     assert!(answers <= 256, "{answers} in one look");
     assert!(retransmissions() > before, "the other's turn did not come");
+}
+
+/// A train has packets of two queue pairs by turns, and the first of them is for a long READ.
+#[test]
+fn a_queue_pair_has_one_turn_for_all_its_packets_of_a_train() {
+    let here = Here::open(READ_BYTES);
+    let socket = Socket::bind(&RoceConfig {
+        local_address: Some(THERE.into()),
+        ..RoceConfig::default()
+    })
+    .unwrap();
+    let address = address(socket.port(), MTU);
+    let ends = [0, 1].map(|_| here.connected(Transport::ReliableConnection, &address));
+    let to = Peer::new(&ends[0].queue_pair.address(), &habits(socket.port())).unwrap();
+    let path = Path {
+        local: THERE.into(),
+        peer: to,
+    };
+    let mut alone = here.look_alone();
+    let mut train = Train::new();
+    let mut next = [1; 2];
+    for number in 0..20 {
+        let bytes = if number == 0 { READ_BYTES } else { 8 };
+        let next = &mut next[number % 2];
+        let read = header(&ends[number % 2], *next, here.read(bytes));
+        *next += bytes.div_ceil(MTU) as u32;
+        train.add(&socket, &path, &read, 0, |_| Ok(())).unwrap();
+    }
+    train.send(&socket);
+    let sent = wait("the train", || Some(alone.look()).filter(|&sent| sent > 0));
+    // Its deadline may have a turn, too.
+    assert!(sent <= 2 * 256, "{sent} in one look");
 }
 
 /// A peer does not answer, and has unasked acknowledgements fall due meanwhile: each time an earlier deadline takes the
