@@ -61,7 +61,7 @@ fn calls_are_lines_or_objects() {
     assert_eq!(calls[0]["end"], "answered", "{text}");
     assert!(calls[0]["took_ns"].as_u64() > Some(0), "{text}");
 
-    let one = captured(&server, &["--handler", "1", "--seconds", "2"]);
+    let one = captured(&server, &["--handler", "1", "--seconds", "15"]);
     assert_eq!(String::from_utf8_lossy(&one.stdout).lines().count(), 2);
     server.stop();
 }

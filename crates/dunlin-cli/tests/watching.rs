@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::{dunlin, failure, object, Serving};
+use common::{dunlin, eventually, failure, object, Serving};
 
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the metrics port");
@@ -32,8 +32,11 @@ fn top_prints_what_a_server_does() {
         "--interval",
         "0.05",
     ];
-    let view = object(&dunlin(&[&arguments[..], &["--json"]].concat()));
-    assert_eq!(view["connections"], 1, "{view}");
+    let mut view = serde_json::Value::Null;
+    eventually("the call's connection has ended", || {
+        view = object(&dunlin(&[&arguments[..], &["--json"]].concat()));
+        view["connections"] == 1
+    });
     assert_eq!(view["devices"][0]["name"], "shm", "{view}");
     assert!(view["devices"][0]["requests"].as_u64() >= Some(2), "{view}");
     assert_eq!(view["max_active_queue_pairs"], 256, "{view}");
@@ -67,7 +70,12 @@ fn prometheus_reads_the_figures() {
         dunlin(&["call", server.address(), "1", "hello"]).stdout,
         b"hello"
     );
-    let answer = get(address, "/metrics");
+    let mut answer = String::new();
+    // A handshake is counted after its reply has left.
+    eventually("the handshake is counted", || {
+        answer = get(address, "/metrics");
+        answer.contains("dunlin_server_handshakes_total{event=\"opened\"} 1\n")
+    });
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     for sample in [
         "dunlin_server_requests_total{device=\"shm\"} 1\n",

@@ -1,14 +1,17 @@
-//! Crowds that connect at once, at default settings: a thousand threads of a process, a hundred processes, a thousand
+//! Crowds that connect at once, at default settings but for timeouts: a thousand threads of a process, a hundred processes, a thousand
 //! handshakes. All of them connect and are answered. The servers, and the hundred, are this program again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
+use std::time::Duration;
 
 use dunlin_bootstrap::{dial, Capability, DialConfig, HostId, Reach};
 use dunlin_rpc::{Client, Preset, Server};
 
 const ECHO: u16 = 1;
+/// A thousand of them take some seconds of two processors, and others may want these, too.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What a process is for: to serve, or to call the server at an address.
 const ROLE: &str = "DUNLIN_CROWD_ROLE";
 
@@ -108,7 +111,12 @@ fn thousand_threads(preset: Preset, share: bool) {
     // A connection of its own has about three of them.
     let count = (descriptors() / 4).min(1000);
     let serving = Serving::new();
-    let connect = || Client::builder().preset(preset).connect(&serving.1);
+    let patient = || {
+        Client::builder()
+            .connect_timeout(PATIENCE)
+            .deadline(PATIENCE)
+    };
+    let connect = || patient().preset(preset).connect(&serving.1);
     let common = share.then(|| connect().unwrap());
     threads(count, |index, together| {
         together.wait();
@@ -152,6 +160,7 @@ fn a_thousand_handshakes() {
             device: "shm".to_owned(),
             reach: Reach::SameHost(HostId::of_this_process().unwrap()),
         }],
+        timeout: PATIENCE,
         ..DialConfig::default()
     };
     let count = (descriptors() / 4).min(1000);

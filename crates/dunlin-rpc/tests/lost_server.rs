@@ -60,7 +60,7 @@ fn deadlines_hold_while_a_lost_server_is_dialled() {
         let way = Way::to(&server);
         // What loses a datagram session is time.
         let channel = ChannelConfig {
-            loss_timeout: Duration::from_millis(10),
+            loss_timeout: Duration::from_millis(100),
             ..ChannelConfig::default()
         };
         let builder = Client::builder().preset(preset).channel(channel);

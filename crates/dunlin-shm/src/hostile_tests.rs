@@ -30,7 +30,7 @@ fn round(a: &mut Side, b: &mut Side, seed: &mut u64) -> bool {
         let (port, stop, mut seed) = (Arc::clone(&port), Arc::clone(&stop), random(seed));
         std::thread::spawn(move || scribble(&port, &stop, &mut seed))
     };
-    let end = Instant::now() + Duration::from_millis(10);
+    let end = Instant::now() + Duration::from_millis(100);
     while Instant::now() < end {
         b.receive();
         a.send(b);
@@ -97,7 +97,7 @@ fn scribbling_costs_the_queue_pair_and_nothing_else() {
             let n = queue.poll(&mut completions).unwrap();
             good += completions[..n].iter().filter(|c| c.is_success()).count();
         }
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }
 
@@ -126,7 +126,7 @@ fn ready(side: &mut Side) {
 fn wait(mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain");
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain");
     }
 }
 

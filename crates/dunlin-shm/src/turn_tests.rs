@@ -44,7 +44,7 @@ fn send_datagram(side: &mut Side, to: &EndpointAddress, bytes: usize) {
     side.pair.post_send(&[request]).unwrap();
     let start = Instant::now();
     while side.queue.poll(&mut [Completion::EMPTY]).unwrap() == 0 {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }
 
@@ -61,7 +61,7 @@ fn a_sender_of_what_nobody_takes_has_turns_like_others() {
         send_datagram(sender, &to, 20);
         let start = Instant::now();
         while b.queue.poll(&mut completions).unwrap() == 0 {
-            assert!(start.elapsed() < Duration::from_secs(10));
+            assert!(start.elapsed() < Duration::from_secs(60));
         }
     }
     let before = b.pair.taken_for_tests();

@@ -210,7 +210,7 @@ fn a_killed_worker_ends_the_sort_with_its_name() {
 #[test]
 fn a_worker_that_stands_still_is_noticed() {
     let folder = Folder::new(Generator::new(8), 300_000);
-    let error = harm(&folder, Duration::from_secs(2), Signal::STOP);
+    let error = harm(&folder, Duration::from_secs(15), Signal::STOP);
     assert!(
         matches!(error, SortError::Silent { worker: 2, .. }),
         "{error}"

@@ -112,7 +112,7 @@ async fn behaves(database: &Database) {
     // A lock that stands in the way is waited for until the deadline, and no longer.
     let holder = database.begin_async();
     holder.get_for_update(accounts, &1).await.unwrap();
-    let hurried = database.within(Duration::from_millis(200));
+    let hurried = database.within(Duration::from_secs(2));
     let tries = AtomicU64::new(0);
     let tries = &tries;
     let failed = hurried.run_async(|t| async move {

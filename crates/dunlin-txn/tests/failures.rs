@@ -266,7 +266,7 @@ fn bears(mut cluster: Cluster, kinds: &[&'static str], mut etcd: Option<&mut Etc
     let test = cluster.test;
     let builder = Database::builder().device(cluster.site.device);
     let database = builder.open(cluster.addresses());
-    let database = database.unwrap().within(LEASE * 10);
+    let database = database.unwrap().within(LEASE * 60);
     let over = AtomicBool::new(false);
     let mut began = Vec::new();
     let seen: Vec<(Seen, Vec<Instant>)> = std::thread::scope(|scope| {

@@ -87,7 +87,7 @@ fn a_folder_keeps_its_promises() {
 #[test]
 fn memory_keeps_its_promises() {
     let shared = MemoryMembership::default();
-    keeps_its_promises(Duration::from_secs(1), || shared.clone());
+    keeps_its_promises(Duration::from_secs(3), || shared.clone());
 }
 
 #[cfg(feature = "etcd")]

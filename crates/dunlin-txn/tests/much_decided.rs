@@ -8,7 +8,7 @@ use dunlin_txn::membership::Role;
 use dunlin_txn::server::{Replicated, StoreConfig, StoreServer, TableSpec};
 use dunlin_txn::{Database, DatabaseError, Table};
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(5);
 /// No step takes so long; a hang does.
 const BOUND: Duration = Duration::from_secs(60);
 /// Of each of two transactions: 18 MB together, and a message has 16 MiB.

@@ -280,7 +280,7 @@ fn a_killed_client_leaves_locks_and_no_more() {
     client.kill();
     let database = cluster
         .open("auto", Preset::Auto, "shm")
-        .within(Duration::from_millis(200));
+        .within(Duration::from_secs(2));
     let table: Table<u64, i64> = database.table("checking").unwrap();
     let add = |key: u64| -> Result<(), DatabaseError> {
         database.run(|t| {

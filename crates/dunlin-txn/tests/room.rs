@@ -14,7 +14,8 @@ use dunlin_txn::{
     Store, Table, TransactionId, Update, Value, Version,
 };
 
-const LEASE: Duration = Duration::from_secs(1);
+/// Beats come each fifth of it, from threads that may wait for a processor.
+const LEASE: Duration = Duration::from_secs(5);
 /// No step takes so long; a hang does.
 const BOUND: Duration = Duration::from_secs(60);
 

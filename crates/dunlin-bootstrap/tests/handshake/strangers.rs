@@ -105,7 +105,10 @@ fn silence_is_closed_and_blocks_nobody() {
     drop(silent);
     server.wait_for("the silent gone", |counts| counts.closed == 40);
 
-    let server = Server::new(impatient());
+    let server = Server::new(AcceptorConfig {
+        handshake_timeout: Duration::from_secs(3),
+        ..serving()
+    });
     let mut silent = server.stranger();
     let mut half = server.stranger();
     send(&mut half, &client_hello());
@@ -156,7 +159,7 @@ fn more_than_the_limit_wait_until_somebody_is_late() {
 
     // Without time to come again it is told why.
     let mut impatient = dialing();
-    impatient.timeout = Duration::from_millis(700);
+    impatient.timeout = Duration::from_secs(3);
     let late = dial(server.address(), &impatient).unwrap();
     let held: Vec<_> = (0..3)
         .map(|_| dial(server.address(), &dialing()).unwrap())

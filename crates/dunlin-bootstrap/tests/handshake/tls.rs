@@ -385,7 +385,7 @@ fn whoever_begins_tls_and_says_no_more_is_given_up() {
     let authority = Authority::new();
     let own = authority.issue(&["127.0.0.1"], as_it_is);
     let config = AcceptorConfig {
-        handshake_timeout: Duration::from_millis(300),
+        handshake_timeout: Duration::from_secs(3),
         ..serving_tls(ServerTls::new(&own).unwrap())
     };
     let server = Server::new(config);

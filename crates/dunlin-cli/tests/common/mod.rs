@@ -258,3 +258,13 @@ pub fn stat(process: &str) -> Option<Vec<String>> {
     let (_, fields) = text.rsplit_once(") ")?;
     Some(fields.split_whitespace().map(str::to_owned).collect())
 }
+
+/// Looks until it is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
+    while !is_so() {
+        let waited = started.elapsed();
+        assert!(waited < std::time::Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -44,7 +44,7 @@ class Killed(unittest.TestCase):
             self.assertIsInstance(ended[0], dunlin.ConnectionLost)
             killer.join()
             with self.assertRaises(LOST):
-                client.call(ECHO, b"", timeout=0.5)
+                client.call(ECHO, b"", timeout=BOUND)
 
     def test_calls_of_a_loop_end(self):
         async def main(server, client):
@@ -80,7 +80,7 @@ class Killed(unittest.TestCase):
             self.assertEqual(client.call(ECHO, b"one"), b"one")
             first.kill()
             with self.assertRaises(LOST):
-                client.call(ECHO, b"", timeout=0.5)
+                client.call(ECHO, b"", timeout=BOUND)
             with ServerProcess(first.address):
                 self.assertEqual(client.call(ECHO, b"two"), b"two")
             client.close()

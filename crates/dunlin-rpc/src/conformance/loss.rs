@@ -29,8 +29,13 @@ fn load(stage: &Stage<'_>, calls: u64, weather: Option<Weather>) -> (Executions,
         reply.write(request.payload())
     });
     let server = stage.serve(server);
+    // Where time is real a thread may wait for a processor that long.
+    let loss_timeout = match stage.world.is_not_real() {
+        Some(_) => Duration::from_millis(20),
+        None => ChannelConfig::default().loss_timeout,
+    };
     let config = ChannelConfig {
-        loss_timeout: Duration::from_millis(20),
+        loss_timeout,
         ..Default::default()
     };
     let client = stage.client_of(stage.builder().channel(config), &server);

@@ -11,7 +11,7 @@ use dunlin_verbs::thread::block_on;
 
 pub const LEASE: Duration = Duration::from_secs(1);
 /// No step takes so long; a hang does.
-pub const BOUND: Duration = Duration::from_secs(40);
+pub const BOUND: Duration = Duration::from_secs(120);
 
 /// What a client of the load saw.
 #[derive(Default)]

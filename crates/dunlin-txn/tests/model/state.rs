@@ -424,6 +424,7 @@ impl State {
                     machine: at,
                     address,
                     token,
+                    ..
                 } => {
                     let member = of.as_ref().and_then(|of| of.member(at));
                     self.put(Message::Read {
