@@ -126,13 +126,16 @@ impl Status {
         self.0.source.as_deref()?.downcast_ref()
     }
 
-    /// Whether the server executed the call, as far as this side knows: what the server itself answered it did execute.
+    /// Whether the server executed the call, as far as this side knows: what the server itself answered it did execute,
+    /// but for a deadline, which may have come there before its handler or in the middle of it.
     pub fn execution(&self) -> Execution {
         match (self.call_error(), &self.0.source) {
             (Some(error), _) => error.execution(),
             // There was no connection.
             (None, Some(_)) => Execution::NotExecuted,
-            (None, None) if self.0.answered => Execution::Executed,
+            (None, None) if self.0.answered && self.code() != Code::DeadlineExceeded => {
+                Execution::Executed
+            }
             (None, None) => Execution::Unknown,
         }
     }

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::lane::Answer;
 use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::short_copy;
 
 /// Responses up to this many bytes stand in the reply itself, without an allocation.
 const INLINE_BYTES: usize = 112;
@@ -19,9 +20,23 @@ struct Inline([u8; INLINE_BYTES]);
 pub struct Reply(Place);
 
 enum Place {
-    Inline { length: u8, bytes: Inline },
+    /// A whole word says how many, so that which of the three it is takes a word, too: what is behind it begins where
+    /// moves of the whole do.
+    Inline {
+        length: usize,
+        bytes: Inline,
+    },
     Heap(Box<[u8]>),
     Landed(Box<dyn Bytes>),
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self(Place::Inline {
+            length: 0,
+            bytes: Inline([0; INLINE_BYTES]),
+        })
+    }
 }
 
 impl Reply {
@@ -35,17 +50,42 @@ impl Reply {
 
     #[inline]
     pub(crate) fn new(answer: Answer<'_>) -> Self {
-        match answer {
-            Answer::Short(source) if source.len() <= INLINE_BYTES => {
-                let mut bytes = Inline([0; INLINE_BYTES]);
-                bytes.0[..source.len()].copy_from_slice(source);
-                Self(Place::Inline {
-                    length: source.len() as u8,
-                    bytes,
-                })
+        let mut reply = Self::default();
+        reply.renew(answer);
+        reply
+    }
+
+    /// Another in its place: a short one is written where it stands.
+    #[inline]
+    pub(crate) fn renew(&mut self, answer: Answer<'_>) {
+        if let (Place::Inline { length, bytes }, Answer::Short(source)) = (&mut self.0, &answer) {
+            if let Some(target) = bytes.0.get_mut(..source.len()) {
+                short_copy::copy(target, source);
+                *length = source.len();
+                return;
             }
-            Answer::Short(source) => Self(Place::Heap(source.into())),
-            Answer::Long(landed) => Self(Place::Landed(landed)),
+        }
+        self.renew_other(answer);
+    }
+
+    #[cold]
+    fn renew_other(&mut self, answer: Answer<'_>) {
+        self.0 = match answer {
+            Answer::Short(source) if source.len() > INLINE_BYTES => Place::Heap(source.into()),
+            Answer::Long(landed) => Place::Landed(landed),
+            Answer::Short(_) => return *self = Self::new(answer),
+        };
+    }
+
+    /// Takes it from where it stood; there the next may be written.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        match &self.0 {
+            Place::Inline { length, bytes } => Self(Place::Inline {
+                length: *length,
+                bytes: *bytes,
+            }),
+            _ => std::mem::take(self),
         }
     }
 }
@@ -56,7 +96,7 @@ impl Deref for Reply {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Inline { length, bytes } => &bytes.0[..usize::from(*length)],
+            Place::Inline { length, bytes } => &bytes.0[..*length],
             Place::Heap(bytes) => bytes,
             Place::Landed(landed) => landed.bytes(),
         }

@@ -24,7 +24,7 @@ pub(in crate::client) use wish::{Asked, Wish};
 pub(super) const ATTACH: u64 = u64::MAX;
 
 /// What became of the calls, by tag.
-pub(in crate::client) struct Calls<K: Keep = Option<Reply>> {
+pub(in crate::client) struct Calls<K: Keep = Reply> {
     pub(in crate::client) slots: Vec<Slot<K>>,
     /// The first place that is free, which names the next; as many as there are when none is.
     free: usize,

@@ -165,8 +165,7 @@ pub(super) fn turn(lane: &mut (dyn Lane + 'static), calls: &mut Calls) -> Result
 impl Calls {
     /// Wakes the task of one call that is out, other than `tag`; whoever it is asks again to be woken.
     fn wake_one_that_is_out(&mut self, tag: usize) {
-        let asked =
-            |slot: &mut Slot<Option<Reply>>| -> Option<Waker> { slot.terms_mut()?.waker.take() };
+        let asked = |slot: &mut Slot<Reply>| -> Option<Waker> { slot.terms_mut()?.waker.take() };
         let last = self.last_asked;
         let mut waker = match last == tag {
             true => None,

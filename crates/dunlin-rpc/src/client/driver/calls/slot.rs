@@ -15,19 +15,19 @@ pub(in crate::client) trait Keep: Default {
     fn take(&mut self) -> Option<Self::Reply>;
 }
 
-/// A [`Reply`] that its task owns, on any thread.
-impl Keep for Option<Reply> {
+/// A [`Reply`] that its task owns, on any thread. Of one that stands in itself the place keeps the bytes, which the next
+/// writes over.
+impl Keep for Reply {
     type Reply = Reply;
 
     #[inline]
     fn keep(&mut self, answer: Answer<'_>) {
-        // There is none before it that would have to be dropped.
-        std::mem::forget(self.replace(Reply::new(answer)));
+        self.renew(answer);
     }
 
     #[inline]
     fn take(&mut self) -> Option<Reply> {
-        self.take()
+        Some(self.take())
     }
 }
 
