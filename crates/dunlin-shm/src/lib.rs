@@ -45,6 +45,8 @@ mod receive;
 mod region;
 mod region_table;
 mod shared_receive;
+#[cfg(all(test, not(loom)))]
+mod silence_tests;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod turn_tests;

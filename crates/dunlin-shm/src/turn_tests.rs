@@ -26,7 +26,7 @@ fn datagram_side() -> (Side, ShmCompletionChannel) {
 }
 
 /// Sends a datagram, which has left when this returns, unless it is the first to there.
-fn send_datagram(side: &mut Side, to: &EndpointAddress, bytes: usize) {
+pub(crate) fn send_datagram(side: &mut Side, to: &EndpointAddress, bytes: usize) {
     let domain = side.device.create_protection_domain().unwrap();
     let handle = side.device.create_address_handle(&domain, to).unwrap();
     let send = Operation::Send { immediate: None };

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::Operation;
+use dunlin_verbs::{CompletionStatus, Operation};
 
 use crate::control::Command;
 use crate::port::{Outbound, Record};
@@ -55,9 +55,15 @@ struct Queue {
 /// The way to a destination.
 #[derive(Debug)]
 enum Way {
+    /// With what waits for the answer.
     Asked(Queue),
+    /// Asked again after silence. Nothing waits for the answer: as long as something does the executor is shared and
+    /// looked after, and a peer that stands still would have it so for as long as anybody sends there.
+    AskedAgain,
     Open(Outbound),
     Refused(Instant),
+    /// It did not answer in time.
+    Silent(Instant),
 }
 
 impl Datagrams {
@@ -88,8 +94,7 @@ impl Datagrams {
         if !self.is_full(uid) {
             return true;
         }
-        let again = |way: &Way| matches!(way, Way::Refused(at) if at.elapsed() >= ASK_AGAIN);
-        self.destinations.retain(|(_, way)| !again(way));
+        self.destinations.retain(|(_, way)| !way.may_be_asked());
         !self.is_full(uid)
     }
 
@@ -103,8 +108,8 @@ impl Datagrams {
         self.waiting > 0
     }
 
-    /// Keeps a datagram until the port of its destination is there. What is more than a port takes is lost, as it would
-    /// be there.
+    /// Keeps a datagram until the port of its destination is there, if that was asked for. What is more than a port
+    /// takes is lost, as it would be there.
     #[cold]
     fn keep(&mut self, place: usize, record: Record, work: &Work<'_>, port_bytes: usize) {
         let Some((_, Way::Asked(queue))) = self.destinations.get_mut(place) else {
@@ -126,15 +131,16 @@ impl Datagrams {
     pub(crate) fn answered(
         &mut self,
         target: Target,
-        outbound: Option<Outbound>,
+        outbound: Result<Outbound, CompletionStatus>,
         notices: &mut Notices,
     ) {
         let Some(place) = self.find(target) else {
             return;
         };
         let way = match outbound {
-            Some(outbound) => Way::Open(outbound),
-            None => Way::Refused(Instant::now()),
+            Ok(outbound) => Way::Open(outbound),
+            Err(CompletionStatus::RetryExceeded) => Way::Silent(Instant::now()),
+            Err(_) => Way::Refused(Instant::now()),
         };
         let way = std::mem::replace(&mut self.destinations[place].1, way);
         let Way::Asked(queue) = way else { return };
@@ -156,17 +162,23 @@ impl Datagrams {
             if !is_gone(target) {
                 return true;
             }
-            let Way::Asked(queue) = way else { return false };
             // An answer that is waited for comes, and says so.
-            if number.is_none() {
-                *waiting -= queue.bytes;
+            match way {
+                Way::Asked(queue) if number.is_none() => *waiting -= queue.bytes,
+                Way::Asked(_) | Way::AskedAgain => return number.is_some(),
+                _ => {}
             }
-            number.is_some()
+            false
         });
     }
 }
 
 impl Way {
+    /// Whether there was no way a while ago, so that there may be one by now.
+    fn may_be_asked(&self) -> bool {
+        matches!(self, Self::Refused(at) | Self::Silent(at) if at.elapsed() >= ASK_AGAIN)
+    }
+
     /// Sends a datagram if the way is open; what finds no room is lost.
     #[inline(always)]
     fn send(&mut self, record: Record, source: Source<'_>, notices: &mut Notices) {
@@ -214,8 +226,11 @@ impl Executor {
             }
         };
         let way = &mut self.datagrams.destinations[place].1;
-        if matches!(way, Way::Refused(at) if at.elapsed() >= ASK_AGAIN) {
-            *way = Way::Asked(Queue::default());
+        if way.may_be_asked() {
+            *way = match way {
+                Way::Silent(_) => Way::AskedAgain,
+                _ => Way::Asked(Queue::default()),
+            };
             ask(&mut self.notices, pair, target);
         }
         let record = Record::send(work, immediate);
@@ -225,7 +240,7 @@ impl Executor {
                 self.datagrams.keep(place, record, work, port_bytes);
                 Step::Kept(work.length)
             }
-            Way::Refused(_) => done,
+            Way::AskedAgain | Way::Refused(_) | Way::Silent(_) => done,
             Way::Open(_) => {
                 way.send(record, work.source, &mut self.notices);
                 done

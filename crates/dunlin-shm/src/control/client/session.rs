@@ -77,7 +77,7 @@ impl Request {
         let mail = match self.wish {
             Wish::Port => Mail::Port(None),
             Wish::Region(key) => Mail::Region(key, Err(status)),
-            Wish::Datagram(target) => Mail::Datagram(target, None),
+            Wish::Datagram(target) => Mail::Datagram(target, Err(status)),
         };
         self.answer(mail);
     }
@@ -339,7 +339,7 @@ pub(super) fn hear_of_end(pair: &Shared, uid: [u8; 16], number: Option<u32>) {
 /// The answer to an attach. The request's number is kept, to tell a late word about an earlier life of the queue pair.
 pub(super) fn attached(request: Request, number: u32, outbound: Outbound) {
     if let Wish::Datagram(target) = request.wish {
-        return request.answer(Mail::Datagram(target, Some(outbound.leaving())));
+        return request.answer(Mail::Datagram(target, Ok(outbound.leaving())));
     }
     if let Some(pair) = request.pair.upgrade() {
         let mut link = lock(&pair.link);

@@ -21,8 +21,8 @@ pub(crate) enum Mail {
     Port(Option<Outbound>),
     /// The region of a key, or with what its request fails.
     Region(u32, Result<PeerRegion, CompletionStatus>),
-    /// The port of a datagram's destination, or a refusal.
-    Datagram(Target, Option<Outbound>),
+    /// The port of a datagram's destination, or how it was refused.
+    Datagram(Target, Result<Outbound, CompletionStatus>),
     /// A device that datagrams may have gone to is no more, or, with a number, one of its queue pairs.
     Gone([u8; 16], Option<u32>),
 }
