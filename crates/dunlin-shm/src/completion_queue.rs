@@ -360,6 +360,9 @@ impl Watch {
             let same = matches!((receive.inbound.get(index), port), (Some(a), Some(b)) if Arc::ptr_eq(&a.port, b));
             let mut drained = Drained::default();
             if same {
+                if state == QueuePairState::Error {
+                    receive.inbound[index].close();
+                }
                 drained = receive.drain(pair, index, out);
                 if let Some(inbound) = receive.inbound.get(index) {
                     *seen = inbound.head();
@@ -368,7 +371,8 @@ impl Watch {
             if drained.failed {
                 pair.mark_error();
             }
-            if drained.failed || state == QueuePairState::Error {
+            // What had come before the error is delivered, in as many turns as it takes.
+            if drained.failed || state == QueuePairState::Error && !drained.more {
                 drained.made += receive.flush(pair, &mut out[drained.made..]);
             }
             drained

@@ -6,8 +6,9 @@ mod common;
 use common::{pair_of, quiet, Side};
 use dunlin_shm::ShmSharedReceiveQueue;
 use dunlin_verbs::{
-    CompletionOpcode, CompletionStatus, Device, Operation, PostErrorKind, QueuePair,
-    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region, Segment, Transport,
+    Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Device, Operation,
+    PostErrorKind, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest,
+    Region, Segment, Transport,
 };
 
 fn read(side: &common::Side, offset: usize, length: usize) -> Vec<u8> {
@@ -404,4 +405,49 @@ fn an_empty_receive_queue_takes_immediates_and_no_bytes() {
     a.post_inline(7, Operation::Send { immediate: None }, b"bytes");
     assert_eq!(a.sent().status, CompletionStatus::RemoteInvalidRequest);
     assert_eq!(b.received().status, CompletionStatus::LocalLength);
+}
+
+/// More than one turn takes: what the sender was told has arrived is there, and only then are RECEIVEs flushed.
+#[test]
+fn what_came_before_an_error_is_delivered_however_much_it_was() {
+    const MESSAGES: u64 = 200;
+    const RECEIVES: u64 = MESSAGES + 2;
+    let (mut a, mut b) = [(); 2]
+        .map(|()| Side::new(Transport::ReliableConnection))
+        .into();
+    let config = QueuePairConfig {
+        transport: Transport::ReliableConnection,
+        send_completions: &b.sends,
+        receive_completions: &b.receives,
+        send_requests: 1,
+        receive_queue: ReceiveQueue::<ShmSharedReceiveQueue>::Own(RECEIVES as usize),
+        segments: 1,
+        inline_bytes: 0,
+    };
+    b.pair = b.device.create_queue_pair(&b.domain, &config).unwrap();
+    let (at_a, at_b) = (a.pair.address(), b.pair.address());
+    a.connect(&at_b);
+    b.connect(&at_a);
+    (0..RECEIVES).for_each(|id| b.receive(id, id as usize * 8, 8));
+    for id in 0..MESSAGES {
+        a.post_inline(id, Operation::Send { immediate: None }, &id.to_ne_bytes());
+        assert!(a.sent().is_success());
+    }
+    b.pair.to_error();
+    let mut found = Vec::new();
+    common::wait(|| {
+        let mut some = [Completion::EMPTY; 300];
+        let count = b.receives.poll(&mut some).unwrap();
+        found.extend_from_slice(&some[..count]);
+        found.len() as u64 == RECEIVES
+    });
+    for (id, completion) in (0..).zip(&found) {
+        let expected = match id < MESSAGES {
+            true => CompletionStatus::Success,
+            false => CompletionStatus::Flushed,
+        };
+        assert_eq!((completion.id, completion.status), (id, expected));
+    }
+    assert_eq!(read(&b, 8 * 199, 8), 199u64.to_ne_bytes());
+    assert_eq!(b.device.poll_async_event(), None);
 }

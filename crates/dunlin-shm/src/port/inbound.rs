@@ -15,6 +15,8 @@ pub(crate) struct Inbound {
     head: u64,
     /// The tail as it was seen last: its line belongs to the sender, and each look takes it away from there.
     tail: u64,
+    /// Nobody looks at the tail any more.
+    closed: bool,
 }
 
 impl Inbound {
@@ -24,6 +26,7 @@ impl Inbound {
             source,
             head: 0,
             tail: 0,
+            closed: false,
         }
     }
 
@@ -45,7 +48,7 @@ impl Inbound {
     /// The next record, if one is there. It stays until [`Inbound::take`].
     #[inline]
     pub(crate) fn peek(&mut self) -> Result<Option<Record>, Nonsense> {
-        if self.tail == self.head {
+        if self.tail == self.head && !self.closed {
             self.tail = self.port.tail().load(Ordering::Acquire);
         }
         let there = self.there()?;
@@ -57,6 +60,15 @@ impl Inbound {
             return Err(Nonsense);
         }
         Ok(Some(record))
+    }
+
+    /// What comes from now on does not count: what is there is all, however long it takes to take it.
+    #[cold]
+    pub(crate) fn close(&mut self) {
+        if !self.closed {
+            self.closed = true;
+            self.tail = self.port.tail().load(Ordering::Acquire);
+        }
     }
 
     /// Whether the sender has left, and everything that it sent is taken.
