@@ -397,6 +397,8 @@ unsafe impl Device for ShmDevice {
         address: &EndpointAddress,
         patience: Duration,
     ) -> Result<PeerConfirmation, VerbsError> {
+        // In a child there is no thread that would ask.
+        self.core().made_in.check()?;
         let (answer, answered) = mpsc::sync_channel(1);
         let remote = *address;
         let control = &self.core().control;

@@ -320,7 +320,9 @@ impl QueuePair for ShmQueuePair {
     fn aborter(&self) -> Option<Aborter> {
         let shared = Arc::downgrade(&self.shared);
         Some(Box::new(move || {
-            if let Some(pair) = shared.upgrade() {
+            // Not in a child, whose ports are its parent's.
+            let pair = shared.upgrade();
+            if let Some(pair) = pair.filter(|pair| pair.core.made_in.is_current()) {
                 pair.enter_error();
                 // As if it were dropped: peers do not wait for what never comes.
                 pair.core.control.push(Command::Closed(pair.number));
