@@ -18,8 +18,8 @@ pub struct ShmConfig {
     pub max_regions: usize,
     /// Bytes registered at once.
     pub max_registered_bytes: usize,
-    /// Bytes of the regions of one peer that are mapped here at once. It can be more than the peer registers at once:
-    /// what it has taken back stays mapped until a queue pair asks for its next region.
+    /// Bytes of the regions and ports of one peer that are mapped here at once. It can be more than the peer registers
+    /// at once: what it has taken back stays mapped until a queue pair asks for its next region.
     pub max_mapped_bytes: usize,
     /// Queue pairs at once, at most 16384.
     pub max_queue_pairs: usize,

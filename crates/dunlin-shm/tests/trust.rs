@@ -197,11 +197,16 @@ fn limits_have_names() {
 #[test]
 fn a_peer_has_no_more_mapped_than_the_limit() {
     let mut config = ShmConfig::default();
-    config.max_mapped_bytes = 3 * common::SIZE;
-    let device = ShmDevice::open(config).unwrap();
+    // The port of `b` and its other pages, and three regions of that size.
+    config.port_bytes = 4096;
+    config.max_mapped_bytes = 3 * common::SIZE + config.port_bytes + 2 * 4096;
+    let device = ShmDevice::open(config.clone()).unwrap();
     let (mut a, mut b) = (
         Side::on(&device, Transport::ReliableConnection),
-        Side::new(Transport::ReliableConnection),
+        Side::on(
+            &ShmDevice::open(config).unwrap(),
+            Transport::ReliableConnection,
+        ),
     );
     let (at_a, at_b) = (a.pair.address(), b.pair.address());
     a.connect(&at_b);
@@ -215,4 +220,28 @@ fn a_peer_has_no_more_mapped_than_the_limit() {
     assert!(a.sent().is_success());
     a.post_inline(2, write(second.remote()), b"beyond");
     assert_eq!(a.sent().status, CompletionStatus::RemoteAccess);
+}
+
+#[test]
+fn the_ports_of_a_peer_count_among_what_it_has_mapped() {
+    let port_bytes = ShmConfig::default().port_bytes;
+    // Room for one port, and not for two.
+    let mut config = ShmConfig::default();
+    config.max_mapped_bytes = 2 * port_bytes;
+    let device = ShmDevice::open(config).unwrap();
+    let other = ShmDevice::open(ShmConfig::default()).unwrap();
+    let mut sides = [(); 2].map(|()| {
+        let sides = [&device, &other].map(|of| Side::on(of, Transport::ReliableConnection));
+        let [mut a, mut b] = sides;
+        let (at_a, at_b) = (a.pair.address(), b.pair.address());
+        a.connect(&at_b);
+        b.connect(&at_a);
+        b.receive(1, 0, 100);
+        a.post_inline(1, Operation::Send { immediate: None }, b"through a port");
+        (a.sent().status, a, b)
+    });
+    let statuses = sides.each_ref().map(|(status, ..)| *status);
+    let expected = [CompletionStatus::Success, CompletionStatus::RetryExceeded];
+    assert_eq!(statuses, expected);
+    assert!(sides[0].2.received().is_success());
 }

@@ -223,6 +223,7 @@ impl Client {
             table: None,
             wakers: Wakers::default(),
             regions: HashMap::new(),
+            ports: Vec::new(),
         });
         Ok(self.sessions.len() - 1)
     }

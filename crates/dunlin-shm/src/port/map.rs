@@ -77,6 +77,10 @@ impl PortMap {
         self.geometry
     }
 
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        self.mapping.length()
+    }
+
     #[inline(always)]
     pub(crate) fn tail(&self) -> &AtomicU64 {
         self.mapping.u64(TAIL)

@@ -31,8 +31,20 @@ pub(crate) struct PortMap {
 // SAFETY: that two threads never meet in a unit is what the model checks: loom panics before they do.
 unsafe impl Sync for PortMap {}
 
-impl PortMap {
+impl Geometry {
     /// There are no files in a model.
+    pub(crate) fn file_bytes(self) -> Option<usize> {
+        None
+    }
+}
+
+impl PortMap {
+    /// As above.
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        0
+    }
+
+    /// As above.
     pub(crate) fn create(_: Geometry) -> Result<(OwnedFd, Self), Errno> {
         Err(Errno::NOSYS)
     }

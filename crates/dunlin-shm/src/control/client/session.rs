@@ -40,6 +40,8 @@ pub(super) struct Session {
     pub(super) wakers: Wakers,
     /// The peer's regions that are mapped, by file and whether writable: queue pairs share them.
     pub(super) regions: HashMap<(FileId, bool), Weak<Mapping>>,
+    /// The peer's ports that are mapped.
+    pub(super) ports: Vec<Weak<PortMap>>,
 }
 
 /// A port for datagrams at a peer: the request by which we got it, our queue pair, and the peer's.
@@ -166,7 +168,7 @@ impl Session {
                     data_bytes,
                     shared_receive,
                 };
-                match self.outbound(geometry, waker, files) {
+                match self.outbound(geometry, waker, files, core.config.max_mapped_bytes) {
                     Ok(outbound) => {
                         self.note_datagram_port(&request, number);
                         attached(request, number, outbound);
@@ -220,7 +222,19 @@ impl Session {
         geometry: Geometry,
         waker: u32,
         files: Vec<Foreign>,
+        limit: usize,
     ) -> Result<Outbound, Errno> {
+        let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
+        let mapped = self.mapped();
+        if bytes > limit.saturating_sub(mapped) {
+            tracing::warn!(
+                bytes,
+                mapped,
+                limit,
+                "a peer's port is beyond max_mapped_bytes"
+            );
+            return Err(Errno::NOMEM);
+        }
         let mut files = files.into_iter();
         let (Some(port_file), Some(table_file)) = (files.next(), files.next()) else {
             return Err(Errno::INVAL);
@@ -232,16 +246,29 @@ impl Session {
                 self.table.insert(table).clone()
             }
         };
-        let port = PortMap::map(port_file.as_fd(), geometry)?;
+        let port = Arc::new(PortMap::map(port_file.as_fd(), geometry)?);
+        self.ports.push(Arc::downgrade(&port));
         for file in [port_file, table_file] {
             close_memory_file(file);
         }
         let waker = self.wakers.find(waker, files.next())?;
-        Ok(Outbound::new(Arc::new(port), table, waker))
+        Ok(Outbound::new(port, table, waker))
     }
 
-    /// Maps a region, or finds its file mapped. Of one peer there are no more than `limit` bytes, nor more regions than
-    /// a device can have: what is mapped is the peer's choice, and what the system has for mappings is for all.
+    /// Bytes of the peer's regions and ports that are mapped here.
+    fn mapped(&mut self) -> usize {
+        self.regions.retain(|_, mapping| mapping.strong_count() > 0);
+        self.ports.retain(|port| port.strong_count() > 0);
+        let regions = self.regions.values().filter_map(Weak::upgrade);
+        let ports = self.ports.iter().filter_map(Weak::upgrade);
+        let regions: usize = regions.map(|mapping| mapping.length()).sum();
+        let ports: usize = ports.map(|port| port.mapped_bytes()).sum();
+        regions.saturating_add(ports)
+    }
+
+    /// Maps a region, or finds its file mapped. Of one peer there are no more than `limit` bytes with its ports, nor
+    /// more regions than a device can have: what is mapped is the peer's choice, and what the system has for mappings
+    /// is for all.
     pub(super) fn region(
         &mut self,
         key: u32,
@@ -260,9 +287,7 @@ impl Session {
         let mapping = match known.filter(|mapping| mapping.length() >= bytes) {
             Some(mapping) => mapping,
             None => {
-                self.regions.retain(|_, mapping| mapping.strong_count() > 0);
-                let mapped = self.regions.values().filter_map(Weak::upgrade);
-                let mapped: usize = mapped.map(|mapping| mapping.length()).sum();
+                let mapped = self.mapped();
                 if bytes > limit.saturating_sub(mapped) || self.regions.len() >= REGIONS_MAX {
                     tracing::warn!(
                         key,
