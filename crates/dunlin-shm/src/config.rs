@@ -35,7 +35,9 @@ pub struct ShmConfig {
     /// Bytes of one message, WRITE or READ, at most 1 GiB. Less is for tests of what stands on a device that takes no
     /// more.
     pub max_message_bytes: usize,
-    /// Whether regions may stand on huge pages, reserved or transparent, where there are any.
+    /// Whether regions may stand on huge pages, reserved or transparent, where there are any. A peer that may write a
+    /// region on reserved huge pages can take its pages out of it, and if the system has none left then, our next
+    /// access there is a SIGBUS: no seal forbids that where writing is allowed. Off where peers are not trusted so far.
     pub huge_pages: bool,
     /// How the bytes of a WRITE become visible. [`Placement::Unordered`] writes them from the end, for tests of what
     /// stands on a device that promises no order, and slowly.
