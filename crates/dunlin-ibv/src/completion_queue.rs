@@ -11,6 +11,7 @@ use dunlin_verbs::{
 };
 
 use crate::channel::{Channel, IbvCompletionChannel};
+use crate::clock::Clock;
 use crate::context::{Core, Shared};
 use crate::error::{invalid, last, returned};
 use crate::events::EventThread;
@@ -43,7 +44,8 @@ pub(crate) struct CqCore {
 #[derive(Debug)]
 struct Saved {
     way: Way,
-    waiting: VecDeque<types::Wc>,
+    /// With their stamps, in ticks: one clock makes times of them and of what comes behind them.
+    waiting: VecDeque<(types::Wc, Option<u64>)>,
 }
 
 impl CqCore {
@@ -78,7 +80,7 @@ impl CqCore {
             let taken = unsafe { way.poll(self.raw, &mut batch[..asked], &mut stamps) };
             // A failure is met again by the next poll.
             let taken = usize::try_from(taken).unwrap_or(0);
-            waiting.extend(&batch[..taken]);
+            waiting.extend(batch.into_iter().zip(stamps).take(taken));
             if taken < asked {
                 break;
             }
@@ -158,7 +160,7 @@ enum Way {
 unsafe impl Send for Way {}
 
 impl Way {
-    /// Takes completions and their stamps, as many as there is room for; negative when the queue has failed.
+    /// Takes completions and their stamps, in ticks, as many as there is room for; negative when the queue has failed.
     ///
     /// # Safety
     /// The queue is alive, and nobody else polls it.
@@ -181,10 +183,12 @@ impl Way {
 pub struct IbvCompletionQueue {
     core: Arc<CqCore>,
     way: Way,
+    /// The device's, where the queue has timestamps.
+    clock: Option<Clock>,
     request: types::RequestNotify,
     met: Met,
     batch: Box<[types::Wc; BATCH]>,
-    /// When each of the batch came, where the device says so.
+    /// When each of the batch came, in ticks, where the device says so.
     stamps: Box<[Option<u64>; BATCH]>,
 }
 
@@ -218,28 +222,29 @@ impl IbvCompletionQueue {
         } else {
             None
         };
-        let (raw, way) =
-            match extended.map(|raw| (raw, Poller::of(raw, core.clock, core.soft_roce))) {
-                // It begins as any queue does.
-                Some((raw, Some(poller))) => (raw.cast(), Way::Calls(poller)),
-                Some((raw, None)) => {
-                    // SAFETY: just made and not used.
-                    unsafe { (core.api.destroy_cq)(raw.cast()) };
-                    return Err(invalid(
-                        "device",
-                        format!(
+        let (raw, way) = match extended
+            .map(|raw| (raw, Poller::of(raw, core.clock.is_some(), core.soft_roce)))
+        {
+            // It begins as any queue does.
+            Some((raw, Some(poller))) => (raw.cast(), Way::Calls(poller)),
+            Some((raw, None)) => {
+                // SAFETY: just made and not used.
+                unsafe { (core.api.destroy_cq)(raw.cast()) };
+                return Err(invalid(
+                    "device",
+                    format!(
                         "the provider of {} leaves out calls; DUNLIN_IBV_EXTENDED=no does without",
                         core.nic
                     ),
-                    ));
-                }
-                // SAFETY: the context is open, and the channel, if any, is of it and held below.
-                None => unsafe {
-                    let (context, vector) = (core.context.0, core.vector());
-                    let raw = (core.api.create_cq)(context, asked, null_mut(), raw_channel, vector);
-                    (raw, Way::List(poll))
-                },
-            };
+                ));
+            }
+            // SAFETY: the context is open, and the channel, if any, is of it and held below.
+            None => unsafe {
+                let (context, vector) = (core.context.0, core.vector());
+                let raw = (core.api.create_cq)(context, asked, null_mut(), raw_channel, vector);
+                (raw, Way::List(poll))
+            },
+        };
         if raw.is_null() {
             return Err(last(
                 "ibv_create_cq",
@@ -250,12 +255,10 @@ impl IbvCompletionQueue {
                 ),
             ));
         }
-        // What is saved was waiting for nobody knows how long: it has no timestamps.
         let saving = match way {
             Way::List(poll) => Way::List(poll),
-            Way::Calls(_) => {
-                Poller::of(raw.cast(), None, core.soft_roce).map_or(Way::List(poll), Way::Calls)
-            }
+            Way::Calls(_) => Poller::of(raw.cast(), core.clock.is_some(), core.soft_roce)
+                .map_or(Way::List(poll), Way::Calls),
         };
         // SAFETY: the queue was just made.
         let entries = unsafe { (*raw).entries }.max(asked) as usize;
@@ -278,6 +281,7 @@ impl IbvCompletionQueue {
         Ok(Self {
             core: queue,
             way,
+            clock: core.clock,
             request,
             met: Met::default(),
             batch: Box::new([types::Wc::EMPTY; BATCH]),
@@ -313,7 +317,12 @@ fn refine(core: &Core, status: CompletionStatus, found: &Found) -> CompletionSta
     }
 }
 
-fn translate(core: &Core, wc: &types::Wc, table: &WorkTable, found: &Found) -> Completion {
+fn translate(
+    core: &Core,
+    (wc, timestamp_ns): (&types::Wc, Option<u64>),
+    table: &WorkTable,
+    found: &Found,
+) -> Completion {
     let mut status = status(wc.status);
     if status != CompletionStatus::Success {
         table.set_failed();
@@ -338,8 +347,13 @@ fn translate(core: &Core, wc: &types::Wc, table: &WorkTable, found: &Found) -> C
         immediate: with_immediate.then(|| u32::from_be(wc.immediate)),
         queue_pair: wc.queue_pair,
         source_queue_pair: (received && table.datagrams()).then_some(wc.source),
-        timestamp_ns: None,
+        timestamp_ns,
     }
+}
+
+#[inline]
+fn nanoseconds(clock: &mut Option<Clock>, ticks: Option<u64>) -> Option<u64> {
+    Some(clock.as_mut()?.nanoseconds(ticks?))
 }
 
 impl CompletionQueue for IbvCompletionQueue {
@@ -352,9 +366,10 @@ impl CompletionQueue for IbvCompletionQueue {
         let mut saved = is_shared.then(|| self.core.saved());
         while count < completions.len() {
             let next = saved.as_mut().and_then(|saved| saved.waiting.pop_front());
-            let Some(wc) = next else { break };
+            let Some((wc, ticks)) = next else { break };
             if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
-                completions[count] = translate(device, &wc, table, &found);
+                let time = nanoseconds(&mut self.clock, ticks);
+                completions[count] = translate(device, (&wc, time), table, &found);
                 count += 1;
             }
         }
@@ -367,10 +382,10 @@ impl CompletionQueue for IbvCompletionQueue {
                 failed = true;
                 break;
             };
-            for (wc, stamp) in self.batch[..taken].iter().zip(&self.stamps[..]) {
+            for (wc, &ticks) in self.batch[..taken].iter().zip(&self.stamps[..]) {
                 if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
-                    completions[count] = translate(device, wc, table, &found);
-                    completions[count].timestamp_ns = *stamp;
+                    let time = nanoseconds(&mut self.clock, ticks);
+                    completions[count] = translate(device, (wc, time), table, &found);
                     count += 1;
                 }
             }

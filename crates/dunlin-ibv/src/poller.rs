@@ -1,6 +1,5 @@
 //! Taking completions by the extended calls, which bring hardware timestamps.
 
-use crate::clock::Clock;
 use crate::sys::extended::{CqEx, PollAttributes, ReadU32};
 use crate::sys::types::Wc;
 
@@ -21,20 +20,20 @@ pub(crate) struct Poller {
     queue_pair: ReadU32,
     source: ReadU32,
     flags: ReadU32,
-    stamp: Option<(unsafe extern "C" fn(*mut CqEx) -> u64, Clock)>,
+    stamp: Option<unsafe extern "C" fn(*mut CqEx) -> u64>,
     /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself where `next` finds
     /// nothing, and would skip a completion when it is told to.
     one_by_one: bool,
 }
 
 impl Poller {
-    /// Those of a queue that was just made, with `clock` if it was made with timestamps; `None` when some are missing.
-    pub(crate) fn of(queue: *mut CqEx, clock: Option<Clock>, soft_roce: bool) -> Option<Self> {
+    /// Those of a queue that was just made, with timestamps or without; `None` when some are missing.
+    pub(crate) fn of(queue: *mut CqEx, timestamps: bool, soft_roce: bool) -> Option<Self> {
         // SAFETY: the provider filled the structure when it made the queue.
         let table = unsafe { &*queue };
-        let stamp = match clock {
-            Some(clock) => Some((table.read_timestamp?, clock)),
-            None => None,
+        let stamp = match timestamps {
+            true => Some(table.read_timestamp?),
+            false => None,
         };
         Some(Self {
             queue,
@@ -53,7 +52,8 @@ impl Poller {
         })
     }
 
-    /// Takes completions and their stamps, as many as there is room for both; negative when the queue has failed.
+    /// Takes completions and their stamps, in ticks of the device's clock, as many as there is room for both; negative
+    /// when the queue has failed.
     ///
     /// # Safety
     /// The queue is alive, and nobody else polls it.
@@ -120,11 +120,8 @@ impl Poller {
             wc.immediate = (self.immediate)(queue);
             wc.source = (self.source)(queue);
         }
-        let stamp = self.stamp.as_mut().map(|(read, clock)| {
-            // SAFETY: the queue was made with timestamps.
-            let ticks = unsafe { read(queue) };
-            clock.nanoseconds(ticks)
-        });
-        (wc, stamp)
+        // SAFETY: the queue was made with timestamps.
+        let ticks = self.stamp.map(|read| unsafe { read(queue) });
+        (wc, ticks)
     }
 }

@@ -9,13 +9,13 @@ use crate::fake::{complete, live, receives, script};
 use crate::fake_tests::{config, open, RC};
 use crate::sys::types::Wc;
 
-/// The entries that a queue pair has taken come back, whether it was destroyed or reset, with what had arrived.
+/// The entries that a queue pair has taken come back, whether it was destroyed or reset, with what had come and when.
 #[test]
 fn a_queue_pair_that_ends_gives_its_entries_back() {
     for is_extended in [false, true] {
         script(|s| (s.shared, s.cleans, s.extended) = (4, true, is_extended));
         // With one, completions are taken by calls.
-        script(|s| s.clock = (u64::MAX, 500_000));
+        script(|s| (s.clock, s.ticks) = ((u64::MAX, 500_000), 1000));
         let device = open();
         assert_eq!(device.attributes().timestamps, is_extended);
         let domain = device.create_protection_domain().expect("a domain");
@@ -53,6 +53,8 @@ fn a_queue_pair_that_ends_gives_its_entries_back() {
             for ids in [[1, 2], [3, 4]] {
                 assert_eq!(queue.poll(&mut some), Ok(2));
                 assert_eq!(some.map(|one| (one.id, one.bytes)), ids.map(|id| (id, 8)));
+                let came = is_extended.then_some(2000);
+                assert_eq!(some.map(|one| one.timestamp_ns), [came; 2]);
             }
             assert_eq!(queue.poll(&mut some), Ok(0));
         }
