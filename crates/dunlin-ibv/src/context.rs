@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::completion_queue::CqCore;
 use crate::config::IbvConfig;
 use crate::events::Events;
+use crate::last_receive::LastReceives;
 use crate::link::Link;
 use crate::placement::PlacementReason;
 use crate::sys::extended::Extended;
@@ -83,6 +84,7 @@ pub(crate) struct Core {
     pub(crate) tables: Registry,
     pub(crate) queues: Mutex<HashMap<usize, Weak<CqCore>>>,
     pub(crate) events: Events,
+    pub(crate) last_receives: LastReceives,
     pub(crate) keys: Keys,
     /// The provider's extended calls, unless the configuration wants none.
     pub(crate) extended: Option<Extended>,

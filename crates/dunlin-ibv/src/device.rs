@@ -19,6 +19,7 @@ use crate::config::IbvConfig;
 use crate::context::{Core, Keys, Shared};
 use crate::error::{absent, invalid, last};
 use crate::events::{EventThread, Events};
+use crate::last_receive::LastReceives;
 use crate::limits::{attributes, query, reads, try_out};
 use crate::link::{self, Link};
 use crate::list::{library, DeviceList};
@@ -148,6 +149,7 @@ impl IbvDevice {
             reads_answered: reads(device.max_qp_reads),
             tables: Registry::default(),
             queues: Mutex::new(HashMap::new()),
+            last_receives: LastReceives::default(),
             events: Events::default(),
             keys: Keys::default(),
             extended: if config.extended.unwrap_or(!soft_roce) {

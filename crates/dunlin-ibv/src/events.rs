@@ -116,7 +116,7 @@ fn listen(core: &Core, stop: &OwnedFd) {
 }
 
 /// Takes one event, if there is one.
-fn take(core: &Core) -> bool {
+pub(crate) fn take(core: &Core) -> bool {
     let mut event = types::AsyncEvent {
         element: types::EventElement { port: 0 },
         kind: u32::MAX,
@@ -147,6 +147,10 @@ fn report(core: &Core, event: &types::AsyncEvent) -> Option<Arc<crate::completio
             // SAFETY: an event of this kind carries a queue pair, which lives until the event is acknowledged.
             let number = unsafe { (*event.element.qp).number };
             core.events.push(AsyncEvent::QueuePairFatal(number));
+        }
+        c::EVENT_QP_LAST_RECEIVE => {
+            // SAFETY: an event of this kind carries a queue pair.
+            core.last_receives.say(unsafe { event.element.qp } as usize);
         }
         c::EVENT_DEVICE_FATAL => {
             core.events.push(AsyncEvent::DeviceFatal);

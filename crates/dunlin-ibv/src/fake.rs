@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
-use crate::sys::constants::QPS_RESET;
+use crate::sys::constants::{EVENT_QP_LAST_RECEIVE, QPS_ERR, QPS_RESET};
 use crate::sys::extended::*;
 use crate::sys::types::*;
 use crate::sys::Api;
@@ -47,6 +47,9 @@ pub(crate) struct Script {
     pub(crate) shared: i32,
     /// Whether completions of a queue pair go when it is destroyed or reset, as mlx5 does it.
     pub(crate) cleans: bool,
+    /// The completion of a RECEIVE that its queue pair has begun to fill: it comes when the device has said, some time
+    /// after the queue pair was moved to error, that it holds none any more.
+    pub(crate) half: Option<Wc>,
 }
 
 impl Default for Script {
@@ -72,6 +75,7 @@ impl Default for Script {
             handles: false,
             shared: 0,
             cleans: false,
+            half: None,
         }
     }
 }
@@ -84,16 +88,25 @@ thread_local! {
     static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static WAITING: RefCell<Vec<Wc>> = const { RefCell::new(Vec::new()) };
     static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static HALVES: RefCell<Vec<(usize, Wc)>> = const { RefCell::new(Vec::new()) };
+    static CONTEXT: RefCell<*mut Context> = const { RefCell::new(null_mut()) };
     static MODIFIED: RefCell<Option<QpAttributes>> = const { RefCell::new(None) };
 }
 
 /// Events that were raised and not fetched: the thread that fetches them is not the test's.
-static RAISED: Mutex<Vec<(usize, c_int, Number)>> = Mutex::new(Vec::new());
+static RAISED: Mutex<Vec<(usize, usize, Number)>> = Mutex::new(Vec::new());
+
+/// Queue pairs of which it was said that they hold no RECEIVE any more, by the same thread.
+static ENDED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Raises an asynchronous event of a port.
 pub(crate) fn raise(context: *mut Context, port: c_int, kind: Number) {
+    raise_of(context, port as usize, kind);
+}
+
+fn raise_of(context: *mut Context, element: usize, kind: Number) {
     let mut raised = RAISED.lock().expect("not poisoned");
-    raised.push((context as usize, port, kind));
+    raised.push((context as usize, element, kind));
     // SAFETY: the context is open, and so is its descriptor.
     let bell = unsafe { BorrowedFd::borrow_raw((*context).async_descriptor) };
     rustix::io::write(bell, &1u64.to_ne_bytes()).expect("rung");
@@ -214,6 +227,7 @@ unsafe extern "C" fn open_device(_: *mut Device) -> *mut Context {
     };
     if !scripted(|s| s.extended) {
         let whole = make::<WholeContext>(|context| fill(&mut context.known));
+        CONTEXT.set(whole.cast());
         return whole.cast();
     }
     let table = make::<Table>(|table| {
@@ -225,7 +239,9 @@ unsafe extern "C" fn open_device(_: *mut Device) -> *mut Context {
         fill(&mut table.context.known);
     });
     // SAFETY: just made.
-    unsafe { std::ptr::addr_of_mut!((*table).context).cast() }
+    let context = unsafe { std::ptr::addr_of_mut!((*table).context).cast() };
+    CONTEXT.set(context);
+    context
 }
 
 unsafe extern "C" fn close_device(context: *mut Context) -> c_int {
@@ -368,6 +384,7 @@ unsafe extern "C" fn start_poll(queue: *mut CqEx, _: *mut PollAttributes) -> c_i
     unsafe { next_poll(queue) }
 }
 unsafe extern "C" fn next_poll(queue: *mut CqEx) -> c_int {
+    complete_halves();
     let next = WAITING.with_borrow_mut(|waiting| (!waiting.is_empty()).then(|| waiting.remove(0)));
     let Some(wc) = next else { return 2 };
     // SAFETY: the queue is alive.
@@ -515,8 +532,32 @@ unsafe extern "C" fn wr_abort(_: *mut QpEx) {
     noted("abort".into());
 }
 
+/// A queue pair that is moved to error has begun to fill a RECEIVE, if the script says so.
+fn end_half(qp: *mut Qp) {
+    if let Some(wc) = SCRIPT.with_borrow_mut(|s| s.half.take()) {
+        HALVES.with_borrow_mut(|halves| halves.push((qp as usize, wc)));
+        raise_of(
+            CONTEXT.with_borrow(|context| *context),
+            qp as usize,
+            EVENT_QP_LAST_RECEIVE,
+        );
+    }
+}
+
+/// Completes the RECEIVEs of queue pairs of which it was said.
+fn complete_halves() {
+    let ended = ENDED.lock().expect("not poisoned");
+    let come = HALVES.with_borrow_mut(|halves| {
+        let come = halves.extract_if(.., |(qp, _)| ended.contains(qp));
+        come.collect::<Vec<_>>()
+    });
+    drop(ended);
+    come.into_iter().for_each(|(_, wc)| complete(wc));
+}
+
 /// A queue pair forgets its completions, if the script says so.
 fn clean(number: u32) {
+    HALVES.with_borrow_mut(|halves| halves.retain(|(_, wc)| wc.queue_pair != number));
     if scripted(|s| s.cleans) {
         WAITING.with_borrow_mut(|waiting| waiting.retain(|wc| wc.queue_pair != number));
     }
@@ -529,6 +570,10 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttributes, _: c_
         if unsafe { (*attributes).state } == QPS_RESET {
             // SAFETY: as above.
             clean(unsafe { (*qp).number });
+        }
+        // SAFETY: as above.
+        if unsafe { (*attributes).state } == QPS_ERR {
+            end_half(qp);
         }
         // SAFETY: both are the caller's and alive.
         unsafe {
@@ -583,14 +628,23 @@ unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEve
         let _ = rustix::io::read(bell, &mut [0; 8]);
         return -1;
     };
-    let (_, port, kind) = raised.remove(at);
+    let (_, element, kind) = raised.remove(at);
     // SAFETY: the caller's place.
-    unsafe { ((*event).element.port, (*event).kind) = (port, kind) };
+    let event = unsafe { &mut *event };
+    event.kind = kind;
+    match kind {
+        EVENT_QP_LAST_RECEIVE => {
+            ENDED.lock().expect("not poisoned").push(element);
+            event.element.qp = element as *mut Qp;
+        }
+        _ => event.element.port = element as c_int,
+    }
     0
 }
 unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
 
 unsafe extern "C" fn poll_cq(_: *mut Cq, most: c_int, to: *mut Wc) -> c_int {
+    complete_halves();
     WAITING.with_borrow_mut(|waiting| {
         let count = waiting.len().min(most as usize);
         for (at, wc) in waiting.drain(..count).enumerate() {

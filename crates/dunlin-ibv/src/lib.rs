@@ -30,6 +30,7 @@ mod follow_tests;
 mod gid;
 #[cfg(test)]
 mod handle_tests;
+mod last_receive;
 mod limits;
 mod link;
 mod list;

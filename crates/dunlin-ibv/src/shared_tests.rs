@@ -1,12 +1,12 @@
 //! Shared receive queues whose queue pairs end, on a provider that throws their completions away with them (mlx5).
 
 use dunlin_verbs::{
-    Access, Completion, CompletionQueue, Device, PostErrorKind, QueuePair, ReceiveQueue,
-    ReceiveRequest, SharedReceiveQueue,
+    Access, Completion, CompletionQueue, CompletionStatus, Device, PostErrorKind, QueuePair,
+    ReceiveQueue, ReceiveRequest, SharedReceiveQueue,
 };
 
 use crate::fake::{complete, live, receives, script};
-use crate::fake_tests::{config, open, RC};
+use crate::fake_tests::{config, connect, open, RC};
 use crate::sys::types::Wc;
 
 /// The entries that a queue pair has taken come back, whether it was destroyed or reset, with what had come and when.
@@ -60,5 +60,47 @@ fn a_queue_pair_that_ends_gives_its_entries_back() {
         }
         drop((shared, queue, domain, device));
         assert_eq!(live(), 0);
+    }
+}
+
+/// One that has begun to fill a RECEIVE gives that back, too, which takes it a moment.
+#[test]
+fn a_receive_that_was_half_filled_comes_back() {
+    for (is_extended, is_reset) in [(false, false), (true, false), (false, true)] {
+        script(|s| (s.shared, s.cleans, s.extended) = (4, true, is_extended));
+        let device = open();
+        let domain = device.create_protection_domain().expect("a domain");
+        let mut shared = device
+            .create_shared_receive_queue(&domain, 1, 1)
+            .expect("a shared queue");
+        let mut queue = device.create_completion_queue(8, None).expect("a queue");
+        let mut config = config(RC, &queue, &queue);
+        config.receive_queue = ReceiveQueue::Shared(&shared);
+        let mut pair = device.create_queue_pair(&domain, &config).expect("a pair");
+        let peer = pair.address();
+        connect(&mut pair, &peer).expect("connects");
+        let one = [ReceiveRequest {
+            id: 1,
+            segments: &[],
+        }];
+        shared.post_receive(&one).expect("one is free");
+        let (id, queue_pair) = (receives()[0], pair.number());
+        script(|s| {
+            s.half = Some(Wc {
+                id,
+                queue_pair,
+                // Flushed.
+                status: 5,
+                ..Wc::EMPTY
+            });
+        });
+        match is_reset {
+            true => pair.to_reset(),
+            false => drop(pair),
+        }
+        let mut some = [Completion::EMPTY; 2];
+        assert_eq!(queue.poll(&mut some), Ok(1));
+        assert_eq!((some[0].id, some[0].status), (1, CompletionStatus::Flushed));
+        shared.post_receive(&one).expect("one is free again");
     }
 }

@@ -23,6 +23,7 @@ use crate::completion_queue::{CqCore, IbvCompletionQueue};
 use crate::context::{Core, Shared};
 use crate::device::Domain;
 use crate::error::{invalid, last};
+use crate::events;
 use crate::region::IbvRegion;
 use crate::shared_receive::{IbvSharedReceiveQueue, SrqCore};
 use crate::sys::extended as x;
@@ -76,11 +77,23 @@ impl QpCore {
         unsafe { (self.core().api.modify_qp)(self.raw.0, &mut attributes, c::QP_STATE) };
     }
 
+    /// It may hold a RECEIVE of a shared queue from now on, with a part of a message in it. Soft-RoCE neither gives that
+    /// back nor says anything of it.
+    fn begin_to_receive(&self) {
+        let connected = self.transport != Transport::UnreliableDatagram;
+        if self.shared.is_some() && connected && !self.core().soft_roce {
+            self.core().last_receives.watch(self.raw.0 as usize);
+        }
+    }
+
     /// Before it forgets its completions: those of RECEIVEs that it has taken from a shared queue are needed. It takes
     /// no more of them from here on.
     fn save_completions(&self) {
         if self.shared.is_some() {
+            let core = self.core();
             self.flush();
+            let last = &core.last_receives;
+            last.wait(self.raw.0 as usize, || events::take(core));
             self.receive_cq.save();
         }
     }

@@ -135,6 +135,7 @@ pub(super) fn to_ready_to_receive(
             shown(core, remote)
         )
     })?;
+    pair.core.begin_to_receive();
     pair.sender.connect = connect;
     // The peer wrote it: with none at all a READ would never leave, so nonsense means one.
     let answers = u8::try_from(remote.token).unwrap_or(1);

@@ -58,6 +58,7 @@ pub const EVENT_DEVICE_FATAL: Number = 8;
 pub const EVENT_PORT_ACTIVE: Number = 9;
 pub const EVENT_PORT_ERROR: Number = 10;
 pub const EVENT_LID_CHANGE: Number = 11;
+pub const EVENT_QP_LAST_RECEIVE: Number = 16;
 pub const EVENT_GID_CHANGE: Number = 18;
 
 pub const PORT_ACTIVE: Number = 4;

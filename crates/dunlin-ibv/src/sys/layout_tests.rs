@@ -210,6 +210,10 @@ fn facts() -> Vec<(usize, &'static str)> {
         ),
         (super::constants::QP_DESTINATION as usize, "IBV_QP_DEST_QPN"),
         (
+            super::constants::EVENT_QP_LAST_RECEIVE as usize,
+            "IBV_EVENT_QP_LAST_WQE_REACHED",
+        ),
+        (
             super::constants::EVENT_GID_CHANGE as usize,
             "IBV_EVENT_GID_CHANGE",
         ),
