@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use dunlin::{thread, HandlerId, OwnedRequest, OwnedResponder, Presence, ServerBuilder};
 
 use super::streams::{Begin, Begun};
+use super::unary::late;
 use crate::observer::Observer;
 use crate::stream::frame::{self, verdict, Open, FIRST_CREDIT};
 use crate::stream::session::{Pushed, Session};
@@ -47,6 +49,8 @@ const SILENT_FOR: Duration = Duration::from_secs(30);
 const LONGEST_PULL: Duration = Duration::from_secs(2);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often is looked at most, however many deadlines there are: each look is at all sessions.
+const GRAIN: Duration = Duration::from_millis(10);
 
 /// A method with streams.
 struct StreamMethod {
@@ -78,8 +82,17 @@ struct Entry {
 #[derive(Default)]
 struct Known {
     by_id: BTreeMap<u128, Entry>,
-    /// A thread looks whether clients have gone.
+    /// A thread looks whether clients have gone and deadlines have passed.
     is_watched: bool,
+    /// Once it has looked.
+    watch: Option<Watch>,
+}
+
+/// The thread that looks, and when.
+struct Watch {
+    waker: Waker,
+    looked: Instant,
+    next: Instant,
 }
 
 impl Known {
@@ -100,6 +113,17 @@ impl Known {
         let idle = of_kind().filter_map(|(id, entry)| Some((entry.session.idle_for()?, *id)));
         let (_, longest) = idle.max().ok_or(verdict::TOO_MANY)?;
         Ok(self.by_id.remove(&longest).map(|entry| entry.session))
+    }
+
+    /// There is a stream that ends at this time: the next look is then, or as soon as may be.
+    fn look_at(&mut self, deadline: Instant) {
+        if let Some(watch) = &mut self.watch {
+            let next = deadline.max(watch.looked + GRAIN);
+            if next < watch.next {
+                watch.next = next;
+                watch.waker.wake_by_ref();
+            }
+        }
     }
 }
 
@@ -150,6 +174,7 @@ impl Sessions {
             Err(verdict) => return vec![verdict],
         };
         let mut begun = Vec::new();
+        let mut first_deadline: Option<Instant> = None;
         let pushed = session.push(number, frames, |mux, opened| {
             let stream = opened.stream;
             let accepted = Open::decode(&opened.body).and_then(|open| {
@@ -182,6 +207,11 @@ impl Sessions {
                 return mux.refuse(stream, &Status::resource_exhausted(words));
             }
             if mux.accept(stream, open.credit, FIRST_CREDIT, self.limits.window) {
+                let deadline = header.deadline();
+                if let Some(deadline) = deadline {
+                    mux.set_deadline(stream, deadline);
+                    first_deadline = Some(first_deadline.unwrap_or(deadline).min(deadline));
+                }
                 // Of a push that opens streams and gives them up again and again.
                 if begun.len() >= 2 * self.limits.streams {
                     begun.retain(|(_, begun): &(Begin, Begun)| mux.contains(begun.stream));
@@ -192,7 +222,8 @@ impl Sessions {
                     Begun {
                         session,
                         stream,
-                        header,
+                        metadata: header.metadata,
+                        deadline,
                         connection: request.connection(),
                         peer: Arc::clone(request.peer()),
                         observer: self.observer.clone(),
@@ -200,6 +231,9 @@ impl Sessions {
                 ));
             }
         });
+        if let Some(deadline) = first_deadline {
+            self.lock().look_at(deadline);
+        }
         for (begin, begun) in begun {
             self.tasks.spawn(begin(begun));
         }
@@ -292,10 +326,31 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Ends sessions whose clients have gone. `false`: there are none left to watch.
-    fn look(&self) -> bool {
+    /// Looks, if it is time for that; says how long it is until the next look. `None`: there is nothing left to watch.
+    fn watch(&self, waker: &Waker) -> Option<Duration> {
+        let next = self.lock().watch.as_ref().map(|watch| watch.next);
+        let left = next.map(|next| next.saturating_duration_since(thread::now()));
+        match left.filter(|left| !left.is_zero()) {
+            Some(left) => Some(left),
+            None => self.look(waker),
+        }
+    }
+
+    /// Ends streams whose time is over, and sessions whose clients have gone.
+    fn look(&self, waker: &Waker) -> Option<Duration> {
         let mut gone = Vec::new();
+        let looked = thread::now();
+        let mut overdue = self.sessions();
+        overdue.retain(|session| {
+            session
+                .first_deadline()
+                .is_some_and(|first| first <= looked)
+        });
+        for session in overdue {
+            session.end_overdue(&late());
+        }
         let mut known = self.lock();
+        let mut next = looked + LOOK;
         known.by_id.retain(|_, entry| {
             let Entry {
                 session, presence, ..
@@ -304,18 +359,31 @@ impl Sessions {
                 let is_gone = given_up || !presence.is_there();
                 silent < if is_gone { GONE_AFTER } else { SILENT_FOR }
             });
-            if !is_there {
-                gone.push(Arc::clone(session));
+            match is_there {
+                true => next = session.first_deadline().unwrap_or(next).min(next),
+                false => gone.push(Arc::clone(session)),
             }
             is_there
         });
         known.is_watched = !known.by_id.is_empty();
+        next = next.max(looked + GRAIN);
+        known.watch = known.is_watched.then(|| Watch {
+            waker: waker.clone(),
+            looked,
+            next,
+        });
         let is_watched = known.is_watched;
         drop(known);
         for session in gone {
             session.end(&Status::cancelled("the client has gone"));
         }
-        is_watched
+        is_watched.then(|| next.saturating_duration_since(thread::now()))
+    }
+
+    fn sessions(&self) -> Vec<Arc<Session>> {
+        let known = self.lock();
+        let sessions = known.by_id.values().map(|entry| &entry.session);
+        sessions.map(Arc::clone).collect()
     }
 }
 
@@ -329,12 +397,12 @@ impl Drop for Sessions {
 }
 
 fn watch(sessions: &Weak<Sessions>) {
-    loop {
-        thread::sleep(LOOK);
-        match sessions.upgrade() {
-            Some(sessions) if sessions.look() => {}
-            _ => return,
-        }
+    let waker = thread::waker();
+    while let Some(left) = sessions
+        .upgrade()
+        .and_then(|sessions| sessions.watch(&waker))
+    {
+        thread::park(left);
     }
 }
 

@@ -4,27 +4,28 @@ use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use dunlin::{thread, Peer};
 use futures_core::Stream;
 use futures_util::stream;
 
-use super::unary::{panicked, travelling};
+use super::unary::{late, panicked, travelling};
 use crate::context::Inherited;
 use crate::method::Method;
 use crate::observer::{Observed, Observer};
-use crate::stream::mux::Side;
+use crate::stream::mux::{Mux, Side};
 use crate::stream::pump;
 use crate::stream::session::Session;
 use crate::tasks::Task;
-use crate::wire::Header;
-use crate::{Code, Request, Response, Status, Streaming};
+use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
 
 /// A stream that begins.
 pub(super) struct Begun {
     pub(super) session: Arc<Session>,
     pub(super) stream: u64,
-    pub(super) header: Header,
+    pub(super) metadata: MetadataMap,
+    pub(super) deadline: Option<Instant>,
     pub(super) connection: u64,
     pub(super) peer: Arc<Peer>,
     pub(super) observer: Observer,
@@ -48,7 +49,15 @@ impl Drop for EndWithTask {
     }
 }
 
-/// Runs a part of a stream's handler as long as the client wants the stream.
+impl Begun {
+    fn is_late(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= thread::now())
+    }
+}
+
+/// Runs a part of a stream's handler as long as the client wants the stream and its deadline has not come. Who watches
+/// the sessions ends a stream at its deadline, a little later, which wakes this.
 async fn while_wanted<T>(
     begun: &Begun,
     inherited: Inherited,
@@ -57,10 +66,8 @@ async fn while_wanted<T>(
 ) -> Option<Result<T, Status>> {
     let mut work = std::pin::pin!(work);
     poll_fn(|context| {
-        if !begun
-            .session
-            .with(|mux| mux.is_wanted(begun.stream, context.waker()))
-        {
+        let is_wanted = |mux: &mut Mux| mux.is_wanted(begun.stream, context.waker());
+        if begun.is_late() || !begun.session.with(is_wanted) {
             return Poll::Ready(None);
         }
         let _entered = inherited.enter();
@@ -87,8 +94,8 @@ where
     };
     Box::pin(async move {
         let _end = end;
-        let deadline = begun.header.deadline();
-        let metadata = begun.header.metadata.clone();
+        let deadline = begun.deadline;
+        let metadata = begun.metadata.clone();
         let mut inherited = Some(Inherited::of(&metadata, deadline));
         let mut observed = begun.observer.server(M::PATH, &metadata, &mut inherited);
         let inherited = inherited.unwrap_or_default();
@@ -101,9 +108,10 @@ where
         let work = work(session, begun.stream, request);
         let ended = while_wanted(&begun, inherited, &observed, work).await;
         let status = match ended {
-            None if deadline.is_some_and(|deadline| deadline <= thread::now()) => {
-                let late = "the deadline came while the handler was running";
-                return observed.end(Some(&Status::deadline_exceeded(late)));
+            None if begun.is_late() => {
+                observed.end(Some(&late()));
+                // Where its client has not given it up and nobody has ended it yet.
+                return begun.session.with(|mux| mux.finish(begun.stream, &late()));
             }
             None => return,
             Some(Ok(())) => Status::ok(""),

@@ -219,7 +219,7 @@ pub(super) async fn answer<M, F>(
     match ended {
         // Its caller may look at its own clock a little later.
         None if until.is_some_and(|until| until <= thread::now()) => {
-            let late = Status::deadline_exceeded("the deadline came while the handler was running");
+            let late = late();
             observed.end(Some(&late));
             responder.reply(wire::status_answer(&late));
         }
@@ -235,6 +235,12 @@ pub(super) async fn answer<M, F>(
             responder.reply(wire::status_answer(&status));
         }
     }
+}
+
+/// Of a call whose deadline has passed here.
+#[cold]
+pub(super) fn late() -> Status {
+    Status::deadline_exceeded("the deadline came while the handler was running")
 }
 
 #[cold]

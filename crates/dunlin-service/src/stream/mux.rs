@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
+use std::time::Instant;
 
 use super::frame::{self, Kind, MAX_MESSAGE_BYTES, MESSAGE_COST, MOST_CREDIT};
 pub(crate) use super::one::News;
@@ -33,6 +34,9 @@ pub(crate) struct Mux {
     outbox: Outbox,
     /// Streams that have credit to give.
     owing: BTreeSet<u64>,
+    /// Streams of calls with a deadline. Those that have ended before are not among them: a peer says how many there
+    /// are, and until when.
+    deadlines: BTreeSet<(Instant, u64)>,
     /// Streams are numbered upwards, so that a number never comes again.
     next_id: u64,
     /// Who is to be woken when the lock is given back.
@@ -61,6 +65,7 @@ impl Mux {
             streams: BTreeMap::new(),
             outbox: Outbox::new(prefix),
             owing: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             next_id: 1,
             woken: Vec::new(),
         }
@@ -148,6 +153,9 @@ impl Mux {
     fn remove(&mut self, id: u64) -> Option<Stream> {
         let mut stream = self.streams.remove(&id)?;
         self.owing.remove(&id);
+        if let Some(deadline) = stream.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
         if let Some(place) = stream.place {
             self.outbox.leave(place);
         }
@@ -180,6 +188,28 @@ impl Mux {
         }
         self.streams.insert(id, stream);
         true
+    }
+
+    /// A new stream is of a call with this deadline.
+    pub(crate) fn set_deadline(&mut self, id: u64, deadline: Instant) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.deadline = Some(deadline);
+            self.deadlines.insert((deadline, id));
+        }
+    }
+
+    /// When the first of the streams ends whose calls have deadlines.
+    pub(crate) fn first_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// A stream whose time is over, once.
+    pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
+        let (deadline, id) = *self.deadlines.first()?;
+        (deadline <= now).then(|| {
+            self.deadlines.pop_first();
+            id
+        })
     }
 
     /// A server refuses a stream that it has not accepted.
@@ -320,6 +350,7 @@ impl Mux {
     pub(crate) fn end_all(&mut self, status: &Status) {
         self.outbox.clear();
         self.owing.clear();
+        self.deadlines.clear();
         for stream in self.streams.values_mut() {
             if !stream.peer_ended {
                 stream.end(status.clone());

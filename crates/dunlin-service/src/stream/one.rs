@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::task::Waker;
+use std::time::Instant;
 
 use crate::{MetadataMap, Status};
 
@@ -43,6 +44,8 @@ pub(super) struct Stream {
     pub(super) place: Option<u64>,
     /// The task that serves it, where it is to be stopped.
     pub(super) task: Option<Waker>,
+    /// When it ends, if its call has a deadline.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Stream {
@@ -63,6 +66,7 @@ impl Stream {
             writer: None,
             place: None,
             task: None,
+            deadline: None,
         }
     }
 

@@ -1,7 +1,5 @@
 //! One side of a session with a lock: what streams do to it, and who is told afterwards.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -36,7 +34,6 @@ pub(crate) struct ClientLink {
     pushing: bool,
     /// New tasks that say what their streams have to say.
     pumps: Vec<Task>,
-    deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
     /// The channel is gone: it ends with its last stream.
     closing: bool,
     /// No stream may be opened any more.
@@ -136,7 +133,7 @@ impl Session {
             }
             let id = mux.open(body, first, window);
             if let Some(until) = until {
-                link.deadlines.push(Reverse((until, id)));
+                mux.set_deadline(id, until);
             }
             link.pumps.extend(pump(id));
             Some(id)
@@ -299,6 +296,20 @@ impl Session {
         }
     }
 
+    /// When the first of the client's streams ends whose calls have deadlines.
+    pub(crate) fn first_deadline(&self) -> Option<Instant> {
+        self.lock().mux.first_deadline()
+    }
+
+    /// Ends streams whose time is over: their clients would have given them up by now, if they could.
+    pub(crate) fn end_overdue(&self, status: &Status) {
+        self.with(|mux| {
+            while let Some(id) = overdue(mux) {
+                mux.finish(id, status);
+            }
+        });
+    }
+
     /// How long the client has been silent, where it has no streams and no pull that waits.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         let inner = self.lock();
@@ -339,6 +350,12 @@ impl Session {
     }
 }
 
+/// A stream whose time is over. Without deadlines nobody asks for the time.
+fn overdue(mux: &mut Mux) -> Option<u64> {
+    mux.first_deadline()?;
+    mux.take_overdue(thread::now())
+}
+
 /// Gives the lock back, and then tells those who are concerned: wakers are others' code, and so is a call's answer.
 fn give_back(mut inner: MutexGuard<'_, Inner>) {
     let Inner { mux, link } = &mut *inner;
@@ -377,22 +394,13 @@ impl ClientLink {
             Some(known) => known.clone_from(waker),
             None => self.driver = Some(waker.clone()),
         }
-        let mut first_deadline = None;
-        while let Some(&Reverse((until, id))) = self.deadlines.peek() {
-            let is_there = mux.contains(id);
-            if is_there && until > thread::now() {
-                first_deadline = Some(until);
-                break;
-            }
-            self.deadlines.pop();
-            if is_there {
-                mux.end_locally(id, Status::deadline_exceeded("the stream's time is over"));
-            }
+        while let Some(id) = overdue(mux) {
+            mux.end_locally(id, Status::deadline_exceeded("the stream's time is over"));
         }
         Turn {
             pumps: std::mem::take(&mut self.pumps),
             closing: self.closing,
-            first_deadline,
+            first_deadline: mux.first_deadline(),
         }
     }
 }

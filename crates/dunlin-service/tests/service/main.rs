@@ -12,6 +12,7 @@ mod local;
 mod postcard;
 mod reflection;
 mod rights;
+mod silent_clients;
 mod stream_ends;
 mod streams;
 mod telemetry;

@@ -34,10 +34,10 @@ const FAILED: &str = "02 05 026e6f 00 05782d776879 0961736b656420666f72";
 /// A request that came to another method's number.
 const OTHER_METHOD: &str = "03";
 /// A session, and pushes and pulls of it by number.
-const SESSION: &str = "0102030405060708090a0b0c0d0e0f10";
-const FIRST: &str = "01000000";
+pub const SESSION: &str = "0102030405060708090a0b0c0d0e0f10";
+pub const FIRST: &str = "01000000";
 /// What a client says of a stream behind the method's number: check, 64 KiB of credit, a message, the end.
-const OPEN_CHECK: &str = "00dfcd07 808004";
+pub const OPEN_CHECK: &str = "00dfcd07 808004";
 const SAID: &str = "0201 06 0a026869 1005 0301 00";
 /// What the server says: head, message, end with OK; and somewhere before the end it may give credit.
 const HEARD: &str = "0601 00 0201 06 0a026869 1005 0301 03 000000";
