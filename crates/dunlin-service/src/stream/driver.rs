@@ -233,6 +233,18 @@ impl Driver {
         }
     }
 
+    /// Tells the server, for whatever of it comes in time, that all streams are given up. A push before these that did
+    /// not leave any more ends them there, too: it was left out.
+    fn give_up_streams(&mut self) {
+        self.push = None;
+        for mut chunk in self.session.give_up_all() {
+            self.pushed = self.pushed.wrapping_add(1);
+            chunk[..PUSH_PREFIX].copy_from_slice(&prefix(self.id, self.pushed));
+            // It is on its way when its future is there, and that nobody waits for the answer changes nothing.
+            drop(self.client.call_async(PUSH, &chunk));
+        }
+    }
+
     /// As long as there is something to do. `Ok(true)`: the session has ended with its last stream.
     fn work(&mut self, context: &mut Context<'_>) -> Result<bool, Status> {
         loop {
@@ -325,6 +337,10 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if !self.session.is_over() && self.pushed > 0 {
+            // Else the server takes this client for one that is busy, and runs its handlers for half a minute.
+            self.give_up_streams();
+        }
         // For streams that it leaves behind: the runtime has ended.
         let status =
             Status::unavailable("what drives the channel's streams has ended, with its runtime");

@@ -280,6 +280,17 @@ impl Mux {
         }
     }
 
+    /// A client gives all its streams up; of what it had to say the server needs nothing but which are given up.
+    pub(crate) fn give_up_all(&mut self) {
+        self.owing.clear();
+        self.outbox.retain(Kind::Reset);
+        for (id, stream) in &self.streams {
+            if !stream.peer_ended {
+                self.outbox.put(Kind::Reset, *id, &[]);
+            }
+        }
+    }
+
     /// A server's handler reads no more.
     pub(crate) fn stop_reading(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -162,6 +162,19 @@ impl Outbox {
         first.take(count).map(|(_, stream)| stream).collect()
     }
 
+    /// Of what waits to leave only frames of this kind do.
+    pub(super) fn retain(&mut self, kind: Kind) {
+        (self.bytes, self.ends) = (0, 0);
+        for chunk in std::mem::take(&mut self.chunks) {
+            let mut reader = Reader(chunk.bytes.get(self.prefix..).unwrap_or_default());
+            while let Some(frame) = frame::read(&mut reader) {
+                if frame.kind == Some(kind) {
+                    self.put(kind, frame.stream, frame.body);
+                }
+            }
+        }
+    }
+
     /// Nothing leaves any more.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.prefix);

@@ -188,6 +188,13 @@ impl Session {
         }
     }
 
+    /// What a client says that gives all its streams up, in the chunks of so many pushes; it says nothing else after.
+    pub(crate) fn give_up_all(&self) -> Vec<Vec<u8>> {
+        let mut inner = self.lock();
+        inner.mux.give_up_all();
+        std::iter::from_fn(|| inner.mux.take_chunk()).collect()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         match &self.lock().link {
             Link::Client(link) => link.over,
