@@ -368,7 +368,7 @@ impl Workers {
         self.ready.push(number);
         if worker.whole && shared.measuring.load(Ordering::Relaxed) {
             let mut all = shared.latencies_ns.lock().expect("no thread panicked");
-            all.push(took().min(u128::from(u32::MAX)) as u32);
+            all.push(took() as u64);
         }
     }
 }

@@ -62,7 +62,7 @@ pub struct ApplicationResult {
 }
 
 /// Latencies of each kind, in nanoseconds.
-type Kinds = [Mutex<Vec<u32>>; KINDS];
+type Kinds = [Mutex<Vec<u64>>; KINDS];
 
 impl ApplicationBench {
     /// Puts the server and its clients on the hosts of a cluster; the threads begin at its next time. `caller`: what
@@ -175,7 +175,7 @@ impl<C: Caller> Operations<C> {
         }
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
         let took = thread::now().duration_since(begun).as_nanos();
-        let took = took.min(u128::from(u32::MAX)) as u32;
+        let took = took as u64;
         for all in [&self.shared.latencies_ns, &self.kinds[kind]] {
             all.lock().expect("no thread panicked").push(took);
         }

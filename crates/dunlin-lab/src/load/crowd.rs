@@ -174,7 +174,7 @@ impl RpcBench {
         CrowdResult {
             answered,
             mops: answered as f64 * 1e3 / window.measured_ns as f64,
-            latencies_us: latencies.iter().map(|&ns| f64::from(ns) / 1e3).collect(),
+            latencies_us: latencies.iter().map(|&ns| ns as f64 / 1e3).collect(),
             server,
             turn_words: self.server().statistics().turn_words - words,
             switches: self.server().statistics().switches,
@@ -240,7 +240,7 @@ impl Clients {
         client.ready = now + client.pause;
         if client.whole && shared.measuring.load(Ordering::Relaxed) {
             let took = now.duration_since(client.begun).as_nanos();
-            let took = took.min(u128::from(u32::MAX)) as u32;
+            let took = took as u64;
             let mut all = shared.latencies_ns.lock().expect("no thread panicked");
             all.push(took);
         }

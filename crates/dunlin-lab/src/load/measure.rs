@@ -59,11 +59,11 @@ pub fn rate(cluster: &Cluster, hosts: &[HostId], window: Window) -> Vec<Rate> {
 }
 
 /// Latencies of a window.
-pub(super) struct Latencies(Vec<u32>);
+pub(super) struct Latencies(Vec<u64>);
 
 impl Latencies {
     /// Takes those that threads have left here, in nanoseconds.
-    pub(super) fn take(left: &Mutex<Vec<u32>>) -> Self {
+    pub(super) fn take(left: &Mutex<Vec<u64>>) -> Self {
         let mut all = std::mem::take(&mut *left.lock().expect("no thread panicked"));
         all.sort_unstable();
         Self(all)
@@ -72,9 +72,7 @@ impl Latencies {
     /// The one below which this share of them is, in microseconds.
     pub(super) fn us(&self, share: f64) -> f64 {
         let place = (self.0.len() as f64 * share) as usize;
-        self.0
-            .get(place)
-            .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+        self.0.get(place).map_or(f64::NAN, |&ns| ns as f64 / 1e3)
     }
 }
 

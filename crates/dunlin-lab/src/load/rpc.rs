@@ -244,14 +244,14 @@ impl RpcBench {
         latencies.sort_unstable();
         let at = |share: f64| {
             let place = (latencies.len() as f64 * share) as usize;
-            latencies.get(place).map_or(0.0, |&ns| f64::from(ns) / 1e3)
+            latencies.get(place).map_or(0.0, |&ns| ns as f64 / 1e3)
         };
         let counted = |of: fn(&Counters) -> u64| (of(&after.1) - of(&before.1)) as f64;
         let messages = after.0 .0 - before.0 .0;
         let cores = self.cluster.device(host).cores() as f64;
         RpcResult {
             mops: calls * 1e3 / measured_ns as f64,
-            mean_us: latencies.iter().map(|&ns| f64::from(ns)).sum::<f64>()
+            mean_us: latencies.iter().map(|&ns| ns as f64).sum::<f64>()
                 / latencies.len().max(1) as f64
                 / 1e3,
             median_us: at(0.5),
@@ -267,7 +267,7 @@ impl RpcBench {
         }
     }
 
-    pub(super) fn latencies(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+    pub(super) fn latencies(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
         self.shared.latencies_ns.lock().expect("no thread panicked")
     }
 
@@ -398,7 +398,7 @@ impl Thread {
                     shared.calls.fetch_add(1, Ordering::Relaxed);
                     let took = thread::now().duration_since(begun[tag as usize]);
                     let mut all = shared.latencies_ns.lock().expect("no thread panicked");
-                    all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
+                    all.push(took.as_nanos() as u64);
                 }
             };
         let mut lost = false;

@@ -17,7 +17,7 @@ pub(super) struct Shared {
     pub(super) failed: AtomicU64,
     pub(super) wrong: AtomicU64,
     pub(super) running: AtomicUsize,
-    pub(super) latencies_ns: Mutex<Vec<u32>>,
+    pub(super) latencies_ns: Mutex<Vec<u64>>,
     /// The longest until a call that failed was told of.
     pub(super) told_ns: AtomicU64,
 }

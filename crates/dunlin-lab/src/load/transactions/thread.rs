@@ -85,7 +85,7 @@ fn take(report: Report, since: Option<Instant>, shared: &Shared, counts: &Counts
             if let Some(since) = since.filter(|_| shared.measuring.load(Ordering::Relaxed)) {
                 let took = thread::now().duration_since(since).as_nanos();
                 let mut all = shared.latencies_ns.lock().expect("no thread panicked");
-                all.push(took.min(u128::from(u32::MAX)) as u32);
+                all.push(took as u64);
             }
             &counts.committed
         }
