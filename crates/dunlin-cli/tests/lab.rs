@@ -117,6 +117,7 @@ fn the_scorecard_has_every_claim_and_says_with_which_parameters() {
         row["ours"].as_f64().is_some_and(|seconds| seconds > 0.0),
         "{row}"
     );
+    assert_eq!(card["complete"], true);
     let parameters = &card["parameters"];
     assert_eq!(parameters["hash"].as_str().map(str::len), Some(16));
     assert_eq!(parameters["changed"].as_array().map(Vec::len), Some(0));
@@ -185,6 +186,15 @@ fn a_figure_that_panics_costs_itself_alone() {
                 assert!(card["rows"]
                     .as_array()
                     .is_some_and(|rows| rows.len() >= 285));
+                assert_eq!(card["complete"], false);
+                let failed = card["failed"].as_array().map(Vec::as_slice);
+                let Some([failed]) = failed else {
+                    panic!("{card}");
+                };
+                assert_eq!(failed["figure"], "fasst-atomics");
+                assert!(failed["why"].as_str().is_some_and(|why| !why.is_empty()));
+                let said = refused_freeze("failed", &output.stdout);
+                assert!(said.contains("the figure fasst-atomics: "), "{said}");
             }
         }
     }
@@ -347,22 +357,29 @@ fn a_hunt_without_seeds_is_none() {
     assert!(text(&output).contains("1 seeds"), "{}", text(&output));
 }
 
-#[test]
-fn a_freeze_wants_the_calibrating_rows() {
-    let card = lab(&["score", "--quick", "--json", "rb2-nf"]);
-    let file = std::env::temp_dir().join(format!("dunlin-card-{}.json", std::process::id()));
-    std::fs::write(&file, &card.stdout).expect("a file");
+/// Why nothing is frozen on this scorecard.
+fn refused_freeze(name: &str, card: &[u8]) -> String {
+    let file = format!("dunlin-card-{name}-{}.json", std::process::id());
+    let file = std::env::temp_dir().join(file);
+    std::fs::write(&file, card).expect("a file");
     let path = file.to_str().expect("a path in UTF-8");
     let output = lab(&["freeze", "2026-01-01", "a test", "--score", path]);
     std::fs::remove_file(&file).expect("the file goes");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+#[test]
+fn a_freeze_wants_the_calibrating_rows() {
+    let card = lab(&["score", "--quick", "--json", "rb2-nf"]);
+    let said = refused_freeze("quick", &card.stdout);
     assert!(
         said.contains("SR-004, a calibrating row, was not run"),
         "{said}"
     );
     assert!(said.contains("of a quick run"), "{said}");
-    assert!(output.stdout.is_empty());
+    assert!(!said.contains("not complete"), "{said}");
 }
 
 #[test]

@@ -7,12 +7,13 @@
 //! - `experiment` runs what a file in TOML describes: `docs/experiments.md`;
 //! - `hunt` looks for broken invariants under random faults;
 //! - `report` writes text, CSV, SVG, HTML and the scorecard;
-//! - `parallel` runs independent points on several real threads.
+//! - `parallel` runs independent points on several real threads, `caught` tells why a figure panicked.
 //!
 //! Everything here uses the face of `dunlin-sim` and the traits of verbs, like any user.
 #![forbid(unsafe_code)]
 
 pub mod calibration;
+pub mod caught;
 pub mod claims;
 pub mod csv;
 mod dice;

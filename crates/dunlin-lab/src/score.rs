@@ -118,6 +118,26 @@ pub struct Scorecard {
     pub predictions: Summary,
     /// With which parameters.
     pub parameters: Parameters,
+    /// Whether all figures that were asked for have run.
+    pub complete: bool,
+    /// Those that could not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Failed>,
+}
+
+/// A figure that could not be run.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Failed {
+    /// Its name.
+    pub figure: String,
+    /// What it panicked with.
+    pub why: String,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.figure, self.why)
+    }
 }
 
 /// The parameters of a scorecard.
@@ -203,6 +223,8 @@ impl Scorecard {
                 quick: false,
                 seeds: 0,
             },
+            complete: true,
+            failed: Vec::new(),
             rows,
         }
     }
@@ -212,6 +234,14 @@ impl Scorecard {
     pub fn ran(mut self, quick: bool, seeds: u16) -> Self {
         self.parameters.quick = quick;
         self.parameters.seeds = seeds;
+        self
+    }
+
+    /// The same, without these figures, which could not be run, and perhaps without others, which were left out.
+    #[must_use]
+    pub fn without(mut self, failed: &[Failed], left_out: bool) -> Self {
+        self.complete = failed.is_empty() && !left_out;
+        self.failed = failed.to_vec();
         self
     }
 }

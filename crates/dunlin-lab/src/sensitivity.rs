@@ -1,12 +1,14 @@
 //! Which verdicts hang on values that were guessed: each is halved and doubled, and the figures run again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_sim::{Confidence, HostParameters, NicParameters, Origin, SwitchParameters};
 
-use crate::figure::{Effort, Figure, Setting};
+use crate::caught::caught;
+use crate::claims::id_of;
+use crate::figure::{Effort, Figure, Findings, Setting};
 use crate::freeze;
-use crate::score::{Scorecard, Verdict};
+use crate::score::{Failed, Scorecard, Verdict};
 
 /// A guessed value that was changed, and what moved.
 #[derive(Clone, Debug)]
@@ -17,6 +19,17 @@ pub struct Moved {
     pub was: f64,
     /// Claims whose verdict changed.
     pub claims: Vec<MovedClaim>,
+    /// Figures that could not be run with it; of their claims nothing is said.
+    pub failed: Vec<Failed>,
+}
+
+/// What came of all of them.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Each value.
+    pub moved: Vec<Moved>,
+    /// Figures that could not be run with the values of the files, and so with no others.
+    pub failed: Vec<Failed>,
 }
 
 /// A claim whose verdict changed: its id, the verdict before and after, our value before and after.
@@ -68,7 +81,42 @@ pub fn guesses() -> Vec<Setting> {
     found
 }
 
+/// What figures showed with some values.
+struct Shown {
+    rows: BTreeMap<String, (Verdict, Option<f64>)>,
+    /// Names of a figure's rows.
+    rows_of: BTreeMap<&'static str, BTreeSet<String>>,
+    failed: Vec<Failed>,
+}
+
+/// Runs figures; one that panics costs nothing but itself.
+fn show(figures: &[&'static Figure], effort: Effort) -> Shown {
+    let mut failed = Vec::new();
+    let mut results: Vec<(&'static Figure, Findings)> = Vec::new();
+    for figure in figures {
+        match caught(|| (figure.run)(effort)) {
+            Ok(findings) => results.push((figure, findings)),
+            Err(why) => failed.push(Failed {
+                figure: figure.name.to_owned(),
+                why,
+            }),
+        }
+    }
+    let rows_of = |(figure, findings): &(&'static Figure, Findings)| {
+        let ids = findings.answers.iter().map(|answer| &answer.id);
+        let ids = ids.flat_map(|id| [id.clone(), id_of(id).to_owned()]);
+        (figure.name, ids.collect())
+    };
+    let rows = Scorecard::new(&results, &freeze::check()).rows.into_iter();
+    Shown {
+        rows: rows.map(|row| (row.id, (row.verdict, row.ours))).collect(),
+        rows_of: results.iter().map(rows_of).collect(),
+        failed,
+    }
+}
+
 /// Runs the figures once as they are, and twice for each of the guessed values; tells of each as soon as it is known.
+/// A figure that panics costs nothing but itself.
 ///
 /// # Errors
 /// What `tell` fails with, which ends it.
@@ -77,22 +125,10 @@ pub fn run<E>(
     effort: Effort,
     guesses: &[Setting],
     mut tell: impl FnMut(&Moved) -> Result<(), E>,
-) -> Result<Vec<Moved>, E> {
-    let freeze = freeze::check();
-    let verdicts = |settings: Vec<Setting>| -> BTreeMap<String, (Verdict, Option<f64>)> {
-        // A few settings for the life of a command that ends soon.
-        let effort = Effort {
-            settings: Box::leak(settings.into_boxed_slice()),
-            ..effort
-        };
-        let results: Vec<_> = figures
-            .iter()
-            .map(|figure| (*figure, (figure.run)(effort)))
-            .collect();
-        let rows = Scorecard::new(&results, &freeze).rows.into_iter();
-        rows.map(|row| (row.id, (row.verdict, row.ours))).collect()
-    };
-    let before = verdicts(Vec::new());
+) -> Result<Outcome, E> {
+    let before = show(figures, effort);
+    let ran = |figure: &&&'static Figure| before.rows_of.contains_key(figure.name);
+    let figures: Vec<&'static Figure> = figures.iter().filter(ran).copied().collect();
     let mut all = Vec::new();
     for guess in guesses {
         for factor in [0.5, 2.0] {
@@ -100,11 +136,19 @@ pub fn run<E>(
                 value: guess.value * factor,
                 ..guess.clone()
             };
-            let after = verdicts(vec![setting.clone()]);
+            // A few settings for the life of a command that ends soon.
+            let settings = Box::leak(Box::new([setting.clone()]));
+            let after = show(&figures, Effort { settings, ..effort });
+            let failed = after.failed.iter();
+            let unknown: BTreeSet<&String> = failed
+                .flat_map(|failed| &before.rows_of[failed.figure.as_str()])
+                .collect();
             let claims = before
+                .rows
                 .iter()
+                .filter(|(id, _)| !unknown.contains(id))
                 .filter_map(|(id, (verdict, ours))| {
-                    let (now, then) = after.get(id)?;
+                    let (now, then) = after.rows.get(id)?;
                     (now != verdict).then(|| (id.clone(), *verdict, *now, *ours, *then))
                 })
                 .collect();
@@ -112,12 +156,16 @@ pub fn run<E>(
                 setting,
                 was: guess.value,
                 claims,
+                failed: after.failed,
             };
             tell(&moved)?;
             all.push(moved);
         }
     }
-    Ok(all)
+    Ok(Outcome {
+        moved: all,
+        failed: before.failed,
+    })
 }
 
 #[cfg(test)]

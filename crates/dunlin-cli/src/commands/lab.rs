@@ -291,7 +291,7 @@ impl Command {
                 interrupt::listen()?;
                 let seeds = selection.seeds();
                 let ran = runner::run(&figures, effort, seeds);
-                let card = runner::score(&ran.results, &replaced).ran(effort.quick, seeds);
+                let card = ran.score(&replaced, (effort.quick, seeds));
                 if let Some(out) = out {
                     report::write(&out, &ran.results, &card)
                         .map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
@@ -314,7 +314,7 @@ impl Command {
                 interrupt::listen()?;
                 let seeds = selection.seeds();
                 let ran = runner::run(&figures, effort, seeds);
-                let card = runner::score(&ran.results, &replaced).ran(effort.quick, seeds);
+                let card = ran.score(&replaced, (effort.quick, seeds));
                 if json {
                     output::print_json(&card)?;
                 } else {

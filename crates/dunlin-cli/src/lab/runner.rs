@@ -1,14 +1,14 @@
 //! Runs figures one after the other, the points of each on several real threads, with a progress bar.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dunlin_lab::caught::caught;
 use dunlin_lab::figure::{merged, Effort, Figure, Findings};
 use dunlin_lab::freeze::{self, Freeze};
 use dunlin_lab::parallel::PROGRESS;
-use dunlin_lab::score::Scorecard;
+use dunlin_lab::score::{Failed, Scorecard};
 
 use super::replaced::Replaced;
 use crate::commands::Failure;
@@ -95,49 +95,44 @@ pub struct Ran {
     /// Those that ran.
     pub results: Vec<(&'static Figure, Findings)>,
     /// Those that could not, and why.
-    failed: Vec<(&'static str, String)>,
+    failed: Vec<Failed>,
+    /// Ctrl-C came before all had ended.
+    interrupted: bool,
 }
 
 impl Ran {
+    /// The claims by what ran, with the parameters of this program, but for what was replaced.
+    pub fn score(&self, replaced: &Replaced, (quick, seeds): (bool, u16)) -> Scorecard {
+        let freeze = Freeze {
+            replaced: replaced.words(),
+            ..freeze::check()
+        };
+        Scorecard::new(&self.results, &freeze)
+            .ran(quick, seeds)
+            .without(&self.failed, self.interrupted)
+    }
+
     /// Whether all ran.
     ///
     /// # Errors
     /// When one could not, with its name.
     pub fn check(&self) -> Result<(), Failure> {
-        let said = self.failed.iter();
-        let said: Vec<String> = said.map(|(name, why)| format!("{name}: {why}")).collect();
-        match said.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::new(said.join("\n")).help(
-                "the other figures ran; a figure may not stand another NIC, --set or seed; RUST_BACKTRACE=1 says where",
-            )),
-        }
+        check(&self.failed)
     }
 }
 
-/// Why `work` panicked: in the words of the first thread that did, since a figure has points on several.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    static WHY: Mutex<Option<String>> = Mutex::new(None);
-    let why = || WHY.lock().unwrap_or_else(PoisonError::into_inner);
-    *why() = None;
-    let usual = Arc::new(panic::take_hook());
-    let for_backtraces = Arc::clone(&usual);
-    panic::set_hook(Box::new(move |info| {
-        let payload = info.payload();
-        let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        let text = text.unwrap_or_else(|| "a panic without words".to_owned());
-        let place = info
-            .location()
-            .map_or(String::new(), |at| format!(" ({at})"));
-        why().get_or_insert(text + &place);
-        if std::env::var_os("RUST_BACKTRACE").is_some() {
-            for_backtraces(info);
-        }
-    }));
-    let result = panic::catch_unwind(AssertUnwindSafe(work));
-    panic::set_hook(Box::new(move |info| usual(info)));
-    result.map_err(|_| why().take().unwrap_or_default())
+/// The end of a command that has run the figures that there were beside these.
+///
+/// # Errors
+/// When there is one, with its name.
+pub fn check(failed: &[Failed]) -> Result<(), Failure> {
+    let said: Vec<String> = failed.iter().map(Failed::to_string).collect();
+    match said.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(said.join("\n")).help(
+            "the other figures ran; a figure may not stand another NIC, --set or seed; RUST_BACKTRACE=1 says where",
+        )),
+    }
 }
 
 /// Runs figures, each by several seeds, until Ctrl-C comes. One that panics costs nothing but itself.
@@ -158,6 +153,7 @@ pub fn run(figures: &[&'static Figure], effort: Effort, seeds: u16) -> Ran {
         for (number, figure) in figures.iter().enumerate() {
             *begun() = (number, PROGRESS.get());
             if interrupt::came() {
+                ran.interrupted = true;
                 break;
             }
             let by_seed = (0..u64::from(seeds)).map(|more| {
@@ -166,7 +162,10 @@ pub fn run(figures: &[&'static Figure], effort: Effort, seeds: u16) -> Ran {
             });
             match caught(|| merged(by_seed.collect())) {
                 Ok(findings) => ran.results.push((figure, findings)),
-                Err(why) => ran.failed.push((figure.name, why)),
+                Err(why) => ran.failed.push(Failed {
+                    figure: figure.name.to_owned(),
+                    why,
+                }),
             }
         }
         ran
@@ -181,15 +180,6 @@ pub fn points<T>(count: usize, what: &str, work: impl FnOnce() -> T) -> T {
         (part, format!("{done} of {count} {what}"))
     };
     watched(look, work)
-}
-
-/// The claims by these results, with the parameters of this program, but for what was replaced.
-pub fn score(results: &[(&'static Figure, Findings)], replaced: &Replaced) -> Scorecard {
-    let freeze = Freeze {
-        replaced: replaced.words(),
-        ..freeze::check()
-    };
-    Scorecard::new(results, &freeze)
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! `dunlin lab sensitivity`: halves and doubles every parameter that its file calls a guess, and tells which verdicts
 //! move.
 
-use dunlin_lab::sensitivity::{self, Moved};
+use dunlin_lab::figure::Setting;
+use dunlin_lab::score::Failed;
+use dunlin_lab::sensitivity::{self, Moved, Outcome};
 
+use super::runner;
 use crate::commands::lab::{frozen, Selection};
 use crate::commands::Failure;
 use crate::interrupt;
@@ -25,8 +28,8 @@ pub struct Args {
 /// Runs it.
 ///
 /// # Errors
-/// When there is no such figure, or nothing to vary, or what is not frozen: no prediction has a verdict then that could
-/// move.
+/// When there is no such figure, or nothing to vary, or what is not frozen (no prediction has a verdict then that could
+/// move), or a figure could not be run.
 pub fn run(args: &Args) -> Result<(), Failure> {
     args.selection
         .no_seeds("sensitivity runs by one seed: --seed S")?;
@@ -63,18 +66,33 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 number(is)
             ))?;
         }
+        for failed in &moved.failed {
+            output::print(format_args!("  could not be run with it: {failed}"))?;
+        }
         interrupt::check()
     };
     let figures = args.selection.figures()?;
     let effort = args.selection.effort();
     frozen(effort)?;
     interrupt::listen()?;
-    let all = sensitivity::run(&figures, effort, &guesses, tell)?;
-    let moving = all.iter().filter(|moved| !moved.claims.is_empty()).count();
+    let Outcome { moved, mut failed } = sensitivity::run(&figures, effort, &guesses, tell)?;
+    let moving = moved.iter().filter(|moved| !moved.claims.is_empty());
     output::print(format_args!(
-        "{} runs of {} guessed values; in {moving} a verdict moves",
-        all.len(),
-        guesses.len()
+        "{} runs of {} guessed values; in {} a verdict moves",
+        moved.len(),
+        guesses.len(),
+        moving.count()
     ))?;
-    Ok(())
+    for Moved {
+        setting: Setting { of, name, value },
+        failed: with_it,
+        ..
+    } in moved
+    {
+        failed.extend(with_it.into_iter().map(|Failed { figure, why }| Failed {
+            figure: format!("{figure} with {of} {name} = {value}"),
+            why,
+        }));
+    }
+    runner::check(&failed)
 }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use self::source::sha256;
 use crate::claims::{claims, Use};
-use crate::score::{reason, Verdict};
+use crate::score::{reason, Failed, Verdict};
 
 include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
@@ -172,6 +172,12 @@ pub struct Card {
     pub parameters: CardParameters,
     /// Its rows.
     pub rows: Vec<CardRow>,
+    /// Whether all figures that were asked for have run; a card that does not say so is not whole.
+    #[serde(default)]
+    pub complete: bool,
+    /// Those that could not.
+    #[serde(default)]
+    pub failed: Vec<Failed>,
 }
 
 /// The parameters of a scorecard.
@@ -224,8 +230,9 @@ const MEASUREMENTS: [&str; 8] = [
     "calibration.csv Connect-IB",
 ];
 
-/// Why nothing may be frozen on this scorecard: it is of other code or of a quick run, or a calibrating row is not
-/// there, has a figure and was not judged, or misses and is not admitted by name. Other protocols are no reason.
+/// Why nothing may be frozen on this scorecard: it is of other code or of a quick run, figures of it could not be run or
+/// were left out, or a calibrating row is not there, has a figure and was not judged, or misses and is not admitted by
+/// name. Other protocols are no reason.
 ///
 /// # Errors
 /// The reasons, each a sentence.
@@ -249,6 +256,12 @@ pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
     }
     if *seeds == 0 {
         reasons.push("the scorecard does not say by how many seeds it was made".to_owned());
+    }
+    let panicked = card.failed.iter();
+    reasons.extend(panicked.map(|failed| format!("the figure {failed}")));
+    if !card.complete && card.failed.is_empty() {
+        let words = "the scorecard is not complete, or does not say so: figures were left out";
+        reasons.push(words.to_owned());
     }
     let claims = claims();
     let calibrating = claims.iter().filter(|claim| claim.used == Use::Calibrate);

@@ -191,7 +191,12 @@ fn card() -> Card {
         quick: false,
         seeds: 2,
     };
-    Card { parameters, rows }
+    Card {
+        parameters,
+        rows,
+        complete: true,
+        failed: Vec::new(),
+    }
 }
 
 /// The reason, of one only, why nothing may be frozen on this card.
@@ -204,6 +209,24 @@ fn refused(card: &Card, admitted: &[String]) -> String {
 fn of<'a>(card: &'a mut Card, id: &str) -> &'a mut CardRow {
     let found = card.rows.iter_mut().find(|row| row.id == id);
     found.expect("a row")
+}
+
+#[test]
+fn a_card_without_a_figure_that_was_asked_for_refuses_a_freeze() {
+    let mut card = card();
+    card.complete = false;
+    assert!(refused(&card, &[]).contains("not complete"));
+    card.failed.push(Failed {
+        figure: "scalerpc-machines".to_owned(),
+        why: "no such core".to_owned(),
+    });
+    assert_eq!(
+        refused(&card, &[]),
+        "the figure scalerpc-machines: no such core"
+    );
+    // What somebody has made whole by hand is still without it.
+    card.complete = true;
+    assert!(refused(&card, &[]).contains("scalerpc-machines"));
 }
 
 #[test]

@@ -42,6 +42,15 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
             format!("<b class=\"miss\">not frozen</b>: {}", escape(&parameters.changed.join("; ")))
         }
     );
+    for failed in &card.failed {
+        let failed = escape(&failed.to_string());
+        let _ = writeln!(page, "<p class=\"miss\">Could not be run: {failed}</p>");
+    }
+    if !card.complete && card.failed.is_empty() {
+        page.push_str(
+            "<p class=\"miss\">Not complete: figures that were asked for were left out.</p>\n",
+        );
+    }
     for (figure, findings) in results {
         let _ = writeln!(
             page,

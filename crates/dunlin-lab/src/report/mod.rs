@@ -129,6 +129,12 @@ fn counts(card: &Scorecard) -> String {
 /// With what it was run.
 fn provenance(card: &Scorecard) -> String {
     let mut text = String::new();
+    for failed in &card.failed {
+        let _ = writeln!(text, "could not be run: {failed}");
+    }
+    if !card.complete && card.failed.is_empty() {
+        text.push_str("not complete: figures that were asked for were left out\n");
+    }
     if !card.parameters.admitted.is_empty() {
         let _ = writeln!(
             text,
