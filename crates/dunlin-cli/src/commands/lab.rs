@@ -324,11 +324,11 @@ impl Command {
                 frozen(effort)?;
                 interrupt::check()
             }
-            Self::Calibrate(args) => calibrate::run(&args),
-            Self::Fit(args) => fit::run(&args),
+            Self::Calibrate(args) => runner::whole(move || calibrate::run(&args)),
+            Self::Fit(args) => runner::whole(move || fit::run(&args)),
             Self::Hunt(args) => hunt::run(&args),
-            Self::Sensitivity(args) => sensitivity::run(&args),
-            Self::Speed(args) => speed::run(&args),
+            Self::Sensitivity(args) => runner::whole(move || sensitivity::run(&args)),
+            Self::Speed(args) => runner::whole(move || speed::run(&args)),
             Self::Freeze {
                 date,
                 why,

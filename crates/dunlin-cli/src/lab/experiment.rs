@@ -1,9 +1,10 @@
 //! `dunlin lab run FILE.toml`: an experiment of the user's own, or the file of a figure with other values.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dunlin_lab::experiment::{
-    Comparison, Experiment, Judged, LoadError, Outcome, Recorded, Settings,
+    Comparison, Experiment, Judged, LoadError, Outcome, Recorded, Runs, Settings,
 };
 
 use super::{capture, replaced, runner, trace};
@@ -100,17 +101,26 @@ impl Args {
             (None, Some(cores)) => (runner::threads(None) / usize::from(cores)).max(1),
             (threads, _) => runner::threads(threads),
         };
-        let outcome = runner::points(experiment.runs(), "runs", || match observers.is_empty() {
-            true => experiment.run(threads, interrupt::came),
-            false => experiment.run_observed(threads, interrupt::came, Box::new(observers)),
+        let experiment = Arc::new(experiment);
+        let runs = Arc::new(Runs::default());
+        let (ran, seen) = (Arc::clone(&experiment), Arc::clone(&runs));
+        runner::points(experiment.runs(), "runs", move || {
+            let looks = !observers.is_empty();
+            let observer = looks.then(|| -> Box<dyn dunlin_sim::Observer> { Box::new(observers) });
+            ran.run_into(&seen, threads, interrupt::came, observer);
         });
-        let outcome =
-            outcome.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        let mut first = experiment.first_run();
+        if !runs.has_first() {
+            first.push_str(", which did not end");
+        }
+        let outcome = experiment
+            .outcome(&runs)
+            .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
         if let Some(capture) = capture {
-            capture.end(&experiment.first_run())?;
+            capture.end(&first)?;
         }
         if let Some(trace) = trace {
-            trace.end(&experiment.first_run())?;
+            trace.end(&first)?;
         }
         if let Some(out) = out {
             write(out, file, &outcome)?;

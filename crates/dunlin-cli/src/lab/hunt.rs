@@ -1,8 +1,10 @@
 //! `dunlin lab hunt`: random loads under random faults; a seed that breaks an invariant is told with the command that
 //! replays it.
 
+use std::sync::{Arc, Mutex};
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use dunlin_lab::hunt::{self, Load};
+use dunlin_lab::hunt::{self, Load, Outcome};
 use dunlin_lab::parallel;
 
 use super::runner;
@@ -65,25 +67,30 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         None => (args.from..args.from + args.seeds).collect(),
     };
     interrupt::listen()?;
+    let (alone, load, threads) = (seeds.len() == 1, args.load, runner::threads(args.threads));
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let found = Arc::clone(&ended);
     // Seeds that are left at Ctrl-C are not begun.
-    let outcomes: Vec<_> = runner::points(seeds.len(), "seeds", || {
-        parallel::map(runner::threads(args.threads), &seeds, |&seed| {
+    runner::points(seeds.len(), "seeds", move || {
+        parallel::map(threads, &seeds, |&seed| {
             if interrupt::came() {
-                return None;
+                return;
             }
-            Some(match args.load {
+            let outcome = match load {
                 None => hunt::hunt(seed),
                 Some(load) => hunt::hunt_with(load, seed),
-            })
-        })
+            };
+            runner::lock(&found).push(outcome);
+        });
     });
-    let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
+    let mut outcomes: Vec<Outcome> = std::mem::take(&mut *runner::lock(&ended));
+    outcomes.sort_by_key(|outcome| outcome.seed);
     let (mut failed, mut events, mut posted, mut succeeded) = (0, 0, 0, 0);
     for outcome in &outcomes {
         events += outcome.events;
         posted += outcome.messages.0;
         succeeded += outcome.messages.1;
-        if seeds.len() == 1 || !outcome.violations.is_empty() {
+        if alone || !outcome.violations.is_empty() {
             let (events, digest) = (outcome.events, outcome.digest);
             output::print(format_args!(
                 "seed {}: {}\n  {events} events, digest {digest:016x}, messages {:?}",

@@ -1,7 +1,9 @@
 //! Runs figures one after the other, the points of each on several real threads, with a progress bar.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin_lab::caught::caught;
@@ -13,10 +15,12 @@ use dunlin_lab::score::{Failed, Scorecard};
 use super::replaced::Replaced;
 use crate::commands::Failure;
 use crate::interrupt;
-use crate::output::{note, progress_bar};
+use crate::output::progress_bar;
 
 /// How often the bar is drawn.
 const REDRAW: Duration = Duration::from_millis(200);
+/// How long what has begun may take after Ctrl-C.
+const PATIENCE: Duration = Duration::from_millis(400);
 
 /// Real threads for independent points.
 pub fn threads(wanted: Option<u16>) -> usize {
@@ -26,48 +30,66 @@ pub fn threads(wanted: Option<u16>) -> usize {
     )
 }
 
-/// Does `work` under a progress bar with the time that is left. `look` says which part of it is done, from 0 to 1, and
-/// what is worked on.
-pub fn watched<T>(look: impl Fn() -> (f64, String) + Sync, work: impl FnOnce() -> T) -> T {
-    /// Ends the painter, also when a figure panics.
-    struct Over<'a>(&'a AtomicBool);
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
+/// Does `work` on a thread of its own, which Ctrl-C leaves where it is: a run in virtual time may have minutes to go.
+/// What ends within the patience counts; `None`: it did not. `look` is called now and then.
+pub fn awaited<T: Send + 'static>(
+    mut look: impl FnMut(),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, end) = mpsc::channel();
+    // Nobody takes the result of what was left.
+    let worker = thread::spawn(move || drop(sender.send(work())));
+    let mut since = None;
+    loop {
+        look();
+        match end.recv_timeout(REDRAW) {
+            Ok(result) => return Some(result),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                // It sends before it ends, unless it panics.
+                return worker
+                    .join()
+                    .map_or_else(|panic| resume_unwind(panic), |()| None);
+            }
+        }
+        if interrupt::came() && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            return None;
         }
     }
+}
+
+/// Does what has nothing to report before its end, or has printed it by then.
+///
+/// # Errors
+/// Its own, and when Ctrl-C came before its end.
+pub fn whole(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
+    interrupt::listen()?;
+    awaited(|| {}, work).unwrap_or_else(|| Err(Failure::interrupted()))
+}
+
+/// Does `work` under a progress bar with the time that is left; `None` when Ctrl-C came and it did not end. `look` says
+/// which part of it is done, from 0 to 1, and what is worked on.
+fn watched<T: Send + 'static>(
+    look: impl Fn() -> (f64, String),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let bar = progress_bar();
-    let over = AtomicBool::new(false);
     let started = Instant::now();
-    std::thread::scope(|scope| {
-        let painter = scope.spawn(|| {
-            let (mut most, mut said) = (0.0f64, false);
-            while !over.load(Ordering::Relaxed) {
-                if interrupt::came() && !said {
-                    said = true;
-                    bar.suspend(|| {
-                        note("what has begun is finished first; Ctrl-C again ends at once")
-                    });
-                }
-                let (done, what) = look();
-                // A figure may find out that it has more points: the bar waits then.
-                most = most.max(done.clamp(0.0, 1.0));
-                bar.set_position((most * 1000.0) as u64);
-                bar.set_message(match time_left(started.elapsed(), most) {
-                    // First what is not to be cut off on a narrow terminal.
-                    Some(left) => format!("about {left} left, {what}"),
-                    None => what,
-                });
-                std::thread::park_timeout(REDRAW);
-            }
+    let mut most = 0.0f64;
+    let draw = || {
+        let (done, what) = look();
+        // A figure may find out that it has more points: the bar waits then.
+        most = most.max(done.clamp(0.0, 1.0));
+        bar.set_position((most * 1000.0) as u64);
+        bar.set_message(match time_left(started.elapsed(), most) {
+            // First what is not to be cut off on a narrow terminal.
+            Some(left) => format!("about {left} left, {what}"),
+            None => what,
         });
-        let ended = Over(&over);
-        let result = work();
-        drop(ended);
-        painter.thread().unpark();
-        bar.finish_and_clear();
-        result
-    })
+    };
+    let result = awaited(draw, work);
+    bar.finish_and_clear();
+    result
 }
 
 /// The time that is left when what is not yet done goes as fast as what is; unknown at the beginning.
@@ -135,32 +157,34 @@ pub fn check(failed: &[Failed]) -> Result<(), Failure> {
     }
 }
 
-/// Runs figures, each by several seeds, until Ctrl-C comes. One that panics costs nothing but itself.
+/// Runs figures, each by several seeds, until Ctrl-C comes: those that have ended by then count. One that panics costs
+/// nothing but itself.
 pub fn run(figures: &[&'static Figure], effort: Effort, seeds: u16) -> Ran {
     let count = figures.len();
     // The figure that is worked on, and the points before it.
-    let at = Mutex::new((0, PROGRESS.get()));
-    let begun = || at.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = Arc::new(Mutex::new((0, PROGRESS.get())));
+    let ran = Arc::new(Mutex::new(Ran::default()));
     let look = || {
-        let (number, before) = *begun();
+        let (number, before) = *lock(&at);
         let (part, points) = points_done(before);
         let name = figures.get(number).map_or("", |figure| figure.name);
         let words = format!("{name} ({} of {count}), {points} points done", number + 1);
         ((number as f64 + part) / count as f64, words)
     };
-    watched(look, || {
-        let mut ran = Ran::default();
-        for (number, figure) in figures.iter().enumerate() {
-            *begun() = (number, PROGRESS.get());
+    let (begun, ended, all) = (Arc::clone(&at), Arc::clone(&ran), figures.to_vec());
+    let ended = watched(look, move || {
+        for (number, figure) in all.into_iter().enumerate() {
+            *lock(&begun) = (number, PROGRESS.get());
             if interrupt::came() {
-                ran.interrupted = true;
-                break;
+                return false;
             }
             let by_seed = (0..u64::from(seeds)).map(|more| {
                 let seed = effort.seed.wrapping_add(more);
                 (figure.run)(Effort { seed, ..effort })
             });
-            match caught(|| merged(by_seed.collect())) {
+            let found = caught(|| merged(by_seed.collect()));
+            let mut ran = lock(&ended);
+            match found {
                 Ok(findings) => ran.results.push((figure, findings)),
                 Err(why) => ran.failed.push(Failed {
                     figure: figure.name.to_owned(),
@@ -168,18 +192,26 @@ pub fn run(figures: &[&'static Figure], effort: Effort, seeds: u16) -> Ran {
                 }),
             }
         }
-        ran
-    })
+        true
+    });
+    let mut ran = std::mem::take(&mut *lock(&ran));
+    ran.interrupted = ended != Some(true);
+    ran
 }
 
-/// Does `work` on this many points of one kind.
-pub fn points<T>(count: usize, what: &str, work: impl FnOnce() -> T) -> T {
+/// Takes what threads share with who waits for them.
+pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does `work` on this many points of one kind; Ctrl-C leaves what has not ended.
+pub fn points(count: usize, what: &str, work: impl FnOnce() + Send + 'static) {
     let before = PROGRESS.get();
     let look = || {
         let (part, done) = points_done(before);
         (part, format!("{done} of {count} {what}"))
     };
-    watched(look, work)
+    let _ = watched(look, work);
 }
 
 #[cfg(test)]

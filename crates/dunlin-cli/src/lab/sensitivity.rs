@@ -74,7 +74,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let figures = args.selection.figures()?;
     let effort = args.selection.effort();
     frozen(effort)?;
-    interrupt::listen()?;
     let Outcome { moved, mut failed } = sensitivity::run(&figures, effort, &guesses, tell)?;
     let moving = moved.iter().filter(|moved| !moved.claims.is_empty());
     output::print(format_args!(

@@ -50,7 +50,6 @@ struct Found {
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    interrupt::listen()?;
     let mut counts = args.machines.clone();
     counts.sort_unstable();
     let bar = progress_bar();

@@ -146,3 +146,71 @@ fn a_hunt_that_is_interrupted_says_what_it_has() {
         .unwrap_or_else(|| panic!("{output}"));
     assert!(seeds < 20_000, "{last}");
 }
+
+/// One point that takes hours.
+const LONG: &str = "[topology]\nswitch = \"z9264f\"\n[[topology.hosts]]\nname = \"server\"\n\
+    [[topology.hosts]]\nname = \"clients\"\n[server]\nhost = \"server\"\n[[clients]]\nhosts = \"clients\"\n\
+    [run]\nduration = \"100s\"\n";
+
+/// What `dunlin lab` printed that was ended by SIGTERM in the middle of its work, on standard output and beside it.
+fn ended_at_work(arguments: &[&str]) -> (String, String) {
+    /// What does not end is not left behind.
+    struct Ended(std::process::Child);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let child = Command::new(DUNLIN)
+        .arg("lab")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut child = Ended(child);
+    let process = child.0.id();
+    wait_for(|| {
+        let fields = stat(&process.to_string())?;
+        let ticks = fields[11].parse::<u64>().expect("a number");
+        (ticks > 50).then_some(())
+    });
+    let process = Pid::from_raw(process as i32).expect("a process");
+    rustix::process::kill_process(process, Signal::TERM).expect("it runs");
+    let code = wait_for(|| child.0.try_wait().expect("it is ours")).code();
+    let mut texts = [String::new(), String::new()];
+    let stdout = child.0.stdout.as_mut().expect("its output");
+    stdout.read_to_string(&mut texts[0]).expect("text");
+    let stderr = child.0.stderr.as_mut().expect("its words");
+    stderr.read_to_string(&mut texts[1]).expect("text");
+    let [output, words] = texts;
+    assert_eq!(code, Some(130), "{arguments:?}: {output}{words}");
+    assert!(words.contains("interrupted before the end"), "{words}");
+    (output, words)
+}
+
+/// A run in virtual time is not waited for, and nothing is said of it.
+#[test]
+fn a_simulated_run_that_takes_long_is_left_where_it_is() {
+    let folder = std::env::temp_dir().join(format!("dunlin-long-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (file, capture) = (path("long.toml"), path("long.pcapng"));
+    std::fs::write(&file, LONG).expect("the file is written");
+    let run = ["run", &file, "--json", "--capture", &capture];
+    let (output, words) = ended_at_work(&run);
+    let outcome: serde_json::Value = serde_json::from_str(&output).expect("an outcome");
+    assert_eq!(outcome["complete"], false, "{output}");
+    assert_eq!(outcome["points"], serde_json::json!([]), "{output}");
+    assert!(words.contains("which did not end"), "{words}");
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+    let figure = ["--threads", "1", "scalerpc-transactions"];
+    let (output, _) = ended_at_work(&[&["score", "--json"], &figure[..]].concat());
+    let card: serde_json::Value = serde_json::from_str(&output).expect("a scorecard");
+    assert_eq!(card["complete"], false);
+    let mut rows = card["rows"].as_array().expect("rows").iter();
+    assert!(rows.all(|row| row["verdict"] == "not-run"), "{output}");
+    let (output, _) = ended_at_work(&["fit", "cx3", "--operations", "1000000"]);
+    assert_eq!(output, "");
+}

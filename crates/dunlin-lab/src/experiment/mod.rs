@@ -57,8 +57,9 @@ mod window;
 #[cfg(test)]
 mod wrong_tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use beside::{Comparison, Recorded, RecordedError};
 pub use expect::Judged;
@@ -73,7 +74,7 @@ pub use parameters::{
 pub use reference::reference;
 pub use unit::time;
 
-use dunlin_sim::NicParameters;
+use dunlin_sim::{NicParameters, Observer};
 use expect::{Expected, Which};
 use mistake::{Mistake, Place, Sources};
 use model::Point;
@@ -121,6 +122,21 @@ pub struct Experiment {
     plot: Option<Plot>,
     expected: Vec<Expected>,
     cores: usize,
+}
+
+/// What the runs of an experiment that have ended showed, by their places.
+#[derive(Debug, Default)]
+pub struct Runs(Mutex<BTreeMap<usize, Result<point::Shown, RunError>>>);
+
+impl Runs {
+    /// Whether the first of them is among them.
+    pub fn has_first(&self) -> bool {
+        lock(&self.0).contains_key(&0)
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file cannot be used.
@@ -284,37 +300,55 @@ impl Experiment {
     /// # Errors
     /// When the RPC refuses a point.
     pub fn run(&self, threads: usize, stop: impl Fn() -> bool + Sync) -> Result<Outcome, RunError> {
-        self.run_all(threads, stop, &observed::Waiting::default())
+        let runs = Runs::default();
+        self.run_into(&runs, threads, stop, None);
+        self.outcome(&runs)
     }
 
-    /// The same; `observer` is shown the first run.
-    fn run_all(
-        &self,
-        threads: usize,
-        stop: impl Fn() -> bool + Sync,
-        observer: &observed::Waiting,
-    ) -> Result<Outcome, RunError> {
-        let runs: Vec<(usize, u64)> = self
-            .points
+    /// The runs, by point and seed.
+    fn points_and_seeds(&self) -> Vec<(usize, u64)> {
+        self.points
             .iter()
             .enumerate()
             .flat_map(|(number, (_, point))| {
                 let seeds = (0..point.run.repeats as u64).map(|more| point.run.seed + more);
                 seeds.map(move |seed| (number, seed))
             })
-            .collect();
-        let shown = parallel::map(threads, &runs, |&(number, seed)| {
+            .collect()
+    }
+
+    /// As [`Experiment::run`], but leaves what each run shows in `runs` as soon as it has ended: whoever does not wait
+    /// for the others has it. `observer` is shown the first run, as by [`Experiment::run_observed`].
+    pub fn run_into(
+        &self,
+        runs: &Runs,
+        threads: usize,
+        stop: impl Fn() -> bool + Sync,
+        observer: Option<Box<dyn Observer>>,
+    ) {
+        let waiting = Mutex::new(observer);
+        let all: Vec<_> = self.points_and_seeds().into_iter().enumerate().collect();
+        parallel::map(threads, &all, |&(place, (number, seed))| {
             let point = &self.points[number].1;
-            let first = (number, seed) == (0, point.run.seed);
-            let waiting = first.then(|| observer.lock().unwrap_or_else(PoisonError::into_inner));
-            let observer = waiting.and_then(|mut waiting| waiting.take());
-            (!stop()).then(|| point::run(point, (seed, self.cores), observer))
+            let observer = (place == 0).then(|| lock(&waiting).take()).flatten();
+            if !stop() {
+                let shown = point::run(point, (seed, self.cores), observer);
+                lock(&runs.0).insert(place, shown);
+            }
         });
+    }
+
+    /// What the runs that have ended showed, and takes it.
+    ///
+    /// # Errors
+    /// When the RPC refused one of them.
+    pub fn outcome(&self, runs: &Runs) -> Result<Outcome, RunError> {
+        let mut shown = std::mem::take(&mut *lock(&runs.0));
         let mut of_points: Vec<Vec<point::Shown>> =
             self.points.iter().map(|_| Vec::new()).collect();
-        for ((number, _), shown) in runs.iter().zip(shown) {
-            if let Some(shown) = shown {
-                of_points[*number].push(shown?);
+        for (place, (number, _)) in self.points_and_seeds().into_iter().enumerate() {
+            if let Some(shown) = shown.remove(&place) {
+                of_points[number].push(shown?);
             }
         }
         Ok(Outcome::new(self, of_points))

@@ -1,15 +1,10 @@
 //! Looking into an experiment: its first run, shown to an observer of the simulated cluster while it is run.
 
-use std::sync::Mutex;
-
 use dunlin_sim::Observer;
 
 use super::load::RunError;
 use super::outcome::Outcome;
-use super::Experiment;
-
-/// An observer that waits for the run that it is for.
-pub(super) type Waiting = Mutex<Option<Box<dyn Observer>>>;
+use super::{Experiment, Runs};
 
 impl Experiment {
     /// As [`Experiment::run`], and shows the first run to `observer`: that of the first point by the first seed, from
@@ -23,7 +18,9 @@ impl Experiment {
         stop: impl Fn() -> bool + Sync,
         observer: Box<dyn Observer>,
     ) -> Result<Outcome, RunError> {
-        self.run_all(threads, stop, &Mutex::new(Some(observer)))
+        let runs = Runs::default();
+        self.run_into(&runs, threads, stop, Some(observer));
+        self.outcome(&runs)
     }
 
     /// What the first run is: the values of the sweep, and the seed.
