@@ -412,6 +412,15 @@ impl Cluster {
         self.inner().notify();
         pair.is_some()
     }
+
+    /// The host at the other end of a queue pair; `None`: there is none of this number, or it is not connected, as none
+    /// over datagrams is.
+    pub fn peer_of(&self, host: HostId, number: u32) -> Option<HostId> {
+        let world = self.inner().world(host.0);
+        let pair = world.hosts[host.number()].pair_of(number)?;
+        let peer = world.pairs[pair as usize].peer?;
+        Some(HostId(peer.host))
+    }
 }
 
 /// Keeps a fault in force.

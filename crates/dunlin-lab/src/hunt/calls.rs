@@ -186,7 +186,10 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
             last = (now, terrain.cluster.now_ns());
         }
     }
-    let loses = faults.lost_packets || !terrain.lossless;
+    let loses = |one, other| !terrain.lossless || faults.loses_between(one, other);
+    let delays = |one, other| faults.delays_between(one, other);
+    // A handler that asks the second server does so from the first one's host.
+    let asking_is_disturbed = loses(server_host, second_host) || delays(server_host, second_host);
     let kept_places: Vec<usize> = (0..parties.len() as u64)
         .map(|joined| {
             let its = logs.iter().filter(|(_, of, _)| *of == joined);
@@ -200,14 +203,16 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let wrong = |what| seen.violations.push(format!("thread {number}: {what}"));
         let cause = Cause {
             live: live(*host),
-            breaks: vanishes || faults.hit(*host) || faults.hit(server_host),
-            second: faults.hit(second_host),
+            breaks: vanishes || faults.ended_between(*host, server_host),
+            second: faults.ended_between(server_host, second_host),
             full: kept_places[*joined as usize] >= channel.max_outstanding,
             closes: party.closes,
-            disturbed: loses || faults.late_packets,
-            loses: loses && is_lossy(party.preset, datagrams)
+            disturbed: asking_is_disturbed
+                || loses(*host, server_host)
+                || delays(*host, server_host),
+            loses: loses(*host, server_host) && is_lossy(party.preset, datagrams)
                 // Its requests are WRITEs over UC.
-                || faults.late_packets && party.preset == Preset::Herd,
+                || delays(*host, server_host) && party.preset == Preset::Herd,
         };
         ends::check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }
@@ -219,7 +224,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let breaks = callers
         .chain([server_host, second_host])
         .any(|host| faults.hit(host));
-    if late > 0 && !(loses || faults.late_packets || breaks) {
+    if late > 0 && !(!terrain.lossless || faults.disturbs() || breaks) {
         let what =
             format!("{late} sleeps lasted until their bound though there was something to do");
         seen.violations.push(what);

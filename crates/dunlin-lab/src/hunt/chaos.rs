@@ -10,26 +10,135 @@ use crate::dice::Dice;
 pub(super) struct Faults {
     pub(super) crashed: Vec<HostId>,
     /// Queue pairs that were made to fail, of those that there were.
-    pub(super) failed: Vec<(HostId, u32)>,
-    /// Packets may have been lost on their way.
-    pub(super) lost_packets: bool,
-    /// Packets may overtake each other, which loses those of UC that are overtaken.
-    pub(super) late_packets: bool,
-    /// Packets may arrive twice.
-    pub(super) double_packets: bool,
+    pub(super) failed: Vec<Failed>,
+    /// Rules by which packets were lost, late or double.
+    rules: Vec<FaultRule>,
+    /// Hosts that were cut off from all others.
+    cut_off: Vec<HostId>,
     pub(super) words: Vec<String>,
+}
+
+/// A queue pair that was made to fail.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pair: (HostId, u32),
+    /// The host at its other end; `None`: any, as of one over datagrams.
+    peer: Option<HostId>,
+}
+
+/// What becomes of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packets {
+    Lost,
+    Late,
+    Double,
+}
+
+impl Packets {
+    fn of(fault: Fault) -> Self {
+        match fault {
+            Fault::Drop => Self::Lost,
+            Fault::Delay { .. } => Self::Late,
+            Fault::Duplicate { .. } => Self::Double,
+        }
+    }
+}
+
+/// Packets that go one way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way<'a> {
+    faults: &'a Faults,
+    from: HostId,
+    to: HostId,
+    /// Those that nobody acknowledges or answers: faults of acknowledgements and answers are none of theirs.
+    unanswered: bool,
+}
+
+impl Way<'_> {
+    fn meets(self, what: Packets) -> bool {
+        let on_it = |rule: &FaultRule| {
+            rule.from.is_none_or(|host| host == self.from)
+                && rule.to.is_none_or(|host| host == self.to)
+                && !(self.unanswered && rule.traffic == Traffic::Answers)
+        };
+        let mut rules = self.faults.rules.iter();
+        rules.any(|rule| Packets::of(rule.fault) == what && on_it(rule))
+    }
+
+    /// Whether they may have been lost by a fault.
+    pub(super) fn loses(self) -> bool {
+        let cut = |&host: &HostId| (host == self.from) != (host == self.to);
+        self.faults.cut_off.iter().any(cut) || self.meets(Packets::Lost)
+    }
+
+    /// Whether they may overtake each other, which loses those of UC that are overtaken.
+    pub(super) fn delays(self) -> bool {
+        self.meets(Packets::Late)
+    }
+
+    /// Whether they may arrive twice.
+    pub(super) fn doubles(self) -> bool {
+        self.meets(Packets::Double)
+    }
 }
 
 impl Faults {
     /// Whether this queue pair has ended. Packets that are lost, late or double do not suffice for that: no phase lasts
     /// as long as the retries.
     pub(super) fn ended(&self, pair: (HostId, u32)) -> bool {
-        self.crashed.contains(&pair.0) || self.failed.contains(&pair)
+        self.crashed.contains(&pair.0) || self.failed.iter().any(|failed| failed.pair == pair)
     }
 
     /// Whether any queue pair of this host has ended.
     pub(super) fn hit(&self, host: HostId) -> bool {
-        self.crashed.contains(&host) || self.failed.iter().any(|pair| pair.0 == host)
+        self.crashed.contains(&host) || self.failed.iter().any(|failed| failed.pair.0 == host)
+    }
+
+    /// Whether a connection between these hosts may have ended: one of them crashed, or a queue pair of one that may be
+    /// the other's failed.
+    pub(super) fn ended_between(&self, one: HostId, other: HostId) -> bool {
+        let crashed = |host| self.crashed.contains(&host);
+        let between = |failed: &Failed| {
+            [(one, other), (other, one)]
+                .iter()
+                .any(|&(at, to)| failed.pair.0 == at && failed.peer.is_none_or(|peer| peer == to))
+        };
+        crashed(one) || crashed(other) || self.failed.iter().any(between)
+    }
+
+    /// Packets of verbs without acknowledgements.
+    pub(super) fn unanswered(&self, from: HostId, to: HostId) -> Way<'_> {
+        Way {
+            faults: self,
+            from,
+            to,
+            unanswered: true,
+        }
+    }
+
+    /// Whether packets between these hosts, one way or the other, may have been lost by a fault.
+    pub(super) fn loses_between(&self, one: HostId, other: HostId) -> bool {
+        self.ways(one, other).into_iter().any(Way::loses)
+    }
+
+    /// The same of those that may be late.
+    pub(super) fn delays_between(&self, one: HostId, other: HostId) -> bool {
+        self.ways(one, other).into_iter().any(Way::delays)
+    }
+
+    /// Whether any packets may have been lost or late by a fault.
+    pub(super) fn disturbs(&self) -> bool {
+        let disturbs = |rule: &FaultRule| Packets::of(rule.fault) != Packets::Double;
+        !self.cut_off.is_empty() || self.rules.iter().any(disturbs)
+    }
+
+    fn ways(&self, one: HostId, other: HostId) -> [Way<'_>; 2] {
+        [(one, other), (other, one)].map(|(from, to)| Way {
+            faults: self,
+            from,
+            to,
+            unanswered: false,
+        })
     }
 }
 
@@ -47,18 +156,20 @@ pub(super) fn run(
         match dice.between(0, 9) {
             0..=5 => {
                 let rule = draw_rule(terrain, dice);
-                faults.lost_packets |= matches!(rule.fault, Fault::Drop);
-                faults.late_packets |= matches!(rule.fault, Fault::Delay { .. });
-                faults.double_packets |= matches!(rule.fault, Fault::Duplicate { .. });
-                faults.words.push(format!(
+                faults.rules.push(rule);
+                let mut words = format!(
                     "{:?} {:?} {:.2}",
                     rule.fault, rule.traffic, rule.probability
-                ));
+                );
+                if let (Some(from), Some(to)) = (rule.from, rule.to) {
+                    words += &format!(" {} -> {}", from.number(), to.number());
+                }
+                faults.words.push(words);
                 guards.push(cluster.fault(rule));
             }
             6 => {
                 faults.words.push(format!("{host:?} cut off"));
-                faults.lost_packets = true;
+                faults.cut_off.push(host);
                 guards.push(cluster.partition(&[host]));
             }
             7 => {
@@ -68,14 +179,18 @@ pub(super) fn run(
             }
             8 => {
                 if let Some((host, number)) = victim(dice) {
+                    let peer = cluster.peer_of(host, number);
                     // It may have gone, or there may never have been one: that is no cause of anything.
-                    let fails = match cluster.fail_queue_pair(host, number) {
-                        true => {
-                            faults.failed.push((host, number));
-                            "fails"
-                        }
-                        false => "is not there",
+                    let there = cluster.fail_queue_pair(host, number);
+                    let fails = match (there, peer) {
+                        (true, Some(peer)) => format!("to {peer:?} fails"),
+                        (true, None) => "fails".to_owned(),
+                        (false, _) => "is not there".to_owned(),
                     };
+                    if there {
+                        let pair = (host, number);
+                        faults.failed.push(Failed { pair, peer });
+                    }
                     let words = format!("queue pair {number:#x} of {host:?} {fails}");
                     faults.words.push(words);
                 }
@@ -112,4 +227,58 @@ fn draw_rule(terrain: &Terrain, dice: &mut Dice) -> FaultRule {
     }
     rule.traffic = [Traffic::All, Traffic::Requests, Traffic::Answers][dice.next() as usize % 3];
     rule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_between_two_hosts_excuses_no_others() {
+        let [a, b, c, d] = {
+            let mut builder = dunlin_sim::ClusterBuilder::new(1);
+            let switch = builder.switch(dunlin_sim::SwitchParameters::z9264f());
+            [(); 4].map(|()| {
+                let host = dunlin_sim::HostParameters::xeon_gold_5118();
+                builder.host(host, dunlin_sim::NicParameters::connectx_5(), switch)
+            })
+        };
+        let rule = |fault| FaultRule::new(fault, 0.5).between(a, b);
+        let mut answers = rule(Fault::Drop);
+        answers.traffic = Traffic::Answers;
+        let least_ns = 1;
+        let faults = Faults {
+            rules: vec![
+                answers,
+                rule(Fault::Delay {
+                    least_ns,
+                    most_ns: 2,
+                }),
+            ],
+            cut_off: vec![d],
+            failed: [(a, Some(c)), (b, None)]
+                .map(|(host, peer)| Failed {
+                    pair: (host, 1),
+                    peer,
+                })
+                .into(),
+            ..Faults::default()
+        };
+        assert!(faults.loses_between(a, b) && faults.loses_between(b, a));
+        assert!(!faults.loses_between(a, c) && !faults.loses_between(b, c));
+        assert!(faults.loses_between(a, d) && !faults.loses_between(d, d));
+        assert!(faults.delays_between(b, a) && !faults.delays_between(a, d));
+        // Who answers nothing loses no answer, and what is late goes the other way.
+        assert!(!faults.unanswered(a, b).loses());
+        assert!(faults.unanswered(a, b).delays() && !faults.unanswered(b, a).delays());
+        assert!(!faults.unanswered(a, b).doubles());
+        assert!(faults.ended_between(c, a) && !faults.ended_between(a, d));
+        // It may be anybody's.
+        assert!(faults.ended_between(a, b) && faults.ended_between(d, b));
+        let faults = Faults {
+            crashed: vec![c],
+            ..Faults::default()
+        };
+        assert!(faults.ended_between(c, a) && !faults.ended_between(a, b));
+    }
 }

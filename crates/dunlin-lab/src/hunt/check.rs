@@ -215,6 +215,15 @@ mod tests {
                 };
                 assert!(violations(&flow, around, some).is_empty());
             }
+            // What is late arrives, if behind others.
+            let around = Around {
+                late: true,
+                ..QUIET
+            };
+            let swapped: Vec<usize> = [2, 1].into_iter().chain(all[2..].iter().copied()).collect();
+            let datagrams = transport == UnreliableDatagram;
+            assert_eq!(violations(&flow, around, &swapped).is_empty(), datagrams);
+            assert_eq!(violations(&flow, around, &all[1..]).is_empty(), !datagrams);
             let twice: Vec<usize> = [1].into_iter().chain(all.iter().copied()).collect();
             assert!(!violations(&flow, QUIET, &twice).is_empty(), "{transport}");
         }

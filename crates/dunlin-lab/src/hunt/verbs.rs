@@ -30,13 +30,15 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         seen.messages.0 += log.posted;
         seen.messages.1 += log.completions.iter().filter(|one| one.1).count();
         let gone = |host| faults.crashed.contains(&host);
+        // Flows whose packets may be missing or come otherwise than they were sent have none but requests.
+        let way = faults.unanswered(flow.from, flow.to);
         let around = check::Around {
             sender_gone: gone(flow.from),
             receiver_gone: gone(flow.to),
             pair_failed: flow.queue_pair().is_some_and(|pair| faults.ended(pair)),
-            loses: faults.lost_packets || !terrain.lossless,
-            late: faults.late_packets,
-            doubles: faults.double_packets,
+            loses: way.loses() || !terrain.lossless,
+            late: way.delays(),
+            doubles: way.doubles(),
         };
         check::check(flow, &log, around, &mut seen.violations);
     }

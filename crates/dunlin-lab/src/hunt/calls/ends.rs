@@ -10,17 +10,18 @@ use super::super::caller::Log;
 pub(super) struct Cause {
     /// Its host did not crash.
     pub(super) live: bool,
-    /// Its connection to the server may have been lost.
+    /// A connection between its host and the server's may have been lost.
     pub(super) breaks: bool,
-    /// The other server, which handlers ask, may have been lost.
+    /// The connection to the other server, which handlers ask, may have been lost.
     pub(super) second: bool,
     /// Then calls of its client that ask it may have kept all places of a lane for as long as calls wait.
     pub(super) full: bool,
     /// Its client was closed by one of its threads.
     pub(super) closes: bool,
-    /// Packets were lost or late, so what waits for two servers, one call after the other, may wait for long.
+    /// Packets between its host and the server's, or between the servers', were lost or late, so what waits for two
+    /// servers, one call after the other, may wait for long.
     pub(super) disturbed: bool,
-    /// A packet may have been lost, and nobody sends it again.
+    /// A packet between its host and the server's may have been lost, and nobody sends it again.
     pub(super) loses: bool,
 }
 
