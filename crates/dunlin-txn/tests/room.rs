@@ -96,9 +96,14 @@ fn an_install_without_room_fails_again() {
     let epoch = Epoch::FIRST.next();
     participant.serve(Epoch::FIRST).unwrap();
     participant.seal(epoch, Epoch::FIRST).unwrap();
+    // As the primary gave them in the epoch that is over.
+    let next = |number: u64| {
+        let version = participant.store().read(&key(number)).version.next();
+        update(number, version.unwrap().0)
+    };
     let records = [
-        (transaction(1), vec![update(2, 1)]),
-        (transaction(2), vec![update(3, 1)]),
+        (transaction(1), vec![next(2)]),
+        (transaction(2), vec![next(3)]),
     ];
     for _ in 0..3 {
         let installed = participant.install(epoch, &records, |_| true);

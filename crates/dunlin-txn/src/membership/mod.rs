@@ -15,8 +15,11 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::placement::{Placement, PlacementError};
-use crate::types::{MachineId, TransactionId, Update};
+use crate::types::{MachineId, TransactionId, Update, Version};
 use crate::wire::{Reader, WireError};
+
+/// Versions that keys which share a header can be given within an epoch, as a power of two.
+const CHANGES_BITS: u32 = 28;
 
 /// The number of a configuration. The membership that never changes is of epoch 0; others begin with 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +35,12 @@ impl Epoch {
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch(self.0 + 1)
+    }
+
+    /// The version from which on those of headers that keys share are of this epoch: above all that machines of earlier
+    /// ones gave.
+    pub(crate) fn first_version(self) -> Version {
+        Version((self.0 << CHANGES_BITS).min(Version::MAX.0 / 2))
     }
 }
 

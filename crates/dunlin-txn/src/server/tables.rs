@@ -19,8 +19,6 @@ use crate::membership::Epoch;
 use crate::store::{LockError, Store, Stored};
 use crate::types::{Address, Key, Place, Raised, SlotMap, TransactionId, Update, Version};
 
-/// Versions that absent keys can be given within an epoch, as a power of two.
-const CHANGES_BITS: u32 = 28;
 /// Items of a chunk that is copied, about.
 const ITEMS_OF_CHUNK: usize = 10_000;
 /// Looks at an item that a thread of this process is changing, before it counts as locked.
@@ -420,7 +418,7 @@ impl<R: Region> Store for TableStore<R> {
 
     fn new_epoch(&mut self, epoch: Epoch) {
         // The machine that was the primary may have given absent keys versions that no copy knows.
-        let version = (epoch.0 << CHANGES_BITS).min(Version::MAX.0 / 2);
+        let version = epoch.first_version().0;
         for one in &self.tables.tables {
             let from = absence_offset(one.table.layout());
             for header in 0..ABSENCE_HEADERS {
