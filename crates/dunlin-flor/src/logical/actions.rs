@@ -63,13 +63,7 @@ impl<D: Device> LogicalConnection<D> {
                 }
                 Action::Fence { path } => self.paths[path].fence(),
                 Action::Renew { path } => self.paths[path].ask_to_renew(),
-                Action::Connect { path, address } => {
-                    // A backup that cannot be had is no reason to end what the primary does.
-                    match self.paths[path].connect(&address, 0, 0) {
-                        Ok(()) => self.connection.connected(path),
-                        Err(_) => self.paths[path].fence(),
-                    }
-                }
+                Action::Connect { path, address } => self.connect_backup(now_ns, path, &address),
                 Action::Lost => self.events.push_back(LinkEvent::Lost),
             }
         }

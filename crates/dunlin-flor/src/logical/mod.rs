@@ -32,7 +32,7 @@ use shared_acks::SharedAcks;
 
 /// Completions that are taken at once.
 const BATCH: usize = 32;
-/// Time between attempts to make a queue pair anew.
+/// Time between attempts to make a queue pair anew, or to connect it.
 const RENEW_AGAIN_NS: u64 = 10_000_000;
 
 /// See the module.
@@ -326,6 +326,9 @@ impl<D: Device> LogicalConnection<D> {
             self.poll_receives(now_ns)?;
             self.renew(now_ns);
             self.act(now_ns)?;
+            if self.connect_again(now_ns) {
+                self.act(now_ns)?;
+            }
         }
         Ok(self.events.pop_front())
     }
@@ -343,7 +346,12 @@ impl<D: Device> LogicalConnection<D> {
 
     /// When to poll if nothing happens before.
     pub fn next_deadline(&self, now_ns: u64) -> Option<u64> {
-        let times = [self.connection.next_deadline(now_ns), self.renew_again_ns];
+        let unconnected = self.paths.iter().filter_map(PathEnd::unconnected);
+        let times = [
+            self.connection.next_deadline(now_ns),
+            self.renew_again_ns,
+            unconnected.map(|(_, again_ns)| again_ns).min(),
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -371,6 +379,28 @@ impl<D: Device> LogicalConnection<D> {
         if let Some(path) = self.paths.get_mut(path) {
             path.fence();
         }
+    }
+
+    fn connect_backup(&mut self, now_ns: u64, path: usize, peer: &EndpointAddress) {
+        let again_ns = now_ns.saturating_add(RENEW_AGAIN_NS);
+        if self.paths[path].connect_backup(peer, again_ns) {
+            self.connection.connected(path);
+        }
+    }
+
+    /// Tries once more what the device has not connected, after all that was to be fenced is. Says whether there was
+    /// any.
+    fn connect_again(&mut self, now_ns: u64) -> bool {
+        let mut tried = false;
+        for path in 0..self.paths.len() {
+            if let Some((peer, again_ns)) = self.paths[path].unconnected() {
+                if again_ns <= now_ns {
+                    self.connect_backup(now_ns, path, &peer);
+                    tried = true;
+                }
+            }
+        }
+        tried
     }
 
     /// Makes queue pairs anew of which the device has given everything back. They are backups: where the device has

@@ -49,6 +49,8 @@ pub(super) struct PathEnd<D: Device> {
     posted: usize,
     fenced: bool,
     renewing: bool,
+    /// The peer's address, where the device has not connected it yet, and when that is tried again.
+    unconnected: Option<(EndpointAddress, u64)>,
     /// Of what is connected from now on.
     pub(super) traffic_class: u8,
 }
@@ -76,6 +78,7 @@ impl<D: Device> PathEnd<D> {
             posted: 0,
             fenced: false,
             renewing: false,
+            unconnected: None,
             traffic_class: config.traffic_class,
         };
         end.init()?;
@@ -120,8 +123,28 @@ impl<D: Device> PathEnd<D> {
         Ok(())
     }
 
+    /// Connects a backup. Where the device cannot for now, which leaves the queue pair in Init, that is tried again: a
+    /// backup that cannot be had is no reason to end what the primary does. Says whether it is connected.
+    pub(super) fn connect_backup(&mut self, peer: &EndpointAddress, again_ns: u64) -> bool {
+        self.unconnected = None;
+        if self.connect(peer, 0, 0).is_ok() {
+            return true;
+        }
+        let state = self.queue_pair.as_ref().map(QueuePair::state);
+        match state {
+            Some(QueuePairState::Init) => self.unconnected = Some((*peer, again_ns)),
+            _ => self.fence(),
+        }
+        false
+    }
+
+    pub(super) fn unconnected(&self) -> Option<(EndpointAddress, u64)> {
+        self.unconnected
+    }
+
     pub(super) fn fence(&mut self) {
         self.fenced = true;
+        self.unconnected = None;
         if let Some(queue_pair) = &mut self.queue_pair {
             queue_pair.to_error();
         }
