@@ -157,6 +157,11 @@ impl<D: Device> Landings<D> {
         self.free.entry(size).or_default().push(region);
     }
 
+    /// When the next that rests can be used again.
+    pub(super) fn rested_ns(&self) -> Option<u64> {
+        self.resting.front().map(|(until_ns, _)| *until_ns)
+    }
+
     pub(super) fn rested(&mut self, now_ns: u64) {
         while self
             .resting

@@ -351,6 +351,7 @@ impl<D: Device> LogicalConnection<D> {
             self.connection.next_deadline(now_ns),
             self.renew_again_ns,
             unconnected.map(|(_, again_ns)| again_ns).min(),
+            self.landings.rested_ns(),
         ];
         times.into_iter().flatten().min()
     }
