@@ -118,7 +118,7 @@ impl<D: Device> Landings<D> {
         let size = bytes.next_power_of_two().max(LEAST_LANDING_BYTES);
         let region = match self.free.get_mut(&size).and_then(Vec::pop) {
             Some(region) => region,
-            None if !beyond && self.allocated + size > self.limit => return None,
+            None if !beyond && !self.make_room(size) => return None,
             None => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
                 let region = device.allocate_region(domain, size, access).ok()?;
@@ -133,6 +133,25 @@ impl<D: Device> Landings<D> {
             pooled: true,
             rest_ns: None,
         })
+    }
+
+    /// Whether so much more is within the limit, once memory of other sizes that nobody uses is given up.
+    fn make_room(&mut self, size: usize) -> bool {
+        let unused = |(size, regions): (&usize, &Vec<D::Region>)| size * regions.len();
+        let unused: usize = self.free.iter().map(unused).sum();
+        if self.allocated - unused + size > self.limit {
+            return false;
+        }
+        while self.allocated + size > self.limit {
+            let Some(mut largest) = self.free.last_entry() else {
+                return false;
+            };
+            match largest.get_mut().pop() {
+                Some(region) => self.allocated -= region.memory().len(),
+                None => drop(largest.remove()),
+            }
+        }
+        true
     }
 
     pub(super) fn release(&mut self, now_ns: u64, landing: Landing<D::Region>) {
@@ -239,5 +258,27 @@ mod tests {
         assert_eq!(landings.allocated, landings.limit);
         assert_eq!(landings.free[&LEAST_LANDING_BYTES].len(), 2);
         assert!(landings.take(&device, &domain, size, false).is_some());
+    }
+
+    /// Messages of one size had all the memory; those of another come later.
+    #[test]
+    fn memory_of_another_size_gives_way() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let domain = device.create_protection_domain().unwrap();
+        let size = LEAST_LANDING_BYTES as u32;
+        let mut landings = Landings::<ShmDevice>::new(4 * LEAST_LANDING_BYTES);
+        let take = |landings: &mut Landings<ShmDevice>, bytes| {
+            landings.take(&device, &domain, bytes, false)
+        };
+        let short: Vec<_> = (0..4).filter_map(|_| take(&mut landings, size)).collect();
+        assert_eq!(short.len(), 4);
+        assert!(take(&mut landings, 2 * size).is_none());
+        for landing in short {
+            landings.release(0, landing);
+        }
+        let long = [2 * size, 2 * size].map(|bytes| take(&mut landings, bytes));
+        assert!(long.iter().all(Option::is_some));
+        assert!(take(&mut landings, size).is_none());
+        assert_eq!(landings.allocated, landings.limit);
     }
 }
