@@ -303,3 +303,52 @@ fn more_changes_than_a_request_carries_are_refused() {
     assert!(is_named, "{refused:?}");
     change(most).unwrap();
 }
+
+/// What was read in several rounds is more than one request carries, and is validated all the same.
+#[test]
+fn more_reads_than_a_request_carries_are_validated() {
+    let mut large = config(0, 1);
+    large.tables = vec![TableSpec::new(0, "accounts", 10_000, 8)];
+    let server = serve(large).into_server();
+    let database = Database::builder().protocol("fasst");
+    let database = database
+        .open([server.address().to_string()])
+        .expect("a database");
+    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
+    let most = dunlin_txn::wire::MAX_ITEMS as u64;
+    let rounds = [1..most, most..2 * most - 1, 2 * most - 1..2 * most + 1];
+    for keys in rounds.clone() {
+        let put: Result<(), DatabaseError> =
+            database.run(|t| keys.clone().try_for_each(|key| t.put(&accounts, &key, &1)));
+        put.unwrap();
+    }
+    let sum = |meanwhile: &dyn Fn()| -> Result<i64, DatabaseError> {
+        let mut t = database.begin()?;
+        let mut sum = 0;
+        for keys in rounds.clone() {
+            let keys: Vec<u64> = keys.collect();
+            sum += t
+                .get_many(&accounts, &keys)?
+                .into_iter()
+                .flatten()
+                .sum::<i64>();
+        }
+        t.put(&accounts, &0, &sum)?;
+        meanwhile();
+        t.commit().map(|()| sum)
+    };
+    assert_eq!(sum(&|| ()).unwrap(), 2 * most as i64);
+    // One of the last that are looked at has changed.
+    let changed = sum(&|| {
+        let put: Result<(), DatabaseError> = database.run(|t| t.put(&accounts, &(2 * most), &2));
+        put.unwrap();
+    });
+    let is_named = matches!(
+        &changed,
+        Err(DatabaseError::Aborted {
+            by: TransactionError::Changed { .. },
+            ..
+        })
+    );
+    assert!(is_named, "{changed:?}");
+}

@@ -18,6 +18,7 @@ impl Coordinator {
             next_token: self.next_token,
             seen: self.seen.clone(),
             accessed: self.accessed.clone(),
+            unchecked: self.unchecked.clone(),
             holders: self.holders.clone(),
             updates: self.updates.clone(),
             raised: self.raised.clone(),
@@ -37,7 +38,7 @@ impl Hash for Coordinator {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.id, self.config.epoch, self.phase, self.step).hash(state);
         (&self.pending, &self.one_sided, self.next_token).hash(state);
-        (&self.seen, &self.accessed, &self.holders).hash(state);
+        (&self.seen, &self.accessed, &self.unchecked, &self.holders).hash(state);
         (&self.updates, &self.raised, self.reported).hash(state);
         (&self.forgotten, &self.unanswered, self.lost, self.waits).hash(state);
     }

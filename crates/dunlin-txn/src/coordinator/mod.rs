@@ -165,6 +165,8 @@ pub struct Coordinator {
     next_token: u32,
     seen: LiteMap<Key, (Version, Option<Value>)>,
     accessed: LiteMap<Key, Accessed>,
+    /// What of the read set is still to be validated, by machine.
+    unchecked: LiteMap<MachineId, Vec<(Key, Version)>>,
     /// The machines that may hold locks of this transaction.
     holders: BTreeSet<MachineId>,
     updates: LiteMap<Key, (Option<Value>, Version)>,
@@ -200,6 +202,7 @@ impl Coordinator {
             next_token: 0,
             seen: LiteMap::new(),
             accessed: LiteMap::new(),
+            unchecked: LiteMap::new(),
             holders: BTreeSet::new(),
             updates: LiteMap::new(),
             raised: Vec::new(),
@@ -417,7 +420,7 @@ impl Coordinator {
         }
         match self.phase {
             Phase::Execute => self.ask_logic(),
-            Phase::Validate => self.log(),
+            Phase::Validate => self.check_on(),
             Phase::Log => self.update_backups(),
             Phase::Backups => self.commit(),
             Phase::Commit => self.finish(),

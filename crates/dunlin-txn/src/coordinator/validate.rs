@@ -4,7 +4,7 @@ use crate::error::TransactionError;
 use crate::mistakes::Mistake;
 use crate::protocol::Validate;
 use crate::types::{Key, MachineId, Version};
-use crate::wire::{Body, Response};
+use crate::wire::{Body, Response, MAX_ITEMS};
 use dunlin_store::Header;
 use litemap::LiteMap;
 
@@ -21,14 +21,34 @@ impl Coordinator {
         if !single && !skipped {
             match self.config.protocol.validate {
                 Validate::Rpc => {
-                    for (machine, checks) in checks {
-                        self.send(machine, Body::Validate(checks));
-                    }
+                    self.unchecked = checks;
+                    self.check_some();
                 }
                 Validate::Read => self.read_headers(checks),
             }
         }
         self.advance_when_answered();
+    }
+
+    /// Has as much checked as one request carries; what is left has a step of its own when that is answered. All locks
+    /// are held since before the first of them, so what is as it was later was so at that moment.
+    fn check_some(&mut self) {
+        for (machine, mut checks) in std::mem::take(&mut self.unchecked) {
+            let rest = checks.split_off(checks.len().min(MAX_ITEMS));
+            if !rest.is_empty() {
+                self.unchecked.insert(machine, rest);
+            }
+            self.send(machine, Body::Validate(checks));
+        }
+    }
+
+    /// All that was asked is as it was.
+    pub(super) fn check_on(&mut self) {
+        if self.unchecked.is_empty() {
+            return self.log();
+        }
+        self.enter(Phase::Validate);
+        self.check_some();
     }
 
     /// The read set by machine, each header of absent keys once. A header that this transaction has locked itself cannot
