@@ -1,5 +1,6 @@
 //! A machine without a port: how machines stand on simulated hosts.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use dunlin_rpc::{LocalServer, ServeError, ServerBuilder};
@@ -131,13 +132,19 @@ impl LocalStore {
         chunk_of(&self.participants, cursor, &wanted, found)
     }
 
-    /// Takes what another machine has given, but for items of which there is a later version here. `stored` is called
-    /// while nobody else comes to the tables.
+    /// Takes what another machine has given, but for items of which there is a later version here, in pieces. `stored`
+    /// is called once, with the last of them, while nobody else comes to the tables.
     ///
     /// # Errors
     /// When a table does not take a key or is full.
     pub fn adopt(&self, items: &[Update], stored: &dyn Fn()) -> Result<(), LockError> {
-        adopt_into(&self.participants, items, stored)
+        let left = Cell::new(items.len());
+        adopt_into(&self.participants, items, &|piece| {
+            left.set(left.get() - piece.len());
+            if left.get() == 0 {
+                stored();
+            }
+        })
     }
 
     pub(crate) fn catalogue(&self) -> &Catalogue {
@@ -150,5 +157,52 @@ impl Drop for LocalStore {
         if let Some(agent) = self.agent.take() {
             agent.give_up();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use dunlin_rpc::Server;
+    use dunlin_shm::{ShmConfig, ShmDevice};
+
+    use super::*;
+    use crate::server::TableSpec;
+
+    const ITEMS: u64 = 1000;
+
+    fn store() -> LocalStore {
+        let config = StoreConfig {
+            machine: 0,
+            machines: 1,
+            replicas: 1,
+            tables: vec![TableSpec::new(0, "items", ITEMS, 8)],
+            one_sided_writes: false,
+        };
+        let device = ShmDevice::open(ShmConfig::default()).expect("a device");
+        LocalStore::serve_on(device, Server::unbound(), &config, 2).expect("a machine")
+    }
+
+    /// Nobody holds up the tables for a whole chunk: neither who gives one nor who takes it.
+    #[test]
+    fn a_chunk_is_given_and_taken_in_pieces() {
+        let (from, to) = (store(), store());
+        let value = Value::from(vec![7; 8]);
+        let items = (0..ITEMS).map(|key| (Key::number(0, key), value.clone()));
+        from.load(items).expect("room");
+        let (found, taken) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let (chunk, next) = from.chunk(0, &|items| found.borrow_mut().push(items));
+        assert_eq!((chunk.len() as u64, next), (ITEMS, None));
+        let stored = |piece: &[Update]| taken.borrow_mut().push(piece.len());
+        adopt_into(&to.participants, &chunk, &stored).expect("room");
+        for pieces in [found.into_inner(), taken.into_inner()] {
+            assert_eq!(pieces.iter().sum::<usize>() as u64, ITEMS);
+            assert!(pieces.len() > 1, "{pieces:?}");
+        }
+        let calls = Cell::new(0);
+        to.adopt(&chunk, &|| calls.set(calls.get() + 1))
+            .expect("room");
+        assert_eq!(calls.get(), 1);
     }
 }

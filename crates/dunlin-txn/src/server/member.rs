@@ -275,18 +275,22 @@ pub(super) fn in_pieces<'p, T>(
     (items, next)
 }
 
-/// Takes the items of a chunk, but for those of which there is a later version. `stored` is called when they are there,
-/// before others come to the participants again.
+/// Takes the items of a chunk, but for those of which there is a later version, in as many pieces as they were found
+/// in: changes that the machine gets as a backup come in between. `stored` is told each piece when it is there, before
+/// others come to the participants again.
 pub(super) fn adopt_into(
     participants: &Participants,
     items: &[Update],
-    stored: &dyn Fn(),
+    stored: &dyn Fn(&[Update]),
 ) -> Result<(), LockError> {
-    let mut all = lock_all(participants);
-    if let Some(one) = all.first_mut() {
-        one.adopt(items)?;
+    let most = items.len().div_ceil(CHUNK_BYTES / PIECE_BYTES).max(1);
+    for piece in items.chunks(most) {
+        let mut all = lock_all(participants);
+        if let Some(one) = all.first_mut() {
+            one.adopt(piece)?;
+        }
+        stored(piece);
     }
-    stored();
     Ok(())
 }
 
@@ -417,10 +421,10 @@ impl Local for Own<'_> {
 
     fn adopt(&mut self, items: &[Update]) -> bool {
         self.charge(Copying::Decoded(items.len()));
-        let stored = || {
-            self.charge(Copying::Stored(items.len()));
+        let stored = |piece: &[Update]| {
+            self.charge(Copying::Stored(piece.len()));
             // Logged before anything that comes later to one of the keys.
-            self.append(|| Entry::Adopt(items.to_vec()));
+            self.append(|| Entry::Adopt(piece.to_vec()));
         };
         adopt_into(&self.0.participants, items, &stored).is_ok()
     }
