@@ -54,12 +54,18 @@ pub enum TransactionError {
         /// The machine.
         machine: MachineId,
     },
-    /// A machine stopped answering after the decision to commit was sent out. The coordinator goes on asking, its locks
-    /// stay, and it has committed when [`crate::Coordinator::is_finished`] says that it has ended.
-    #[error("outcome unknown: {machine} does not confirm that the transaction has committed")]
+    /// A machine stopped answering after the decision to commit was sent out, or has no room for it. The coordinator
+    /// goes on asking, its locks stay, and it has committed when [`crate::Coordinator::is_finished`] says that it has
+    /// ended.
+    #[error(
+        "outcome unknown: {machine} does not confirm that the transaction has committed{}",
+        because(refusal)
+    )]
     Unknown {
         /// The machine.
         machine: MachineId,
+        /// What it says, where it answers: it is asked again until that is over.
+        refusal: Option<crate::wire::Refusal>,
     },
     /// A key was written that the write set does not have, or its version is the last one there is, or the value is
     /// longer than its place.
@@ -76,4 +82,8 @@ pub enum TransactionError {
         /// The most keys of a round, and changes in all.
         keys: usize,
     },
+}
+
+fn because(refusal: &Option<crate::wire::Refusal>) -> String {
+    refusal.map_or_else(String::new, |refusal| format!(": {refusal}"))
 }

@@ -176,9 +176,11 @@ fn a_machine_without_room_for_what_is_committed_is_left_out() {
     let failed = (0..10_000)
         .filter(theirs)
         .find_map(|number| put(number).err().map(|error| (number, error)));
+    let words = failed.as_ref().map(|(_, error)| error.to_string());
     let Some((number, DatabaseError::UnknownOutcome { transaction, .. })) = failed else {
         panic!("{failed:?}");
     };
+    assert!(words.is_some_and(|words| words.contains("has no room")));
 
     // One copy has it, so it is committed, and who cannot have it is a member no more.
     assert_eq!(database.outcome(transaction, BOUND), Outcome::Committed);

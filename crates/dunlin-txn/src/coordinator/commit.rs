@@ -182,7 +182,13 @@ impl Coordinator {
                 self.advance_when_answered();
             }
             // It stays pending and is asked again, but nobody should wait for it.
-            _ => self.report(Err(TransactionError::Unknown { machine })),
+            other => {
+                let refusal = match other {
+                    Response::Refused(refusal) => Some(refusal),
+                    _ => None,
+                };
+                self.report(Err(TransactionError::Unknown { machine, refusal }));
+            }
         }
     }
 

@@ -100,7 +100,10 @@ impl Coordinator {
             return false;
         }
         self.lost = true;
-        self.report(Err(TransactionError::Unknown { machine }));
+        self.report(Err(TransactionError::Unknown {
+            machine,
+            refusal: None,
+        }));
         self.enter(Phase::Finished);
         true
     }

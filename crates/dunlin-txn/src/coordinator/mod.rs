@@ -337,7 +337,10 @@ impl Coordinator {
             let exhausted = pending.sent > self.config.attempts;
             self.actions.push(Action::Send { machine, request });
             if exhausted && self.phase != Phase::Release {
-                self.report(Err(TransactionError::Unknown { machine }));
+                self.report(Err(TransactionError::Unknown {
+                    machine,
+                    refusal: None,
+                }));
             }
             return;
         }

@@ -6,6 +6,7 @@ use dunlin_rpc::{CallError, ConnectError};
 
 use crate::error::TransactionError;
 use crate::types::{Key, KeyTooLong, MachineId, TransactionId};
+use crate::wire::Refusal;
 
 /// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -92,9 +93,12 @@ pub enum DatabaseError {
         /// For how long.
         within: Duration,
     },
-    /// It may have committed: a machine stopped answering after the decision. [`crate::Database::outcome`] waits for
-    /// the answer.
-    #[error("whether transaction {transaction} has committed is unknown: {machine} ({address}) does not answer; ask Database::outcome")]
+    /// It may have committed: a machine stopped answering after the decision, or has no room for it.
+    /// [`crate::Database::outcome`] waits for the answer.
+    #[error(
+        "whether transaction {transaction} has committed is unknown: {machine} ({address}) {}; ask Database::outcome",
+        says(refusal)
+    )]
     UnknownOutcome {
         /// The transaction.
         transaction: TransactionId,
@@ -102,6 +106,8 @@ pub enum DatabaseError {
         machine: MachineId,
         /// Where it is.
         address: String,
+        /// What it says, where it answers.
+        refusal: Option<Refusal>,
     },
     /// A machine does not answer. The transaction has had no effect.
     #[error("unavailable: {machine} ({address}) has not answered for {since:?}: {why}")]
@@ -166,6 +172,13 @@ pub enum DatabaseError {
     /// No connection can be made.
     #[error(transparent)]
     Open(#[from] OpenError),
+}
+
+fn says(refusal: &Option<Refusal>) -> String {
+    match refusal {
+        Some(refusal) => format!("refuses it: {refusal}"),
+        None => "does not answer".to_owned(),
+    }
 }
 
 impl DatabaseError {

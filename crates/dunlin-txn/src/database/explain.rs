@@ -32,10 +32,11 @@ pub(super) fn explain(
             attempts: 1,
             within: elapsed(),
         },
-        TransactionError::Unknown { machine } => DatabaseError::UnknownOutcome {
+        TransactionError::Unknown { machine, refusal } => DatabaseError::UnknownOutcome {
             transaction,
             machine,
             address: address(machine),
+            refusal,
         },
         TransactionError::Unavailable { machine } => {
             let trouble = driver.and_then(|driver| driver.trouble(machine));
