@@ -315,3 +315,17 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
     drop(export);
     assert!(!path.exists());
 }
+
+/// An ordinary file refuses connections as a socket does that nobody listens on, and is not to be removed for that.
+#[test]
+fn a_file_that_is_no_socket_stays() {
+    let (_servers, addresses) = in_memory(3);
+    create("birds", SIZE, &addresses, &options()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("letters");
+    std::fs::write(&path, "mine").unwrap();
+    let volume = Volume::open("birds", &addresses, &options()).unwrap();
+    let error = Export::new(volume, &NbdAddress::Unix(path.clone())).unwrap_err();
+    assert!(matches!(error, ExportError::Listen { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+}

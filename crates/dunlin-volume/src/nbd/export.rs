@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -142,9 +143,10 @@ fn listen(address: &NbdAddress) -> io::Result<Listener> {
             Ok(Listener::Tcp(listener))
         }
         NbdAddress::Unix(path) => {
-            if UnixStream::connect(path)
-                .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-            {
+            let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+            // An ordinary file refuses, too, and is somebody's.
+            let is_socket = fs::symlink_metadata(path).is_ok_and(|of| of.file_type().is_socket());
+            if is_socket && UnixStream::connect(path).is_err_and(refused) {
                 // It was left behind: nobody listens.
                 fs::remove_file(path)?;
             }
