@@ -171,6 +171,30 @@ fn what_is_wrong_is_said() {
     assert!(words.contains("unix:PATH or tcp:HOST:PORT"), "{words}");
     let words = failure(&export("tcp:127.0.0.1:0"), 1);
     assert!(words.contains("no volume 'birds'"), "{words}");
+    let words = failure(&one(&["--size", "1GiB"]), 1);
+    assert!(words.contains("is its --capacity enough?"), "{words}");
+    text(&one(&["--size", "64KiB"]));
+    let words = failure(&one(&["--size", "64KiB"]), 1);
+    assert!(words.contains("`dunlin volume remove`"), "{words}");
+    // A file of the user's is not taken for a socket that somebody has left behind.
+    let scratch = Folder::new("volume-no-socket");
+    let file = scratch.path("letters");
+    std::fs::write(&file, "mine").unwrap();
+    let words = failure(&export(&format!("unix:{file}")), 1);
+    assert!(words.contains("a file that is no socket?"), "{words}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    let serve = |log: &str| {
+        dunlin(&[
+            "serve",
+            "blocks",
+            "--listen",
+            "dunlin://127.0.0.1:0",
+            "--log",
+            log,
+        ])
+    };
+    let words = failure(&serve(&file), 1);
+    assert!(words.contains("--log takes a folder"), "{words}");
     server.stop();
     let words = failure(&dunlin(&["serve", "blocks"]), 2);
     assert!(words.contains("--log DIR"), "{words}");

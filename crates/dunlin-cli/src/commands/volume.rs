@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use dunlin::Address;
+use dunlin::{Address, CallError};
 use dunlin_volume::nbd::{Export, ExportError, NbdAddress};
 use dunlin_volume::{Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
 
@@ -105,6 +105,14 @@ fn failed(error: VolumeError) -> Failure {
         VolumeError::Shape(_) | VolumeError::Unaligned(_) | VolumeError::Order(_) => {
             Failure::usage(error)
         }
+        VolumeError::Exists { .. } => Failure::new(error)
+            .help("take another name, `dunlin volume export` it as it is, or `dunlin volume remove` it first"),
+        VolumeError::Server {
+            source: CallError::Handler { .. },
+            ..
+        } => Failure::new(error).help(
+            "that server has said so: can it write the folder of its --log, and is its --capacity enough?",
+        ),
         VolumeError::Server { .. } | VolumeError::TooFew { .. } => {
             Failure::new(error).help("is `dunlin serve blocks` running there?")
         }
@@ -156,7 +164,7 @@ fn export(of: &Which, nbd: &NbdAddress) -> Result<(), Failure> {
     let volume = Volume::open(&of.name, &of.addresses(), &of.options()?).map_err(failed)?;
     let mut export = Export::new(volume, nbd).map_err(|error| match &error {
         ExportError::Listen { .. } => {
-            Failure::new(error).help("is it in use, or not of this host?")
+            Failure::new(error).help("is it in use, not of this host, or a file that is no socket?")
         }
         _ => Failure::new(error),
     })?;

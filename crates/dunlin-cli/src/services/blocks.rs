@@ -51,6 +51,9 @@ pub fn serve(
     match server::serve(server, &BlockOptions { place, capacity }) {
         Ok(served) => Ok(served.split()),
         Err(BlockServerError::Serve(error)) => Err(error.into()),
+        Err(error @ BlockServerError::Io { .. }) => Err(Failure::new(error).help(
+            "--log takes a folder that this user can write; it is made where there is none, also those above it",
+        )),
         Err(error) => Err(Failure::new(error)),
     }
 }
