@@ -2,11 +2,10 @@
 
 mod common;
 
-use common::{close, designs, message, receive, ring_over, send};
+use common::{close, designs, message, receive, ring_over, roce, send};
 use dunlin_flor::connection::Deployment;
 use dunlin_flor::device::{FlorConfig, FlorDevice};
 use dunlin_ring::{Framing, LengthLimit, RingConfig};
-use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_verbs::Device;
 
 fn carries<D: Device>(open: impl Fn() -> D, deployment: Deployment) {
@@ -38,13 +37,6 @@ fn carries<D: Device>(open: impl Fn() -> D, deployment: Deployment) {
         assert_eq!(receive(&mut consumer).unwrap(), None);
         thread.join().unwrap();
     }
-}
-
-fn roce() -> RoceDevice {
-    let mut config = RoceConfig::from_environment().unwrap();
-    let loopback = std::net::Ipv4Addr::LOCALHOST.into();
-    config.local_address.get_or_insert(loopback);
-    RoceDevice::open(config).unwrap()
 }
 
 #[test]

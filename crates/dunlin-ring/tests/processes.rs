@@ -7,10 +7,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::process::{listen, role, say, Other};
-use common::{close, device, message, receive, send, wait_for};
+use common::{close, device, from_hex, message, receive, send, to_hex, wait_for};
 use dunlin_ring::{
     Consumer, Design, Offer, Producer, Received, RingConfig, RingError, SendError,
-    UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES,
+    UnconnectedConsumer, UnconnectedProducer,
 };
 use dunlin_shm::ShmDevice;
 
@@ -33,25 +33,15 @@ fn configs() -> Vec<RingConfig> {
     configs
 }
 
-fn write_offer(offer: &Offer) -> String {
-    offer.encode().iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn read_offer(hex: &str) -> Offer {
-    let mut bytes = [0; OFFER_BYTES];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&hex[index * 2..index * 2 + 2], 16).unwrap();
-    }
-    Offer::decode(&bytes)
-}
-
 fn producer_of(
     config: &RingConfig,
     mut exchange: impl FnMut(String) -> String,
 ) -> Producer<ShmDevice> {
     let producer = UnconnectedProducer::new(&device(), config).unwrap();
-    let theirs = exchange(write_offer(&producer.offer()));
-    producer.connect(&read_offer(&theirs)).unwrap()
+    let theirs = exchange(to_hex(&producer.offer().encode()));
+    producer
+        .connect(&Offer::decode(&from_hex(&theirs)))
+        .unwrap()
 }
 
 fn consumer_of(
@@ -59,8 +49,10 @@ fn consumer_of(
     mut exchange: impl FnMut(String) -> String,
 ) -> Consumer<ShmDevice> {
     let consumer = UnconnectedConsumer::new(&device(), config).unwrap();
-    let theirs = exchange(write_offer(&consumer.offer()));
-    consumer.connect(&read_offer(&theirs)).unwrap()
+    let theirs = exchange(to_hex(&consumer.offer().encode()));
+    consumer
+        .connect(&Offer::decode(&from_hex(&theirs)))
+        .unwrap()
 }
 
 /// What the other process does.

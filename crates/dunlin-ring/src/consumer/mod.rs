@@ -11,7 +11,7 @@ use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 pub use guard::Arrived;
 
-use crate::design::Design;
+use crate::design::{Design, TailSync};
 use crate::error::{LengthLimit, RingError};
 use crate::geometry::Geometry;
 use crate::link::Link;
@@ -119,7 +119,7 @@ impl<D: Device> Consumer<D> {
     ///
     /// # Errors
     /// When the producer is gone without an end, or broke the rules. Messages that arrived whole before that are given
-    /// out first.
+    /// out first. Whoever waits long should call [`Consumer::probe`].
     #[inline(always)]
     pub fn receive<T>(
         &mut self,
@@ -229,6 +229,22 @@ impl<D: Device> Consumer<D> {
             self.push_head()?;
         }
         Ok(())
+    }
+
+    /// Asks whether the producer is still there, for whoever waits for messages: it posts a WRITE of nothing, and that
+    /// nobody answers ends the ring, after four seconds as a rule. Call it about once a second. Who waits posts nothing
+    /// else, and of a process that was killed on another host no device hears by itself. One that is not answered yet
+    /// is not repeated.
+    ///
+    /// # Errors
+    /// When the connection has failed. [`Consumer::receive`] tells it too, after what arrived before that.
+    pub fn probe(&mut self) -> Result<(), RingError> {
+        self.link.check()?;
+        // Where completions tell of messages, each look takes them.
+        if self.design.tail_sync != TailSync::CompletionQueue {
+            self.link.poll()?;
+        }
+        self.link.probe(self.peer_head, 0)
     }
 
     /// Tells the producer of everything that was read, without waiting for γ.

@@ -5,11 +5,11 @@
 
 mod sleeping;
 
-use dunlin_link::{Ended, SendQueue};
+use dunlin_link::{Ended, SendQueue, Ticket};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Completion, CompletionQueue, CompletionQueueError, CompletionStatus, Device, PostErrorKind,
-    QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
+    Completion, CompletionQueue, CompletionQueueError, CompletionStatus, Device, Operation,
+    Payload, PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
 };
 
 use crate::effort;
@@ -44,6 +44,8 @@ pub(crate) struct Link<D: Device> {
     /// Where completions are taken to: blanking it for each poll would cost more than the poll.
     polled: [Completion; POLLED],
     broken: Option<RingError>,
+    /// The last probe of the peer.
+    probe: Option<Ticket>,
     /// Where this end can sleep.
     pub(crate) sleeping: Option<Sleeping<D>>,
 }
@@ -61,6 +63,7 @@ impl<D: Device> Link<D> {
             sends: SendQueue::new(SEND_REQUESTS, SIGNAL_EVERY),
             polled: [Completion::EMPTY; POLLED],
             broken: None,
+            probe: None,
             sleeping: None,
         }
     }
@@ -186,6 +189,26 @@ impl<D: Device> Link<D> {
     #[inline(always)]
     pub(crate) fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
         self.queue_pair.expect_write(remote, length);
+    }
+
+    /// Posts a WRITE of nothing to a place at the peer: where no packet tells that the peer has gone, only a request
+    /// that nobody answers does. One that is still out is enough, as far as completions have been taken, and so is a
+    /// full send queue. `name` as for [`Link::post`].
+    pub(crate) fn probe(&mut self, remote: RemoteAddress, name: u64) -> Result<(), RingError> {
+        let out = self
+            .probe
+            .is_some_and(|probe| !self.sends.is_finished(probe));
+        if out || !self.has_entries(1) {
+            return Ok(());
+        }
+        let write = Operation::Write {
+            remote,
+            immediate: None,
+        };
+        let request = SendRequest::new(0, write, Payload::Inline(&[]), SendFlags::empty());
+        self.post(&mut [request], true, name)?;
+        self.probe = Some(self.sends.last());
+        Ok(())
     }
 
     /// Looks whether the device has given up the connection.

@@ -137,8 +137,8 @@ impl<D: Device> Producer<D> {
     /// Sends a copy of `message`.
     ///
     /// # Errors
-    /// [`SendError::Full`] when the consumer has not read enough: poll and try again. When the length is not one that
-    /// the ring carries. When the ring has ended.
+    /// [`SendError::Full`] when the consumer has not read enough: poll and try again, and where that takes long call
+    /// [`Producer::probe`]. When the length is not one that the ring carries. When the ring has ended.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
         self.link.check_process()?;
@@ -245,6 +245,17 @@ impl<D: Device> Producer<D> {
     /// As [`Link::check_process`].
     pub(crate) fn check_process(&self) -> Result<(), RingError> {
         self.link.check_process()
+    }
+
+    /// Asks whether the consumer is still there, for whoever waits for room: see [`probe`](crate::Consumer::probe) of the
+    /// other end.
+    ///
+    /// # Errors
+    /// When the ring has ended.
+    pub fn probe(&mut self) -> Result<(), RingError> {
+        self.link.check()?;
+        self.take_completions()?;
+        self.link.probe(self.places.tail, self.sender.esc_tail())
     }
 
     /// Whether the consumer has been told of everything.

@@ -1,5 +1,5 @@
 //! How a direction of a stream waits: polled again at once for a short time, then announced to the peer, and then
-//! asleep until the peer's wake-up.
+//! asleep until the peer's wake-up. Now and then it probes whether there is a peer.
 
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -17,6 +17,9 @@ const SPIN: Duration = Duration::from_micros(50);
 /// visible. The peer tells of its message and then looks at the sleep word; we write the sleep word and then look for
 /// messages. No fence orders the two across memories.
 const GRACE: Duration = Duration::from_micros(20);
+/// How often a peer is probed of which nothing is heard: whoever waits has nothing outstanding, so nothing else would
+/// tell that the peer's process was killed. As often as in the RPC.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Polls between two looks at the clock.
 const STRIDE: u32 = 32;
 
@@ -26,6 +29,8 @@ pub(super) trait Sleeps {
     fn prepare_sleep(&mut self) -> Result<bool, RingError>;
     /// What to sleep on.
     fn event(&self) -> Option<Box<dyn Event>>;
+    /// Asks whether there is a peer.
+    fn probe(&mut self) -> Result<(), RingError>;
 }
 
 impl<D: Device> Sleeps for Producer<D> {
@@ -35,6 +40,10 @@ impl<D: Device> Sleeps for Producer<D> {
 
     fn event(&self) -> Option<Box<dyn Event>> {
         Producer::event(self)
+    }
+
+    fn probe(&mut self) -> Result<(), RingError> {
+        Producer::probe(self)
     }
 }
 
@@ -46,12 +55,17 @@ impl<D: Device> Sleeps for Consumer<D> {
     fn event(&self) -> Option<Box<dyn Event>> {
         Consumer::event(self)
     }
+
+    fn probe(&mut self) -> Result<(), RingError> {
+        Consumer::probe(self)
+    }
 }
 
 /// The waiting of one direction of a stream.
 #[derive(Debug)]
 pub(super) struct Waiting {
     sleeper: Sleeper,
+    /// Since when it waits, or the last probe.
     since: Option<Instant>,
     polls: u32,
     /// The spin is over until there is progress.
@@ -94,6 +108,7 @@ impl Waiting {
             context.waker().wake_by_ref();
             return;
         }
+        self.probe_at_intervals(end);
         if self.may_sleep(end) {
             let waker = context.waker().clone();
             if end
@@ -106,6 +121,16 @@ impl Waiting {
         // Not yet: the peer has not heard of it, for which a device may need this core.
         std::thread::yield_now();
         context.waker().wake_by_ref();
+    }
+
+    fn probe_at_intervals(&mut self, end: &mut impl Sleeps) {
+        let now = Instant::now();
+        let since = self.since.get_or_insert(now);
+        if now.duration_since(*since) >= PROBE_INTERVAL {
+            *since = now;
+            // A failure is told by the next look.
+            let _ = end.probe();
+        }
     }
 
     fn may_sleep(&mut self, end: &mut impl Sleeps) -> bool {

@@ -1,4 +1,4 @@
-//! What the tests share: rings over the device `shm`, within one process.
+//! What the tests share: devices, rings within one process, what an offer looks like between processes.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 #[path = "../../../dunlin-shm/tests/common/process.rs"]
@@ -10,11 +10,30 @@ use dunlin_ring::{
     Batching, Consumer, Design, HeadSync, Producer, Received, RingConfig, RingError, SendError,
     TailSync, UnconnectedConsumer, UnconnectedProducer,
 };
+use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Device;
 
 pub fn device() -> ShmDevice {
     ShmDevice::open(ShmConfig::default()).unwrap()
+}
+
+pub fn roce() -> RoceDevice {
+    let mut config = RoceConfig::from_environment().unwrap();
+    let loopback = std::net::Ipv4Addr::LOCALHOST.into();
+    config.local_address.get_or_insert(loopback);
+    RoceDevice::open(config).unwrap()
+}
+
+/// An offer as a word.
+pub fn to_hex(offer: &[u8]) -> String {
+    offer.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The offer of a word.
+pub fn from_hex<const N: usize>(hex: &str) -> [u8; N] {
+    let byte = |index: usize| u8::from_str_radix(&hex[index * 2..index * 2 + 2], 16).unwrap();
+    std::array::from_fn(byte)
 }
 
 /// A ring between two devices of this process.
