@@ -62,7 +62,7 @@ impl<D: Device> Consumer<D> {
             immediate: None,
         };
         let request = SendRequest::new(0, write, Payload::Inline(&head), SendFlags::empty());
-        if self.link.post(&mut [request], false, 0).is_ok() {
+        if self.link.post(&mut [request], false).is_ok() {
             self.receiver.pushed();
             let _ = self.link.wake_if_asleep(0);
         }

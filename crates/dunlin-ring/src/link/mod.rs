@@ -89,8 +89,9 @@ impl<D: Device> Link<D> {
         self.sends.signaled()
     }
 
-    /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time, under `name`. The
-    /// caller has seen that there are entries.
+    /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time. A request's id is its
+    /// name, by which [`Polled::completed`] tells of it; since any may be signaled, each says what is over with it and
+    /// with those before it. The caller has seen that there are entries.
     ///
     /// # Errors
     /// When the queue pair does not take them; the ring is over then.
@@ -99,7 +100,6 @@ impl<D: Device> Link<D> {
         &mut self,
         requests: &mut [Request<'_, D>],
         signal: bool,
-        name: u64,
     ) -> Result<(), RingError> {
         if let Some(error) = self.broken {
             return Err(error);
@@ -112,7 +112,6 @@ impl<D: Device> Link<D> {
         if signal {
             if let Some(last) = requests.last_mut() {
                 last.flags |= SendFlags::SIGNALED;
-                last.id = name;
             }
         }
         if let Err(error) = self.queue_pair.post_send(requests) {
@@ -205,8 +204,8 @@ impl<D: Device> Link<D> {
             remote,
             immediate: None,
         };
-        let request = SendRequest::new(0, write, Payload::Inline(&[]), SendFlags::empty());
-        self.post(&mut [request], true, name)?;
+        let request = SendRequest::new(name, write, Payload::Inline(&[]), SendFlags::empty());
+        self.post(&mut [request], true)?;
         self.probe = Some(self.sends.last());
         Ok(())
     }

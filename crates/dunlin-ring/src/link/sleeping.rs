@@ -86,8 +86,8 @@ impl<D: Device> Link<D> {
         };
         sleeping.word.answer(number);
         let write = sleeping.word.wake_up();
-        let request = SendRequest::new(0, write, Payload::Inline(&[]), SendFlags::SOLICITED);
-        self.post(&mut [request], false, name)
+        let request = SendRequest::new(name, write, Payload::Inline(&[]), SendFlags::SOLICITED);
+        self.post(&mut [request], false)
     }
 
     /// Announces that this end is going to sleep, if that has not been done. `true` when the peer is known to have
@@ -100,8 +100,8 @@ impl<D: Device> Link<D> {
         if !sleeping.word.is_unanswered() && entries {
             let (write, number) = sleeping.word.announce();
             let payload = Payload::Inline(&number);
-            let request = SendRequest::new(0, write, payload, SendFlags::empty());
-            self.post(&mut [request], true, name)?;
+            let request = SendRequest::new(name, write, payload, SendFlags::empty());
+            self.post(&mut [request], true)?;
             let posted = self.sends.last();
             if let Some(sleeping) = &mut self.sleeping {
                 sleeping.word.announced(posted);

@@ -45,8 +45,9 @@ impl<D: Device> Producer<D> {
             remote: self.places.end,
             immediate: None,
         };
-        let request = SendRequest::new(0, write, Payload::Inline(&word), SendFlags::empty());
-        self.link.post(&mut [request], true, self.sender.tail())?;
+        let name = self.sender.tail();
+        let request = SendRequest::new(name, write, Payload::Inline(&word), SendFlags::empty());
+        self.link.post(&mut [request], true)?;
         self.close = Close::Told;
         self.link.wake_if_asleep(self.sender.tail())
     }

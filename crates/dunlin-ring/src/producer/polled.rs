@@ -45,19 +45,20 @@ impl<D: Device> Producer<D> {
         };
         let none = SendFlags::empty();
         let header = self.local.bytes(offset, HEADER_BYTES);
+        let to = position + units;
+        // The length is taken when it is posted: with the first of them nothing is read from the array any more.
         let mut list: [Request<'_, D>; 2] = [
-            SendRequest::new(0, write(remote.plus(first as u64)), payload, none),
-            SendRequest::new(0, write(remote), Payload::Inline(header), none),
+            SendRequest::new(to, write(remote.plus(first as u64)), payload, none),
+            SendRequest::new(to, write(remote), Payload::Inline(header), none),
         ];
         let used = if length_last { 2 } else { 1 };
-        let to = position + units;
         // The one place of a design without an array is free again when its WRITE is complete.
         let staged = !self.design.mirrored && !inline;
         let far = to - self.signaled_tail >= self.geometry.units / 4;
         // A doorbell each, as for every message without batching.
         for (index, request) in list[..used].chunks_mut(1).enumerate() {
             let signal = (staged || far) && index + 1 == used;
-            self.link.post(request, signal, to)?;
+            self.link.post(request, signal)?;
         }
         if staged || far {
             self.signaled_tail = to;

@@ -135,9 +135,10 @@ impl<D: Device> Producer<D> {
         let read = Operation::Read {
             remote: self.places.published_head,
         };
-        let request = SendRequest::new(0, read, Payload::Segments(&segment), SendFlags::empty());
-        self.link
-            .post(&mut [request], true, self.sender.esc_tail())?;
+        let name = self.sender.esc_tail();
+        let payload = Payload::Segments(&segment);
+        let request = SendRequest::new(name, read, payload, SendFlags::empty());
+        self.link.post(&mut [request], true)?;
         self.pulling = Some(self.link.sends.last());
         self.pull_at = self.sender.tail() + self.geometry.pull;
         Ok(())
@@ -173,9 +174,9 @@ impl<D: Device> Producer<D> {
                 immediate: None,
             };
             let payload = Payload::Inline(&framing::SKIP);
-            let request = SendRequest::new(0, write, payload, SendFlags::empty());
-            self.link
-                .post(&mut [request], false, self.sender.esc_tail())?;
+            let name = self.sender.esc_tail();
+            let request = SendRequest::new(name, write, payload, SendFlags::empty());
+            self.link.post(&mut [request], false)?;
             self.sender.wrote(skip);
             self.told(self.sender.tail());
             return Ok(());

@@ -98,9 +98,10 @@ impl<D: Device> Producer<D> {
                 None => (self.places.tail, &tail[..]),
             };
             let write = Operation::Write { remote, immediate };
-            SendRequest::new(0, write, Payload::Inline(payload), none)
+            SendRequest::new(to, write, Payload::Inline(payload), none)
         };
-        let piece = |which: usize, last: bool| {
+        // `until`: the position behind the piece. The device may still read the one after it.
+        let piece = |which: usize, last: bool, until: u64| {
             let (offset, length) = pieces[which];
             let write = Operation::Write {
                 remote: self.places.array.plus(offset as u64),
@@ -111,7 +112,7 @@ impl<D: Device> Producer<D> {
             } else {
                 Payload::Segments(&segments[which])
             };
-            SendRequest::new(0, write, payload, none)
+            SendRequest::new(until, write, payload, none)
         };
         let far = to - self.signaled_tail >= self.geometry.units / 4;
         let signal = far || (advance && self.signals_advancement());
@@ -122,21 +123,22 @@ impl<D: Device> Producer<D> {
         // but fetches those of a list from memory, which is a round trip over PCIe more. One WRITE that only wraps is a
         // list.
         let apart = self.design.batching == Batching::Off || immediate.is_none();
+        let wrap = from + until_end as u64;
         let link = &mut self.link;
         let mut post = |requests: &mut [Request<'_, D>]| {
             if !apart {
-                return link.post(requests, signal, to);
+                return link.post(requests, signal);
             }
             let last = requests.len() - 1;
             let mut each = requests.chunks_mut(1).enumerate();
-            each.try_for_each(|(place, request)| link.post(request, signal && place == last, to))
+            each.try_for_each(|(place, request)| link.post(request, signal && place == last))
         };
         match (count > 0, count > until_end, advance && alone) {
             (false, ..) => post(&mut [word()]),
-            (true, false, false) => post(&mut [piece(0, true)]),
-            (true, false, true) => post(&mut [piece(0, true), word()]),
-            (true, true, false) => post(&mut [piece(0, false), piece(1, true)]),
-            (true, true, true) => post(&mut [piece(0, false), piece(1, true), word()]),
+            (true, false, false) => post(&mut [piece(0, true, to)]),
+            (true, false, true) => post(&mut [piece(0, true, to), word()]),
+            (true, true, false) => post(&mut [piece(0, false, wrap), piece(1, true, to)]),
+            (true, true, true) => post(&mut [piece(0, false, wrap), piece(1, true, to), word()]),
         }?;
         self.sender.transmitted();
         if advance {

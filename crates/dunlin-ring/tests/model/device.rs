@@ -161,6 +161,17 @@ impl ModelDevice {
         self.net().pairs.len()
     }
 
+    /// Requests of a queue pair that have not landed.
+    pub fn pending(&self, pair: usize) -> usize {
+        self.net().pairs[pair].posted.len()
+    }
+
+    /// A peer that writes a word where it may: into the region that was allocated as that number.
+    pub fn write_word(&self, region: usize, at: usize, word: u64) {
+        let memory = &self.net().regions[region].0.memory;
+        memory.write(at, &word.to_le_bytes());
+    }
+
     /// Lets the next request of a queue pair land: half of it first, if `half` and it is a WRITE of some length.
     /// `false`: there is none, or its receiver is not ready.
     pub fn land(&self, pair: usize, half: bool) -> bool {

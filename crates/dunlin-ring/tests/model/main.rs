@@ -259,6 +259,60 @@ fn polling_messages_is_refused_where_placement_has_no_order() {
     UnconnectedProducer::new(&device, &config).unwrap();
 }
 
+/// A batch that runs over the end of the array is two WRITEs, of which the first may be the one in many that is signaled.
+/// Its completion says nothing of the second, whatever the consumer says that it has read.
+#[test]
+fn a_slot_is_not_filled_again_while_the_device_reads_it() {
+    const SLOTS: u64 = 128;
+    let mut design = Design::RB2;
+    design.batching = dunlin_ring::Batching::Adaptive {
+        advance_slots: 32,
+        transmit_slots: 8,
+        sync_ahead: true,
+        elastic: false,
+    };
+    let config = RingConfig::for_records(design, 64);
+    assert_eq!(config.slots as u64, SLOTS);
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut first_alone = 0;
+    for _ in 0..500 {
+        let mut world = World::new(&config, Placement::InOrder);
+        // One message makes two requests, and nine make three, so that the first piece is any one of those between two
+        // that are signaled.
+        while world.sent < SLOTS - 2 {
+            let messages = if random.u8(0..8) == 0 { 9 } else { 1 };
+            for _ in 0..messages.min(SLOTS - 2 - world.sent) {
+                world.send(true).unwrap();
+            }
+            world.producer.flush().unwrap();
+            world.device.settle();
+            while world.receive().unwrap() {}
+        }
+        world.consumer.push().unwrap();
+        world.drain().unwrap();
+        // Two slots at the end and two at the start, of 128 bytes each: more than goes inline.
+        for _ in 0..4 {
+            world.send(true).unwrap();
+        }
+        world.producer.flush().unwrap();
+        assert_eq!(world.device.pending(0), 3, "two pieces and the tail");
+        world.device.land(0, false);
+        first_alone += usize::from(world.device.complete(0));
+        // The first region is the producer's inlet, which begins with the consumer's head.
+        world.device.write_word(0, 0, world.sent);
+        loop {
+            match world.producer.try_send_with(64, |place| place.fill(7)) {
+                Ok(()) => world.sent += 1,
+                Err(SendError::Full) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let taken = world.sent - SLOTS;
+        assert!(taken < SLOTS, "the first slot while it is read");
+    }
+    assert!(first_alone > 0, "no first piece was signaled");
+}
+
 /// A full ring is not an idle one: its last messages wait for those that are to come with them, but not for ever.
 #[test]
 fn part_of_a_batch_waits_for_room_but_not_for_long() {
