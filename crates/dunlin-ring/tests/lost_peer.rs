@@ -46,13 +46,16 @@ fn play(what: &str) {
         listen().unwrap()
     };
     match what {
-        "greet" => {
+        "greet" | "leave" => {
             let mut stream = stream(exchange);
             block_on(async {
                 stream.write_all(b"hello").await.unwrap();
                 let mut answer = [0; 5];
                 stream.read_exact(&mut answer).await.unwrap();
             });
+            if what == "leave" {
+                drop(stream);
+            }
             say("ready");
             listen();
         }
@@ -86,8 +89,8 @@ fn block_on<T>(future: impl std::future::Future<Output = T>) -> T {
 }
 
 /// A stream to another process, each side of which has heard the other.
-async fn met(name: &str) -> (Other, Stream<RoceDevice>) {
-    let mut other = Other::start(name, "greet", "");
+async fn met(name: &str, what: &str) -> (Other, Stream<RoceDevice>) {
+    let mut other = Other::start(name, what, "");
     let mut stream = stream(exchange_with(&mut other));
     let mut greeting = [0; 5];
     stream.read_exact(&mut greeting).await.unwrap();
@@ -102,7 +105,7 @@ fn a_stream_that_waits_for_bytes_is_reset() {
         return play(&role);
     }
     block_on(async {
-        let (mut other, mut stream) = met("a_stream_that_waits_for_bytes_is_reset").await;
+        let (mut other, mut stream) = met("a_stream_that_waits_for_bytes_is_reset", "greet").await;
         let mut byte = [0];
         let early = timeout(A_WHILE, stream.read(&mut byte)).await;
         assert!(early.is_err(), "a peer that lives is no error: {early:?}");
@@ -119,7 +122,8 @@ fn a_stream_that_waits_for_room_is_a_broken_pipe() {
         return play(&role);
     }
     block_on(async {
-        let (mut other, mut stream) = met("a_stream_that_waits_for_room_is_a_broken_pipe").await;
+        let (mut other, mut stream) =
+            met("a_stream_that_waits_for_room_is_a_broken_pipe", "greet").await;
         while let Ok(written) = timeout(A_WHILE, stream.write(&[7; 4096])).await {
             written.unwrap();
         }
@@ -127,6 +131,39 @@ fn a_stream_that_waits_for_room_is_a_broken_pipe() {
         let written = timeout(PATIENCE, stream.write(&[7; 4096])).await;
         let error = written.expect("it waits in vain").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+    });
+}
+
+#[test]
+fn bytes_that_did_not_arrive_are_an_error_of_shutdown() {
+    if let Some((role, _)) = role() {
+        return play(&role);
+    }
+    block_on(async {
+        let name = "bytes_that_did_not_arrive_are_an_error_of_shutdown";
+        let (mut other, mut stream) = met(name, "greet").await;
+        other.kill();
+        stream.write_all(b"nobody reads this").await.unwrap();
+        let ended = timeout(PATIENCE, stream.shutdown()).await;
+        let error = ended.expect("it waits in vain").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+        assert!(stream.shutdown().await.is_err(), "an error lasts");
+    });
+}
+
+#[test]
+fn a_peer_that_has_read_everything_and_left_needs_no_end() {
+    if let Some((role, _)) = role() {
+        return play(&role);
+    }
+    block_on(async {
+        let name = "a_peer_that_has_read_everything_and_left_needs_no_end";
+        let (_other, mut stream) = met(name, "leave").await;
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty());
+        let ended = timeout(PATIENCE, stream.shutdown()).await;
+        ended.expect("it waits in vain").unwrap();
     });
 }
 

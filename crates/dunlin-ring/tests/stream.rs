@@ -115,6 +115,18 @@ async fn a_stream_that_is_dropped_has_ended_and_takes_no_more() {
 }
 
 #[tokio::test]
+async fn a_peer_that_has_read_everything_and_left_needs_no_end() {
+    let (mut one, mut other) = pair();
+    one.write_all(b"all there is").await.unwrap();
+    let mut found = [0; 12];
+    other.read_exact(&mut found).await.unwrap();
+    drop(other);
+    assert_eq!(one.read(&mut found).await.unwrap(), 0);
+    one.shutdown().await.unwrap();
+    one.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn who_waits_long_is_woken() {
     let (mut one, mut other) = pair();
     let later = async {

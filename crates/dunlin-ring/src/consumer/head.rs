@@ -8,6 +8,7 @@ use super::Consumer;
 use crate::design::{HeadSync, TailSync};
 use crate::effort;
 use crate::error::RingError;
+use crate::link::NAMELESS;
 
 impl<D: Device> Consumer<D> {
     /// Gives the units of a message back.
@@ -61,12 +62,25 @@ impl<D: Device> Consumer<D> {
             remote: self.peer_head,
             immediate: None,
         };
-        let request = SendRequest::new(0, write, Payload::Inline(&head), SendFlags::empty());
+        let payload = Payload::Inline(&head);
+        let request = SendRequest::new(NAMELESS, write, payload, SendFlags::empty());
         if self.link.post(&mut [request], false).is_ok() {
             self.receiver.pushed();
-            let _ = self.link.wake_if_asleep(0);
+            let _ = self.link.wake_if_asleep(NAMELESS);
         }
         // A connection that failed is told when there is nothing left to read.
         Ok(())
+    }
+    /// Tells the producer of everything that was read, for the last time, unless it has ended itself.
+    pub(crate) fn leave(&mut self) {
+        if !self.over && self.push().is_ok() {
+            // What was posted before it has arrived when it has.
+            let _ = self.probe();
+        }
+    }
+
+    /// Whether what [`Consumer::leave`] has told is known to have arrived, or cannot arrive any more.
+    pub(crate) fn has_left(&mut self) -> bool {
+        self.link.check().is_err() || self.link.poll().is_err() || !self.link.is_probing()
     }
 }

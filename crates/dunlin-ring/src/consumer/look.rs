@@ -11,6 +11,7 @@ use crate::design::TailSync;
 use crate::effort;
 use crate::error::{RingError, Violation};
 use crate::framing::{self, Header};
+use crate::link::NAMELESS;
 
 /// Empty looks between two looks at the end of the ring and at the connection.
 const LOOKS: u32 = 16;
@@ -92,7 +93,7 @@ impl<D: Device> Consumer<D> {
     fn post_owed(&mut self) {
         for _ in 0..std::mem::take(&mut self.owed) {
             let request = ReceiveRequest {
-                id: 0,
+                id: NAMELESS,
                 segments: &[],
             };
             if self.link.queue_pair.post_receive(&[request]).is_err() {

@@ -14,7 +14,7 @@ pub use guard::Arrived;
 use crate::design::{Design, TailSync};
 use crate::error::{LengthLimit, RingError};
 use crate::geometry::Geometry;
-use crate::link::Link;
+use crate::link::{Link, NAMELESS};
 use crate::memory::{Inbound, Message};
 use crate::policy::Receiver;
 
@@ -244,7 +244,7 @@ impl<D: Device> Consumer<D> {
         if self.design.tail_sync != TailSync::CompletionQueue {
             self.link.poll()?;
         }
-        self.link.probe(self.peer_head, 0)
+        self.link.probe(self.peer_head, NAMELESS)
     }
 
     /// Tells the producer of everything that was read, without waiting for γ.

@@ -4,12 +4,12 @@ use dunlin_verbs::Device;
 
 use super::Consumer;
 use crate::error::RingError;
-use crate::link::{Event, Sleeping};
+use crate::link::{Event, Sleeping, NAMELESS};
 
 impl<D: Device> Consumer<D> {
     /// Announces a sleep; `true` when the producer knows of it and the event is armed.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
-        let (ready, _) = self.link.prepare_sleep(0)?;
+        let (ready, _) = self.link.prepare_sleep(NAMELESS)?;
         Ok(ready)
     }
 

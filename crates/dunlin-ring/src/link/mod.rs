@@ -21,6 +21,8 @@ pub(crate) use sleeping::{Event, Sleeping};
 pub(crate) const SEND_REQUESTS: usize = 128;
 /// One in this many requests is signaled at least, so that entries of the send queue come back.
 const SIGNAL_EVERY: usize = 32;
+/// The name of what tells nothing of messages: RECEIVEs, and whatever a consumer posts.
+pub(crate) const NAMELESS: u64 = 0;
 /// Completions taken at a time.
 const POLLED: usize = 16;
 
@@ -44,6 +46,8 @@ pub(crate) struct Link<D: Device> {
     /// Where completions are taken to: blanking it for each poll would cost more than the poll.
     polled: [Completion; POLLED],
     broken: Option<RingError>,
+    /// The name of the first request that is known to have failed.
+    failed: Option<u64>,
     /// The last probe of the peer.
     probe: Option<Ticket>,
     /// Where this end can sleep.
@@ -63,6 +67,7 @@ impl<D: Device> Link<D> {
             sends: SendQueue::new(SEND_REQUESTS, SIGNAL_EVERY),
             polled: [Completion::EMPTY; POLLED],
             broken: None,
+            failed: None,
             probe: None,
             sleeping: None,
         }
@@ -175,13 +180,25 @@ impl<D: Device> Link<D> {
             }
             Ok(Ended::Requests(0)) => {}
             Ok(Ended::Requests(_)) => polled.completed = Some(completion.id),
-            Err(CompletionStatus::Flushed | CompletionStatus::RetryExceeded) => {
-                self.fail(RingError::PeerLost);
-            }
-            Err(status) => {
-                self.fail(RingError::Request(status));
-            }
+            Err(status) => self.request_failed(completion.id, status),
         }
+    }
+
+    #[cold]
+    fn request_failed(&mut self, name: u64, status: CompletionStatus) {
+        if name != NAMELESS && self.failed.is_none() {
+            self.failed = Some(name);
+        }
+        self.fail(match status {
+            CompletionStatus::Flushed | CompletionStatus::RetryExceeded => RingError::PeerLost,
+            status => RingError::Request(status),
+        });
+    }
+
+    /// The name of the first request that is known to have failed, of those that have a name. A queue pair completes
+    /// requests in the order in which they were posted, and all that fail, signaled or not.
+    pub(crate) fn failed(&self) -> Option<u64> {
+        self.failed
     }
 
     /// Says where a WRITE will go soon.
@@ -194,10 +211,7 @@ impl<D: Device> Link<D> {
     /// that nobody answers does. One that is still out is enough, as far as completions have been taken, and so is a
     /// full send queue. `name` as for [`Link::post`].
     pub(crate) fn probe(&mut self, remote: RemoteAddress, name: u64) -> Result<(), RingError> {
-        let out = self
-            .probe
-            .is_some_and(|probe| !self.sends.is_finished(probe));
-        if out || !self.has_entries(1) {
+        if self.is_probing() || !self.has_entries(1) {
             return Ok(());
         }
         let write = Operation::Write {
@@ -208,6 +222,12 @@ impl<D: Device> Link<D> {
         self.post(&mut [request], true)?;
         self.probe = Some(self.sends.last());
         Ok(())
+    }
+
+    /// Whether a probe is out, as far as completions have been taken.
+    pub(crate) fn is_probing(&self) -> bool {
+        let probe = self.probe;
+        probe.is_some_and(|probe| !self.sends.is_finished(probe))
     }
 
     /// Looks whether the device has given up the connection.

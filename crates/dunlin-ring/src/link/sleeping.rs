@@ -11,7 +11,7 @@ use dunlin_verbs::{
     RemoteAddress, SendFlags, SendRequest,
 };
 
-use super::{Link, Polled};
+use super::{Link, Polled, NAMELESS};
 use crate::error::RingError;
 
 /// What one end needs to sleep, and to wake the other.
@@ -138,7 +138,7 @@ impl<D: Device> Link<D> {
     pub(crate) fn expect_wake_ups(&mut self, count: usize) {
         for _ in 0..count {
             let request = ReceiveRequest {
-                id: 0,
+                id: NAMELESS,
                 segments: &[],
             };
             // A queue pair in error is found by the next look.

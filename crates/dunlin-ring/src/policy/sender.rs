@@ -163,6 +163,11 @@ impl Sender {
         self.local_head.0 = self.told_head.min(self.completed);
     }
 
+    /// Whether WRITEs of all units are complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.completed == self.tail.0
+    }
+
     /// The consumer says that it has read up to `head`.
     ///
     /// # Errors

@@ -34,18 +34,38 @@ impl<D: Device> Producer<D> {
         self.close == Close::Told && self.link.in_flight() == 0
     }
 
+    /// Whether everything that was sent is known to have arrived, or to have been read, though the peer is gone. `None`:
+    /// that is not known yet; the device tells of each request of a queue pair that has failed.
+    pub(crate) fn has_all_arrived(&mut self) -> Option<bool> {
+        // A failure is known already; what is asked for is what else there is.
+        let _ = self.take_completions();
+        let tail = self.sender.tail();
+        if self.sender.is_behind() {
+            return Some(false);
+        }
+        if self.sender.is_complete() || self.is_drained().unwrap_or(false) {
+            return Some(true);
+        }
+        match self.link.failed() {
+            Some(name) => Some(name > tail),
+            None if self.close == Close::Told => None,
+            None => Some(false),
+        }
+    }
+
     /// Says where the ring ends, behind everything else.
     pub(super) fn tell_end(&mut self) -> Result<(), RingError> {
         self.flush()?;
         if self.sender.is_behind() || !self.link.has_entries(2) {
             return Ok(());
         }
-        let word = (self.sender.tail() + 1).to_le_bytes();
+        // Its name is that word, too, which no message has.
+        let name = self.sender.tail() + 1;
+        let word = name.to_le_bytes();
         let write = Operation::Write {
             remote: self.places.end,
             immediate: None,
         };
-        let name = self.sender.tail();
         let request = SendRequest::new(name, write, Payload::Inline(&word), SendFlags::empty());
         self.link.post(&mut [request], true)?;
         self.close = Close::Told;

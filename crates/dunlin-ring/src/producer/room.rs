@@ -92,12 +92,17 @@ impl<D: Device> Producer<D> {
     }
 
     pub(super) fn take_completions(&mut self) -> Result<(), RingError> {
-        if let Some(position) = self.link.poll()?.completed {
-            if self.design.mirrored {
-                self.sender.completed(position);
-            }
+        if let Some(name) = self.link.poll()?.completed {
+            self.completed(name);
         }
         Ok(())
+    }
+
+    /// The request of this name is complete. The end's is behind all that was handed over.
+    pub(super) fn completed(&mut self, name: u64) {
+        if self.design.mirrored {
+            self.sender.completed(name.min(self.sender.esc_tail()));
+        }
     }
 
     /// Reads what the consumer says of its head; checks it before it is used.

@@ -10,8 +10,8 @@ impl<D: Device> Producer<D> {
     /// Announces a sleep; `true` when the consumer knows of it and the event is armed.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
         let (ready, polled) = self.link.prepare_sleep(self.sender.esc_tail())?;
-        if let Some(position) = polled.completed {
-            self.sender.completed(position);
+        if let Some(name) = polled.completed {
+            self.completed(name);
             // What waited for it may go on: not yet to sleep.
             return Ok(false);
         }

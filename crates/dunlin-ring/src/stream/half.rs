@@ -9,8 +9,9 @@ use dunlin_verbs::Device;
 use super::waiting::Waiting;
 use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError, Violation};
 
-/// How long a stream that is dropped waits for what it has written to arrive.
-const LINGER: Duration = Duration::from_millis(100);
+/// How long a stream that is dropped waits for what it has written to arrive, and one that is shut down for its device
+/// to say what has arrived at a peer that is gone: far longer than a device takes to end what is posted.
+pub(super) const LINGER: Duration = Duration::from_millis(100);
 
 /// The reading direction.
 #[derive(Debug)]
@@ -52,6 +53,16 @@ impl<D: Device> ReadHalf<D> {
             }
             Err(error) => Poll::Ready(Err(reading(error))),
         }
+    }
+
+    /// So that the peer knows what was read of its bytes.
+    pub(super) fn leave(&mut self) {
+        self.consumer.leave();
+    }
+
+    /// Whether it does, or is gone.
+    pub(super) fn has_left(&mut self) -> bool {
+        self.consumer.has_left()
     }
 
     /// As many messages as fit into `target`, whole or in part; `None`: nothing is there.
@@ -101,6 +112,8 @@ pub(super) struct WriteHalf<D: Device> {
     producer: Producer<D>,
     /// Longest message: larger writes are cut.
     longest: usize,
+    /// Since when the peer is known to be gone, if it is not known what has arrived.
+    lost: Option<Instant>,
     waiting: Waiting,
 }
 
@@ -111,6 +124,7 @@ impl<D: Device> WriteHalf<D> {
             producer,
             // Several messages in the ring: while one is read another one is written.
             longest: (longest / 4).max(1),
+            lost: None,
             waiting: Waiting::new(),
         }
     }
@@ -158,11 +172,20 @@ impl<D: Device> WriteHalf<D> {
     }
 
     pub(super) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ended = ready!(self.poll_end(context));
-        match ended {
-            // A peer that has gone needs no end, as with TCP; what it did not hear of before is lost and told.
-            Err(RingError::PeerLost) if self.producer.is_flushed() => Poll::Ready(Ok(())),
+        match ready!(self.poll_end(context)) {
+            Err(RingError::PeerLost) => self.poll_loss(context),
             ended => Poll::Ready(ended.map_err(writing)),
+        }
+    }
+
+    /// A peer that has gone needs no end, as with TCP. Bytes that did not arrive before are lost, and that is told.
+    fn poll_loss(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.producer.has_all_arrived() {
+            Some(true) => Poll::Ready(Ok(())),
+            None if self.lost.get_or_insert_with(Instant::now).elapsed() < LINGER => {
+                self.wait(context)
+            }
+            _ => Poll::Ready(Err(writing(RingError::PeerLost))),
         }
     }
 
@@ -180,22 +203,20 @@ impl<D: Device> WriteHalf<D> {
         self.wait(context)
     }
 
+    /// So that the peer sees an end and not a reset.
+    pub(super) fn leave(&mut self) {
+        // A failure is told to nobody any more.
+        let _ = self.producer.close();
+    }
+
+    /// Whether the end is known to have arrived, or cannot arrive any more.
+    pub(super) fn has_left(&mut self) -> bool {
+        self.producer.is_closed() || self.producer.poll().is_err() || self.producer.is_closed()
+    }
+
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<T> {
         self.waiting.wait(context, &mut self.producer);
         Poll::Pending
-    }
-}
-
-impl<D: Device> Drop for WriteHalf<D> {
-    fn drop(&mut self) {
-        // So that the peer sees an end and not a reset. Requests end with their queue pair, so they are waited for: a
-        // round trip as a rule.
-        let start = Instant::now();
-        let mut ended = self.producer.close();
-        while ended.is_ok() && !self.producer.is_closed() && start.elapsed() < LINGER {
-            std::thread::yield_now();
-            ended = self.producer.poll();
-        }
     }
 }
 

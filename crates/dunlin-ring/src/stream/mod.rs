@@ -21,17 +21,19 @@ pub use connect::{stream_config, StreamOffer, UnconnectedStream, STREAM_OFFER_BY
 
 use std::io;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use dunlin_verbs::Device;
 
-use half::{ReadHalf, WriteHalf};
+use half::{ReadHalf, WriteHalf, LINGER};
 
 use crate::{Consumer, Producer};
 
 /// A byte stream between two processes.
 ///
-/// A stream that is dropped tells its peer that this is the end, and blocks until that has arrived, for 100 ms at most.
-/// Call [`Stream::poll_shutdown`] to its end first, as libraries do, and it does not block.
+/// A stream that is dropped tells its peer that this is the end, and what it has read, and blocks until that has arrived,
+/// for 100 ms at most. Call [`Stream::poll_shutdown`] to its end first and read to the peer's, as libraries do, and it
+/// does not block.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
     read: ReadHalf<D>,
@@ -84,11 +86,24 @@ impl<D: Device> Stream<D> {
         self.write.poll_flush(context)
     }
 
-    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on.
+    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on. A peer that
+    /// is gone by then is no error if everything that was written has arrived there.
     ///
     /// # Errors
-    /// As for [`Stream::poll_write`].
+    /// As for [`Stream::poll_write`]; also when what was written before is not known to have arrived.
     pub fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.write.poll_shutdown(context)
+    }
+}
+
+impl<D: Device> Drop for Stream<D> {
+    fn drop(&mut self) {
+        // Requests end with their queue pair, so they are waited for: a round trip as a rule.
+        let start = Instant::now();
+        self.read.leave();
+        self.write.leave();
+        while !(self.read.has_left() && self.write.has_left()) && start.elapsed() < LINGER {
+            std::thread::yield_now();
+        }
     }
 }

@@ -53,8 +53,8 @@ impl<D: Device> AnyStream for dunlin_ring::Stream<D> {
 
 /// A byte stream to another process.
 ///
-/// Dropping it tells the peer that this is the end, and blocks until that has arrived, for 100 ms at most; after
-/// [`Stream::poll_shutdown`] it does not block.
+/// Dropping it tells the peer that this is the end, and what was read, and blocks until that has arrived, for 100 ms at
+/// most; after [`Stream::poll_shutdown`] and the end of what the peer has written it does not block.
 #[derive(Debug)]
 pub struct Stream {
     stream: Box<dyn AnyStream>,
@@ -125,10 +125,11 @@ impl Stream {
         self.stream.poll_flush(context)
     }
 
-    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on.
+    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on. A peer that
+    /// is gone by then is no error if everything that was written has arrived there.
     ///
     /// # Errors
-    /// As for [`Stream::poll_write`].
+    /// As for [`Stream::poll_write`]; also when what was written before is not known to have arrived.
     pub fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_shutdown(context)
     }
