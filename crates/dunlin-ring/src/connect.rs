@@ -154,7 +154,7 @@ fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(
     };
     if design.tail_sync == TailSync::PollMessage && attributes.placement != Placement::InOrder {
         return unsupported(
-            "polling messages needs WRITEs placed in address order; write twice does not, nor does the length behind the message",
+            "polling messages needs WRITEs placed in address order; polling lengths (TailSync::PollLength) does not",
         );
     }
     let rc = attributes.transports.rc;

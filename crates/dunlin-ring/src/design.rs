@@ -71,7 +71,8 @@ pub struct Design {
     pub name: &'static str,
     /// Where messages lie.
     pub layout: Layout,
-    /// Whether the producer has the array too (RB² C4). Without it each message is WRITTEN from where it was made.
+    /// Whether the producer has the array too (RB² C4). Without it each message is WRITTEN from where it was made, and
+    /// is its own tail.
     pub mirrored: bool,
     /// How the head crosses.
     pub head_sync: HeadSync,
@@ -241,6 +242,16 @@ impl Design {
         if self.layout == Layout::LinkedSlots && self.batching != Batching::Off {
             return contradiction("linked slots do not lie side by side: no batching");
         }
+        // A message with a tail beside it may wait in the array for an entry of the send queue, and is then sent together
+        // with the next one: from a place of its own, side by side with it.
+        if !self.mirrored && !self.polls_messages() {
+            return contradiction(
+                "without an array at the producer a message is its own tail: poll messages or lengths",
+            );
+        }
+        if self.layout == Layout::LinkedSlots && !self.polls_messages() {
+            return contradiction("a linked slot is its own tail: poll messages or lengths");
+        }
         Ok(())
     }
 }
@@ -283,5 +294,26 @@ mod tests {
         let mut design = Design::RB2;
         design.mirrored = false;
         assert!(design.check().is_err());
+    }
+
+    #[test]
+    fn a_tail_beside_the_messages_needs_them_side_by_side_in_an_array() {
+        for tail_sync in [TailSync::WriteTwice, TailSync::CompletionQueue] {
+            for design in [Design::FARM, Design::MVAPICH] {
+                let design = Design {
+                    tail_sync,
+                    ..design
+                };
+                assert!(design.check().is_err(), "{design:?}");
+            }
+        }
+        for design in [Design::FARM, Design::MVAPICH] {
+            let tail_sync = TailSync::PollLength;
+            let design = Design {
+                tail_sync,
+                ..design
+            };
+            design.check().unwrap();
+        }
     }
 }

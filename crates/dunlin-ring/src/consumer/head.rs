@@ -71,10 +71,11 @@ impl<D: Device> Consumer<D> {
         // A connection that failed is told when there is nothing left to read.
         Ok(())
     }
+
     /// Tells the producer of everything that was read, for the last time, unless it has ended itself.
     pub(crate) fn leave(&mut self) {
         if !self.over && self.push().is_ok() {
-            // What was posted before it has arrived when it has.
+            // The last request: when it has arrived, so has the head. A failure is told to nobody any more.
             let _ = self.probe();
         }
     }

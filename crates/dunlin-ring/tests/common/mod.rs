@@ -59,6 +59,11 @@ pub fn ring_over<D: Device>(
 pub fn designs() -> Vec<Design> {
     let mut designs = Design::ALL.to_vec();
     designs.extend([Design::FARM_UNORDERED, Design::RB2_LATENCY]);
+    designs.push(Design {
+        name: "mvapich by lengths",
+        tail_sync: TailSync::PollLength,
+        ..Design::MVAPICH
+    });
     let choices: [fn(&mut Design); 7] = [
         |design| design.head_sync = HeadSync::LazyPull,
         |design| design.head_sync = HeadSync::ActivePush,
