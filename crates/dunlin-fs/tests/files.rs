@@ -299,3 +299,46 @@ fn who_writes_a_file_knows_its_size_and_time() {
     other.write_at(50_000, b"more").unwrap();
     assert_eq!(one.attributes_of_written(&before), None);
 }
+
+#[test]
+fn a_write_without_space_leaves_the_file_as_it_was() {
+    let cluster = Cluster::new(1, 1 << 20, LEASE);
+    let one = cluster.client();
+    let free = one.space().unwrap().free;
+    let old = one.create_new("/old").unwrap();
+    old.write_at(0, &vec![0xaa; free as usize]).unwrap();
+    old.sync().unwrap();
+    drop(old);
+    one.remove("/old").unwrap();
+    drop(one);
+    let two = cluster.client();
+    eventually("the removed file's space is free", || {
+        two.space().unwrap().free == free
+    });
+
+    let file = two.create_new("/f").unwrap();
+    let bytes = (free + EXTENT_BYTES) as usize;
+    file.set_len(bytes as u64).unwrap();
+    let too_much = vec![1; bytes];
+    assert_eq!(refused(file.write_at(0, &too_much)), Errno::NOSPC);
+    file.sync().unwrap();
+    let read = file.read_at(0, bytes).unwrap();
+    assert!(read == vec![0; bytes], "another file's bytes are seen");
+    // Nothing that was taken for it is lost.
+    file.write_at(0, &too_much[..free as usize]).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
+fn a_file_is_synced_after_an_append_without_space() {
+    let cluster = Cluster::new(1, 1 << 20, LEASE);
+    let one = cluster.client();
+    let free = one.space().unwrap().free as usize;
+    let file = one.create_new("/f").unwrap();
+    file.write_at(0, &[1; 100]).unwrap();
+    assert_eq!(refused(file.write_at(100, &vec![2; free])), Errno::NOSPC);
+    file.sync().unwrap();
+    let two = cluster.client();
+    let again = two.open("/f").unwrap();
+    assert_eq!(again.read_at(0, free).unwrap(), [1; 100]);
+}

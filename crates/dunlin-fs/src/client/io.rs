@@ -201,30 +201,60 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Brings bytes into the file's extents, in place or in new ones.
+    /// Brings bytes into the file's extents, in place or in new ones. New ones are the file's when all are written: it
+    /// would show what was there before.
     fn put(&self, state: &mut FileState, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let mut added = BTreeMap::new();
+        for piece in pieces(offset, bytes.len()) {
+            if state.extent(piece.index).is_some() {
+                continue;
+            }
+            match self.take_extent() {
+                Ok(extent) => added.insert(piece.index, extent),
+                Err(error) => {
+                    // Nothing was written there. The last comes first, so that they are taken in their order again.
+                    self.give_extents(state, added.into_values().rev());
+                    return Err(error);
+                }
+            };
+        }
+        if let Err(error) = self.write_pieces(state, &added, offset, bytes) {
+            // A WRITE whose end nobody knows may still come: they stay reserved, and are no other file's.
+            for extent in added.values() {
+                state.dirty.remove(extent);
+            }
+            return Err(error);
+        }
+        state.changed |= !added.is_empty();
+        state.fresh.extend(added);
+        Ok(())
+    }
+
+    /// WRITEs bytes into the extents that the file has and those that it is to get.
+    fn write_pieces(
+        &self,
+        state: &mut FileState,
+        added: &BTreeMap<u32, Extent>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), FsError> {
         let mut at = 0;
+        let mut found = Vec::new();
         for piece in pieces(offset, bytes.len()) {
             let part = &bytes[at..at + piece.length];
             at += piece.length;
-            if state.extent(piece.index).is_none() {
-                let extent = self.take_extent()?;
-                if piece.length as u64 != EXTENT_BYTES {
-                    // Nobody knows what was there before.
-                    let mut whole = vec![0; EXTENT_BYTES as usize];
-                    whole[piece.start as usize..][..piece.length].copy_from_slice(part);
-                    let (server, offset) = (extent.server, extent.offset());
-                    let incarnation = self.write_at(state, server, offset, &whole)?;
-                    state.dirty.insert(extent, incarnation);
-                }
-                state.fresh.insert(piece.index, extent);
-                state.changed = true;
+            let new = added.get(&piece.index).copied();
+            if let Some(extent) = new.filter(|_| piece.length as u64 != EXTENT_BYTES) {
+                // Nobody knows what was there before.
+                let mut whole = vec![0; EXTENT_BYTES as usize];
+                whole[piece.start as usize..][..piece.length].copy_from_slice(part);
+                let (server, offset) = (extent.server, extent.offset());
+                let incarnation = self.write_at(state, server, offset, &whole)?;
+                state.dirty.insert(extent, incarnation);
             }
+            found.push((new.or_else(|| state.extent(piece.index)), piece));
         }
-        let found: Vec<_> = pieces(offset, bytes.len())
-            .map(|piece| (state.extent(piece.index), piece))
-            .collect();
-        for run in runs(found.iter().copied()) {
+        for run in runs(found.into_iter()) {
             let part = &bytes[run.at..run.at + run.length];
             let offset = run.extent.offset() + run.start;
             let incarnation = self.write_at(state, run.extent.server, offset, part)?;
@@ -275,6 +305,13 @@ impl FileSystem {
         }
     }
 
+    /// Extents that a file does not need and nobody writes: they are used again, in their session.
+    pub(super) fn give_extents(&self, state: &FileState, unused: impl IntoIterator<Item = Extent>) {
+        if state.reign.session == self.reign().session {
+            self.reserved().extend(unused);
+        }
+    }
+
     /// Makes a file shorter or longer.
     ///
     /// # Errors
@@ -289,7 +326,7 @@ impl FileSystem {
                 state.resize(size);
             } else if size < state.size {
                 let unused = state.cut_to(size);
-                self.reserved().extend(unused);
+                self.give_extents(state, unused);
             }
             state.touch(super::wall_now());
             Ok(())
@@ -410,10 +447,8 @@ impl FileSystem {
     /// were to become its stay reserved, and are used again where no commit has named them.
     fn lose(&self, ino: Ino, state: &mut FileState) {
         tracing::warn!(ino, "writes that were not synced are lost");
-        if state.reign.session == self.reign().session {
-            let unused = state.take_fresh(0);
-            self.reserved().extend(unused);
-        }
+        let unused = state.take_fresh(0);
+        self.give_extents(state, unused);
         state.error = Some(Errno::IO);
         state.forget();
     }

@@ -218,10 +218,8 @@ impl FileSystem {
         if state.gone || state.handles > 0 {
             return;
         }
-        if state.reign.session == self.reign().session {
-            let unused = state.take_fresh(0);
-            self.reserved().extend(unused);
-        }
+        let unused = state.take_fresh(0);
+        self.give_extents(&state, unused);
         let held = state.right != Right::None;
         state.forget();
         state.gone = true;
