@@ -1,34 +1,53 @@
-//! Changes that the metadata server makes and whose answers do not come: a client neither gives one file's extents to
-//! another nor keeps a lease that is another's by now.
+//! Messages that the metadata server has dealt with and whose answers do not come: a client neither gives one
+//! file's extents to another nor keeps a lease that is another's by now.
 
 mod common;
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use common::{eventually, Cluster};
 use dunlin::{Client, HandlerError, RunningServer, Server};
 use dunlin_fs::types::EXTENT_BYTES;
-use dunlin_fs::wire::{decode, meta, Change, Envelope};
-use dunlin_fs::FileSystem;
+use dunlin_fs::wire::{decode, meta, Ask, Change, Envelope};
+use dunlin_fs::{File, FileSystem};
 
 const LEASE: Duration = Duration::from_secs(10);
-const NOTHING: u8 = 0;
-const COMMITS: u8 = 1;
-const RELEASES: u8 = 2;
+/// Messages that a test names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Commit,
+    Release,
+    Map,
+}
+
+fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
+    if handler == meta::ASK || handler == meta::ASK_DURABLE {
+        return matches!(decode(payload)?, Ask::Map { .. }).then_some(Kind::Map);
+    }
+    match decode::<Envelope<'_>>(payload)?.change {
+        _ if handler != meta::CHANGE => None,
+        Change::Commit { .. } => Some(Kind::Commit),
+        Change::Release { .. } => Some(Kind::Release),
+        _ => None,
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    loses: Option<Kind>,
+    lost: usize,
+}
 
 /// What stands between a client and the metadata server: it hands all on, and loses some answers.
 struct Between {
     server: RunningServer,
-    loses: Arc<AtomicU8>,
-    lost: Arc<AtomicUsize>,
+    rules: Arc<Mutex<Rules>>,
 }
 
 impl Between {
     fn new(cluster: &Cluster) -> Self {
-        let loses = Arc::new(AtomicU8::new(NOTHING));
-        let lost = Arc::new(AtomicUsize::new(0));
+        let rules = Arc::new(Mutex::new(Rules::default()));
         let client = Client::builder().connect(&cluster.address).unwrap();
         let mut server = Server::bind("dunlin://127.0.0.1:0").unwrap();
         for handler in [
@@ -38,26 +57,18 @@ impl Between {
             meta::HELLO,
             meta::WATCH,
         ] {
-            let client = client.within(LEASE);
-            let (loses, lost) = (Arc::clone(&loses), Arc::clone(&lost));
+            let (client, rules) = (client.clone(), Arc::clone(&rules));
             server = server.handle_deferred(handler, move |request, responder| {
                 let payload = request.payload().to_vec();
-                let (client, loses, lost) = (client.clone(), loses.clone(), Arc::clone(&lost));
+                let (client, rules) = (client.clone(), Arc::clone(&rules));
                 std::thread::spawn(move || {
-                    let answer = client.call(handler, &payload);
-                    let is_lost = handler == meta::CHANGE
-                        && matches!(
-                            (
-                                decode::<Envelope<'_>>(&payload).map(|it| it.change),
-                                loses.load(Ordering::SeqCst)
-                            ),
-                            (Some(Change::Commit { .. }), COMMITS)
-                                | (Some(Change::Release { .. }), RELEASES)
-                        );
+                    let kind = kind(handler, &payload);
+                    let loses = kind.is_some() && rules.lock().unwrap().loses == kind;
+                    let answer = client.within(LEASE).call(handler, &payload);
                     match answer {
-                        Ok(answer) if !is_lost => responder.reply(answer.to_vec()),
+                        Ok(answer) if !loses => responder.reply(answer.to_vec()),
                         _ => {
-                            lost.fetch_add(usize::from(is_lost), Ordering::SeqCst);
+                            rules.lock().unwrap().lost += usize::from(loses);
                             responder.fail(HandlerError::new(9, "no answer"));
                         }
                     }
@@ -65,11 +76,7 @@ impl Between {
             });
         }
         let server = server.serve().unwrap();
-        Self {
-            server,
-            loses,
-            lost,
-        }
+        Self { server, rules }
     }
 
     fn client(&self) -> FileSystem {
@@ -80,8 +87,12 @@ impl Between {
         system
     }
 
-    fn lose(&self, what: u8) {
-        self.loses.store(what, Ordering::SeqCst);
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap()
+    }
+
+    fn lose(&self, what: Option<Kind>) {
+        self.rules().loses = what;
     }
 }
 
@@ -96,9 +107,9 @@ fn a_commit_whose_answer_is_lost_is_made_again() {
     file.write_at(0, &[9; 10]).unwrap();
     file.set_len(0).unwrap();
     file.write_at(0, &bytes).unwrap();
-    between.lose(COMMITS);
+    between.lose(Some(Kind::Commit));
     assert!(file.sync().is_err());
-    between.lose(NOTHING);
+    between.lose(None);
     file.sync().unwrap();
 
     let second = system.create_new("/second").unwrap();
@@ -118,7 +129,7 @@ fn what_a_lost_commit_has_named_is_no_other_files() {
     let file = system.create_new("/first").unwrap();
     let bytes = vec![1; EXTENT_BYTES as usize * 3];
     file.write_at(0, &bytes).unwrap();
-    between.lose(COMMITS);
+    between.lose(Some(Kind::Commit));
     assert!(file.sync().is_err());
     // Nothing of it is to be written any more, as far as this client knows.
     file.set_len(0).unwrap();
@@ -126,7 +137,7 @@ fn what_a_lost_commit_has_named_is_no_other_files() {
     let others = vec![2; bytes.len()];
     second.write_at(0, &others).unwrap();
     // Another client sees the file as it was committed, or as it was cut since; never the second one's bytes.
-    between.lose(NOTHING);
+    between.lose(None);
     second.sync().unwrap();
     assert_eq!(second.read_at(0, others.len()).unwrap(), others);
     file.sync().unwrap();
@@ -143,10 +154,10 @@ fn a_lease_is_over_when_its_release_is_not_answered() {
     let file = system.create_new("/f").unwrap();
     file.write_at(0, b"old").unwrap();
     file.sync().unwrap();
-    between.lose(RELEASES);
+    between.lose(Some(Kind::Release));
     drop(file);
     eventually("the lease of a closed file is given back", || {
-        between.lost.load(Ordering::SeqCst) > 0
+        between.rules().lost > 0
     });
 
     let other = cluster.client();
@@ -156,5 +167,42 @@ fn a_lease_is_over_when_its_release_is_not_answered() {
     drop((theirs, other));
     let again = system.open("/f").unwrap();
     assert_eq!(again.read_at(0, 100).unwrap(), b"new, and longer");
-    between.lose(NOTHING);
+    between.lose(None);
+}
+
+/// A client that has a file of three extents open, whose lease another client had after it.
+fn open_without_a_lease(cluster: &Cluster, between: &Between) -> (FileSystem, File, Vec<u8>) {
+    let system = between.client();
+    let file = system.create_new("/f").unwrap();
+    let bytes = vec![7; EXTENT_BYTES as usize * 3];
+    let other = cluster.client();
+    let theirs = other.open("/f").unwrap();
+    theirs.write_at(0, &bytes).unwrap();
+    theirs.sync().unwrap();
+    (system, file, bytes)
+}
+
+#[test]
+fn a_lease_without_its_map_is_none_to_read() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let (_system, file, bytes) = open_without_a_lease(&cluster, &between);
+    between.lose(Some(Kind::Map));
+    assert!(file.read_at(0, bytes.len()).is_err());
+    between.lose(None);
+    assert!(file.read_at(0, bytes.len()).unwrap() == bytes);
+}
+
+#[test]
+fn a_lease_without_its_map_is_none_to_write() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let (_system, file, mut bytes) = open_without_a_lease(&cluster, &between);
+    between.lose(Some(Kind::Map));
+    assert!(file.write_at(0, &[9]).is_err());
+    between.lose(None);
+    file.write_at(0, &[9]).unwrap();
+    file.sync().unwrap();
+    bytes[0] = 9;
+    assert!(file.read_at(0, bytes.len()).unwrap() == bytes);
 }

@@ -75,8 +75,15 @@ impl FileState {
     }
 
     /// The lease came, with the file as it is now.
-    pub(super) fn take(&mut self, right: Right, reign: Reign, attr: &Attr) {
+    pub(super) fn take(
+        &mut self,
+        right: Right,
+        reign: Reign,
+        attr: &Attr,
+        map: BTreeMap<u32, Extent>,
+    ) {
         (self.right, self.reign, self.size) = (right, reign, attr.size);
+        self.map = map;
     }
 
     /// The lease is over: nothing that is known counts any more. What was not committed is lost.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::file_state::{pieces, FileState, Piece, Right};
 use super::{FileSystem, FsError};
-use crate::types::{Errno, Extent, Ino, EXTENT_BYTES, FILE_BYTES};
+use crate::types::{Attr, Errno, Extent, Ino, EXTENT_BYTES, FILE_BYTES};
 use crate::wire::{Answer, Ask, Change};
 
 /// Extents that are reserved at once, and from which number on more are: 4 MiB.
@@ -115,23 +115,30 @@ impl FileSystem {
             }
         };
         state.forget();
-        state.take(right, self.reign(), &attr);
-        if state.reign != reign {
+        if self.reign() != reign {
             // Nobody knows of which session the lease is.
-            state.right = Right::None;
             return self.acquire(ino, state, right);
         }
-        let mut from = 0;
+        // The lease counts with the whole map: what is missing in a part of it would be holes.
+        let map = self.map_of(&attr)?;
+        state.take(right, reign, &attr, map);
+        Ok(())
+    }
+
+    /// Which extents a file has, all of them.
+    fn map_of(&self, attr: &Attr) -> Result<BTreeMap<u32, Extent>, FsError> {
+        let mut map = BTreeMap::new();
+        let (ino, mut from) = (attr.ino, 0);
         let mut more = attr.extents > 0;
         while more {
-            let Answer::Map { map, end } = self.meta().ask(&Ask::Map { ino, from })? else {
+            let Answer::Map { map: part, end } = self.meta().ask(&Ask::Map { ino, from })? else {
                 return Err(Errno::IO.into());
             };
-            from = map.last().map_or(u32::MAX, |(index, _)| index + 1);
-            state.map.extend(map);
+            from = part.last().map_or(u32::MAX, |(index, _)| index + 1);
+            map.extend(part);
             more = !end && from != u32::MAX;
         }
-        Ok(())
+        Ok(map)
     }
 
     /// Reads up to `length` bytes from `offset`: fewer at the end of the file.

@@ -1,5 +1,6 @@
 //! Names and attributes: calls to the metadata server, with what this client has not committed yet.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -175,7 +176,7 @@ impl FileSystem {
         let mut state = FileState::new(after);
         state.handles = 1;
         if before == after && attr.kind() == S_IFREG {
-            state.take(Right::Write, after, &attr);
+            state.take(Right::Write, after, &attr, BTreeMap::new());
         }
         files.known.insert(attr.ino, Arc::new(Mutex::new(state)));
         Ok(attr)
