@@ -8,17 +8,22 @@ use std::time::Duration;
 
 use common::{eventually, Cluster};
 use dunlin::{Client, HandlerError, RunningServer, Server};
+use dunlin_fs::client::{FsOptions, MetaClient};
 use dunlin_fs::types::EXTENT_BYTES;
 use dunlin_fs::wire::{decode, meta, Ask, Change, Envelope};
 use dunlin_fs::{File, FileSystem};
 
 const LEASE: Duration = Duration::from_secs(10);
+/// How long the right to write is waited for where its answer is to be lost in any case.
+const GIVEN_UP: Duration = Duration::from_millis(200);
+
 /// Messages that a test names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Commit,
     Release,
     Map,
+    WriteLease,
 }
 
 fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
@@ -29,6 +34,7 @@ fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
         _ if handler != meta::CHANGE => None,
         Change::Commit { .. } => Some(Kind::Commit),
         Change::Release { .. } => Some(Kind::Release),
+        Change::Lease { write: true, .. } => Some(Kind::WriteLease),
         _ => None,
     }
 }
@@ -64,7 +70,11 @@ impl Between {
                 std::thread::spawn(move || {
                     let kind = kind(handler, &payload);
                     let loses = kind.is_some() && rules.lock().unwrap().loses == kind;
-                    let answer = client.within(LEASE).call(handler, &payload);
+                    let within = match kind {
+                        Some(Kind::WriteLease) if loses => GIVEN_UP,
+                        _ => LEASE,
+                    };
+                    let answer = client.within(within).call(handler, &payload);
                     match answer {
                         Ok(answer) if !loses => responder.reply(answer.to_vec()),
                         _ => {
@@ -205,4 +215,32 @@ fn a_lease_without_its_map_is_none_to_write() {
     file.sync().unwrap();
     bytes[0] = 9;
     assert!(file.read_at(0, bytes.len()).unwrap() == bytes);
+}
+
+#[test]
+fn who_asked_to_write_in_vain_has_no_lease_to_read() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let system = between.client();
+    let file = system.create_new("/f").unwrap();
+    file.write_at(0, b"old").unwrap();
+    file.sync().unwrap();
+    // Somebody else reads it, and does not hear that the lease is called back.
+    let (reader, _) = MetaClient::connect(&cluster.address, &FsOptions::default()).unwrap();
+    let ino = file.ino();
+    let write = false;
+    reader.change(Change::Lease { ino, write }).unwrap();
+    assert_eq!(file.read_at(0, 100).unwrap(), b"old");
+    between.lose(Some(Kind::WriteLease));
+    assert!(file.write_at(0, b"mine").is_err());
+    between.lose(None);
+    // An error where its session has ended meanwhile: then the lease has, too.
+    let _ = reader.change(Change::Release { ino });
+
+    let other = cluster.client();
+    let theirs = other.open("/f").unwrap();
+    theirs.set_len(0).unwrap();
+    theirs.write_at(0, b"new, and longer").unwrap();
+    theirs.sync().unwrap();
+    assert_eq!(file.read_at(0, 100).unwrap(), b"new, and longer");
 }

@@ -105,6 +105,8 @@ impl FileSystem {
         if state.right >= right {
             return Ok(());
         }
+        // Who waits for another right has none meanwhile, and without an answer the server may have taken it, too.
+        state.forget();
         let write = right == Right::Write;
         let attr = loop {
             match self.meta().change_attr(Change::Lease { ino, write }) {
@@ -114,7 +116,6 @@ impl FileSystem {
                 other => break other?,
             }
         };
-        state.forget();
         if self.reign() != reign {
             // Nobody knows of which session the lease is.
             return self.acquire(ino, state, right);
