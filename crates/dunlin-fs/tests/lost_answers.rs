@@ -1,4 +1,4 @@
-//! Messages that the metadata server has dealt with and whose answers do not come: a client neither gives one
+//! Messages that the metadata server has dealt with and whose answers do not come, or late: a client neither gives one
 //! file's extents to another nor keeps a lease that is another's by now.
 
 mod common;
@@ -24,6 +24,7 @@ enum Kind {
     Release,
     Map,
     WriteLease,
+    Make,
 }
 
 fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
@@ -35,6 +36,7 @@ fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
         Change::Commit { .. } => Some(Kind::Commit),
         Change::Release { .. } => Some(Kind::Release),
         Change::Lease { write: true, .. } => Some(Kind::WriteLease),
+        Change::Make { .. } => Some(Kind::Make),
         _ => None,
     }
 }
@@ -43,9 +45,11 @@ fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
 struct Rules {
     loses: Option<Kind>,
     lost: usize,
+    holds: Option<Kind>,
+    held: usize,
 }
 
-/// What stands between a client and the metadata server: it hands all on, and loses some answers.
+/// What stands between a client and the metadata server: it hands all on, and loses some answers or holds them back.
 struct Between {
     server: RunningServer,
     rules: Arc<Mutex<Rules>>,
@@ -69,12 +73,19 @@ impl Between {
                 let (client, rules) = (client.clone(), Arc::clone(&rules));
                 std::thread::spawn(move || {
                     let kind = kind(handler, &payload);
-                    let loses = kind.is_some() && rules.lock().unwrap().loses == kind;
+                    let is = |rule: Option<Kind>| kind.is_some() && rule == kind;
+                    let loses = is(rules.lock().unwrap().loses);
                     let within = match kind {
                         Some(Kind::WriteLease) if loses => GIVEN_UP,
                         _ => LEASE,
                     };
                     let answer = client.within(within).call(handler, &payload);
+                    if is(rules.lock().unwrap().holds) {
+                        rules.lock().unwrap().held += 1;
+                    }
+                    while is(rules.lock().unwrap().holds) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                     match answer {
                         Ok(answer) if !loses => responder.reply(answer.to_vec()),
                         _ => {
@@ -103,6 +114,15 @@ impl Between {
 
     fn lose(&self, what: Option<Kind>) {
         self.rules().loses = what;
+    }
+
+    /// Holds answers back, until it is told otherwise.
+    fn hold(&self, what: Option<Kind>) {
+        self.rules().holds = what;
+    }
+
+    fn holds_one(&self) -> bool {
+        self.rules().held > 0
     }
 }
 
@@ -243,4 +263,32 @@ fn who_asked_to_write_in_vain_has_no_lease_to_read() {
     theirs.write_at(0, b"new, and longer").unwrap();
     theirs.sync().unwrap();
     assert_eq!(file.read_at(0, 100).unwrap(), b"new, and longer");
+}
+
+#[test]
+fn a_file_that_another_thread_finds_before_its_maker_is_the_same() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let system = between.client();
+    between.hold(Some(Kind::Make));
+    let maker = std::thread::spawn({
+        let system = system.clone();
+        move || system.create_new("/f").unwrap()
+    });
+    eventually("the file is made", || between.holds_one());
+    let found = system.open("/f").unwrap();
+    found.write_at(0, b"written").unwrap();
+    between.hold(None);
+    let made = maker.join().unwrap();
+    found.sync().unwrap();
+    assert_eq!(made.read_at(0, 100).unwrap(), b"written");
+    let other = cluster.client();
+    let theirs = other.open("/f").unwrap();
+    assert_eq!(theirs.read_at(0, 100).unwrap(), b"written");
+    drop((theirs, other));
+    // Each of both has it open.
+    assert_eq!(made.read_at(0, 100).unwrap(), b"written");
+    drop(found);
+    system.remove("/f").unwrap();
+    assert_eq!(made.read_at(0, 100).unwrap(), b"written");
 }

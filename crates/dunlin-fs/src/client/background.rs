@@ -81,8 +81,7 @@ impl FileSystem {
         let released = self.meta().change(Change::Release { ino });
         state.forget();
         if state.handles == 0 && state.error.is_none() {
-            state.gone = true;
-            self.files().known.remove(&ino);
+            state.gone = self.files().let_go(ino);
         }
         released.is_ok()
     }
@@ -114,8 +113,7 @@ impl FileSystem {
                     let _ = self.meta().change(Change::Release { ino });
                 }
                 state.forget();
-                state.gone = true;
-                self.files().known.remove(&ino);
+                state.gone = self.files().let_go(ino);
             }
         }
     }

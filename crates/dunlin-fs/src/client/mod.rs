@@ -81,6 +81,18 @@ struct Files {
     making: usize,
 }
 
+impl Files {
+    /// Takes a file out of the table, unless one is being made: it could be this one, whose maker does not know its
+    /// number yet, and would not see that its lease was given back.
+    fn let_go(&mut self, ino: Ino) -> bool {
+        let goes = self.making == 0;
+        if goes {
+            self.known.remove(&ino);
+        }
+        goes
+    }
+}
+
 /// The state of one file.
 #[derive(Clone, Debug)]
 struct FileHandle(Arc<Mutex<FileState>>);

@@ -1,5 +1,6 @@
 //! Names and attributes: calls to the metadata server, with what this client has not committed yet.
 
+use std::collections::hash_map::Entry;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -173,13 +174,25 @@ impl FileSystem {
         let mut files = self.files();
         files.making -= 1;
         let attr = made?;
-        let mut state = FileState::new(after);
-        state.handles = 1;
-        if before == after && attr.kind() == S_IFREG {
-            state.take(Right::Write, after, &attr, BTreeMap::new());
+        if let Entry::Vacant(place) = files.known.entry(attr.ino) {
+            let mut state = FileState::new(after);
+            state.handles = 1;
+            if before == after && attr.kind() == S_IFREG {
+                state.take(Right::Write, after, &attr, BTreeMap::new());
+            }
+            place.insert(Arc::new(Mutex::new(state)));
+            return Ok(attr);
         }
-        files.known.insert(attr.ino, Arc::new(Mutex::new(state)));
-        Ok(attr)
+        drop(files);
+        // Another thread has found the file meanwhile, and perhaps written it: what it knows of it counts.
+        loop {
+            let file = self.file(attr.ino);
+            let mut state = file.lock();
+            if !state.gone {
+                state.handles += 1;
+                return Ok(attr);
+            }
+        }
     }
 
     /// Opens a file: it stays there while it is open, without a name if need be.
@@ -223,8 +236,7 @@ impl FileSystem {
         self.give_extents(&state, unused);
         let held = state.right != Right::None;
         state.forget();
-        state.gone = true;
-        self.files().known.remove(&ino);
+        state.gone = self.files().let_go(ino);
         if held {
             // Should it fail, the server asks for it again, or the session's end does it.
             let _ = self.change(&Change::Release { ino });
