@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{eventually, Cluster};
 use dunlin::{Client, HandlerError, RunningServer, Server};
 use dunlin_fs::client::{FsOptions, MetaClient};
-use dunlin_fs::types::EXTENT_BYTES;
-use dunlin_fs::wire::{decode, meta, Ask, Change, Envelope};
+use dunlin_fs::types::{SessionId, EXTENT_BYTES, SLOTS};
+use dunlin_fs::wire::{decode, encode, meta, Ask, Change, Envelope};
 use dunlin_fs::{File, FileSystem};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -25,6 +25,7 @@ enum Kind {
     Map,
     WriteLease,
     Make,
+    Reserve,
 }
 
 fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
@@ -37,6 +38,7 @@ fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
         Change::Release { .. } => Some(Kind::Release),
         Change::Lease { write: true, .. } => Some(Kind::WriteLease),
         Change::Make { .. } => Some(Kind::Make),
+        Change::Reserve { .. } => Some(Kind::Reserve),
         _ => None,
     }
 }
@@ -52,6 +54,7 @@ struct Rules {
 /// What stands between a client and the metadata server: it hands all on, and loses some answers or holds them back.
 struct Between {
     server: RunningServer,
+    client: Client,
     rules: Arc<Mutex<Rules>>,
 }
 
@@ -97,7 +100,11 @@ impl Between {
             });
         }
         let server = server.serve().unwrap();
-        Self { server, rules }
+        Self {
+            server,
+            client,
+            rules,
+        }
     }
 
     fn client(&self) -> FileSystem {
@@ -123,6 +130,18 @@ impl Between {
 
     fn holds_one(&self) -> bool {
         self.rules().held > 0
+    }
+
+    /// Ends a client's session behind its back.
+    fn end(&self, session: SessionId) {
+        let bye = Envelope {
+            session,
+            slot: SLOTS - 1,
+            sequence: 1,
+            change: Change::Bye,
+        };
+        let client = self.client.within(LEASE);
+        client.call(meta::CHANGE, &encode(&bye)).unwrap();
     }
 }
 
@@ -291,4 +310,43 @@ fn a_file_that_another_thread_finds_before_its_maker_is_the_same() {
     drop(found);
     system.remove("/f").unwrap();
     assert_eq!(made.read_at(0, 100).unwrap(), b"written");
+}
+
+#[test]
+fn extents_of_an_ended_session_are_not_written_in_the_next_one() {
+    // Short, because a client hears of its session's end after a quarter of it.
+    let cluster = Cluster::new(1, 16 << 20, Duration::from_secs(2));
+    let between = Between::new(&cluster);
+    let system = between.client();
+    let (first, second) = (system.create_new("/1"), system.create_new("/2"));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    // All 4 MiB that a session reserves at once.
+    first.write_at(0, &vec![1; 4 << 20]).unwrap();
+    between.hold(Some(Kind::Reserve));
+    let ended = system.meta().session();
+    std::thread::scope(|scope| {
+        scope.spawn(|| second.write_at(0, b"waits for extents"));
+        eventually("it waits", || between.holds_one());
+        between.end(ended);
+        eventually("another session", || system.meta().session() != ended);
+        // Gives back what was written, while the next session's begin waits for those who use the ended one's extents.
+        scope.spawn(|| first.set_len(0));
+        // Nothing shows that a thread waits for a lock; one that is late finds the next session, and there is no fault.
+        std::thread::sleep(Duration::from_millis(100));
+        between.hold(None);
+    });
+    // Who has the ended session's extents now keeps what is written there: one who takes all but the next session's.
+    let other = cluster.client();
+    let theirs = other.create_new("/3").unwrap();
+    let bytes = vec![3; 12 << 20];
+    eventually("another client's file is synced", || {
+        let written = theirs.write_at(0, &bytes);
+        written.and_then(|()| theirs.sync()).is_ok()
+    });
+    // Its session may have ended once more, with its extents.
+    let _ = second.write_at(0, &vec![2; 4 << 20]);
+    assert!(theirs.read_at(0, bytes.len()).unwrap() == bytes);
+    drop((first, second, system, theirs, other));
+    drop(between);
+    cluster.check();
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::file_state::{pieces, FileState, Piece, Right};
 use super::{FileSystem, FsError};
-use crate::types::{Attr, Errno, Extent, Ino, EXTENT_BYTES, FILE_BYTES};
+use crate::types::{Attr, Errno, Extent, Ino, SessionId, EXTENT_BYTES, FILE_BYTES};
 use crate::wire::{Answer, Ask, Change};
 
 /// Extents that are reserved at once, and from which number on more are: 4 MiB.
@@ -217,7 +217,7 @@ impl FileSystem {
             if state.extent(piece.index).is_some() {
                 continue;
             }
-            match self.take_extent() {
+            match self.take_extent(state.reign.session) {
                 Ok(extent) => added.insert(piece.index, extent),
                 Err(error) => {
                     // Nothing was written there. The last comes first, so that they are taken in their order again.
@@ -296,28 +296,33 @@ impl FileSystem {
         }
     }
 
-    fn take_extent(&self) -> Result<Extent, FsError> {
+    /// An extent of a session; ESTALE where that is over.
+    fn take_extent(&self, session: SessionId) -> Result<Extent, FsError> {
         let mut reserved = self.reserved();
-        if let Some(extent) = reserved.pop() {
-            return Ok(extent);
-        }
-        let count = RESERVED_AT_ONCE;
-        match self.meta().change(Change::Reserve { count })? {
-            Answer::Extents(mut extents) => {
-                // Neighbours first, so that they are neighbours in the file.
-                extents.reverse();
-                *reserved = extents;
-                Ok(reserved.pop().ok_or(Errno::NOSPC)?)
+        if reserved.session() == session {
+            if let Some(extent) = reserved.take() {
+                return Ok(extent);
             }
-            other => Err(self.meta().strange(&other)),
+            let count = RESERVED_AT_ONCE;
+            match self.meta().change_in_session(Change::Reserve { count }) {
+                (made_in, Ok(Answer::Extents(extents))) => {
+                    reserved.begin(made_in);
+                    // Neighbours first, so that they are neighbours in the file.
+                    reserved.give(made_in, extents.into_iter().rev());
+                }
+                (_, Ok(other)) => return Err(self.meta().strange(&other)),
+                (_, Err(error)) => return Err(error),
+            }
+        }
+        match reserved.session() == session {
+            true => Ok(reserved.take().ok_or(Errno::NOSPC)?),
+            false => Err(Errno::STALE.into()),
         }
     }
 
     /// Extents that a file does not need and nobody writes: they are used again, in their session.
     pub(super) fn give_extents(&self, state: &FileState, unused: impl IntoIterator<Item = Extent>) {
-        if state.reign.session == self.reign().session {
-            self.reserved().extend(unused);
-        }
+        self.reserved().give(state.reign.session, unused);
     }
 
     /// Makes a file shorter or longer.

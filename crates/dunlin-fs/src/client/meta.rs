@@ -184,6 +184,14 @@ impl MetaClient {
     /// # Errors
     /// See [`FsError`]. ESTALE where the session has ended: then it was not done, unless it was sent more than once.
     pub fn change(&self, change: Change<'_>) -> Result<Answer, FsError> {
+        self.change_in_session(change).1
+    }
+
+    /// The same; says in which session.
+    pub(super) fn change_in_session(
+        &self,
+        change: Change<'_>,
+    ) -> (SessionId, Result<Answer, FsError>) {
         let within = match change {
             Change::Lease { .. } => self.patience.min(CALL_WITHIN),
             _ => CALL_WITHIN,
@@ -197,11 +205,13 @@ impl MetaClient {
         };
         let called = self.call(meta::CHANGE, &encode(&envelope), within);
         self.give_slot(session, slot, sequence.wrapping_add(1));
-        match called? {
+        let outcome = match called {
             // It may have been done before the session ended, and nobody knows any more.
-            (Err(Refused(Errno::STALE)), 2..) => Err(Errno::IO.into()),
-            (outcome, _) => Ok(outcome?),
-        }
+            Ok((Err(Refused(Errno::STALE)), 2..)) => Err(Errno::IO.into()),
+            Ok((outcome, _)) => outcome.map_err(FsError::from),
+            Err(error) => Err(error),
+        };
+        (session, outcome)
     }
 
     /// Changes, for attributes.

@@ -10,6 +10,7 @@ mod link;
 mod meta;
 mod names;
 mod path;
+mod pool;
 mod session;
 
 use std::collections::HashMap;
@@ -25,9 +26,10 @@ pub use meta::{FsOptions, MetaClient};
 pub use names::{Mode, SetAttributes, Space};
 pub use path::File;
 
-use crate::types::{Extent, Ino};
+use crate::types::Ino;
 use file_state::FileState;
 use link::Links;
+use pool::Pool;
 use session::SessionKeeper;
 
 /// Files that [`FileSystem::sync_all`] syncs at once.
@@ -70,7 +72,7 @@ struct Inner {
     links: Links,
     keeper: SessionKeeper,
     files: Mutex<Files>,
-    reserved: Mutex<Vec<Extent>>,
+    reserved: Mutex<Pool>,
     options: FsOptions,
 }
 
@@ -130,7 +132,7 @@ impl FileSystem {
             links: Links::new(options),
             keeper: SessionKeeper::new(&welcome, began),
             files: Mutex::default(),
-            reserved: Mutex::default(),
+            reserved: Mutex::new(Pool::new(welcome.session)),
             options: options.clone(),
         });
         let system = Self {
@@ -197,7 +199,7 @@ impl FileSystem {
         self.inner.options.patience
     }
 
-    fn reserved(&self) -> MutexGuard<'_, Vec<Extent>> {
+    fn reserved(&self) -> MutexGuard<'_, Pool> {
         let reserved = self.inner.reserved.lock();
         reserved.unwrap_or_else(PoisonError::into_inner)
     }

@@ -130,7 +130,7 @@ impl FileSystem {
         let ended = self.reign().session;
         let asked = Instant::now();
         let welcome = self.meta().hello()?;
-        self.reserved().clear();
+        self.reserved().begin(welcome.session);
         let mut reign = keeper.reign.lock().unwrap_or_else(PoisonError::into_inner);
         *reign = Reign {
             session: welcome.session,
