@@ -4,12 +4,14 @@
 //! to keep: its locks, and the answers by which requests that come twice are known. Both are of an epoch, so it does
 //! not go on to serve the one that it was of.
 
+use std::collections::HashMap;
+
 use super::epochs::transaction;
 use super::{Participant, Slot};
 use crate::log::Entry;
 use crate::membership::Configuration;
 use crate::placement::Placement;
-use crate::store::Store;
+use crate::store::{LockError, Store};
 use crate::types::{Key, MachineId, TransactionId, Update};
 
 /// An entry is of another order than a participant can have written, or the store has no room for it.
@@ -33,8 +35,7 @@ pub fn replay<S: Store>(
     entries
         .into_iter()
         .try_for_each(|entry| replay.take(entry))?;
-    replay.end();
-    Ok(())
+    replay.end().map(drop)
 }
 
 /// [`replay`], entry by entry.
@@ -43,7 +44,48 @@ pub(crate) struct Replay<'a, S> {
     participants: &'a mut [Participant<S>],
     me: MachineId,
     placement: &'a Placement,
+    aside: Aside,
     taken: usize,
+}
+
+/// Changes for which there was no room when they came, the latest of each key. A snapshot may have an item beside one
+/// that was deleted before it was made, and a log the insertion before the deletion that made room for it.
+#[derive(Debug, Default)]
+struct Aside(HashMap<Key, Update>);
+
+impl Aside {
+    /// Has changes stored, by the store's `apply` or `adopt`; where there is no room for all, as many as there is for.
+    fn store<S: Store>(
+        &mut self,
+        store: &mut S,
+        updates: &[Update],
+        how: impl Fn(&mut S, &[Update]) -> Result<(), LockError>,
+    ) -> Option<()> {
+        match how(store, updates) {
+            Ok(()) if self.0.is_empty() => return Some(()),
+            Ok(()) | Err(LockError::Full) => {}
+            Err(_) => return None,
+        }
+        for update in updates {
+            match how(store, std::slice::from_ref(update)) {
+                Ok(()) => {
+                    let is_later = |aside: &Update| aside.version > update.version;
+                    if !self.0.get(&update.key).is_some_and(is_later) {
+                        self.0.remove(&update.key);
+                    }
+                }
+                Err(LockError::Full) => {
+                    let aside = self.0.entry(update.key.clone());
+                    let aside = aside.or_insert_with(|| update.clone());
+                    if aside.version < update.version {
+                        *aside = update.clone();
+                    }
+                }
+                Err(_) => return None,
+            }
+        }
+        Some(())
+    }
 }
 
 impl<'a, S: Store> Replay<'a, S> {
@@ -59,29 +101,40 @@ impl<'a, S: Store> Replay<'a, S> {
             participants,
             me,
             placement,
+            aside: Aside::default(),
             taken: 0,
         }
     }
 
     pub(crate) fn take(&mut self, entry: Entry) -> Result<(), NotReplayed> {
         let place = (self.me, self.placement);
-        replay_one(self.participants, place, entry).ok_or(NotReplayed(self.taken))?;
+        replay_one((self.participants, &mut self.aside), place, entry)
+            .ok_or(NotReplayed(self.taken))?;
         self.taken += 1;
         Ok(())
     }
 
     /// That was all. How many entries it was.
-    pub(crate) fn end(self) -> usize {
+    ///
+    /// # Errors
+    /// When there is no room for all of it still.
+    pub(crate) fn end(self) -> Result<usize, NotReplayed> {
+        if let Some(first) = self.participants.first_mut() {
+            for update in self.aside.0.into_values() {
+                let stored = first.store.apply(&[update]);
+                stored.map_err(|_| NotReplayed(self.taken))?;
+            }
+        }
         for participant in self.participants {
             participant.standing.serving = false;
             participant.store.learn(false);
         }
-        self.taken
+        Ok(self.taken)
     }
 }
 
 fn replay_one<S: Store>(
-    all: &mut [Participant<S>],
+    (all, aside): (&mut [Participant<S>], &mut Aside),
     (me, placement): (MachineId, &Placement),
     entry: Entry,
 ) -> Option<()> {
@@ -90,7 +143,7 @@ fn replay_one<S: Store>(
     match entry {
         Entry::Replicate { id, append, apply } => {
             let participant = all.get_mut(share_of(id))?;
-            participant.store.apply(&apply).ok()?;
+            aside.store(&mut participant.store, &apply, S::apply)?;
             participant.again(id, |participant, slot| {
                 participant.record(slot, &append, &apply);
             });
@@ -106,7 +159,7 @@ fn replay_one<S: Store>(
                     && slot.is_none_or(|slot| !slot.applied.contains(&update.key))
             };
             let mine: Vec<Update> = updates.iter().filter(is_mine).cloned().collect();
-            participant.store.apply(&mine).ok()?;
+            aside.store(&mut participant.store, &mine, S::apply)?;
             participant.again(id, |participant, slot| {
                 if slot.record.is_empty() {
                     participant.record(slot, &updates, &[]);
@@ -132,7 +185,9 @@ fn replay_one<S: Store>(
                 participant.serve(epoch).ok()?;
             }
         }
-        Entry::Adopt(items) | Entry::Items(items) => all.first_mut()?.store.adopt(&items).ok()?,
+        Entry::Adopt(items) | Entry::Items(items) => {
+            aside.store(&mut all.first_mut()?.store, &items, S::adopt)?;
+        }
         Entry::Standing {
             share,
             epoch,

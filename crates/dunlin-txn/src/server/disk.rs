@@ -15,7 +15,7 @@ use crate::log::{
     Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared, Unsynced,
 };
 use crate::membership::Configuration;
-use crate::participant::{Participant, Replay};
+use crate::participant::{NotReplayed, Participant, Replay};
 use crate::placement::Placement;
 use crate::recovery::{database_of, Begins, CannotBegin};
 use crate::store::Store;
@@ -303,12 +303,13 @@ impl Opened {
     ) -> Result<bool, LogError> {
         let began = Instant::now();
         let mut replay = Replay::begin(participants, place);
+        let failed = |error: NotReplayed| LogError::Replay {
+            directory: self.directory.path().to_owned(),
+            why: error.to_string(),
+        };
         let end = self.directory.read(&mut |group| {
             let done = group.into_iter().try_for_each(|entry| replay.take(entry));
-            done.map_err(|error| LogError::Replay {
-                directory: self.directory.path().to_owned(),
-                why: error.to_string(),
-            })?;
+            done.map_err(failed)?;
             Ok(is_worth_it())
         })?;
         let took = began.elapsed();
@@ -320,7 +321,7 @@ impl Opened {
             let bytes = end.cut;
             tracing::warn!(bytes, "a write that was under way is cut off the log");
         }
-        let entries = replay.end();
+        let entries = replay.end().map_err(failed)?;
         tracing::info!(entries, ?took, "the log was executed again");
         self.next = end.next;
         Ok(true)

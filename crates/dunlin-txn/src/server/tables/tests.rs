@@ -99,6 +99,37 @@ fn id(sequence: u64) -> TransactionId {
     }
 }
 
+/// A snapshot of a table that is full has the item which came in the place of one that was there when the log behind it
+/// began.
+#[test]
+fn a_log_of_a_full_table_is_replayed() {
+    let mut store = small();
+    let full = (0..1000).find(|number| store.apply(&[put(*number, 1)]).is_err());
+    let full = full.unwrap();
+    let filled: Vec<Update> = (0..full).map(|number| put(number, 1)).collect();
+    let (before, last) = (full, full - 1);
+    let changed = |sequence: u64, update: Update| Entry::Replicate {
+        id: id(sequence),
+        append: vec![],
+        apply: vec![update],
+    };
+    let mut log = vec![
+        Entry::Items(filled),
+        changed(1, put(before, 5)),
+        changed(2, gone(before, 6)),
+        changed(3, put(last, 1)),
+    ];
+    let is_there = |log: &[Entry]| {
+        let participant = replayed(3, log.to_vec());
+        [before, last].map(|number| version(participant.store(), number))
+    };
+    assert_eq!(is_there(&log), [None, Some(1)]);
+    // Another makes room for it.
+    log.truncate(2);
+    log.push(changed(2, gone(last, 2)));
+    assert_eq!(is_there(&log), [Some(5), None]);
+}
+
 /// A commit names all changes of its transaction, and a machine has room for those of its own keys.
 #[test]
 fn a_machine_that_comes_back_has_no_keys_of_others() {
