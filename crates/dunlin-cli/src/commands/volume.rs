@@ -108,16 +108,26 @@ fn failed(error: VolumeError) -> Failure {
         VolumeError::Exists { .. } => Failure::new(error)
             .help("take another name, `dunlin volume export` it as it is, or `dunlin volume remove` it first"),
         VolumeError::Server {
-            source: CallError::Handler { .. },
+            source: CallError::Handler { code, .. },
             ..
-        } => Failure::new(error).help(
+        } if is_of_room(code) => Failure::new(error).help(
             "that server has said so: can it write the folder of its --log, and is its --capacity enough?",
         ),
+        VolumeError::Server {
+            source: CallError::Handler { .. },
+            ..
+        } => Failure::new(error),
         VolumeError::Server { .. } | VolumeError::TooFew { .. } => {
             Failure::new(error).help("is `dunlin serve blocks` running there?")
         }
         error => Failure::new(error),
     }
+}
+
+/// Whether a server's refusal is of its disk or of its room.
+fn is_of_room(code: u32) -> bool {
+    use dunlin_volume::wire::code::{FULL, LOG};
+    [LOG, FULL].contains(&code)
 }
 
 /// Does it.

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin_sim::Observer;
+use dunlin_sim::{Busy, Observer, SeenNic, SeenPacket, SwitchId};
 
 use crate::commands::Failure;
 use crate::output;
@@ -13,7 +13,33 @@ use crate::output;
 /// A file that is being written.
 pub(super) struct Recording<R> {
     file: PathBuf,
-    recorder: Arc<Mutex<R>>,
+    recorder: Arc<Mutex<UntilEnded<R>>>,
+}
+
+/// Who writes into the file until it is ended: a run that was interrupted may go on beside that.
+struct UntilEnded<R>(Option<R>);
+
+impl<R: Observer> Observer for UntilEnded<R> {
+    fn begin(&mut self, now_ps: u64) {
+        self.0.iter_mut().for_each(|one| one.begin(now_ps));
+    }
+
+    fn packet(&mut self, packet: &SeenPacket<'_>) {
+        self.0.iter_mut().for_each(|one| one.packet(packet));
+    }
+
+    fn busy(&mut self, busy: &Busy<'_>) {
+        self.0.iter_mut().for_each(|one| one.busy(busy));
+    }
+
+    fn nic(&mut self, nic: &SeenNic<'_>) {
+        self.0.iter_mut().for_each(|one| one.nic(nic));
+    }
+
+    fn port(&mut self, at_ps: u64, switch: SwitchId, port: u16, queued_bytes: u64) {
+        let ports = self.0.iter_mut();
+        ports.for_each(|one| one.port(at_ps, switch, port, queued_bytes));
+    }
 }
 
 impl<R: Observer + 'static> Recording<R> {
@@ -29,7 +55,9 @@ impl<R: Observer + 'static> Recording<R> {
             .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
         Ok(Self {
             file: file.to_owned(),
-            recorder: Arc::new(Mutex::new(recorder(BufWriter::new(opened))?)),
+            recorder: Arc::new(Mutex::new(UntilEnded(Some(recorder(BufWriter::new(
+                opened,
+            ))?)))),
         })
     }
 
@@ -48,8 +76,11 @@ impl<R: Observer + 'static> Recording<R> {
         what: &str,
         choose: &str,
     ) -> Result<(), Failure> {
-        let recorder = self.recorder.lock();
-        let (taken, left_out) = end(&mut recorder.unwrap_or_else(PoisonError::into_inner))?;
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, left_out) = match recorder.0.take() {
+            Some(mut recorder) => end(&mut recorder)?,
+            None => (0, 0),
+        };
         let file = self.file.display();
         output::note(format_args!("{file}: {taken} {what}"));
         if left_out > 0 {

@@ -52,12 +52,14 @@ impl Coordinator {
     }
 
     /// The read set by machine, each header of absent keys once. A header that this transaction has locked itself cannot
-    /// change any more; that it had not changed before is seen at once. An item's header is one key's: if this
-    /// transaction has locked the place for another, the item is gone.
+    /// change any more; that it had not changed before is seen at once. If this transaction
+    /// has locked the item's very place for another key, the item is gone.
     fn reads_to_check(&self) -> Result<LiteMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
         let mut own = LiteMap::new_vec();
         for (key, accessed) in self.accessed.iter().filter(|(_, accessed)| accessed.locked) {
-            own.insert((accessed.machine, accessed.place.header), self.seen[key].0);
+            let place = accessed.place;
+            let locked = (self.seen[key].0, place.item);
+            own.insert((accessed.machine, place.header), locked);
         }
         let mut checks: LiteMap<MachineId, Vec<(Key, Version)>> = LiteMap::new();
         let mut named = LiteMap::new_vec();
@@ -71,7 +73,9 @@ impl Coordinator {
             let header = (machine, header);
             let is_item = accessed.place.is_item();
             match own.get(&header) {
-                Some(locked) if is_item || *locked != version => {
+                Some((locked, item))
+                    if *locked != version || is_item && *item == accessed.place.item =>
+                {
                     return Err(TransactionError::Changed { key: key.clone() });
                 }
                 Some(_) => {}
