@@ -1,6 +1,8 @@
 //! The key-value store against a model, when full, and used by several threads at once.
 
 use std::collections::HashMap;
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
 
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_store::kv::{KvError, KvLayout, KvStore, MAX_KEY_BYTES};
@@ -258,4 +260,32 @@ fn threads_see_whole_values() {
         (usage.keys, usage.item_bytes, usage.overflow_buckets),
         (0, 0, 0)
     );
+}
+
+/// Both look at the memory of items and at the overflow buckets, and neither waits for the other for ever.
+#[test]
+fn how_full_it_is_is_told_while_there_is_no_bucket() {
+    let store = Arc::new(store(10, 1 << 20));
+    let is_full = |number: &u64| match put(&store, &number.to_le_bytes(), &[1; 24]) {
+        Ok(_) => false,
+        Err(KvError::NoBuckets(_)) => true,
+        Err(other) => panic!("{other}"),
+    };
+    let full = (0..).find(is_full).unwrap();
+    let (done, is_done) = mpsc::channel();
+    let (puts, other) = (Arc::clone(&store), done.clone());
+    std::thread::spawn(move || {
+        // Some of them find a place in the chain of another bucket.
+        (full..full + 300_000)
+            .for_each(|number| drop(put(&puts, &u64::to_le_bytes(number), &[2; 5_000])));
+        other.send(())
+    });
+    std::thread::spawn(move || {
+        (0..3_000_000).for_each(|_| drop(std::hint::black_box(store.usage())));
+        done.send(())
+    });
+    for _ in 0..2 {
+        let waited = is_done.recv_timeout(Duration::from_secs(60));
+        waited.expect("they wait for each other");
+    }
 }

@@ -108,12 +108,14 @@ impl<S: Space> KvStore<S> {
 
     /// How full it is.
     pub fn usage(&self) -> KvUsage {
+        // One lock at a time.
+        let overflow_buckets = locked(&self.overflow).in_use();
         let heap = locked(&self.heap);
         KvUsage {
             keys: self.keys.load(Ordering::Relaxed),
             item_bytes: heap.used_bytes(),
             item_memory: heap.total_bytes(),
-            overflow_buckets: locked(&self.overflow).in_use(),
+            overflow_buckets,
         }
     }
 
@@ -250,13 +252,14 @@ impl<S: Space> KvStore<S> {
     ) -> Result<bool, KvError> {
         let overflow = match end.free {
             Some(_) => None,
-            None => match locked(&self.overflow).take() {
-                Some(number) => Some(number),
-                None => {
+            None => {
+                let taken = locked(&self.overflow).take();
+                if taken.is_none() {
                     self.give_back(written);
                     return Err(KvError::NoBuckets(self.layout.overflow_buckets()));
                 }
-            },
+                taken
+            }
         };
         let chunk = match written.map_or_else(|| self.write_new(item), Ok) {
             Ok(chunk) => chunk,
