@@ -19,8 +19,10 @@ const LOOK: Duration = Duration::from_micros(50);
 pub(crate) struct LastReceives {
     /// Queue pairs that may hold a RECEIVE, by their addresses, and whether the device has said that they do not.
     said: Mutex<HashMap<usize, bool>>,
-    /// It has not said it once. Then it does not at all, and a server is not held up by each connection that ends.
+    /// It has said it of none, and was waited for in vain. Then it does not at all, and a server is not held up by each
+    /// connection that ends.
     is_silent: AtomicBool,
+    has_said: AtomicBool,
 }
 
 impl LastReceives {
@@ -35,6 +37,8 @@ impl LastReceives {
 
     /// The device says it of this queue pair.
     pub(crate) fn say(&self, queue_pair: usize) {
+        self.has_said.store(true, Ordering::Relaxed);
+        self.is_silent.store(false, Ordering::Relaxed);
         if let Some(said) = self.lock().get_mut(&queue_pair) {
             *said = true;
         }
@@ -49,9 +53,11 @@ impl LastReceives {
                 break;
             }
             if Instant::now() >= until {
-                self.is_silent.store(true, Ordering::Relaxed);
-                tracing::debug!(
-                    "the device does not say when queue pairs hold no RECEIVE any more"
+                let is_silent = !self.has_said.load(Ordering::Relaxed);
+                self.is_silent.store(is_silent, Ordering::Relaxed);
+                tracing::warn!(
+                    is_silent,
+                    "the device did not say in time that a queue pair holds no RECEIVE any more"
                 );
                 break;
             }

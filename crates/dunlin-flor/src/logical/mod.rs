@@ -16,7 +16,7 @@ mod shared_acks;
 use std::collections::{HashMap, VecDeque};
 
 use dunlin_verbs::{
-    Completion, CompletionQueue, Device, EndpointAddress, Notify, Transport, VerbsError,
+    thread, Completion, CompletionQueue, Device, EndpointAddress, Notify, Transport, VerbsError,
 };
 
 pub use config::{LinkConfig, LinkError, LinkEvent};
@@ -34,6 +34,8 @@ use shared_acks::SharedAcks;
 const BATCH: usize = 32;
 /// Time between attempts to make a queue pair anew, or to connect it.
 const RENEW_AGAIN_NS: u64 = 10_000_000;
+/// And as often as long as the last attempt took.
+const TAKEN_AGAIN_AFTER: u64 = 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -383,10 +385,16 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     fn connect_backup(&mut self, now_ns: u64, path: usize, peer: &EndpointAddress) {
-        let again_ns = now_ns.saturating_add(RENEW_AGAIN_NS);
-        if self.paths[path].connect_backup(peer, again_ns) {
+        // A device may ask the kernel for a neighbour, and stand for it: then the primary has the time until the next.
+        let began = thread::now();
+        let is_connected = self.paths[path].connect_backup(peer);
+        if is_connected {
             self.connection.connected(path);
+            return;
         }
+        let took_ns = thread::now().duration_since(began).as_nanos() as u64;
+        let pause_ns = RENEW_AGAIN_NS + took_ns.saturating_mul(TAKEN_AGAIN_AFTER);
+        self.paths[path].try_again_at(now_ns.saturating_add(pause_ns));
     }
 
     /// Tries once more what the device has not connected, after all that was to be fenced is. Says whether there was

@@ -125,17 +125,24 @@ impl<D: Device> PathEnd<D> {
 
     /// Connects a backup. Where the device cannot for now, which leaves the queue pair in Init, that is tried again: a
     /// backup that cannot be had is no reason to end what the primary does. Says whether it is connected.
-    pub(super) fn connect_backup(&mut self, peer: &EndpointAddress, again_ns: u64) -> bool {
+    pub(super) fn connect_backup(&mut self, peer: &EndpointAddress) -> bool {
         self.unconnected = None;
         if self.connect(peer, 0, 0).is_ok() {
             return true;
         }
         let state = self.queue_pair.as_ref().map(QueuePair::state);
         match state {
-            Some(QueuePairState::Init) => self.unconnected = Some((*peer, again_ns)),
+            Some(QueuePairState::Init) => self.unconnected = Some((*peer, u64::MAX)),
             _ => self.fence(),
         }
         false
+    }
+
+    /// When it is tried again, if it is to be.
+    pub(super) fn try_again_at(&mut self, at_ns: u64) {
+        if let Some((_, again_ns)) = &mut self.unconnected {
+            *again_ns = at_ns;
+        }
     }
 
     pub(super) fn unconnected(&self) -> Option<(EndpointAddress, u64)> {

@@ -35,7 +35,7 @@ impl<D: Device> Producer<D> {
     }
 
     /// Whether everything that was sent is known to have arrived, or to have been read, though the peer is gone. `None`:
-    /// that is not known yet; the device tells of each request of a queue pair that has failed.
+    /// nothing is known to have failed, or not yet; the device tells of each request of a queue pair that has failed.
     pub(crate) fn has_all_arrived(&mut self) -> Option<bool> {
         // A failure is known already; what is asked for is what else there is.
         let _ = self.take_completions();
@@ -46,11 +46,12 @@ impl<D: Device> Producer<D> {
         if self.sender.is_complete() || self.is_drained().unwrap_or(false) {
             return Some(true);
         }
-        match self.link.failed() {
-            Some(name) => Some(name > tail),
-            None if self.close == Close::Told => None,
-            None => Some(false),
-        }
+        self.link.failed().map(|name| name > tail)
+    }
+
+    /// Whether the end was handed to the device.
+    pub(crate) fn has_told_end(&self) -> bool {
+        self.close == Close::Told
     }
 
     /// Says where the ring ends, behind everything else.

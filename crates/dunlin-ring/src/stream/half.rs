@@ -185,6 +185,8 @@ impl<D: Device> WriteHalf<D> {
             None if self.lost.get_or_insert_with(Instant::now).elapsed() < LINGER => {
                 self.wait(context)
             }
+            // What was sent before has not failed, and the device took no end any more.
+            None if !self.producer.has_told_end() => Poll::Ready(Ok(())),
             _ => Poll::Ready(Err(writing(RingError::PeerLost))),
         }
     }

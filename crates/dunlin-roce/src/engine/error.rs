@@ -38,8 +38,11 @@ impl Engine {
         while !self.sends.is_empty() {
             self.end_send(shared, CompletionStatus::Flushed);
         }
-        if let Some(receive) = self.current.take() {
-            shared.fail_receive(&receive, CompletionStatus::Flushed);
+        match self.current.take() {
+            // Of a shared queue: it is for the next message of another, whatever becomes of this queue pair.
+            Some(receive) if shared.shares_receives => shared.receives.put_back(receive),
+            Some(receive) => shared.fail_receive(&receive, CompletionStatus::Flushed),
+            None => {}
         }
         if !shared.shares_receives {
             while let Some(receive) = shared.receives.pop() {
