@@ -19,6 +19,29 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
+#[test]
+fn a_start_leaves_no_file_behind_in_which_nothing_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(in_folder(folder.path()), "dunlin://127.0.0.1:0");
+    let addresses = vec![server.address().to_string()];
+    create("birds", 64 * BLOCK, &addresses, &options()).unwrap();
+    let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
+    volume.write_at(0, &block(0, 1)).unwrap();
+    drop(volume);
+    assert!(server.shutdown());
+    let files = || fs::read_dir(folder.path()).unwrap().count();
+    let before = files();
+    for _ in 0..5 {
+        assert!(start(in_folder(folder.path()), "dunlin://127.0.0.1:0").shutdown());
+    }
+    // The one that the last start has begun.
+    assert!(files() <= before + 1, "{} files, {before} before", files());
+    let server = start(in_folder(folder.path()), "dunlin://127.0.0.1:0");
+    let addresses = vec![server.address().to_string()];
+    let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
+    assert!(volume.read_at(0, BLOCK_BYTES).unwrap() == block(0, 1));
+}
+
 /// Blocks are written over and over, so that files of the log are cleaned; some are trimmed, and stay so.
 #[test]
 fn it_is_bounded_and_outlives_the_server() {

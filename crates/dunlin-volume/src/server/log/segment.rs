@@ -233,6 +233,11 @@ fn read_file(
     if end < bytes.len() && (follows || !is_last) {
         return Err(damaged(end, "no whole group, and others follow it"));
     }
+    if bytes.len() == FILE_HEAD {
+        // Each start begins one, which stays so where nothing is written.
+        state.segments.remove(&number);
+        return fs::remove_file(&path).map_err(failed);
+    }
     if is_last {
         // Its last group can be read, but may never have reached the disk: the process ended before the sync, or the
         // sync failed, after which another sync of the same pages says nothing.
