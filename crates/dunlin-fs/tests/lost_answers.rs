@@ -350,3 +350,24 @@ fn extents_of_an_ended_session_are_not_written_in_the_next_one() {
     drop(between);
     cluster.check();
 }
+
+#[test]
+fn a_file_that_is_removed_while_another_is_made_leaves_no_error() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let system = between.client();
+    let file = system.create_new("/f").unwrap();
+    between.hold(Some(Kind::Make));
+    let maker = std::thread::spawn({
+        let system = system.clone();
+        move || system.create_new("/g").unwrap()
+    });
+    eventually("another file is made", || between.holds_one());
+    file.write_at(0, b"nobody will miss it").unwrap();
+    drop(file);
+    system.remove("/f").unwrap();
+    let synced = system.sync_all();
+    between.hold(None);
+    maker.join().unwrap();
+    synced.unwrap();
+}

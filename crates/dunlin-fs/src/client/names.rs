@@ -236,6 +236,8 @@ impl FileSystem {
         self.give_extents(&state, unused);
         let held = state.right != Right::None;
         state.forget();
+        // What is lost with the file is missed by nobody.
+        state.error = None;
         state.gone = self.files().let_go(ino);
         if held {
             // Should it fail, the server asks for it again, or the session's end does it.
