@@ -371,3 +371,26 @@ fn a_file_that_is_removed_while_another_is_made_leaves_no_error() {
     maker.join().unwrap();
     synced.unwrap();
 }
+
+#[test]
+fn a_lease_without_its_map_is_given_back() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let (system, other) = (between.client(), cluster.client());
+    let before = other.space().unwrap().files;
+    for name in ["/mine", "/theirs"] {
+        let file = other.create_new(name).unwrap();
+        file.write_at(0, b"written").unwrap();
+        file.sync().unwrap();
+    }
+    between.lose(Some(Kind::Map));
+    assert!(system.open("/mine").is_err());
+    assert!(system.open("/theirs").is_err());
+    between.lose(None);
+    // What nobody has open and has no name is gone at once where its client hears of it, and else after a while.
+    system.remove("/mine").unwrap();
+    other.remove("/theirs").unwrap();
+    eventually("files without a name are gone", || {
+        other.space().unwrap().files == before
+    });
+}

@@ -6,7 +6,7 @@ use std::sync::{Arc, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::file_state::Right;
+use super::file_state::FileState;
 use super::io::Sync;
 use super::{FileSystem, FsError};
 use crate::types::Ino;
@@ -79,7 +79,7 @@ impl FileSystem {
             return false;
         }
         let released = self.meta().change(Change::Release { ino });
-        state.forget();
+        state.give_back();
         if state.handles == 0 && state.error.is_none() {
             state.gone = self.files().let_go(ino);
         }
@@ -107,14 +107,20 @@ impl FileSystem {
             }
             let idle = !state.is_dirty() && state.used.elapsed() > CLOSED_FOR;
             if state.handles == 0 && idle && state.error.is_none() {
-                if state.right != Right::None {
-                    // Also where no answer comes the lease may be another's by now. Should the server have it still, it
-                    // asks for it again.
-                    let _ = self.meta().change(Change::Release { ino });
-                }
-                state.forget();
-                state.gone = self.files().let_go(ino);
+                self.let_go(ino, &mut state);
             }
         }
+    }
+
+    /// Gives back the lease of a file that nobody has open, and takes the file out of the table.
+    pub(super) fn let_go(&self, ino: Ino, state: &mut FileState) {
+        if state.leased {
+            // Also where no answer comes the lease may be another's by now. Should the server have it still, it asks
+            // for it again, or the session's end does it.
+            let _ = self.meta().change(Change::Release { ino });
+        }
+        state.give_back();
+        // Not before: who makes another state of the file asks for a lease that is not given back any more.
+        state.gone = self.files().let_go(ino);
     }
 }

@@ -23,6 +23,9 @@ pub(super) struct Reign {
 #[derive(Debug)]
 pub(super) struct FileState {
     pub(super) right: Right,
+    /// The metadata server may have a lease of this session, also one that gives no right here: whose answer or map
+    /// did not come, or whose writes are lost. It is to be given back.
+    pub(super) leased: bool,
     pub(super) reign: Reign,
     pub(super) size: u64,
     /// As the metadata server has it.
@@ -56,6 +59,7 @@ impl FileState {
     pub(super) fn new(reign: Reign) -> Self {
         Self {
             right: Right::None,
+            leased: false,
             reign,
             size: 0,
             map: BTreeMap::new(),
@@ -98,6 +102,12 @@ impl FileState {
         self.dirty.clear();
         (self.cut, self.mtime, self.changed) = (None, None, false);
         self.written = None;
+    }
+
+    /// The server was told that the lease is over.
+    pub(super) fn give_back(&mut self) {
+        self.forget();
+        self.leased = false;
     }
 
     pub(super) fn is_dirty(&self) -> bool {

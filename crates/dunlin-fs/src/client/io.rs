@@ -107,6 +107,7 @@ impl FileSystem {
         }
         // Who waits for another right has none meanwhile, and without an answer the server may have taken it, too.
         state.forget();
+        state.leased = true;
         let write = right == Right::Write;
         let attr = loop {
             match self.meta().change_attr(Change::Lease { ino, write }) {

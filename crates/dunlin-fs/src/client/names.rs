@@ -177,6 +177,7 @@ impl FileSystem {
         if let Entry::Vacant(place) = files.known.entry(attr.ino) {
             let mut state = FileState::new(after);
             state.handles = 1;
+            state.leased = attr.kind() == S_IFREG;
             if before == after && attr.kind() == S_IFREG {
                 state.take(Right::Write, after, &attr, BTreeMap::new());
             }
@@ -190,6 +191,7 @@ impl FileSystem {
             let mut state = file.lock();
             if !state.gone {
                 state.handles += 1;
+                state.leased = true;
                 return Ok(attr);
             }
         }
@@ -234,15 +236,9 @@ impl FileSystem {
         }
         let unused = state.take_fresh(0);
         self.give_extents(&state, unused);
-        let held = state.right != Right::None;
-        state.forget();
+        self.let_go(ino, &mut state);
         // What is lost with the file is missed by nobody.
         state.error = None;
-        state.gone = self.files().let_go(ino);
-        if held {
-            // Should it fail, the server asks for it again, or the session's end does it.
-            let _ = self.change(&Change::Release { ino });
-        }
     }
 
     /// Takes an empty directory away.
