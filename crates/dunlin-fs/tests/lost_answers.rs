@@ -394,3 +394,27 @@ fn a_lease_without_its_map_is_given_back() {
         other.space().unwrap().files == before
     });
 }
+
+#[test]
+fn who_makes_a_file_that_was_closed_meanwhile_does_not_have_its_lease() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let system = between.client();
+    between.hold(Some(Kind::Make));
+    let maker = std::thread::spawn({
+        let system = system.clone();
+        move || system.create_new("/f").unwrap()
+    });
+    eventually("the file is made", || between.holds_one());
+    let found = system.open("/f").unwrap();
+    found.write_at(0, b"old").unwrap();
+    drop(found);
+    let other = cluster.client();
+    let theirs = other.open("/f").unwrap();
+    assert_eq!(theirs.read_at(0, 100).unwrap(), b"old");
+    theirs.write_at(0, b"new, and longer").unwrap();
+    theirs.sync().unwrap();
+    between.hold(None);
+    let made = maker.join().unwrap();
+    assert_eq!(made.read_at(0, 100).unwrap(), b"new, and longer");
+}

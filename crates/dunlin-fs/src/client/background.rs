@@ -59,18 +59,9 @@ fn run(system: &FileSystem, recalls: &Receiver<Ino>) {
 impl FileSystem {
     /// Commits a file and gives its lease back; `false` where somebody uses it now.
     fn give_back(&self, ino: Ino) -> bool {
-        let file = {
-            let files = self.files();
-            match files.known.get(&ino) {
-                Some(file) => Arc::clone(file),
-                None if files.making > 0 => return false,
-                None => {
-                    drop(files);
-                    return self.meta().change(Change::Release { ino }).is_ok();
-                }
-            }
-        };
-        let mut state = match file.try_lock() {
+        // Where there is no state one is made, so that nobody asks for the lease while it is given back.
+        let file = self.file(ino);
+        let mut state = match file.0.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
@@ -81,7 +72,7 @@ impl FileSystem {
         let released = self.meta().change(Change::Release { ino });
         state.give_back();
         if state.handles == 0 && state.error.is_none() {
-            state.gone = self.files().let_go(ino);
+            self.leave(ino, &mut state);
         }
         released.is_ok()
     }
@@ -121,6 +112,11 @@ impl FileSystem {
         }
         state.give_back();
         // Not before: who makes another state of the file asks for a lease that is not given back any more.
-        state.gone = self.files().let_go(ino);
+        self.leave(ino, state);
+    }
+
+    fn leave(&self, ino: Ino, state: &mut FileState) {
+        self.files().let_go(ino);
+        state.gone = true;
     }
 }

@@ -5,6 +5,7 @@ mod asynchronous;
 mod background;
 mod error;
 mod file_state;
+mod files;
 mod io;
 mod link;
 mod meta;
@@ -13,7 +14,6 @@ mod path;
 mod pool;
 mod session;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -28,6 +28,7 @@ pub use path::File;
 
 use crate::types::Ino;
 use file_state::FileState;
+use files::Files;
 use link::Links;
 use pool::Pool;
 use session::SessionKeeper;
@@ -74,25 +75,6 @@ struct Inner {
     files: Mutex<Files>,
     reserved: Mutex<Pool>,
     options: FsOptions,
-}
-
-#[derive(Debug, Default)]
-struct Files {
-    known: HashMap<Ino, Arc<Mutex<FileState>>>,
-    /// Files that are being made: their leases may come before their numbers.
-    making: usize,
-}
-
-impl Files {
-    /// Takes a file out of the table, unless one is being made: it could be this one, whose maker does not know its
-    /// number yet, and would not see that its lease was given back.
-    fn let_go(&mut self, ino: Ino) -> bool {
-        let goes = self.making == 0;
-        if goes {
-            self.known.remove(&ino);
-        }
-        goes
-    }
 }
 
 /// The state of one file.

@@ -167,18 +167,21 @@ impl FileSystem {
     /// Makes a file and opens it: it can be written at once.
     #[allow(clippy::missing_errors_doc)]
     pub fn create(&self, parent: Ino, name: &[u8], mode: Mode) -> Result<Attr, FsError> {
-        self.files().making += 1;
+        let begun = self.files().begin_making();
         let before = self.reign();
         let made = self.change_attr(&making(parent, name, mode, (0, &[], true)));
         let after = self.reign();
         let mut files = self.files();
-        files.making -= 1;
+        // Another thread may have found and closed the file meanwhile: then its lease was given back.
+        let left = |attr: &Attr| files.left_since(begun, attr.ino);
+        let left = made.as_ref().is_ok_and(left);
+        files.end_making(begun);
         let attr = made?;
         if let Entry::Vacant(place) = files.known.entry(attr.ino) {
             let mut state = FileState::new(after);
             state.handles = 1;
             state.leased = attr.kind() == S_IFREG;
-            if before == after && attr.kind() == S_IFREG {
+            if before == after && !left && attr.kind() == S_IFREG {
                 state.take(Right::Write, after, &attr, BTreeMap::new());
             }
             place.insert(Arc::new(Mutex::new(state)));
