@@ -23,6 +23,7 @@ enum Kind {
     Commit,
     Release,
     Map,
+    Servers,
     WriteLease,
     Make,
     Reserve,
@@ -30,7 +31,11 @@ enum Kind {
 
 fn kind(handler: u16, payload: &[u8]) -> Option<Kind> {
     if handler == meta::ASK || handler == meta::ASK_DURABLE {
-        return matches!(decode(payload)?, Ask::Map { .. }).then_some(Kind::Map);
+        return match decode(payload)? {
+            Ask::Map { .. } => Some(Kind::Map),
+            Ask::Servers => Some(Kind::Servers),
+            _ => None,
+        };
     }
     match decode::<Envelope<'_>>(payload)?.change {
         _ if handler != meta::CHANGE => None,
@@ -417,4 +422,27 @@ fn who_makes_a_file_that_was_closed_meanwhile_does_not_have_its_lease() {
     between.hold(None);
     let made = maker.join().unwrap();
     assert_eq!(made.read_at(0, 100).unwrap(), b"new, and longer");
+}
+
+#[test]
+fn extents_that_were_not_written_are_used_again() {
+    let cluster = Cluster::new(2, 16 << 20, LEASE);
+    let between = Between::new(&cluster);
+    let system = between.client();
+    let file = system.create_new("/f").unwrap();
+    // One data server is known to the client, and has the first half of the extents that it reserves.
+    file.write_at(0, &[1; EXTENT_BYTES as usize]).unwrap();
+    let rest = vec![2; (8 << 20) - EXTENT_BYTES as usize];
+    between.lose(Some(Kind::Servers));
+    assert!(file.write_at(EXTENT_BYTES, &rest).is_err());
+    let free = system.space().unwrap().free;
+    assert!(file.write_at(EXTENT_BYTES, &rest).is_err());
+    between.lose(None);
+    file.write_at(EXTENT_BYTES, &rest).unwrap();
+    file.sync().unwrap();
+    assert_eq!(system.space().unwrap().free, free);
+    assert!(file.read_at(EXTENT_BYTES, rest.len()).unwrap() == rest);
+    drop((file, system));
+    drop(between);
+    assert_eq!(cluster.check().mapped, 256);
 }

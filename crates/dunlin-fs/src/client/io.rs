@@ -1,6 +1,7 @@
 //! The content of files: READs and WRITEs past the data servers' processors, and the commits that make them the file's.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::MutexGuard;
 use std::time::Instant;
 
@@ -62,6 +63,13 @@ fn runs(parts: impl Iterator<Item = (Option<Extent>, Piece)>) -> Vec<Run> {
         at += piece.length;
     }
     runs
+}
+
+/// The extents of a stretch in one region, from a byte of its first one on.
+fn neighbours(first: Extent, start: u64, length: usize) -> impl Iterator<Item = Extent> {
+    let count = (start + length as u64).div_ceil(EXTENT_BYTES) as u32;
+    let server = first.server;
+    (first.index..first.index + count).map(move |index| Extent { server, index })
 }
 
 impl FileSystem {
@@ -227,11 +235,14 @@ impl FileSystem {
                 }
             };
         }
-        if let Err(error) = self.write_pieces(state, &added, offset, bytes) {
-            // A WRITE whose end nobody knows may still come: they stay reserved, and are no other file's.
+        let mut unanswered = BTreeSet::new();
+        if let Err(error) = self.write_pieces(state, (&added, &mut unanswered), offset, bytes) {
             for extent in added.values() {
                 state.dirty.remove(extent);
             }
+            // A WRITE whose end nobody knows may still come: its extents stay reserved, and are no other file's.
+            let done = |extent: &Extent| !unanswered.contains(extent);
+            self.give_extents(state, added.into_values().rev().filter(done));
             return Err(error);
         }
         state.changed |= !added.is_empty();
@@ -239,11 +250,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// WRITEs bytes into the extents that the file has and those that it is to get.
+    /// WRITEs bytes into the extents that the file has and those that it is to get; notes where a WRITE was begun that
+    /// was not answered.
     fn write_pieces(
         &self,
         state: &mut FileState,
-        added: &BTreeMap<u32, Extent>,
+        (added, unanswered): (&BTreeMap<u32, Extent>, &mut BTreeSet<Extent>),
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), FsError> {
@@ -257,20 +269,15 @@ impl FileSystem {
                 // Nobody knows what was there before.
                 let mut whole = vec![0; EXTENT_BYTES as usize];
                 whole[piece.start as usize..][..piece.length].copy_from_slice(part);
-                let (server, offset) = (extent.server, extent.offset());
-                let incarnation = self.write_at(state, server, offset, &whole)?;
+                let incarnation = self.write_at(state, (extent, 0), &whole, unanswered)?;
                 state.dirty.insert(extent, incarnation);
             }
             found.push((new.or_else(|| state.extent(piece.index)), piece));
         }
         for run in runs(found.into_iter()) {
             let part = &bytes[run.at..run.at + run.length];
-            let offset = run.extent.offset() + run.start;
-            let incarnation = self.write_at(state, run.extent.server, offset, part)?;
-            let last = (offset + run.length as u64 - 1) / EXTENT_BYTES;
-            for index in run.extent.index..=last as u32 {
-                let server = run.extent.server;
-                let extent = Extent { server, index };
+            let incarnation = self.write_at(state, (run.extent, run.start), part, unanswered)?;
+            for extent in neighbours(run.extent, run.start, run.length) {
                 // The start at which its oldest byte was written: if that is gone, so is the byte.
                 state.dirty.entry(extent).or_insert(incarnation);
             }
@@ -278,20 +285,29 @@ impl FileSystem {
         Ok(())
     }
 
-    /// One WRITE, while the session stands.
+    /// One WRITE, from a byte of an extent on, while the session stands; done again where it is not answered.
     fn write_at(
         &self,
         state: &FileState,
-        server: u16,
-        offset: u64,
+        (first, start): (Extent, u64),
         bytes: &[u8],
+        unanswered: &mut BTreeSet<Extent>,
     ) -> Result<u64, FsError> {
+        let unsure = Cell::new(false);
         let writing = |link: &super::link::Link| {
-            let gate = self.write_gate(state.reign.session);
-            gate.map(|_open| link.region.write(offset, bytes))
-                .transpose()
+            let Some(_open) = self.write_gate(state.reign.session) else {
+                return Ok(None);
+            };
+            let written = link.region.write(first.offset() + start, bytes);
+            // An answer to a later one says nothing of an earlier one.
+            unsure.set(unsure.get() || written.is_err());
+            written.map(Some)
         };
-        match self.links().operate(self.meta(), server, writing)? {
+        let written = self.links().operate(self.meta(), first.server, writing);
+        if unsure.get() {
+            unanswered.extend(neighbours(first, start, bytes.len()));
+        }
+        match written? {
             (Some(()), incarnation) => Ok(incarnation),
             (None, _) => Err(Errno::STALE.into()),
         }
