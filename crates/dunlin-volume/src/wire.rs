@@ -27,7 +27,7 @@ pub mod call {
     pub const VERSIONS: u16 = 227;
     /// The same, after the blocks were read and compared with their checksums.
     pub const SCRUB: u16 = 228;
-    /// The copy has all that it must have: [`super::Named`].
+    /// The copy has all that it must have in this epoch, and remembers so: [`super::Named`].
     pub const JOIN: u16 = 229;
     /// The volume goes, with its blocks: [`super::Named`].
     pub const REMOVE: u16 = 230;
@@ -66,6 +66,9 @@ pub struct Described {
     pub owner: u64,
     /// Whether it has never lost anything that it has acknowledged.
     pub whole: bool,
+    /// The last epoch in which it was made equal to a majority. Where two copies differ in it, what the one of the
+    /// older epoch has more of was never acknowledged, and an owner since then has read the block without it.
+    pub settled: u64,
 }
 
 /// A volume, or a copy that is built anew, is made.
@@ -84,6 +87,9 @@ pub struct Named {
     pub epoch: u64,
 }
 
+/// What [`Promise::protocol`] says now. Protocol 1 had no such word, and its clients do not settle copies.
+pub const PROTOCOL: u16 = 2;
+
 /// From now on nobody of an older epoch writes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Promise {
@@ -93,6 +99,8 @@ pub struct Promise {
     pub epoch: u64,
     /// Whose it is: drawn by who opens.
     pub owner: u64,
+    /// What its owner speaks: [`PROTOCOL`]. Another is refused.
+    pub protocol: u16,
 }
 
 /// Chunks of a volume.
@@ -446,66 +454,4 @@ impl<'a> Blocks<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn record(count: u32, fill: u8) -> (Head, Vec<u8>) {
-        let head = Head {
-            volume: 7,
-            version: Version::new(3, 9),
-            first: 64,
-            count,
-            kind: Kind::Data,
-        };
-        let data: Vec<u8> = (0..count as usize * BLOCK_BYTES)
-            .map(|at| fill ^ at as u8)
-            .collect();
-        let mut bytes = Vec::new();
-        head.encode(&data, &mut bytes);
-        (head, bytes)
-    }
-
-    #[test]
-    fn a_record_is_read_as_it_was_written() {
-        let (head, mut bytes) = record(3, 5);
-        assert_eq!(bytes.len(), head.record_bytes());
-        set_version(&mut bytes, Version::new(4, 1));
-        let parsed = Record::parse(&bytes).unwrap();
-        let version = Version::new(4, 1);
-        assert_eq!(parsed.head, Head { version, ..head });
-        assert_eq!(parsed.block(2).unwrap()[1], 5 ^ 1);
-        assert_eq!(parsed.sum(2), checksum(parsed.block(2).unwrap()));
-    }
-
-    proptest! {
-        #[test]
-        fn a_flipped_bit_is_seen(at in any::<prop::sample::Index>(), bit in 0..8_u32, count in 1..4_u32) {
-            let (_, mut bytes) = record(count, 1);
-            let at = at.index(bytes.len());
-            bytes[at] ^= 1_u8 << bit;
-            prop_assert!(Record::parse(&bytes).is_err());
-        }
-
-        #[test]
-        fn any_bytes_are_read_without_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), marked: bool) {
-            if marked && bytes.len() >= 4 {
-                bytes[..4].copy_from_slice(&MARK);
-            }
-            let _ = Record::parse(&bytes);
-            let _ = decode_read(&bytes);
-            let _ = split_epoch(&bytes);
-            for count in 0..3 {
-                let _ = Blocks::parse(&bytes, count);
-            }
-        }
-
-        #[test]
-        fn states_cross(version: u64, sum: Option<u32>) {
-            let state = BlockState { version: Version(version), sum };
-            let mut bytes = [0; STATE_BYTES];
-            state.put(&mut bytes);
-            prop_assert_eq!(BlockState::take(&bytes), state);
-        }
-    }
-}
+mod tests;

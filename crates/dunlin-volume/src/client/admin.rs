@@ -47,6 +47,7 @@ pub fn create(
             epoch: 0,
             owner: 0,
             whole: true,
+            settled: 0,
         };
         if let Err(error) = link.create(&described) {
             let named = Named {

@@ -11,7 +11,7 @@ use super::open::{self, is_enough, Mine, Opened};
 use super::repair::Members;
 use super::{VolumeError, VolumeOptions};
 use crate::types::Shape;
-use crate::wire::{Described, Named, Promise};
+use crate::wire::{Described, Named, Promise, PROTOCOL};
 
 /// Between two tries at servers that are out.
 const TRY_EVERY: Duration = Duration::from_millis(100);
@@ -146,6 +146,7 @@ impl Keeper {
                     epoch,
                     owner,
                     whole: false,
+                    settled: 0,
                 };
                 link.create(&described)?;
                 described
@@ -161,6 +162,7 @@ impl Keeper {
             volume: self.shape.id,
             epoch,
             owner,
+            protocol: PROTOCOL,
         };
         link.promise(&promise)?;
         let pipeline = Box::new(link.pipeline()?);
@@ -185,8 +187,10 @@ impl Keeper {
         };
         members.bring(server, in_sync)?;
         if !whole {
-            self.make_whole(&link, &promise)?;
+            self.confirm(&promise)?;
         }
+        let volume = self.shape.id;
+        link.join(&Named { volume, epoch })?;
         self.links[server] = Some(link);
         self.send(Event::Joined { server, session })?;
         tracing::info!(server, "a copy of the volume is up to date again");
@@ -220,9 +224,9 @@ impl Keeper {
         }
     }
 
-    /// A copy that had lost what it had counts from now on. What it had promised is lost, too, so a majority without it
-    /// must say that nobody else has opened the volume.
-    fn make_whole(&self, link: &Link, promise: &Promise) -> Result<(), VolumeError> {
+    /// Before a copy counts that had lost what it had: what it had promised is lost, too, so a majority without it must
+    /// say that nobody else has opened the volume.
+    fn confirm(&self, promise: &Promise) -> Result<(), VolumeError> {
         let mut promised = 0;
         for (server, other) in self.links.iter().enumerate() {
             if let Some(other) = other {
@@ -238,8 +242,7 @@ impl Keeper {
                 why,
             });
         }
-        let Promise { volume, epoch, .. } = *promise;
-        link.join(&Named { volume, epoch })
+        Ok(())
     }
 
     /// Opens the volume anew, for as long as it takes: the engine's patience ends it.

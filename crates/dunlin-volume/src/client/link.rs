@@ -244,7 +244,7 @@ impl Link {
         &self,
         volume: u64,
         epoch: u64,
-        blocks: &[Copied],
+        blocks: &[&Copied],
     ) -> Result<(), VolumeError> {
         for some in blocks.chunks(AT_ONCE) {
             let requests: Vec<Vec<u8>> = some

@@ -5,7 +5,7 @@ use super::link::Link;
 use super::repair::Members;
 use super::{VolumeError, VolumeOptions};
 use crate::types::{Shape, Version};
-use crate::wire::{Described, Promise};
+use crate::wire::{Described, Named, Promise, PROTOCOL};
 
 /// An open volume.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ fn set<'a, T: 'a>(some: impl IntoIterator<Item = &'a Option<T>>) -> u64 {
 }
 
 /// Opens a volume, and ends whoever had it open. Afterwards a majority has promised the epoch, and all that have have
-/// the same of every block.
+/// the same of every block, and remember in which epoch they were made so.
 pub(super) fn open(
     name: &str,
     addresses: &[String],
@@ -157,11 +157,13 @@ pub(super) fn open(
         volume: shape.id,
         epoch,
         owner,
+        protocol: PROTOCOL,
     };
     let promised = of_all(addresses, |server, _| match &found[server] {
         Ok((link, known)) => {
-            link.promise(&promise)?;
-            Ok(known.whole.then(|| link.clone()))
+            // An owner before may have settled the copy until it promised this epoch.
+            let settled = link.promise(&promise)?.settled;
+            Ok(known.whole.then(|| (link.clone(), settled)))
         }
         Err(error) => Err(error.clone()),
     });
@@ -174,7 +176,7 @@ pub(super) fn open(
     }
     let links: Vec<_> = promised
         .iter()
-        .map(|result| result.as_ref().ok().and_then(Option::clone))
+        .map(|result| Some(result.as_ref().ok()?.as_ref()?.0.clone()))
         .collect();
     is_enough(&shape, set(&links)).map_err(|have| too_few(&shape, have, &promised))?;
     let members = Members {
@@ -182,7 +184,25 @@ pub(super) fn open(
         epoch,
         links: &links,
     };
-    members.settle(set(&links))?;
+    let settled: Vec<u64> = promised
+        .iter()
+        .map(|result| match result {
+            Ok(Some((_, settled))) => *settled,
+            _ => 0,
+        })
+        .collect();
+    members.settle(set(&links), &settled)?;
+    // Before anything is read: what the members have now counts against whatever another copy has more of.
+    let named = Named {
+        volume: shape.id,
+        epoch,
+    };
+    let joined = of_all(addresses, |server, _| {
+        links[server]
+            .as_ref()
+            .map_or(Ok(()), |link| link.join(&named))
+    });
+    joined.into_iter().collect::<Result<(), _>>()?;
     Ok(Opened {
         shape,
         epoch,

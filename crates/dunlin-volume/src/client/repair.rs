@@ -62,61 +62,34 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Makes all members of a set of servers have the same of every chunk: of each block the highest version that any
-    /// of them has. While nobody else writes.
-    pub(super) fn settle(&self, among: u64) -> Result<(), VolumeError> {
-        self.compare(among, |chunk| self.settle_chunk(chunk, among))
-    }
-
-    fn settle_chunk(&self, chunk: u64, among: u64) -> Result<(), VolumeError> {
-        let members: Vec<_> = self.of(self.shape.set_of(chunk) & among).collect();
-        let mut states = Vec::new();
-        for (_, link) in &members {
-            states.push(link.states(self.shape, self.epoch, chunk, false)?);
-        }
-        let first = chunk * u64::from(self.shape.chunk_blocks);
-        let blocks = states.first().map_or(0, Vec::len);
-        let version = |member: usize, nth: usize| states[member][nth].version;
-        let newest = |nth: usize| (0..members.len()).max_by_key(|member| version(*member, nth));
-        for (source, (_, from)) in members.iter().enumerate() {
-            let is_behind = |member: usize, nth: usize| version(member, nth) < version(source, nth);
-            let wanted = (0..blocks).filter(|nth| newest(*nth) == Some(source));
-            let wanted =
-                wanted.filter(|nth| (0..members.len()).any(|other| is_behind(other, *nth)));
-            let wanted: Vec<u64> = wanted.map(|nth| first + nth as u64).collect();
-            let copied = from.read(self.shape.id, self.epoch, &wanted)?;
-            if copied.is_empty() {
-                continue;
-            }
-            for (_, to) in members
-                .iter()
-                .filter(|(server, _)| *server != members[source].0)
-            {
-                to.write(self.shape.id, self.epoch, &copied)?;
-            }
-        }
-        Ok(())
+    /// Makes all members of a set of servers have the same of every chunk, while nobody else writes. `settled` says of
+    /// each server in which epoch it was made so last. The highest version counts among those for which that was last:
+    /// what another one has more of is from an owner before, was not acknowledged, and the owners since did not read it.
+    pub(super) fn settle(&self, among: u64, settled: &[u64]) -> Result<(), VolumeError> {
+        self.compare(among, |chunk| {
+            let members = self.shape.set_of(chunk) & among;
+            let epochs = || {
+                self.of(members)
+                    .map(|(server, _)| (server, settled[server]))
+            };
+            let last = epochs().map(|(_, epoch)| epoch).max();
+            let counting = epochs().filter(|(_, epoch)| Some(*epoch) == last);
+            let counting = counting.fold(0, |set, (server, _)| set | 1 << server);
+            self.level(chunk, counting, members)
+        })
     }
 
     /// Brings one server up to date with those of `in_sync`, while the owner of the epoch writes to all of them.
     ///
-    /// Every block of which it has less is copied as it is: whatever is written meanwhile is newer. Of a block of which
-    /// it has more than they have, written before the epoch began, the others' content counts, because the owner may
-    /// have read it; it gets a version that is above the stale one, and below all that the owner writes.
+    /// What is copied as it is does no harm: whatever is written meanwhile is newer.
     pub(super) fn bring(&self, server: usize, in_sync: u64) -> Result<(), VolumeError> {
-        let Some(target) = self.link(server) else {
-            return Ok(());
-        };
-        for source in 0..self.links.len() {
-            let Some(from) = self.link(source).filter(|_| in_sync & 1 << source != 0) else {
-                continue;
-            };
+        for (source, _) in self.of(in_sync) {
             self.compare(1 << server | 1 << source, |chunk| {
-                // Each chunk is copied from the first that has it.
+                // Each chunk is compared with the first that has it.
                 let set = self.shape.set_of(chunk);
                 let is_first = (set & in_sync).trailing_zeros() as usize == source;
                 match is_first && set & 1 << server != 0 {
-                    true => self.bring_chunk(chunk, (target, from), set & in_sync),
+                    true => self.level(chunk, set & in_sync, set & in_sync | 1 << server),
                     false => Ok(()),
                 }
             })?;
@@ -124,38 +97,72 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    fn bring_chunk(
-        &self,
-        chunk: u64,
-        (target, source): (&Link, &Link),
-        others: u64,
-    ) -> Result<(), VolumeError> {
+    /// Makes members have the same of a chunk as those of `counting`, which are among them.
+    ///
+    /// Every block of which a member has less than one that counts is copied as it is. Of a block of which it has more,
+    /// written before the epoch began, what those have counts, because an owner may have read it; it gets a version that
+    /// is above the stale one, and below all that the owner of this epoch writes.
+    fn level(&self, chunk: u64, counting: u64, members: u64) -> Result<(), VolumeError> {
         let (shape, epoch) = (self.shape, self.epoch);
-        let has = target.states(shape, epoch, chunk, false)?;
-        let wants = source.states(shape, epoch, chunk, false)?;
+        let mut states = Vec::new();
+        for (server, link) in self.of(members) {
+            states.push((server, link, link.states(shape, epoch, chunk, false)?));
+        }
+        // Those that count are written first: a member that had a repair's version alone, because a server failed then,
+        // would not be taken for stale when this is done again in the same epoch.
+        states.sort_by_key(|(server, ..)| counting & 1 << server == 0);
         let first = chunk * u64::from(shape.chunk_blocks);
-        let pairs = || (first..).zip(has.iter().zip(&wants));
-        let behind: Vec<u64> = pairs()
-            .filter(|(_, (has, wants))| has.version < wants.version)
-            .map(|(block, _)| block)
-            .collect();
-        target.write(shape.id, epoch, &source.read(shape.id, epoch, &behind)?)?;
-        let is_stale = |has: &BlockState, wants: &BlockState| {
-            has.version > wants.version && has.version.epoch() < epoch
-        };
-        let stale: Vec<u64> = pairs()
-            .filter(|(_, (has, wants))| is_stale(has, wants))
-            .map(|(block, _)| block)
-            .collect();
-        let mended = source.read(shape.id, epoch, &stale)?;
-        let mended: Vec<Copied> = mended.into_iter().map(|one| repaired(one, epoch)).collect();
-        if !mended.is_empty() {
-            for (_, other) in self.of(others) {
-                other.write(shape.id, epoch, &mended)?;
+        let blocks = states.first().map_or(0, |(_, _, states)| states.len());
+        let (mut behind, mut stale) = (Vec::new(), Vec::new());
+        for nth in 0..blocks {
+            let versions = states
+                .iter()
+                .map(|(server, _, states)| (1 << server, states[nth].version));
+            let that_count = versions
+                .clone()
+                .filter(|(member, _)| counting & member != 0);
+            let newest = that_count
+                .map(|(_, version)| version)
+                .max()
+                .unwrap_or_default();
+            let have = versions.clone().filter(|(_, version)| *version == newest);
+            let wanted = (
+                first + nth as u64,
+                have.fold(0, |set, (member, _)| set | member),
+            );
+            let is_stale = |version: Version| version > newest && version.epoch() < epoch;
+            if versions.clone().any(|(_, version)| is_stale(version)) {
+                stale.push(wanted);
+            } else if versions.clone().any(|(_, version)| version < newest) {
+                behind.push(wanted);
             }
-            target.write(shape.id, epoch, &mended)?;
+        }
+        let mut copied = self.read(behind)?;
+        let mended = self.read(stale)?;
+        copied.extend(mended.into_iter().map(|one| repaired(one, epoch)));
+        for (_, link, states) in states {
+            let has = |copied: &Copied| states[(copied.block - first) as usize].version;
+            let older: Vec<&Copied> = copied
+                .iter()
+                .filter(|one| has(one) < one.state.version)
+                .collect();
+            link.write(shape.id, epoch, &older)?;
         }
         Ok(())
+    }
+
+    /// Reads blocks, each from one of a set of servers that have the same of it.
+    fn read(&self, mut wanted: Vec<(u64, u64)>) -> Result<Vec<Copied>, VolumeError> {
+        let mut copied = Vec::with_capacity(wanted.len());
+        for (server, link) in self.of(u64::MAX) {
+            let (here, left): (Vec<_>, Vec<_>) = wanted
+                .into_iter()
+                .partition(|(_, have)| have & 1 << server != 0);
+            wanted = left;
+            let blocks: Vec<u64> = here.iter().map(|(block, _)| *block).collect();
+            copied.extend(link.read(self.shape.id, self.epoch, &blocks)?);
+        }
+        Ok(copied)
     }
 }
 

@@ -5,7 +5,7 @@ use dunlin::{HandlerError, Request, Responder};
 use super::state::Copy;
 use super::{lock, malformed, replaced, unknown, Service};
 use crate::types::{Version, LONGEST_NAME};
-use crate::wire::{code, decode, encode, Create, Described, Named, Promise};
+use crate::wire::{code, decode, encode, Create, Described, Named, Promise, PROTOCOL};
 
 impl Service {
     pub(super) fn describe(
@@ -43,7 +43,8 @@ impl Service {
         if let Err(error) = shape.validate() {
             return refuse(code::MALFORMED, error.to_string());
         }
-        if described.place >= shape.servers || described.epoch > Version::MOST_EPOCHS {
+        let Described { epoch, settled, .. } = described;
+        if described.place >= shape.servers || epoch > Version::MOST_EPOCHS || settled > epoch {
             return Err(malformed());
         }
         let _one = lock(&self.changing);
@@ -83,7 +84,13 @@ impl Service {
             volume,
             epoch,
             owner,
+            protocol,
         } = decode(request.payload()).ok_or_else(malformed)?;
+        if protocol != PROTOCOL {
+            let why =
+                format!("the client speaks protocol {protocol} of volumes, this server {PROTOCOL}");
+            return Err(HandlerError::new(code::MALFORMED, why));
+        }
         if epoch > Version::MOST_EPOCHS {
             return Err(malformed());
         }
@@ -108,6 +115,7 @@ impl Service {
         reply.write(&encode(&described))
     }
 
+    /// The copy counts, and is settled in the epoch, when this is answered.
     pub(super) fn join(
         &self,
         request: &Request<'_>,
@@ -123,12 +131,13 @@ impl Service {
             }
             Described {
                 whole: true,
+                settled: epoch,
                 ..known.clone()
             }
         };
         self.save(&described)?;
         if let Some(copy) = lock(&self.state).copies.get_mut(&volume) {
-            copy.described.whole = true;
+            copy.described = described;
         }
         Ok(())
     }

@@ -276,6 +276,7 @@ mod tests {
             epoch: 1,
             owner: 1,
             whole: true,
+            settled: 0,
         };
         let copies = HashMap::from([(1, Copy::new(described))]);
         State {

@@ -13,7 +13,9 @@ use super::{BlockServerError, State};
 use crate::wire::{checksum, decode, encode, Described};
 
 const LOCK: &str = "lock";
-const MAGIC: &[u8; 16] = b"dunlin-volume v1";
+const MAGIC: &[u8; 16] = b"dunlin-volume v2";
+/// Of a file that says nothing of the epoch in which its copy was settled.
+const MAGIC_1: &[u8; 16] = b"dunlin-volume v1";
 
 /// The folder of a server; nobody else has it while this lives.
 #[derive(Debug)]
@@ -100,11 +102,53 @@ impl Folder {
 }
 
 fn read(bytes: &[u8]) -> Option<Described> {
-    let (sum, content) = bytes.strip_prefix(MAGIC)?.split_first_chunk()?;
+    let (magic, rest) = bytes.split_first_chunk()?;
+    let (sum, content) = rest.split_first_chunk()?;
     if u32::from_le_bytes(*sum) != checksum(content) {
         return None;
     }
-    let described: Described = decode(content)?;
+    let described: Described = match magic {
+        MAGIC => decode(content)?,
+        // Settled in epoch zero, which stands last: an open compares such copies with each other by versions alone. The
+        // promised epoch would not do, since a copy may have promised it to an open that did not come about, and have
+        // missed what the owner before went on to write.
+        MAGIC_1 => decode(&[content, &[0]].concat())?,
+        _ => return None,
+    };
     described.shape.validate().ok()?;
     (described.place < described.shape.servers).then_some(described)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Shape;
+
+    #[test]
+    fn a_file_of_version_1_is_of_a_copy_that_was_never_settled() {
+        let shape = Shape {
+            id: 7,
+            name: "birds".into(),
+            blocks: 100,
+            chunk_blocks: 64,
+            copies: 3,
+            servers: 3,
+        };
+        let described = Described {
+            shape,
+            place: 2,
+            epoch: 300,
+            owner: u64::MAX,
+            whole: true,
+            settled: 0,
+        };
+        let mut content = encode(&described);
+        assert_eq!(content.pop(), Some(0));
+        let file = |magic: &[u8; 16], content: &[u8]| {
+            [magic, &checksum(content).to_le_bytes()[..], content].concat()
+        };
+        assert_eq!(read(&file(MAGIC_1, &content)), Some(described));
+        assert_eq!(read(&file(MAGIC, &content)), None);
+        assert_eq!(read(&file(b"dunlin-volume v9", &content)), None);
+    }
 }

@@ -201,6 +201,7 @@ mod tests {
             epoch: 1,
             owner: 1,
             whole: true,
+            settled: 0,
         };
         let mut state = State {
             copies: HashMap::from([(1, Copy::new(described))]),

@@ -1,0 +1,170 @@
+//! What an open takes from the copies that it finds, and what it leaves of them where it fails.
+
+mod common;
+
+use common::{block, eventually, in_folder, in_memory, options, start};
+use dunlin::{CallError, Client, Reply};
+use dunlin_volume::client::channel;
+use dunlin_volume::server::BlockServer;
+use dunlin_volume::types::Version;
+use dunlin_volume::wire::{call, code, decode, encode, Described, Head, Kind, PROTOCOL};
+use dunlin_volume::{check, create, Volume, BLOCK_BYTES};
+
+/// Three servers in folders, of which some may be down.
+struct Servers {
+    folders: Vec<tempfile::TempDir>,
+    servers: Vec<Option<BlockServer>>,
+    addresses: Vec<String>,
+}
+
+impl Servers {
+    fn start() -> Self {
+        let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let started =
+            |folder: &tempfile::TempDir| start(in_folder(folder.path()), "dunlin://127.0.0.1:0");
+        let servers: Vec<_> = folders.iter().map(started).collect();
+        let address = |server: &BlockServer| server.address().to_string();
+        let addresses = servers.iter().map(address).collect();
+        let servers = servers.into_iter().map(Some).collect();
+        Self {
+            folders,
+            servers,
+            addresses,
+        }
+    }
+
+    fn stop(&mut self, server: usize) {
+        self.servers[server].take().unwrap().shutdown();
+    }
+
+    fn start_again(&mut self, server: usize) {
+        let folder = in_folder(self.folders[server].path());
+        self.servers[server] = Some(start(folder, &self.addresses[server]));
+    }
+
+    fn open(&self) -> Volume {
+        Volume::open("birds", &self.addresses, &options()).unwrap()
+    }
+}
+
+fn ask(address: &str, handler: u16, payload: &[u8]) -> Reply {
+    let client = Client::builder().channel(channel());
+    client
+        .connect(address)
+        .unwrap()
+        .call(handler, payload)
+        .unwrap()
+}
+
+fn describe(address: &str) -> Described {
+    decode(&ask(address, call::DESCRIBE, b"birds")).unwrap()
+}
+
+/// A write to one copy alone, as of a client that dies before it reaches the others.
+fn write_alone(address: &str, volume: u64, version: Version, bytes: &[u8]) {
+    let mut request = version.epoch().to_le_bytes().to_vec();
+    let head = Head {
+        volume,
+        version,
+        first: 0,
+        count: 1,
+        kind: Kind::Data,
+    };
+    head.encode(bytes, &mut request);
+    ask(address, call::WRITE, &request);
+}
+
+#[test]
+fn what_an_owner_has_not_read_does_not_come_back() {
+    // The write comes before the next open, which does not reach the copy, or after it.
+    for before in [true, false] {
+        let mut servers = Servers::start();
+        let volume = create("birds", 1 << 20, &servers.addresses, &options())
+            .unwrap()
+            .id;
+        servers.open().write_at(0, &block(0, 1)).unwrap();
+        let lost = |servers: &Servers| {
+            write_alone(
+                &servers.addresses[2],
+                volume,
+                Version::new(1, 1000),
+                &block(0, 2),
+            );
+        };
+        if before {
+            lost(&servers);
+        }
+        servers.stop(2);
+        assert!(servers.open().read_at(0, BLOCK_BYTES).unwrap() == block(0, 1));
+        servers.stop(0);
+        servers.start_again(2);
+        if !before {
+            lost(&servers);
+        }
+        let mut opened = servers.open();
+        assert!(
+            opened.read_at(0, BLOCK_BYTES).unwrap() == block(0, 1),
+            "before: {before}"
+        );
+        servers.start_again(0);
+        eventually("the copy that was away is back", || {
+            assert!(opened.read_at(0, BLOCK_BYTES).unwrap() == block(0, 1));
+            opened.is_in_sync()
+        });
+        drop(opened);
+        let settled: Vec<u64> = servers
+            .addresses
+            .iter()
+            .map(|one| describe(one).settled)
+            .collect();
+        assert_eq!(settled, [3; 3]);
+        let faults = check("birds", &servers.addresses, &options())
+            .unwrap()
+            .faults;
+        assert!(faults.is_empty(), "{faults:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_came_back_counts_like_those_that_were_there() {
+    let mut servers = Servers::start();
+    create("birds", 1 << 20, &servers.addresses, &options()).unwrap();
+    servers.stop(2);
+    let mut volume = servers.open();
+    volume.write_at(0, &block(0, 1)).unwrap();
+    servers.start_again(2);
+    eventually("the copy that was away is back", || {
+        volume.read_at(0, BLOCK_BYTES).unwrap();
+        volume.is_in_sync()
+    });
+    // Without the first, what is acknowledged is on the other two alone.
+    servers.stop(0);
+    volume.write_at(0, &block(0, 2)).unwrap();
+    drop(volume);
+    servers.stop(1);
+    servers.start_again(0);
+    let mut volume = servers.open();
+    assert!(volume.read_at(0, BLOCK_BYTES).unwrap() == block(0, 2));
+}
+
+/// It would serve without settling, and what it has acknowledged would count less than what it has not.
+#[test]
+fn a_client_that_does_not_settle_is_refused() {
+    let (_servers, addresses) = in_memory(1);
+    let volume = create("birds", 1 << 20, &addresses, &options()).unwrap().id;
+    let client = Client::builder().channel(channel());
+    let client = client.connect(&addresses[0]).unwrap();
+    let refused = |request: Vec<u8>| match client.call(call::PROMISE, &request) {
+        Err(CallError::Handler {
+            code: code::MALFORMED,
+            message,
+            ..
+        }) => message,
+        other => panic!("{other:?}"),
+    };
+    // Protocol 1 had no word for it.
+    refused(encode(&(volume, 1_u64, 7_u64)));
+    let other = refused(encode(&(volume, 1_u64, 7_u64, PROTOCOL + 1)));
+    assert!(other.contains("protocol 3"), "{other}");
+    assert_eq!(describe(&addresses[0]).epoch, 0);
+}
