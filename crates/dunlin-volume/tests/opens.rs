@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{block, eventually, in_folder, in_memory, options, start};
 use dunlin::{CallError, Client, Reply};
 use dunlin_volume::client::channel;
 use dunlin_volume::server::BlockServer;
 use dunlin_volume::types::Version;
 use dunlin_volume::wire::{call, code, decode, encode, Described, Head, Kind, PROTOCOL};
-use dunlin_volume::{check, create, Volume, BLOCK_BYTES};
+use dunlin_volume::{check, create, Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
 
 /// Three servers in folders, of which some may be down.
 struct Servers {
@@ -167,4 +169,26 @@ fn a_client_that_does_not_settle_is_refused() {
     let other = refused(encode(&(volume, 1_u64, 7_u64, PROTOCOL + 1)));
     assert!(other.contains("protocol 3"), "{other}");
     assert_eq!(describe(&addresses[0]).epoch, 0);
+}
+
+#[test]
+fn an_open_that_cannot_succeed_takes_no_epoch() {
+    let (mut servers, addresses) = in_memory(3);
+    create("birds", 1 << 20, &addresses, &options()).unwrap();
+    drop(Volume::open("birds", &addresses, &options()).unwrap());
+    assert_eq!(describe(&addresses[2]).epoch, 1);
+    servers
+        .drain(..2)
+        .for_each(|server| assert!(server.shutdown()));
+    let impatient = VolumeOptions {
+        patience: Duration::from_secs(2),
+        ..options()
+    };
+    match Volume::open("birds", &addresses, &impatient) {
+        Err(VolumeError::TooFew {
+            have: 1, want: 2, ..
+        }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(describe(&addresses[2]).epoch, 1);
 }

@@ -145,6 +145,15 @@ pub(super) fn open(
     if mine.is_some_and(|mine| described().any(|known| is_others(mine, known))) {
         return Err(VolumeError::Replaced);
     }
+    // A try that cannot succeed must not use up an epoch: while servers are away there is one every 100 ms.
+    let whole = found
+        .iter()
+        .enumerate()
+        .fold(0, |set, (server, found)| match found {
+            Ok((_, known)) if known.whole => set | 1 << server,
+            _ => set,
+        });
+    is_enough(&shape, whole).map_err(|have| too_few(&shape, have, &found))?;
     let epoch = newest.max(mine.map_or(0, |mine| mine.epoch)) + 1;
     if epoch > Version::MOST_EPOCHS {
         return Err(VolumeError::Exhausted(
