@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
-use common::{block, eventually, in_folder, in_memory, options, start};
+use common::{block, eventually, in_folder, in_memory, options, start, BLOCK};
 use dunlin::{CallError, Client, Reply};
 use dunlin_volume::client::channel;
 use dunlin_volume::server::BlockServer;
@@ -191,4 +194,53 @@ fn an_open_that_cannot_succeed_takes_no_epoch() {
         other => panic!("{other:?}"),
     }
     assert_eq!(describe(&addresses[2]).epoch, 1);
+}
+
+/// Changes a byte of a block in a server's log, as a disk may.
+fn damage(folder: &Path, bytes: &[u8]) {
+    let log = folder.join("log0000000001");
+    let content = fs::read(&log).unwrap();
+    let at = content
+        .windows(bytes.len())
+        .position(|window| window == bytes)
+        .unwrap();
+    let file = OpenOptions::new().write(true).open(log).unwrap();
+    file.write_all_at(&[!bytes[0]], at as u64).unwrap();
+}
+
+#[test]
+fn a_block_that_one_copy_cannot_give_is_taken_from_another() {
+    for (damaged, while_open) in [(0, false), (1, false), (0, true), (1, true)] {
+        let mut servers = Servers::start();
+        create("birds", 1 << 20, &servers.addresses, &options()).unwrap();
+        let mut volume = servers.open();
+        servers.stop(2);
+        for number in 0..3 {
+            volume.write_at(number * BLOCK, &block(number, 1)).unwrap();
+        }
+        damage(servers.folders[damaged].path(), &block(1, 1));
+        if !while_open {
+            drop(volume);
+            servers.start_again(2);
+            volume = servers.open();
+        } else {
+            servers.start_again(2);
+        }
+        eventually(
+            "the copy that has missed them is brought up to date",
+            || {
+                volume.read_at(0, BLOCK_BYTES).unwrap();
+                volume.is_in_sync()
+            },
+        );
+        for number in 0..3 {
+            let read = volume.read_at(number * BLOCK, BLOCK_BYTES).unwrap();
+            assert!(read == block(number, 1), "block {number}");
+        }
+        drop(volume);
+        // With what has the bad block away, the third has what it needs.
+        servers.stop(damaged);
+        let mut volume = servers.open();
+        assert!(volume.read_at(BLOCK, BLOCK_BYTES).unwrap() == block(1, 1));
+    }
 }

@@ -197,13 +197,13 @@ impl Link {
         }
     }
 
-    /// Reads blocks, in the order in which they are given.
+    /// Reads blocks, in the order in which they are given; none for one that the server cannot give as it was written.
     pub(super) fn read(
         &self,
         volume: u64,
         epoch: u64,
         blocks: &[u64],
-    ) -> Result<Vec<Copied>, VolumeError> {
+    ) -> Result<Vec<Option<Copied>>, VolumeError> {
         let mut copied = Vec::with_capacity(blocks.len());
         for some in blocks.chunks(AT_ONCE) {
             let requests: Vec<Vec<u8>> = some
@@ -223,17 +223,24 @@ impl Link {
             // What has to wait for the disk is on its way there beside the others.
             let replies = self.send(call::READ_SLOW, &requests)?;
             for (block, reply) in some.iter().zip(replies) {
+                let reply = match reply {
+                    Err(CallError::Handler {
+                        code: code::DAMAGED,
+                        ..
+                    }) => {
+                        copied.push(None);
+                        continue;
+                    }
+                    reply => reply.map_err(|error| self.failed(error))?,
+                };
                 let found = Blocks::parse(&reply, 1).ok_or_else(|| self.strange())?;
-                if !found.is_whole(1) {
-                    return Err(VolumeError::Damaged(*block));
-                }
                 let state = found.state(0);
-                let bytes = state.sum.map_or_else(Vec::new, |_| found.data.to_vec());
-                copied.push(Copied {
+                let bytes = || state.sum.map_or_else(Vec::new, |_| found.data.to_vec());
+                copied.push(found.is_whole(1).then(|| Copied {
                     block: *block,
                     state,
-                    bytes,
-                });
+                    bytes: bytes(),
+                }));
             }
         }
         Ok(copied)
@@ -263,21 +270,23 @@ impl Link {
                     request
                 })
                 .collect();
-            self.send(call::WRITE, &requests)?;
+            for reply in self.send(call::WRITE, &requests)? {
+                reply.map_err(|error| self.failed(error))?;
+            }
         }
         Ok(())
     }
 
-    fn send(&self, handler: u16, requests: &[Vec<u8>]) -> Result<Vec<dunlin::Reply>, VolumeError> {
+    fn send(
+        &self,
+        handler: u16,
+        requests: &[Vec<u8>],
+    ) -> Result<Vec<Result<dunlin::Reply, CallError>>, VolumeError> {
         let batch = self.client.batch();
         let batch = requests
             .iter()
             .fold(batch, |batch, request| batch.call(handler, request));
-        let replies = batch.send().map_err(|error| self.failed(error))?;
-        let replies = replies
-            .into_iter()
-            .map(|reply| reply.map_err(|error| self.failed(error)));
-        replies.collect()
+        batch.send().map_err(|error| self.failed(error))
     }
 }
 

@@ -151,7 +151,7 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Reads blocks, each from one of a set of servers that have the same of it.
+    /// Reads blocks, each from a set of servers that have the same of it: from the first one that can give it.
     fn read(&self, mut wanted: Vec<(u64, u64)>) -> Result<Vec<Copied>, VolumeError> {
         let mut copied = Vec::with_capacity(wanted.len());
         for (server, link) in self.of(u64::MAX) {
@@ -160,9 +160,21 @@ impl<'a> Members<'a> {
                 .partition(|(_, have)| have & 1 << server != 0);
             wanted = left;
             let blocks: Vec<u64> = here.iter().map(|(block, _)| *block).collect();
-            copied.extend(link.read(self.shape.id, self.epoch, &blocks)?);
+            let read = link.read(self.shape.id, self.epoch, &blocks)?;
+            for (one, found) in here.into_iter().zip(read) {
+                match found {
+                    Some(found) => copied.push(found),
+                    None => {
+                        tracing::warn!(server, block = one.0, "a copy could not give a block");
+                        wanted.push(one);
+                    }
+                }
+            }
         }
-        Ok(copied)
+        match wanted.first() {
+            Some((block, _)) => Err(VolumeError::Damaged(*block)),
+            None => Ok(copied),
+        }
     }
 }
 
