@@ -12,8 +12,8 @@ use dunlin::{CallError, Client, Reply};
 use dunlin_volume::client::channel;
 use dunlin_volume::server::BlockServer;
 use dunlin_volume::types::Version;
-use dunlin_volume::wire::{call, code, decode, encode, Described, Head, Kind, PROTOCOL};
-use dunlin_volume::{check, create, Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
+use dunlin_volume::wire::{call, code, decode, encode, Described, Head, Kind, Named, PROTOCOL};
+use dunlin_volume::{check, create, remove, Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
 
 /// Three servers in folders, of which some may be down.
 struct Servers {
@@ -243,4 +243,34 @@ fn a_block_that_one_copy_cannot_give_is_taken_from_another() {
         let mut volume = servers.open();
         assert!(volume.read_at(BLOCK, BLOCK_BYTES).unwrap() == block(1, 1));
     }
+}
+
+#[test]
+fn a_removal_that_was_broken_off_is_brought_to_its_end() {
+    let (_servers, addresses) = in_memory(3);
+    let volume = create("birds", 1 << 20, &addresses, &options()).unwrap().id;
+    for address in &addresses[..2] {
+        ask(address, call::REMOVE, &encode(&Named { volume, epoch: 0 }));
+    }
+    remove("birds", &addresses, &options()).unwrap();
+    assert!(matches!(
+        remove("birds", &addresses, &options()),
+        Err(VolumeError::Unknown(name)) if name == "birds"
+    ));
+    create("birds", 1 << 20, &addresses, &options()).unwrap();
+}
+
+#[test]
+fn a_volume_is_removed_from_all_servers_or_from_none() {
+    let (mut servers, addresses) = in_memory(3);
+    create("birds", 1 << 20, &addresses, &options()).unwrap();
+    servers.remove(1).shutdown();
+    assert!(matches!(
+        remove("birds", &addresses, &options()),
+        Err(VolumeError::Server { address, .. }) if address == addresses[1]
+    ));
+    assert_eq!(
+        (describe(&addresses[0]).epoch, describe(&addresses[2]).epoch),
+        (0, 0)
+    );
 }

@@ -91,31 +91,38 @@ pub fn check(
     })
 }
 
-/// Removes a volume, after it was opened once more, so that nobody uses it.
+/// Removes a volume, after an epoch has begun at all servers that have it, so that nobody uses it. Servers that have no
+/// such volume are passed over: a removal that was broken off can be done again.
 ///
 /// # Errors
-/// When it is not there, or a server does not answer: all of them must.
+/// When no server has it, or one does not answer: all of them must.
 pub fn remove(
     name: &str,
     addresses: &[String],
     options: &VolumeOptions,
 ) -> Result<(), VolumeError> {
-    let opened = open::open(name, addresses, options, None)?;
-    let named = Named {
-        volume: opened.shape.id,
-        epoch: opened.epoch,
-    };
-    let removed = of_all(addresses, |server, address| match &opened.links[server] {
-        Some(link) => link.remove(&named),
-        // It could not be reached, or has lost what it had, or is being built anew.
-        None => {
-            let link = Link::connect(address, options)?;
-            match link.describe(name) {
-                Ok(_) => link.remove(&named),
-                Err(error) if error.is_unknown() => Ok(()),
-                Err(error) => Err(error),
-            }
-        }
+    let found = of_all(addresses, |_, address| {
+        let link = Link::connect(address, options)?;
+        let described = link.describe(name)?;
+        Ok((link, described))
     });
-    removed.into_iter().collect()
+    let shape = open::agree(name, &found)?;
+    let mut have = Vec::with_capacity(found.len());
+    for found in found {
+        match found {
+            Ok((link, known)) => have.push((link, known.epoch)),
+            Err(error) if error.is_unknown() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let newest = have.iter().map(|(_, epoch)| *epoch).max();
+    let promise = open::promise(shape.id, newest.unwrap_or(0) + 1, None)?;
+    for (link, _) in &have {
+        link.promise(&promise)?;
+    }
+    let named = Named {
+        volume: shape.id,
+        epoch: promise.epoch,
+    };
+    have.iter().try_for_each(|(link, _)| link.remove(&named))
 }

@@ -119,6 +119,23 @@ fn set<'a, T: 'a>(some: impl IntoIterator<Item = &'a Option<T>>) -> u64 {
         .fold(0, |set, (server, _)| set | 1 << server)
 }
 
+/// What servers are asked to promise, by somebody new if by nobody known.
+pub(super) fn promise(volume: u64, epoch: u64, mine: Option<Mine>) -> Result<Promise, VolumeError> {
+    if epoch > Version::MOST_EPOCHS {
+        return Err(VolumeError::Exhausted(
+            "opens of this volume: copy it to another",
+        ));
+    }
+    let owner = mine.map_or_else(crate::random, |mine| Ok(mine.owner));
+    let owner = owner.map_err(|error| VolumeError::system(&error))?;
+    Ok(Promise {
+        volume,
+        epoch,
+        owner,
+        protocol: PROTOCOL,
+    })
+}
+
 /// Opens a volume, and ends whoever had it open. Afterwards a majority has promised the epoch, and all that have have
 /// the same of every block, and remember in which epoch they were made so.
 pub(super) fn open(
@@ -155,19 +172,7 @@ pub(super) fn open(
         });
     is_enough(&shape, whole).map_err(|have| too_few(&shape, have, &found))?;
     let epoch = newest.max(mine.map_or(0, |mine| mine.epoch)) + 1;
-    if epoch > Version::MOST_EPOCHS {
-        return Err(VolumeError::Exhausted(
-            "opens of this volume: copy it to another",
-        ));
-    }
-    let owner = mine.map_or_else(crate::random, |mine| Ok(mine.owner));
-    let owner = owner.map_err(|error| VolumeError::system(&error))?;
-    let promise = Promise {
-        volume: shape.id,
-        epoch,
-        owner,
-        protocol: PROTOCOL,
-    };
+    let promise = promise(shape.id, epoch, mine)?;
     let promised = of_all(addresses, |server, _| match &found[server] {
         Ok((link, known)) => {
             // An owner before may have settled the copy until it promised this epoch.
@@ -215,7 +220,7 @@ pub(super) fn open(
     Ok(Opened {
         shape,
         epoch,
-        owner,
+        owner: promise.owner,
         links,
     })
 }
