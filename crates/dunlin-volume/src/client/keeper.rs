@@ -52,6 +52,61 @@ pub(super) enum Event {
     Replaced,
 }
 
+/// What the engine has told and the thread has not done yet.
+pub(super) struct Orders {
+    told: Receiver<Told>,
+    /// The volume is closed.
+    ended: bool,
+    /// Too few are left.
+    reopen: bool,
+    /// Servers that are out.
+    out: u64,
+    /// The last session of which the server gets all writes.
+    started: u64,
+}
+
+impl Orders {
+    pub(super) fn new(told: Receiver<Told>) -> Self {
+        Self {
+            told,
+            ended: false,
+            reopen: false,
+            out: 0,
+            started: 0,
+        }
+    }
+
+    /// Nothing that is told is lost, whoever is waiting for something else when it comes.
+    fn note(&mut self, told: Result<Told, RecvTimeoutError>) {
+        match told {
+            Ok(Told::Out(server)) => self.out |= 1 << server,
+            Ok(Told::Started(session)) => self.started = session,
+            Ok(Told::Reopen) => self.reopen = true,
+            Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => self.ended = true,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+
+    /// Waits until something is told, at most so long; whether something was.
+    fn wait(&mut self, most: Duration) -> bool {
+        let told = self.told.recv_timeout(most);
+        let is_told = !matches!(told, Err(RecvTimeoutError::Timeout));
+        self.note(told);
+        is_told
+    }
+
+    /// Waits until something is told.
+    fn sleep(&mut self) {
+        let told = self.told.recv();
+        self.note(told.map_err(|_| RecvTimeoutError::Disconnected));
+    }
+
+    /// Whether something is to be done before a server is brought back.
+    fn is_urgent(&self) -> bool {
+        self.ended || self.reopen
+    }
+}
+
 /// See the module.
 pub(super) struct Keeper {
     pub(super) name: String,
@@ -60,7 +115,7 @@ pub(super) struct Keeper {
     pub(super) shape: Shape,
     pub(super) mine: Mine,
     pub(super) links: Vec<Option<Link>>,
-    pub(super) told: Receiver<Told>,
+    pub(super) orders: Orders,
     pub(super) tell: Sender<Event>,
     /// Wakes the engine.
     pub(super) wake: Box<dyn Fn() + Send>,
@@ -77,49 +132,56 @@ pub(super) fn pipelines(opened: &Opened) -> Result<Vec<Option<Pipeline>>, Volume
 
 impl Keeper {
     pub(super) fn run(mut self) {
-        // An error is the end of the volume, here or there.
-        while let Ok(true) = self.turn() {}
+        while !self.orders.ended {
+            if let Err(VolumeError::Replaced) = self.turn() {
+                return self.send(Event::Replaced);
+            }
+        }
     }
 
-    /// Something is told or tried; whether there is more to do.
-    fn turn(&mut self) -> Result<bool, VolumeError> {
-        let missing = self.links.iter().any(Option::is_none);
-        let told = match missing {
-            true => self.told.recv_timeout(TRY_EVERY),
-            false => self.told.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match told {
-            Ok(Told::Out(server)) => self.links[server] = None,
-            Ok(Told::Reopen) => return self.reopen(),
-            Ok(Told::Started(_)) => {}
-            Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
-            Err(RecvTimeoutError::Timeout) => {
-                for server in 0..self.links.len() {
-                    if self.links[server].is_none() {
-                        match self.bring_back(server) {
-                            Ok(true) => {}
-                            Ok(false) => break,
-                            Err(VolumeError::Replaced) => return self.replaced(),
-                            Err(error) => {
-                                tracing::debug!(%error, server, "a copy cannot be brought back yet");
-                            }
-                        }
-                    }
+    /// What was told is done, or something is tried. The only error that is not for another try is that the volume was
+    /// replaced.
+    fn turn(&mut self) -> Result<(), VolumeError> {
+        if self.orders.reopen {
+            return self.reopen();
+        }
+        self.forget_out();
+        if self.links.iter().all(Option::is_some) {
+            self.orders.sleep();
+            return Ok(());
+        }
+        if self.orders.wait(TRY_EVERY) {
+            return Ok(());
+        }
+        for server in 0..self.links.len() {
+            if self.links[server].is_some() || self.orders.is_urgent() {
+                continue;
+            }
+            match self.bring_back(server) {
+                Ok(()) => {}
+                Err(VolumeError::Replaced) => return Err(VolumeError::Replaced),
+                Err(error) => {
+                    tracing::debug!(%error, server, "a copy cannot be brought back yet");
                 }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn send(&self, event: Event) -> Result<(), VolumeError> {
-        let sent = self.tell.send(event);
+    /// Nothing is done with servers that are out.
+    fn forget_out(&mut self) {
+        let out = std::mem::take(&mut self.orders.out);
+        for (server, link) in self.links.iter_mut().enumerate() {
+            if out & 1 << server != 0 {
+                *link = None;
+            }
+        }
+    }
+
+    fn send(&mut self, event: Event) {
+        // Who does not hear it has closed the volume.
+        self.orders.ended |= self.tell.send(event).is_err();
         (self.wake)();
-        sent.map_err(|_| VolumeError::System("the volume is closed".into()))
-    }
-
-    fn replaced(&self) -> Result<bool, VolumeError> {
-        self.send(Event::Replaced)?;
-        Ok(false)
     }
 
     fn in_sync(&self) -> u64 {
@@ -129,8 +191,8 @@ impl Keeper {
             .fold(0, |set, (server, _)| set | 1 << server)
     }
 
-    /// Connects a server and brings it up to date. `false`: something else is to be done first.
-    fn bring_back(&mut self, server: usize) -> Result<bool, VolumeError> {
+    /// Connects a server and brings it up to date, unless something else is to be done first.
+    fn bring_back(&mut self, server: usize) -> Result<(), VolumeError> {
         let address = &self.addresses[server];
         let link = Link::connect(address, &self.options)?;
         let Mine { epoch, owner } = self.mine;
@@ -173,10 +235,12 @@ impl Keeper {
             session,
             pipeline,
             whole,
-        })?;
-        if !self.wait_for_start(server, session)? {
-            return Ok(false);
+        });
+        if !self.wait_for_start(session) {
+            return Ok(());
         }
+        // Its own connection of a try before may be among them, which has ended.
+        self.forget_out();
         let in_sync = self.in_sync();
         let mut links = self.links.clone();
         links[server] = Some(link.clone());
@@ -192,36 +256,23 @@ impl Keeper {
         let volume = self.shape.id;
         link.join(&Named { volume, epoch })?;
         self.links[server] = Some(link);
-        self.send(Event::Joined { server, session })?;
+        self.send(Event::Joined { server, session });
         tracing::info!(server, "a copy of the volume is up to date again");
-        Ok(true)
+        Ok(())
     }
 
-    /// Waits until the engine sends the server all writes: before, nothing that is compared would stay so.
-    fn wait_for_start(&mut self, server: usize, session: u64) -> Result<bool, VolumeError> {
+    /// Waits until the engine sends the server all writes: before, nothing that is compared would stay so. `false`:
+    /// something else is to be done first.
+    fn wait_for_start(&mut self, session: u64) -> bool {
         let until = Instant::now() + STARTED_WITHIN;
-        loop {
+        while self.orders.started != session {
             let left = until.saturating_duration_since(Instant::now());
-            match self.told.recv_timeout(left) {
-                Ok(Told::Started(started)) if started == session => return Ok(true),
-                Ok(Told::Started(_)) => {}
-                // Its connection of a try before has ended, which was not brought to its end.
-                Ok(Told::Out(out)) if out == server => {}
-                Ok(Told::Out(out)) => {
-                    self.links[out] = None;
-                    return Ok(false);
-                }
-                Ok(Told::Reopen) => {
-                    self.reopen()?;
-                    return Ok(false);
-                }
-                Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err(VolumeError::System("the volume is closed".into()));
-                }
-                // The volume's user does not poll it at the moment.
-                Err(RecvTimeoutError::Timeout) => return Ok(false),
+            // Without a word the volume's user does not poll it at the moment.
+            if self.orders.is_urgent() || !self.orders.wait(left) {
+                return false;
             }
         }
+        true
     }
 
     /// Before a copy counts that had lost what it had: what it had promised is lost, too, so a majority without it must
@@ -245,32 +296,31 @@ impl Keeper {
         Ok(())
     }
 
-    /// Opens the volume anew, for as long as it takes: the engine's patience ends it.
-    fn reopen(&mut self) -> Result<bool, VolumeError> {
-        loop {
-            self.links.fill(None);
-            let opened = open::open(&self.name, &self.addresses, &self.options, Some(self.mine));
-            let opened = opened.and_then(|opened| Ok((pipelines(&opened)?, opened)));
-            match opened {
-                Ok((pipelines, opened)) => {
-                    self.mine.epoch = opened.epoch;
-                    self.links = opened.links;
-                    self.session += 1;
-                    let (epoch, session) = (opened.epoch, self.session);
-                    self.send(Event::Reopened {
-                        epoch,
-                        session,
-                        pipelines,
-                    })?;
-                    return Ok(true);
-                }
-                Err(VolumeError::Replaced) => return self.replaced(),
-                Err(error) => tracing::debug!(%error, "the volume cannot be opened anew yet"),
+    /// Opens the volume anew, or is told to try again: the engine's patience ends it.
+    fn reopen(&mut self) -> Result<(), VolumeError> {
+        self.links.fill(None);
+        let opened = open::open(&self.name, &self.addresses, &self.options, Some(self.mine));
+        let opened = opened.and_then(|opened| Ok((pipelines(&opened)?, opened)));
+        match opened {
+            Ok((pipelines, opened)) => {
+                // The engine loses nothing more before it has these.
+                (self.orders.reopen, self.orders.out) = (false, 0);
+                self.mine.epoch = opened.epoch;
+                self.links = opened.links;
+                self.session += 1;
+                let (epoch, session) = (opened.epoch, self.session);
+                self.send(Event::Reopened {
+                    epoch,
+                    session,
+                    pipelines,
+                });
             }
-            match self.told.recv_timeout(TRY_EVERY) {
-                Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
-                _ => {}
+            Err(VolumeError::Replaced) => return Err(VolumeError::Replaced),
+            Err(error) => {
+                tracing::debug!(%error, "the volume cannot be opened anew yet");
+                self.orders.wait(TRY_EVERY);
             }
         }
+        Ok(())
     }
 }

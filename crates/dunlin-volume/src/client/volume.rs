@@ -22,7 +22,7 @@ use rustix::event::PollFlags;
 
 use super::engine::{Action, Engine, Wanted};
 use super::event::Event as Wakes;
-use super::keeper::{self, Event, Keeper, Told};
+use super::keeper::{self, Event, Keeper, Orders, Told};
 use super::open::{self, Mine};
 use super::{VolumeError, VolumeOptions};
 use crate::types::{Shape, BLOCK_BYTES};
@@ -139,7 +139,7 @@ impl Volume {
                 owner: opened.owner,
             },
             links: opened.links,
-            told,
+            orders: Orders::new(told),
             tell,
             wake: Box::new(move || waker.wake_by_ref()),
             session: 0,

@@ -1,0 +1,38 @@
+//! The thread that brings copies back, while the volume is not polled, is closed, or loses another copy meanwhile.
+
+mod common;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::{block, eventually, in_memory, options, start};
+use dunlin::RunningServer;
+use dunlin_volume::server::{BlockServer, LogEnd, Place};
+use dunlin_volume::{create, Volume};
+
+/// Three servers and a volume, which was opened while the last one was down; that has come back since.
+fn opened_without_one() -> (Vec<BlockServer>, (RunningServer, LogEnd), Volume) {
+    let (mut servers, addresses) = in_memory(3);
+    create("birds", 1 << 20, &addresses, &options()).unwrap();
+    servers.remove(2).shutdown();
+    let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
+    volume.write_at(0, &block(0, 1)).unwrap();
+    let back = start(Place::Memory, &addresses[2]).split();
+    (servers, back, volume)
+}
+
+#[test]
+fn a_volume_that_is_not_polled_is_closed_while_a_copy_comes_back() {
+    let (_servers, (server, _log), volume) = opened_without_one();
+    eventually("the copy is connected", || server.connections() > 0);
+    // The thread has told the volume of the copy meanwhile, which does not listen.
+    std::thread::sleep(Duration::from_secs(1));
+    let (closed, is_closed) = channel();
+    let thread = std::thread::spawn(move || {
+        drop(volume);
+        closed.send(()).unwrap();
+    });
+    let in_time = is_closed.recv_timeout(Duration::from_secs(60));
+    assert!(in_time.is_ok(), "it is never closed");
+    thread.join().unwrap();
+}
