@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{block, eventually, in_memory, options, start};
 use dunlin::RunningServer;
@@ -35,4 +35,22 @@ fn a_volume_that_is_not_polled_is_closed_while_a_copy_comes_back() {
     let in_time = is_closed.recv_timeout(Duration::from_secs(60));
     assert!(in_time.is_ok(), "it is never closed");
     thread.join().unwrap();
+}
+
+#[test]
+fn a_volume_that_is_not_polled_takes_no_more_connections() {
+    let (_servers, (server, _log), mut volume) = opened_without_one();
+    eventually("the copy is connected", || server.connections() > 0);
+    // Those of the keeper, and the volume's own that waits for it: however long that is.
+    let until = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < until {
+        let connections = server.connections();
+        assert!(connections <= 2, "{connections} connections");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    eventually("the copy is up to date", || {
+        volume.poll();
+        volume.is_in_sync()
+    });
+    volume.write_at(0, &block(0, 2)).unwrap();
 }

@@ -2,7 +2,7 @@
 //! left. It is asleep while all are there.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::Pipeline;
 
@@ -15,8 +15,6 @@ use crate::wire::{Described, Named, Promise, PROTOCOL};
 
 /// Between two tries at servers that are out.
 const TRY_EVERY: Duration = Duration::from_millis(100);
-/// How long the engine may take to say that a server gets its writes: it looks whenever it is polled.
-const STARTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the engine tells the thread.
 #[derive(Debug)]
@@ -262,15 +260,14 @@ impl Keeper {
     }
 
     /// Waits until the engine sends the server all writes: before, nothing that is compared would stay so. `false`:
-    /// something else is to be done first.
+    /// something else is to be done first. It takes until the volume's user polls it, however long that is: another
+    /// try would only be one more connection that nobody takes.
     fn wait_for_start(&mut self, session: u64) -> bool {
-        let until = Instant::now() + STARTED_WITHIN;
         while self.orders.started != session {
-            let left = until.saturating_duration_since(Instant::now());
-            // Without a word the volume's user does not poll it at the moment.
-            if self.orders.is_urgent() || !self.orders.wait(left) {
+            if self.orders.is_urgent() {
                 return false;
             }
+            self.orders.sleep();
         }
         true
     }
