@@ -12,6 +12,8 @@ pub const CHUNK_BLOCKS: u32 = 4096;
 pub const MOST_BLOCKS: u64 = 1 << 32;
 /// Most servers of a volume: sets of them are one word.
 pub const MOST_SERVERS: usize = 64;
+/// Most copies of a block.
+pub(crate) const MOST_COPIES: usize = 3;
 /// Longest name.
 pub const LONGEST_NAME: usize = 64;
 

@@ -140,10 +140,14 @@ impl Engine {
             }
             return;
         }
-        let late = self.parts.iter().filter(|(_, part)| {
-            part.out != 0 && now.duration_since(part.sent) >= self.replace_after
+        let is_late = |part: &Part, server: usize| {
+            now.duration_since(part.sent[part.nth(server)]) >= self.replace_after
+        };
+        let late = self.parts.iter().fold(0, |late, (_, part)| {
+            let out = each(part.out & !late);
+            out.filter(|server| is_late(part, *server))
+                .fold(late, |late, server| late | 1 << server)
         });
-        let late = late.fold(0, |late, (_, part)| late | part.out);
         for server in each(late) {
             tracing::warn!(server, after = ?self.replace_after, "a copy does not answer");
             self.lose(server, now);

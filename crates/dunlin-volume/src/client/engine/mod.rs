@@ -17,7 +17,7 @@ use dunlin::CallError;
 use slab::Slab;
 
 use super::VolumeError;
-use crate::types::{Shape, Version, BLOCK_BYTES, MOST_BLOCKS_AT_ONCE};
+use crate::types::{Shape, Version, BLOCK_BYTES, MOST_BLOCKS_AT_ONCE, MOST_COPIES};
 use crate::wire::{call, code, encode_read, Blocks, Head, Kind, Read, LONGEST_RECORD};
 
 /// Parts that are out at most; a request that is begun is never refused.
@@ -108,7 +108,15 @@ struct Part {
     out: u64,
     /// Those that have it; of a read those that could not give it.
     done: u64,
-    sent: Instant,
+    /// When each of the set was sent it last: one that comes and goes is no excuse for another.
+    sent: [Instant; MOST_COPIES],
+}
+
+impl Part {
+    /// Which of its set a server is.
+    fn nth(&self, server: usize) -> usize {
+        (self.set & ((1 << server) - 1)).count_ones() as usize
+    }
 }
 
 /// See the module.
@@ -262,7 +270,7 @@ impl Engine {
                 set: self.shape.set_of(chunk),
                 out: 0,
                 done: 0,
-                sent: now,
+                sent: [now; MOST_COPIES],
             };
             fresh.push(self.parts.insert(part));
             self.requests[request].parts_left += 1;
@@ -302,7 +310,6 @@ impl Engine {
         let connected = self.copies_that(|copy| copy.connection != Connection::Out);
         let in_sync = self.in_sync();
         let part = &mut self.parts[index];
-        part.sent = now;
         let to = match part.way {
             Way::Write => part.set & connected & !(part.done | part.out),
             // One copy for a block, so that who reads it again beside a write does not see it change back.
@@ -318,6 +325,7 @@ impl Engine {
         }
         part.out |= to;
         for server in each(to) {
+            part.sent[part.nth(server)] = now;
             self.actions.push_back(Action::Send {
                 server,
                 part: index,

@@ -267,6 +267,26 @@ impl World {
     }
 }
 
+#[test]
+fn a_copy_that_comes_and_goes_is_no_excuse_for_one_that_does_not_answer() {
+    let mut world = World::new(1);
+    let write = Wanted::Write(&[1; BLOCK_BYTES]);
+    world.engine.begin(write, 0, 1, world.now);
+    world.engine.answer(0, 0, Ok(&[]), world.now);
+    // Of the first chunk, which servers 0, 1 and 2 have; its last one is connected again and again.
+    for session in 1..=10 {
+        world.engine.lose(2, world.now);
+        world.engine.connected(2, true, session, world.now);
+        world.now += Duration::from_millis(200);
+        world.engine.tick(world.now);
+    }
+    assert_eq!(
+        world.engine.in_sync() & 2,
+        0,
+        "the one that does not answer is not late"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
