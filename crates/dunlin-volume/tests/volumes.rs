@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{block, eventually, in_folder, in_memory, options, start, BLOCK};
 use dunlin_volume::client::Operation;
 use dunlin_volume::server::Place;
 use dunlin_volume::types::ShapeError;
-use dunlin_volume::{check, create, remove, Volume, VolumeError, BLOCK_BYTES};
+use dunlin_volume::{check, create, remove, Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
 use proptest::prelude::*;
 
 /// What a model does with blocks.
@@ -155,14 +157,43 @@ fn many_requests_are_out_at_once() {
                 done.result.unwrap();
                 ended += 1;
             }
-            None => volume
-                .wait(&[], std::time::Duration::from_millis(20))
-                .unwrap(),
+            None => volume.wait(&[], Duration::from_millis(20)).unwrap(),
         }
     }
     let read = volume.read_at(0, 1000 * BLOCK_BYTES).unwrap();
     for number in 0..1000 {
         assert!(read[number as usize * BLOCK_BYTES..][..BLOCK_BYTES] == block(number, 1));
+    }
+}
+
+#[test]
+fn who_does_not_poll_for_a_while_keeps_its_copies() {
+    let (_servers, addresses) = in_memory(3);
+    create("birds", 1 << 20, &addresses, &options()).unwrap();
+    let impatient = VolumeOptions {
+        replace_after: Duration::from_secs(1),
+        ..options()
+    };
+    let mut volume = Volume::open("birds", &addresses, &impatient).unwrap();
+    eventually("all are there", || {
+        volume.poll();
+        volume.is_in_sync()
+    });
+    for tag in 0..10 {
+        let bytes = block(tag, 1);
+        assert!(volume
+            .begin(Operation::Write(&bytes), tag * BLOCK, tag)
+            .unwrap());
+    }
+    // The copies answer, and nobody looks.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut ended = 0;
+    while ended < 10 {
+        match volume.poll() {
+            Some(done) => ended += u64::from(done.result.is_ok()),
+            None => volume.wait(&[], Duration::from_millis(20)).unwrap(),
+        }
+        assert!(volume.is_in_sync(), "copies that had answered are out");
     }
 }
 

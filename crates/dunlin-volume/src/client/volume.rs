@@ -277,10 +277,6 @@ impl Volume {
             self.take(event);
         }
         let now = Instant::now();
-        if now.duration_since(self.ticked) >= TICK {
-            self.ticked = now;
-            self.engine.tick(now);
-        }
         self.act();
         for server in 0..self.lanes.len() {
             let Some(lane) = &mut self.lanes[server] else {
@@ -293,6 +289,11 @@ impl Volume {
             if polled.is_err() {
                 self.engine.lose(server, now);
             }
+        }
+        // After the lanes: what was answered while nobody polled is not late.
+        if now.duration_since(self.ticked) >= TICK {
+            self.ticked = now;
+            self.engine.tick(now);
         }
         self.act();
     }

@@ -1,11 +1,14 @@
 //! Copies that come and go, and what becomes of parts then.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{each, Action, Condition, Connection, Copy, Engine, Part, Way};
 use crate::client::open::is_enough;
 use crate::client::VolumeError;
 use crate::wire::{self, Head, EPOCH_BYTES};
+
+/// So often the clock is looked at, at least, before a copy is late.
+const LEAST_LOOKS: u32 = 4;
 
 impl Engine {
     /// A copy does not answer any more: the others go on without it.
@@ -58,6 +61,7 @@ impl Engine {
             return;
         }
         (self.epoch, self.count) = (epoch, 0);
+        self.ticked = Some(now);
         self.condition = Condition::Serving;
         for (server, copy) in self.copies.iter_mut().enumerate() {
             let is_there = servers & 1 << server != 0;
@@ -128,8 +132,20 @@ impl Engine {
         }
     }
 
-    /// Looks at the clock.
+    /// Looks at the clock. Time in which nobody looked hardly counts against the copies: answers may have been there,
+    /// and what is on its way may need polls to go on. It counts a little, so that one that does not answer is late
+    /// also where looks are rare.
     pub(in crate::client) fn tick(&mut self, now: Instant) {
+        let ticked = self.ticked.replace(now).unwrap_or(now);
+        let unseen = now
+            .duration_since(ticked)
+            .saturating_sub(self.replace_after / LEAST_LOOKS);
+        if unseen > Duration::ZERO {
+            for (_, part) in &mut self.parts {
+                // Some were sent since the last look.
+                part.sent = part.sent.map(|sent| (sent + unseen).min(now));
+            }
+        }
         if let Condition::Stalled(since) = self.condition {
             if now.duration_since(since) >= self.patience {
                 self.over(VolumeError::TooFew {

@@ -133,6 +133,8 @@ pub(in crate::client) struct Engine {
     pub(in crate::client) actions: VecDeque<Action>,
     replace_after: Duration,
     patience: Duration,
+    /// The last look at the clock.
+    ticked: Option<Instant>,
 }
 
 impl Engine {
@@ -154,6 +156,7 @@ impl Engine {
             actions: VecDeque::new(),
             replace_after,
             patience,
+            ticked: None,
         }
     }
 

@@ -184,8 +184,10 @@ impl World {
             true => self.engine.lose(server, self.now),
             // It stands still until it is noticed.
             false => {
-                self.now += Duration::from_secs(1);
-                self.engine.tick(self.now);
+                for _ in 0..=4 {
+                    self.now += Duration::from_millis(250);
+                    self.engine.tick(self.now);
+                }
             }
         }
         self.act();
@@ -285,6 +287,37 @@ fn a_copy_that_comes_and_goes_is_no_excuse_for_one_that_does_not_answer() {
         0,
         "the one that does not answer is not late"
     );
+}
+
+#[test]
+fn time_in_which_nobody_looked_hardly_counts_against_copies() {
+    let mut world = World::new(1);
+    world.engine.tick(world.now);
+    let write = Wanted::Write(&[1; BLOCK_BYTES]);
+    world.engine.begin(write, 0, 1, world.now);
+    // Looks are rare, but there are some.
+    for looks in 0.. {
+        let is_late = world.engine.in_sync().count_ones() as usize != SERVERS;
+        assert_eq!(is_late, looks >= 4, "after {looks} looks");
+        if is_late {
+            break;
+        }
+        world.now += Duration::from_secs(3600);
+        world.engine.tick(world.now);
+    }
+    // One that is sent after such a time has all of its own.
+    let mut world = World::new(1);
+    world.engine.tick(world.now);
+    world.now += Duration::from_secs(3600);
+    world.engine.begin(write, 0, 1, world.now);
+    world.engine.tick(world.now);
+    assert_eq!(world.engine.in_sync().count_ones() as usize, SERVERS);
+    for _ in 0..4 {
+        assert_eq!(world.engine.in_sync().count_ones() as usize, SERVERS);
+        world.now += Duration::from_millis(250);
+        world.engine.tick(world.now);
+    }
+    assert_ne!(world.engine.in_sync().count_ones() as usize, SERVERS);
 }
 
 proptest! {
