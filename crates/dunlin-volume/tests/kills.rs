@@ -10,6 +10,9 @@ mod process;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::{block, eventually, in_folder, start, BLOCK};
@@ -308,6 +311,95 @@ fn who_is_replaced_while_it_stands_still_writes_nothing() {
     second.compare(&mut second_volume);
     drop(second_volume);
     are_equal(&servers.addresses);
+}
+
+/// Lets a server run now and then, so that a copy there is built slowly, but answers.
+struct Slow {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Slow {
+    fn new(servers: &Servers, number: usize) -> Self {
+        let id = Pid::from_child(&servers.processes[number].child);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                kill_process(id, Signal::STOP).unwrap();
+                std::thread::sleep(Duration::from_millis(150));
+                kill_process(id, Signal::CONT).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self {
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn a_copy_that_is_built_holds_nothing_up() {
+    if other_process() {
+        return;
+    }
+    let test = "a_copy_that_is_built_holds_nothing_up";
+    let mut servers = Servers::start(test, "memory", 3);
+    let (blocks, at_once) = (24_000, 1000);
+    let impatient = VolumeOptions {
+        patience: Duration::from_secs(5),
+        ..options()
+    };
+    create("birds", blocks * BLOCK, &servers.addresses, &impatient).unwrap();
+    let mut volume = Volume::open("birds", &servers.addresses, &impatient).unwrap();
+    for first in (0..blocks).step_by(at_once) {
+        let bytes: Vec<u8> = (first..first + at_once as u64)
+            .flat_map(|number| block(number, 1))
+            .collect();
+        volume.write_at(first * BLOCK, &bytes).unwrap();
+    }
+    servers.processes[2].kill();
+    volume.write_at(0, &block(0, 2)).unwrap();
+    assert_eq!(volume.servers_in_sync(), 2);
+    servers.restart(2);
+    let slow = Slow::new(&servers, 2);
+    // The second copy of three stands still, until it is out: too few are left then.
+    servers.signal(1, Signal::STOP);
+    eventually("it stands still", || servers.processes[1].stands_still());
+    let bytes = block(1, 2);
+    assert!(volume.begin(Operation::Write(&bytes), BLOCK, 1).unwrap());
+    eventually("it waits for more copies", || {
+        assert!(volume.poll().is_none());
+        volume.servers_in_sync() == 0
+    });
+    servers.signal(1, Signal::CONT);
+    // It is opened anew while the third copy has not been built.
+    eventually("the write ends", || {
+        volume
+            .poll()
+            .is_some_and(|done| done.result.map(|_| true).unwrap())
+    });
+    // Nor is it waited for when the volume is closed.
+    drop(volume);
+    drop(slow);
+    let findings = check("birds", &servers.addresses, &options()).unwrap();
+    assert!(!findings.faults.is_empty(), "it was built first");
+    let mut volume = Volume::open("birds", &servers.addresses, &options()).unwrap();
+    eventually("the copy is built", || {
+        volume.poll();
+        volume.is_in_sync()
+    });
+    drop(volume);
+    let findings = check("birds", &servers.addresses, &options()).unwrap();
+    assert_eq!((findings.written, findings.faults), (blocks, vec![]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The thread that brings servers back: it connects, compares, copies, and opens the volume anew where too few were
 //! left. It is asleep while all are there.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use dunlin::Pipeline;
@@ -102,6 +102,37 @@ impl Orders {
     /// Whether something is to be done before a server is brought back.
     fn is_urgent(&self) -> bool {
         self.ended || self.reopen
+    }
+
+    /// Hears what was told meanwhile.
+    fn hear(&mut self) {
+        loop {
+            match self.told.try_recv() {
+                Ok(told) => self.note(Ok(told)),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => return self.ended = true,
+            }
+        }
+    }
+
+    /// Whether a server may still be brought back with these, itself among them.
+    fn lets_bring(&mut self, servers: u64) -> Result<(), VolumeError> {
+        self.hear();
+        match self.is_urgent() || self.out & servers != 0 {
+            true => Err(VolumeError::System(
+                "another copy was lost meanwhile, or the volume is closed".into(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the volume may still be opened anew: all else that is told meanwhile is about what was before.
+    fn lets_open(&mut self) -> Result<(), VolumeError> {
+        self.hear();
+        match self.ended {
+            true => Err(VolumeError::System("the volume is closed".into())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -247,7 +278,10 @@ impl Keeper {
             epoch,
             links: &links,
         };
-        members.bring(server, in_sync)?;
+        let orders = &mut self.orders;
+        members.bring(server, in_sync, &mut || {
+            orders.lets_bring(in_sync | 1 << server)
+        })?;
         if !whole {
             self.confirm(&promise)?;
         }
@@ -296,7 +330,14 @@ impl Keeper {
     /// Opens the volume anew, or is told to try again: the engine's patience ends it.
     fn reopen(&mut self) -> Result<(), VolumeError> {
         self.links.fill(None);
-        let opened = open::open(&self.name, &self.addresses, &self.options, Some(self.mine));
+        let orders = &mut self.orders;
+        let opened = open::open(
+            &self.name,
+            &self.addresses,
+            &self.options,
+            Some(self.mine),
+            &mut || orders.lets_open(),
+        );
         let opened = opened.and_then(|opened| Ok((pipelines(&opened)?, opened)));
         match opened {
             Ok((pipelines, opened)) => {

@@ -12,7 +12,7 @@ use crate::wire::{
 };
 
 /// Calls that are out at once where many blocks are copied.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 /// A block with all that goes with it fits into a ring's message.
 const EAGER_BYTES: usize = 8 << 10;
 /// So that many such messages fit into a ring.

@@ -2,7 +2,7 @@
 //! that have the same.
 
 use super::link::Link;
-use super::repair::Members;
+use super::repair::{GoesOn, Members};
 use super::{VolumeError, VolumeOptions};
 use crate::types::{Shape, Version};
 use crate::wire::{Described, Named, Promise, PROTOCOL};
@@ -138,11 +138,13 @@ pub(super) fn promise(volume: u64, epoch: u64, mine: Option<Mine>) -> Result<Pro
 
 /// Opens a volume, and ends whoever had it open. Afterwards a majority has promised the epoch, and all that have have
 /// the same of every block, and remember in which epoch they were made so.
+/// `goes_on` is asked while they are made equal.
 pub(super) fn open(
     name: &str,
     addresses: &[String],
     options: &VolumeOptions,
     mine: Option<Mine>,
+    goes_on: GoesOn<'_>,
 ) -> Result<Opened, VolumeError> {
     let found = of_all(addresses, |_, address| {
         let link = Link::connect(address, options)?;
@@ -205,7 +207,7 @@ pub(super) fn open(
             _ => 0,
         })
         .collect();
-    members.settle(set(&links), &settled)?;
+    members.settle(set(&links), &settled, goes_on)?;
     // Before anything is read: what the members have now counts against whatever another copy has more of.
     let named = Named {
         volume: shape.id,

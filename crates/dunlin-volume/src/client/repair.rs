@@ -1,14 +1,18 @@
 //! What makes copies equal: those that an open finds, and one that comes back.
 //!
-//! Everything here can be done twice and be left half done: of a block the highest version counts, at every copy.
+//! Everything here can be done twice and be left half done: of a block the highest version counts, at every copy. So
+//! whoever has it done is asked between two steps, each of a few calls, whether it goes on.
 
-use super::link::{repaired, Copied, Link};
+use super::link::{repaired, Copied, Link, AT_ONCE};
 use super::VolumeError;
 use crate::types::{Shape, Version};
 use crate::wire::{BlockState, Chunks};
 
 /// Digests that are asked for at once.
 const DIGESTS_AT_ONCE: u64 = 1 << 14;
+
+/// Asked before each step; its error ends what is being done.
+pub(super) type GoesOn<'a> = &'a mut dyn FnMut() -> Result<(), VolumeError>;
 
 /// The servers of a volume, those that can be had, and the epoch in which they are asked.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +37,8 @@ impl<'a> Members<'a> {
     fn compare(
         &self,
         among: u64,
-        mut differs: impl FnMut(u64) -> Result<(), VolumeError>,
+        goes_on: GoesOn<'_>,
+        mut differs: impl FnMut(u64, GoesOn<'_>) -> Result<(), VolumeError>,
     ) -> Result<(), VolumeError> {
         let chunks = self.shape.chunks();
         for first in (0..chunks).step_by(DIGESTS_AT_ONCE as usize) {
@@ -46,6 +51,7 @@ impl<'a> Members<'a> {
             };
             let mut digests = vec![Vec::new(); self.links.len()];
             for (server, link) in self.of(among) {
+                goes_on()?;
                 digests[server] = link.digests(&asked)?;
             }
             for nth in 0..u64::from(count) {
@@ -55,7 +61,8 @@ impl<'a> Members<'a> {
                     .map(|(server, _)| digests[server][nth as usize]);
                 let one = have.next();
                 if have.any(|other| Some(other) != one) {
-                    differs(first + nth)?;
+                    goes_on()?;
+                    differs(first + nth, goes_on)?;
                 }
             }
         }
@@ -65,8 +72,13 @@ impl<'a> Members<'a> {
     /// Makes all members of a set of servers have the same of every chunk, while nobody else writes. `settled` says of
     /// each server in which epoch it was made so last. The highest version counts among those for which that was last:
     /// what another one has more of is from an owner before, was not acknowledged, and the owners since did not read it.
-    pub(super) fn settle(&self, among: u64, settled: &[u64]) -> Result<(), VolumeError> {
-        self.compare(among, |chunk| {
+    pub(super) fn settle(
+        &self,
+        among: u64,
+        settled: &[u64],
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), VolumeError> {
+        self.compare(among, goes_on, |chunk, goes_on| {
             let members = self.shape.set_of(chunk) & among;
             let epochs = || {
                 self.of(members)
@@ -75,21 +87,29 @@ impl<'a> Members<'a> {
             let last = epochs().map(|(_, epoch)| epoch).max();
             let counting = epochs().filter(|(_, epoch)| Some(*epoch) == last);
             let counting = counting.fold(0, |set, (server, _)| set | 1 << server);
-            self.level(chunk, counting, members)
+            self.level(chunk, counting, members, goes_on)
         })
     }
 
     /// Brings one server up to date with those of `in_sync`, while the owner of the epoch writes to all of them.
     ///
     /// What is copied as it is does no harm: whatever is written meanwhile is newer.
-    pub(super) fn bring(&self, server: usize, in_sync: u64) -> Result<(), VolumeError> {
+    pub(super) fn bring(
+        &self,
+        server: usize,
+        in_sync: u64,
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), VolumeError> {
         for (source, _) in self.of(in_sync) {
-            self.compare(1 << server | 1 << source, |chunk| {
+            self.compare(1 << server | 1 << source, goes_on, |chunk, goes_on| {
                 // Each chunk is compared with the first that has it.
                 let set = self.shape.set_of(chunk);
                 let is_first = (set & in_sync).trailing_zeros() as usize == source;
                 match is_first && set & 1 << server != 0 {
-                    true => self.level(chunk, set & in_sync, set & in_sync | 1 << server),
+                    true => {
+                        let members = set & in_sync | 1 << server;
+                        self.level(chunk, set & in_sync, members, goes_on)
+                    }
                     false => Ok(()),
                 }
             })?;
@@ -102,7 +122,13 @@ impl<'a> Members<'a> {
     /// Every block of which a member has less than one that counts is copied as it is. Of a block of which it has more,
     /// written before the epoch began, what those have counts, because an owner may have read it; it gets a version that
     /// is above the stale one, and below all that the owner of this epoch writes.
-    fn level(&self, chunk: u64, counting: u64, members: u64) -> Result<(), VolumeError> {
+    fn level(
+        &self,
+        chunk: u64,
+        counting: u64,
+        members: u64,
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), VolumeError> {
         let (shape, epoch) = (self.shape, self.epoch);
         let mut states = Vec::new();
         for (server, link) in self.of(members) {
@@ -137,16 +163,22 @@ impl<'a> Members<'a> {
                 behind.push(wanted);
             }
         }
-        let mut copied = self.read(behind)?;
-        let mended = self.read(stale)?;
-        copied.extend(mended.into_iter().map(|one| repaired(one, epoch)));
-        for (_, link, states) in states {
-            let has = |copied: &Copied| states[(copied.block - first) as usize].version;
-            let older: Vec<&Copied> = copied
-                .iter()
-                .filter(|one| has(one) < one.state.version)
-                .collect();
-            link.write(shape.id, epoch, &older)?;
+        let behind = behind.chunks(AT_ONCE).map(|some| (some, false));
+        let stale = stale.chunks(AT_ONCE).map(|some| (some, true));
+        for (some, is_stale) in behind.chain(stale) {
+            goes_on()?;
+            let mut copied = self.read(some.to_vec())?;
+            if is_stale {
+                copied = copied.into_iter().map(|one| repaired(one, epoch)).collect();
+            }
+            for (_, link, states) in &states {
+                let has = |copied: &Copied| states[(copied.block - first) as usize].version;
+                let older: Vec<&Copied> = copied
+                    .iter()
+                    .filter(|one| has(one) < one.state.version)
+                    .collect();
+                link.write(shape.id, epoch, &older)?;
+            }
         }
         Ok(())
     }

@@ -102,7 +102,7 @@ impl Volume {
     ) -> Result<Self, VolumeError> {
         let until = Instant::now() + options.patience;
         let (opened, pipelines) = loop {
-            let opened = open::open(name, addresses, options, None);
+            let opened = open::open(name, addresses, options, None, &mut || Ok(()));
             let opened = opened.and_then(|opened| {
                 let pipelines = keeper::pipelines(&opened)?;
                 Ok((opened, pipelines))
