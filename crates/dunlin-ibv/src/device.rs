@@ -306,8 +306,8 @@ impl IbvDevice {
     }
 }
 
-// SAFETY: each region that is allocated has memory of its own, and the NIC keeps to what verbs promise of work requests and
-// of rights.
+// SAFETY: each region that is allocated has memory of its own, and the NIC keeps to what verbs promise of work requests
+// and of rights.
 #[allow(unsafe_code)]
 unsafe impl Device for IbvDevice {
     type ProtectionDomain = IbvProtectionDomain;

@@ -2,7 +2,8 @@
 //!
 //! One that has begun to fill a RECEIVE holds it, and completes it some time after the queue pair was moved to error.
 //! The device says when that is over (`IBV_EVENT_QP_LAST_WQE_REACHED`). Who destroys or resets the queue pair sooner
-//! loses the completion, and with it the entry of the shared queue and its buffer: nobody can tell which of them it was.
+//! loses the completion, and with it the entry of the shared queue and its buffer: nobody can tell which of them it
+//! was.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

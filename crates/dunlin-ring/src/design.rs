@@ -242,8 +242,8 @@ impl Design {
         if self.layout == Layout::LinkedSlots && self.batching != Batching::Off {
             return contradiction("linked slots do not lie side by side: no batching");
         }
-        // A message with a tail beside it may wait in the array for an entry of the send queue, and is then sent together
-        // with the next one: from a place of its own, side by side with it.
+        // A message with a tail beside it may wait in the array for an entry of the send queue, and is then sent
+        // together with the next one: from a place of its own, side by side with it.
         if !self.mirrored && !self.polls_messages() {
             return contradiction(
                 "without an array at the producer a message is its own tail: poll messages or lengths",

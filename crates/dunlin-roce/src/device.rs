@@ -227,8 +227,8 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
     }
 }
 
-// SAFETY: each region that is allocated has memory of its own; packets change what a work request or a grant names, by the
-// checks of the responder and the requester.
+// SAFETY: each region that is allocated has memory of its own; packets change what a work request or a grant names, by
+// the checks of the responder and the requester.
 #[allow(unsafe_code)]
 unsafe impl Device for RoceDevice {
     type ProtectionDomain = RoceProtectionDomain;

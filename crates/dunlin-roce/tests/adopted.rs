@@ -29,8 +29,8 @@ struct Two {
     asked: Arc<AtomicUsize>,
 }
 
-// SAFETY: both windows are valid as long as the value. That it names the one and the other is against the contract, and the
-// device under test is not to rely on that.
+// SAFETY: both windows are valid as long as the value. That it names the one and the other is against the contract, and
+// the device under test is not to rely on that.
 #[allow(unsafe_code)]
 unsafe impl Region for Two {
     fn memory(&self) -> &Memory {

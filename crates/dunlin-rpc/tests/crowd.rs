@@ -1,5 +1,6 @@
-//! Crowds that connect at once, at default settings but for timeouts: a thousand threads of a process, a hundred processes, a thousand
-//! handshakes. All of them connect and are answered. The servers, and the hundred, are this program again.
+//! Crowds that connect at once, at default settings but for timeouts: a thousand threads of a process, a hundred
+//! processes, a thousand handshakes. All of them connect and are answered. The servers, and the hundred, are this
+//! program again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};

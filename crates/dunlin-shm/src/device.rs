@@ -203,8 +203,8 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
     }
 }
 
-// SAFETY: each region that is allocated is a mapping of its own; the executor touches those that work requests name, whose
-// rights it checks, before their completions, and peers map those that grant them access.
+// SAFETY: each region that is allocated is a mapping of its own; the executor touches those that work requests name,
+// whose rights it checks, before their completions, and peers map those that grant them access.
 #[allow(unsafe_code)]
 unsafe impl Device for ShmDevice {
     type ProtectionDomain = ShmProtectionDomain;

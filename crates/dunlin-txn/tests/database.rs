@@ -221,8 +221,8 @@ fn limits_and_mistakes_are_typed_errors() {
     ));
 }
 
-/// The place of an item that is gone becomes another key's, of a shard that its machine has a copy of, under the version
-/// that the one had: who has read that one has read the past.
+/// The place of an item that is gone becomes another key's, of a shard that its machine has a copy of, under the
+/// version that the one had: who has read that one has read the past.
 #[test]
 fn a_place_that_is_another_keys_by_now_is_not_what_was_read() {
     let servers = [0, 1, 2].map(|number| {

@@ -137,8 +137,8 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
     }
 }
 
-// SAFETY: memory is that of the device below, one region for each; its work requests are posted there, or bytes are copied,
-// before those here complete, and peers reach what was granted by frames whose rights are checked.
+// SAFETY: memory is that of the device below, one region for each; its work requests are posted there, or bytes are
+// copied, before those here complete, and peers reach what was granted by frames whose rights are checked.
 #[allow(unsafe_code)]
 unsafe impl<D: Device> Device for FlorDevice<D> {
     type ProtectionDomain = FlorProtectionDomain<D>;

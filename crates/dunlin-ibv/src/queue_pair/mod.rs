@@ -77,8 +77,8 @@ impl QpCore {
         unsafe { (self.core().api.modify_qp)(self.raw.0, &mut attributes, c::QP_STATE) };
     }
 
-    /// It may hold a RECEIVE of a shared queue from now on, with a part of a message in it. Soft-RoCE neither gives that
-    /// back nor says anything of it.
+    /// It may hold a RECEIVE of a shared queue from now on, with a part of a message in it. Soft-RoCE neither gives
+    /// that back nor says anything of it.
     fn begin_to_receive(&self) {
         let connected = self.transport != Transport::UnreliableDatagram;
         if self.shared.is_some() && connected && !self.core().soft_roce {

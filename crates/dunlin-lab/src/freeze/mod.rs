@@ -230,9 +230,9 @@ const MEASUREMENTS: [&str; 8] = [
     "calibration.csv Connect-IB",
 ];
 
-/// Why nothing may be frozen on this scorecard: it is of other code or of a quick run, figures of it could not be run or
-/// were left out, or a calibrating row is not there, has a figure and was not judged, or misses and is not admitted by
-/// name. Other protocols are no reason.
+/// Why nothing may be frozen on this scorecard: it is of other code or of a quick run, figures of it could not be run
+/// or were left out, or a calibrating row is not there, has a figure and was not judged, or misses and is not admitted
+/// by name. Other protocols are no reason.
 ///
 /// # Errors
 /// The reasons, each a sentence.

@@ -98,7 +98,8 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     }
     let mut seen = Seen {
         words: format!(
-            "server on {}, another on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most, datagrams {datagrams:?}",
+            "server on {}, another on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most, \
+             datagrams {datagrams:?}",
             server_host.number(),
             second_host.number(),
             channel.ring_bytes,

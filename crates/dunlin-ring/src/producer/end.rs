@@ -34,8 +34,9 @@ impl<D: Device> Producer<D> {
         self.close == Close::Told && self.link.in_flight() == 0
     }
 
-    /// Whether everything that was sent is known to have arrived, or to have been read, though the peer is gone. `None`:
-    /// nothing is known to have failed, or not yet; the device tells of each request of a queue pair that has failed.
+    /// Whether everything that was sent is known to have arrived, or to have been read, though the peer is gone.
+    /// `None`: nothing is known to have failed, or not yet; the device tells of each request of a queue pair that has
+    /// failed.
     pub(crate) fn has_all_arrived(&mut self) -> Option<bool> {
         // A failure is known already; what is asked for is what else there is.
         let _ = self.take_completions();

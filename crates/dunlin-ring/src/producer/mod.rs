@@ -247,8 +247,8 @@ impl<D: Device> Producer<D> {
         self.link.check_process()
     }
 
-    /// Asks whether the consumer is still there, for whoever waits for room: see [`probe`](crate::Consumer::probe) of the
-    /// other end.
+    /// Asks whether the consumer is still there, for whoever waits for room: see [`probe`](crate::Consumer::probe) of
+    /// the other end.
     ///
     /// # Errors
     /// When the ring has ended.

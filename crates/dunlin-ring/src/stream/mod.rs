@@ -31,9 +31,9 @@ use crate::{Consumer, Producer};
 
 /// A byte stream between two processes.
 ///
-/// A stream that is dropped tells its peer that this is the end, and what it has read, and blocks until that has arrived,
-/// for 100 ms at most. Call [`Stream::poll_shutdown`] to its end first and read to the peer's, as libraries do, and it
-/// does not block.
+/// A stream that is dropped tells its peer that this is the end, and what it has read, and blocks until that has
+/// arrived, for 100 ms at most. Call [`Stream::poll_shutdown`] to its end first and read to the peer's, as libraries
+/// do, and it does not block.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
     read: ReadHalf<D>,

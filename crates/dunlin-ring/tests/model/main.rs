@@ -267,8 +267,8 @@ fn polling_messages_is_refused_where_placement_has_no_order() {
     }
 }
 
-/// A batch that runs over the end of the array is two WRITEs, of which the first may be the one in many that is signaled.
-/// Its completion says nothing of the second, whatever the consumer says that it has read.
+/// A batch that runs over the end of the array is two WRITEs, of which the first may be the one in many that is
+/// signaled. Its completion says nothing of the second, whatever the consumer says that it has read.
 #[test]
 fn a_slot_is_not_filled_again_while_the_device_reads_it() {
     const SLOTS: u64 = 128;

@@ -51,9 +51,9 @@ impl Coordinator {
         self.check_some();
     }
 
-    /// The read set by machine, each header of absent keys once. A header that this transaction has locked itself cannot
-    /// change any more; that it had not changed before is seen at once. If this transaction
-    /// has locked the item's very place for another key, the item is gone.
+    /// The read set by machine, each header of absent keys once. A header that this transaction has locked itself
+    /// cannot change any more; that it had not changed before is seen at once. If this transaction has locked the
+    /// item's very place for another key, the item is gone.
     fn reads_to_check(&self) -> Result<LiteMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
         let mut own = LiteMap::new_vec();
         for (key, accessed) in self.accessed.iter().filter(|(_, accessed)| accessed.locked) {

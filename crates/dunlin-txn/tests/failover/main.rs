@@ -61,7 +61,8 @@ fn scaletx_o_bears_failures() {
 }
 
 /// Here a machine comes back alone, from a disk that lacks a change which others had on theirs. Nobody was told of
-/// that, but a key that shares its header was read by the version that it made: no other change may make this one again.
+/// that, but a key that shares its header was read by the version that it made: no other change may make this one
+/// again.
 #[test]
 fn versions_of_shared_headers_are_not_made_twice() {
     let run = one(2940, Protocol::FLOCKTX, Mistakes::NONE, None);

@@ -71,7 +71,8 @@ impl<'a> Members<'a> {
 
     /// Makes all members of a set of servers have the same of every chunk, while nobody else writes. `settled` says of
     /// each server in which epoch it was made so last. The highest version counts among those for which that was last:
-    /// what another one has more of is from an owner before, was not acknowledged, and the owners since did not read it.
+    /// what another one has more of is from an owner before, was not acknowledged, and the owners since did not read
+    /// it.
     pub(super) fn settle(
         &self,
         among: u64,
@@ -120,8 +121,8 @@ impl<'a> Members<'a> {
     /// Makes members have the same of a chunk as those of `counting`, which are among them.
     ///
     /// Every block of which a member has less than one that counts is copied as it is. Of a block of which it has more,
-    /// written before the epoch began, what those have counts, because an owner may have read it; it gets a version that
-    /// is above the stale one, and below all that the owner of this epoch writes.
+    /// written before the epoch began, what those have counts, because an owner may have read it; it gets a version
+    /// that is above the stale one, and below all that the owner of this epoch writes.
     fn level(
         &self,
         chunk: u64,

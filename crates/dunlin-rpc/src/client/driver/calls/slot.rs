@@ -15,8 +15,8 @@ pub(in crate::client) trait Keep: Default {
     fn take(&mut self) -> Option<Self::Reply>;
 }
 
-/// A [`Reply`] that its task owns, on any thread. Of one that stands in itself the place keeps the bytes, which the next
-/// writes over.
+/// A [`Reply`] that its task owns, on any thread. Of one that stands in itself the place keeps the bytes, which the
+/// next writes over.
 impl Keep for Reply {
     type Reply = Reply;
 
