@@ -329,7 +329,7 @@ impl Slow {
                 kill_process(id, Signal::STOP).unwrap();
                 std::thread::sleep(Duration::from_millis(150));
                 kill_process(id, Signal::CONT).unwrap();
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(4));
             }
         });
         Self {
@@ -355,7 +355,7 @@ fn a_copy_that_is_built_holds_nothing_up() {
     let mut servers = Servers::start(test, "memory", 3);
     let (blocks, at_once) = (24_000, 1000);
     let impatient = VolumeOptions {
-        patience: Duration::from_secs(5),
+        patience: Duration::from_secs(20),
         ..options()
     };
     create("birds", blocks * BLOCK, &servers.addresses, &impatient).unwrap();

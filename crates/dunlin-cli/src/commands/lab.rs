@@ -300,8 +300,8 @@ impl Command {
                 output::print(report::text(&ran.results))?;
                 output::print(report::verdicts(&card))?;
                 ran.check()?;
-                frozen(effort)?;
-                interrupt::check()
+                interrupt::check()?;
+                frozen(effort)
             }
             Self::Keys => output::print(dunlin_lab::experiment::reference().trim_end()),
             Self::Score {
@@ -321,8 +321,8 @@ impl Command {
                     output::print(report::scorecard(&card))?;
                 }
                 ran.check()?;
-                frozen(effort)?;
-                interrupt::check()
+                interrupt::check()?;
+                frozen(effort)
             }
             Self::Calibrate(args) => runner::whole(move || calibrate::run(&args)),
             Self::Fit(args) => runner::whole(move || fit::run(&args)),

@@ -152,6 +152,15 @@ const LONG: &str = "[topology]\nswitch = \"z9264f\"\n[[topology.hosts]]\nname = 
     [[topology.hosts]]\nname = \"clients\"\n[server]\nhost = \"server\"\n[[clients]]\nhosts = \"clients\"\n\
     [run]\nduration = \"100s\"\n";
 
+/// Reads all of it on a thread of its own.
+fn read_beside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        from.read_to_string(&mut text).expect("text");
+        text
+    })
+}
+
 /// What `dunlin lab` printed that was ended by SIGTERM in the middle of its work, on standard output and beside it.
 fn ended_at_work(arguments: &[&str]) -> (String, String) {
     /// What does not end is not left behind.
@@ -177,14 +186,12 @@ fn ended_at_work(arguments: &[&str]) -> (String, String) {
         (ticks > 50).then_some(())
     });
     let process = Pid::from_raw(process as i32).expect("a process");
+    // More is said than a pipe holds.
+    let output = read_beside(child.0.stdout.take().expect("its output"));
+    let words = read_beside(child.0.stderr.take().expect("its words"));
     rustix::process::kill_process(process, Signal::TERM).expect("it runs");
     let code = wait_for(|| child.0.try_wait().expect("it is ours")).code();
-    let mut texts = [String::new(), String::new()];
-    let stdout = child.0.stdout.as_mut().expect("its output");
-    stdout.read_to_string(&mut texts[0]).expect("text");
-    let stderr = child.0.stderr.as_mut().expect("its words");
-    stderr.read_to_string(&mut texts[1]).expect("text");
-    let [output, words] = texts;
+    let [output, words] = [output, words].map(|text| text.join().expect("no panic"));
     assert_eq!(code, Some(130), "{arguments:?}: {output}{words}");
     assert!(words.contains("interrupted before the end"), "{words}");
     (output, words)

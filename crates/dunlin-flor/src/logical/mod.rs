@@ -34,8 +34,8 @@ use shared_acks::SharedAcks;
 const BATCH: usize = 32;
 /// Time between attempts to make a queue pair anew, or to connect it.
 const RENEW_AGAIN_NS: u64 = 10_000_000;
-/// And as often as long as the last attempt took.
-const TAKEN_AGAIN_AFTER: u64 = 10;
+/// And so many times as long as the last attempt took, counted from its beginning.
+const TAKEN_AGAIN_AFTER: u64 = 11;
 
 /// See the module.
 #[derive(Debug)]

@@ -54,6 +54,14 @@ pub(crate) struct Replay<'a, S> {
 struct Aside(HashMap<Key, Update>);
 
 impl Aside {
+    /// What came for this key before this change is not wanted any more.
+    fn forget(&mut self, update: &Update) {
+        let is_later = |aside: &Update| aside.version > update.version;
+        if !self.0.get(&update.key).is_some_and(is_later) {
+            self.0.remove(&update.key);
+        }
+    }
+
     /// Has changes stored, by the store's `apply` or `adopt`; where there is no room for all, as many as there is for.
     fn store<S: Store>(
         &mut self,
@@ -68,12 +76,7 @@ impl Aside {
         }
         for update in updates {
             match how(store, std::slice::from_ref(update)) {
-                Ok(()) => {
-                    let is_later = |aside: &Update| aside.version > update.version;
-                    if !self.0.get(&update.key).is_some_and(is_later) {
-                        self.0.remove(&update.key);
-                    }
-                }
+                Ok(()) => self.forget(update),
                 Err(LockError::Full) => {
                     let aside = self.0.entry(update.key.clone());
                     let aside = aside.or_insert_with(|| update.clone());
@@ -121,7 +124,8 @@ impl<'a, S: Store> Replay<'a, S> {
     pub(crate) fn end(self) -> Result<usize, NotReplayed> {
         if let Some(first) = self.participants.first_mut() {
             for update in self.aside.0.into_values() {
-                let stored = first.store.apply(&[update]);
+                // As an item of a snapshot: what was deleted since stays so.
+                let stored = first.store.adopt(&[update]);
                 stored.map_err(|_| NotReplayed(self.taken))?;
             }
         }
@@ -174,6 +178,9 @@ fn replay_one<S: Store>(
         }
         Entry::Install { of, records } => {
             let keeps = keeps(&of, me)?;
+            for update in records.iter().flat_map(|(_, updates)| updates) {
+                aside.forget(update);
+            }
             for (share, participant) in all.iter_mut().enumerate() {
                 let mine = |(id, _): &&(TransactionId, _)| share_of(*id) == share;
                 let mine: Vec<_> = records.iter().filter(mine).cloned().collect();

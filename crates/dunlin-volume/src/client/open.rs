@@ -178,8 +178,10 @@ pub(super) fn open(
     let promised = of_all(addresses, |server, _| match &found[server] {
         Ok((link, known)) => {
             // An owner before may have settled the copy until it promised this epoch.
-            let settled = link.promise(&promise)?.settled;
-            Ok(known.whole.then(|| (link.clone(), settled)))
+            let promised = link.promise(&promise)?;
+            // It may have been started anew since, with nothing.
+            let is_whole = known.whole && promised.whole;
+            Ok(is_whole.then(|| (link.clone(), promised.settled)))
         }
         Err(error) => Err(error.clone()),
     });
