@@ -136,7 +136,7 @@ fn a_volume_is_made_used_checked_and_removed() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    let server = Serving::start("blocks", &["--log", "memory", "--capacity", "1MiB"]);
+    let server = Serving::start("blocks", &["--log", "memory", "--capacity", "32MiB"]);
     let one = |rest: &[&str]| {
         dunlin(
             &[
