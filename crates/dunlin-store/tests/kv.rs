@@ -281,7 +281,9 @@ fn how_full_it_is_is_told_while_there_is_no_bucket() {
         other.send(())
     });
     std::thread::spawn(move || {
-        (0..3_000_000).for_each(|_| drop(std::hint::black_box(store.usage())));
+        for _ in 0..3_000_000 {
+            std::hint::black_box(store.usage());
+        }
         done.send(())
     });
     for _ in 0..2 {
