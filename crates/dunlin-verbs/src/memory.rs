@@ -65,7 +65,7 @@ impl RemoteAddress {
 /// # Safety
 /// Unsafe code reads and writes where [`Region::memory`] says. It names the same window each time, for a region and its
 /// clones, whose bytes are valid until the last of them is dropped. Safe code of the implementation touches them only
-/// through windows, and once the region is handed out changes them only as the contract of [`Device`] allows.
+/// through windows, and once the region is handed out changes them only as the contract of [`crate::Device`] allows.
 #[allow(unsafe_code)]
 pub unsafe trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// The bytes.
