@@ -74,9 +74,7 @@ impl<D: Device> Consumer<D> {
 
     /// Tells the producer of everything that was read, for the last time, unless it has ended itself.
     pub(crate) fn leave(&mut self) {
-        let end = self.inlet.memory().atomic_u64(self.geometry.words.end);
-        let has_ended = self.over || end.load(Ordering::Acquire) != 0;
-        if !has_ended && self.push().is_ok() {
+        if !self.over && self.push().is_ok() {
             // The last request: when it has arrived, so has the head. A failure is told to nobody any more.
             let _ = self.probe();
         }
