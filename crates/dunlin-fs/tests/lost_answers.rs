@@ -289,17 +289,21 @@ fn who_asked_to_write_in_vain_has_no_lease_to_read() {
     assert_eq!(file.read_at(0, 100).unwrap(), b"new, and longer");
 }
 
+/// A thread that makes `/f`, which the server has done, and has not heard of that yet.
+fn made_unheard(between: &Between, system: &FileSystem) -> std::thread::JoinHandle<File> {
+    between.hold(Some(Kind::Make));
+    let system = system.clone();
+    let maker = std::thread::spawn(move || system.create_new("/f").unwrap());
+    eventually("the file is made", || between.holds_one());
+    maker
+}
+
 #[test]
 fn a_file_that_another_thread_finds_before_its_maker_is_the_same() {
     let cluster = Cluster::new(1, 16 << 20, LEASE);
     let between = Between::new(&cluster);
     let system = between.client();
-    between.hold(Some(Kind::Make));
-    let maker = std::thread::spawn({
-        let system = system.clone();
-        move || system.create_new("/f").unwrap()
-    });
-    eventually("the file is made", || between.holds_one());
+    let maker = made_unheard(&between, &system);
     let found = system.open("/f").unwrap();
     found.write_at(0, b"written").unwrap();
     between.hold(None);
@@ -405,12 +409,7 @@ fn who_makes_a_file_that_was_closed_meanwhile_does_not_have_its_lease() {
     let cluster = Cluster::new(1, 16 << 20, LEASE);
     let between = Between::new(&cluster);
     let system = between.client();
-    between.hold(Some(Kind::Make));
-    let maker = std::thread::spawn({
-        let system = system.clone();
-        move || system.create_new("/f").unwrap()
-    });
-    eventually("the file is made", || between.holds_one());
+    let maker = made_unheard(&between, &system);
     let found = system.open("/f").unwrap();
     found.write_at(0, b"old").unwrap();
     drop(found);
