@@ -17,8 +17,8 @@
 //! the number of handshakes under way; whoever keeps the server waiting makes room for newcomers ([`AcceptorConfig`]).
 //! The secret itself is never sent; the proofs are HMAC-SHA256 over everything both sides said, so nobody in between
 //! can change a byte unnoticed. They do not hide what is said, and a guessable secret can be guessed offline by whoever
-//! listens: use a random one. With the feature `tls` all of it can run inside TLS 1.3, which hides it and shows who both
-//! sides are, by certificates ([`ServerTls`], [`ClientTls`]); what a server knows of a client is a [`Peer`].
+//! listens: use a random one. With the feature `tls` all of it can run inside TLS 1.3, which hides it and shows who
+//! both sides are, by certificates ([`ServerTls`], [`ClientTls`]); what a server knows of a client is a [`Peer`].
 #![forbid(unsafe_code)]
 
 mod acceptor;

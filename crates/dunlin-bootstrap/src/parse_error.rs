@@ -29,7 +29,8 @@ pub enum ParseError {
         /// How many are allowed.
         limit: usize,
     },
-    /// A name is empty, longer than [`NAME_BYTES`](crate::wire::NAME_BYTES) or not printable ASCII; a text is too long or holds control codes.
+    /// A name is empty, longer than [`NAME_BYTES`](crate::wire::NAME_BYTES) or not printable ASCII; a text is too long
+    /// or holds control codes.
     #[error("a {what} is empty, too long or not printable")]
     Name {
         /// Of what.

@@ -13,10 +13,10 @@ use crate::refusal::Refusal;
 use crate::stop::StopHandle;
 
 impl Acceptor {
-    /// Takes clients until stopped, in the caller's thread; asleep while there are none. `on_open` is called on a thread
-    /// of its own, several at once, for a client that has proved itself, with the server's own device in
-    /// [`OpenRequest::device`], and who the client is. That a client gets the reply is not certain: if it never shows up
-    /// on the queue pair, the caller has to give up on it.
+    /// Takes clients until stopped, in the caller's thread; asleep while there are none. `on_open` is called on a
+    /// thread of its own, several at once, for a client that has proved itself, with the server's own device in
+    /// [`OpenRequest::device`], and who the client is. That a client gets the reply is not certain: if it never shows
+    /// up on the queue pair, the caller has to give up on it.
     ///
     /// Returns when all handshakes have ended: those that wait for their client are cut short, and clients that are not
     /// being opened yet are told that the server is shutting down, so that only the openings under way are waited for.

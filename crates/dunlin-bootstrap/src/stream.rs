@@ -203,8 +203,8 @@ impl Incoming {
     }
 }
 
-/// Whether these are the first bytes of TLS: a record of a handshake, in a version of SSL 3 or later. As the length of a
-/// frame they would be more than a frame may have.
+/// Whether these are the first bytes of TLS: a record of a handshake, in a version of SSL 3 or later. As the length of
+/// a frame they would be more than a frame may have.
 fn is_tls(bytes: [u8; LENGTH_BYTES]) -> bool {
     matches!(bytes, [0x16, 0x03, 1..=4, _])
 }

@@ -81,8 +81,8 @@ pub(crate) struct Peer {
     pub(crate) buffer_bytes: usize,
     /// READs and atomics that it answers at once: one more is refused, or forgotten before it is asked for again.
     pub(crate) answers: usize,
-    /// Payload of a packet to it or from it at most, as far as its own limit and both receive buffers allow; zero for no
-    /// more than the path MTU. With both ends' ways it comes to the same number at either.
+    /// Payload of a packet to it or from it at most, as far as its own limit and both receive buffers allow; zero for
+    /// no more than the path MTU. With both ends' ways it comes to the same number at either.
     pub(crate) payload_bytes: usize,
 }
 

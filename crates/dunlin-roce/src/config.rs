@@ -27,9 +27,9 @@ pub struct RoceConfig {
     /// Path MTU at most, in bytes: 256, 512, 1024, 2048 or 4096. Less where an interface or a route carries less.
     pub mtu_bytes: usize,
     /// Payload of a packet of RC or UC between two devices of Dunlin at most, in bytes, up to
-    /// [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES). It is what the way between them carries, if that is less
-    /// (1,280 on Ethernet of 1,500, 8,768 on that of 9,000). With 4096 or less here, or an `mtu_bytes` below 4096, it is
-    /// the path MTU.
+    /// [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES). It is what the way between them carries, if that is
+    /// less (1,280 on Ethernet of 1,500, 8,768 on that of 9,000). With 4096 or less here, or an `mtu_bytes` below 4096,
+    /// it is the path MTU.
     pub payload_bytes: usize,
     /// Bytes of the socket's receive buffer. The system gives less when `net.core.rmem_max` is less and the process may
     /// not go beyond it.

@@ -128,8 +128,8 @@ impl RoceDevice {
     }
 
     /// Longest payload of a packet between two devices of Dunlin, in bytes, on the way that this device was opened for
-    /// or that [`RoceDevice::towards`] found; 0 where all packets keep to the MTU. What both ends' receive buffers allow
-    /// may be less.
+    /// or that [`RoceDevice::towards`] found; 0 where all packets keep to the MTU. What both ends' receive buffers
+    /// allow may be less.
     pub fn payload_bytes(&self) -> usize {
         self.link.payload_bytes
     }

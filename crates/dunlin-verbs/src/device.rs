@@ -109,8 +109,8 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     ) -> Result<Self::Region, VerbsError>;
 
     /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and
-    /// this access, of what the region has. The memory lives until both registrations have ended; each is revoked by itself.
-    /// (Where grants are mappings a peer of either reaches it until its own mapping ends:
+    /// this access, of what the region has. The memory lives until both registrations have ended; each is revoked by
+    /// itself. (Where grants are mappings a peer of either reaches it until its own mapping ends:
     /// [`DeviceAttributes::grants_are_mappings`].)
     ///
     /// # Errors
@@ -129,7 +129,8 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     }
 
     /// A region of another device as one of this device, in `domain` and with this access: the same memory, which lives
-    /// until both have ended. `None`: this device cannot have memory of others, as one that shares pages with its peers.
+    /// until both have ended. `None`: this device cannot have memory of others, as one that shares pages with its
+    /// peers.
     ///
     /// # Errors
     /// When a limit is reached.
@@ -221,9 +222,9 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         false
     }
 
-    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`. For a server that has only heard of a peer and makes nothing for one that does
-    /// not exist, or that its device would not let in. Waits: not for engines. A device that cannot ask, as a NIC
-    /// cannot, takes the peer's word.
+    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`. For a server
+    /// that has only heard of a peer and makes nothing for one that does not exist, or that its device would not let
+    /// in. Waits: not for engines. A device that cannot ask, as a NIC cannot, takes the peer's word.
     ///
     /// # Errors
     /// When the answer is no, or nobody is there to give it.

@@ -1,4 +1,5 @@
-//! Memory for the regions of a device: reserved huge pages, else 4 KiB pages that the kernel may merge, else those alone.
+//! Memory for the regions of a device: reserved huge pages, else 4 KiB pages that the kernel may merge, else those
+//! alone.
 
 use std::ptr::NonNull;
 

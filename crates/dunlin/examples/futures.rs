@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The second keeps so many calls out, and makes so many in each of its turns: as futures, by a pipeline that a thread
-//! waits for (`pipeline`) or a task (`awaited`), as futures that one task awaits in their order (`window`), the same two
-//! as calls of one thread (`local`, `local-window`), and none at all (`executor`: what as many tasks cost that only
+//! waits for (`pipeline`) or a task (`awaited`), as futures that one task awaits in their order (`window`), the same
+//! two as calls of one thread (`local`, `local-window`), and none at all (`executor`: what as many tasks cost that only
 //! run).
 
 use std::error::Error;

@@ -143,8 +143,8 @@ fn a_fault_of_an_unknown_host_and_a_second_server_are_refused() {
     assert!(matches!(failed.reason, Reason::SecondServer(_)), "{failed}");
 }
 
-/// A lease of a millisecond whose holder looks at its wall clock after so long, works for 200 us if it still has it, and
-/// then writes. Gives when it did.
+/// A lease of a millisecond whose holder looks at its wall clock after so long, works for 200 us if it still has it,
+/// and then writes. Gives when it did.
 fn lease(looks_after: Duration, fault: Option<(Duration, Fault)>) -> Option<Duration> {
     let written = Arc::new(Mutex::new(None));
     let mut simulation = Simulation::new(5);

@@ -1,5 +1,5 @@
-//! A trace of a simulated run for Perfetto: hosts and switches as processes; cores, engines, wires and PCIe as tracks of
-//! slices; queues and caches as counters.
+//! A trace of a simulated run for Perfetto: hosts and switches as processes; cores, engines, wires and PCIe as tracks
+//! of slices; queues and caches as counters.
 
 mod names;
 mod perfetto;

@@ -1,6 +1,6 @@
 //! The messages of Perfetto's trace format that a simulated run needs, by the numbers of its schema
-//! (`protos/perfetto/trace/perfetto_trace.proto`). Tracks are described before their events; names of slices are written
-//! once and then numbered.
+//! (`protos/perfetto/trace/perfetto_trace.proto`). Tracks are described before their events; names of slices are
+//! written once and then numbered.
 
 use std::io::{self, Write};
 

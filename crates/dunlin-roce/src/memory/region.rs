@@ -33,9 +33,9 @@ enum Owner {
 pub(crate) struct RegionCore {
     pub(crate) grant: Grant,
     memory: Memory,
-    /// What the memory lives as long as; shared by all registrations of it. `None`: the registration is not in force any
-    /// more. Held for reading by every access, so that none goes on after the end: memory of the caller may be freed
-    /// then.
+    /// What the memory lives as long as; shared by all registrations of it. `None`: the registration is not in force
+    /// any more. Held for reading by every access, so that none goes on after the end: memory of the caller may be
+    /// freed then.
     owner: RwLock<Option<Owner>>,
     /// Bytes taken out of the device's budget.
     pub(crate) reserved: usize,

@@ -119,8 +119,8 @@ impl RoundTrip {
     /// The timeout has passed, after so long without progress: the next one is longer, until a round trip was measured
     /// again.
     ///
-    /// In a crowd only quick packets are measured: the others are sent again, and what is acknowledged then tells nothing
-    /// (Karn). So a timeout counts as a measurement there: the round trip takes at least as long.
+    /// In a crowd only quick packets are measured: the others are sent again, and what is acknowledged then tells
+    /// nothing (Karn). So a timeout counts as a measurement there: the round trip takes at least as long.
     pub(super) fn timed_out(&mut self, waited_ns: u64) {
         if Arc::strong_count(&self.peer) > CROWD {
             self.peer.add(waited_ns);

@@ -25,9 +25,9 @@ pub(crate) struct Path {
     pub(crate) peer: Peer,
 }
 
-/// Payloads from this many bytes on are long: parts of messages that take many packets, as a rule. The kernel reads them
-/// from where they lie; shorter ones are copied to where their headers are, which takes no longer than the kernel takes
-/// for one more piece.
+/// Payloads from this many bytes on are long: parts of messages that take many packets, as a rule. The kernel reads
+/// them from where they lie; shorter ones are copied to where their headers are, which takes no longer than the kernel
+/// takes for one more piece.
 pub(crate) const LONG_PAYLOAD_BYTES: usize = 1024;
 
 /// Packets that wait to go out together. All have the same length, but the last, which may be shorter.

@@ -155,8 +155,8 @@ impl Admitted {
         Ok(())
     }
 
-    /// Whether no request has come since this was asked last, and none is wanted: it is not active, or threads are asked
-    /// for datagrams.
+    /// Whether no request has come since this was asked last, and none is wanted: it is not active, or threads are
+    /// asked for datagrams.
     pub(crate) fn is_quiet_now(&mut self) -> bool {
         let taken = self.ledger.taken();
         let standing = self.share.standing();

@@ -198,9 +198,9 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time, so many at least and at most.
-    /// Clients are told when a device that takes so many messages a second is at its limit, and asked for datagrams
-    /// when the setting says so.
+    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time, so many at least and at
+    /// most. Clients are told when a device that takes so many messages a second is at its limit, and asked for
+    /// datagrams when the setting says so.
     pub(crate) fn new(
         most_active: usize,
         credits: (u32, u32),

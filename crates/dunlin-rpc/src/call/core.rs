@@ -88,8 +88,8 @@ impl<C: Channel> ClientCore<C> {
         Ok(taken)
     }
 
-    /// Takes what the server sent before it went, which is still an answer: the channel is about to be given up. As many
-    /// messages as there may be answers, and not without end.
+    /// Takes what the server sent before it went, which is still an answer: the channel is about to be given up. As
+    /// many messages as there may be answers, and not without end.
     #[cold]
     pub(crate) fn take_last(&mut self, calls: &mut impl Outstanding) {
         for _ in 0..MOST_SLOTS {

@@ -30,16 +30,12 @@ enum Place {
     Landed(Box<dyn Bytes>),
 }
 
-impl Default for Reply {
-    fn default() -> Self {
-        Self(Place::Inline {
-            length: 0,
-            bytes: Inline([0; INLINE_BYTES]),
-        })
-    }
-}
-
 impl Reply {
+    pub(crate) const EMPTY: Self = Self(Place::Inline {
+        length: 0,
+        bytes: Inline([0; INLINE_BYTES]),
+    });
+
     /// As the lane that it came from would have given it.
     pub(crate) fn into_answer<T>(self, take: impl FnOnce(Answer<'_>) -> T) -> T {
         match self.0 {
@@ -50,7 +46,7 @@ impl Reply {
 
     #[inline]
     pub(crate) fn new(answer: Answer<'_>) -> Self {
-        let mut reply = Self::default();
+        let mut reply = Self::EMPTY;
         reply.renew(answer);
         reply
     }
@@ -73,7 +69,14 @@ impl Reply {
         self.0 = match answer {
             Answer::Short(source) if source.len() > INLINE_BYTES => Place::Heap(source.into()),
             Answer::Long(landed) => Place::Landed(landed),
-            Answer::Short(_) => return *self = Self::new(answer),
+            Answer::Short(source) => {
+                let mut bytes = Inline([0; INLINE_BYTES]);
+                short_copy::copy(&mut bytes.0[..source.len()], source);
+                Place::Inline {
+                    length: source.len(),
+                    bytes,
+                }
+            }
         };
     }
 
@@ -85,7 +88,7 @@ impl Reply {
                 length: *length,
                 bytes: *bytes,
             }),
-            _ => std::mem::take(self),
+            _ => std::mem::replace(self, Self::EMPTY),
         }
     }
 }

@@ -100,8 +100,8 @@ pub(crate) trait Channel:
         self.push(Kind::Request, handler, call, payload);
     }
 
-    /// Where a request of `length` bytes may be written as it will leave, for [`Channel::push_written`] right after. The
-    /// caller has made room and keeps to [`Channel::eager_bytes`]. `None`: this channel has no such place.
+    /// Where a request of `length` bytes may be written as it will leave, for [`Channel::push_written`] right after.
+    /// The caller has made room and keeps to [`Channel::eager_bytes`]. `None`: this channel has no such place.
     #[inline]
     fn request_space(&mut self, _length: usize) -> Option<&mut [u8]> {
         None

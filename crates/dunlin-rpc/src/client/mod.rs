@@ -329,12 +329,12 @@ impl Client {
 
     /// Waits until one more call of the client's futures may be out or wait
     /// ([`crate::ChannelConfig::max_outstanding`]), and holds the place for it: `client.ready().await?.call(ECHO,
-    /// b"hello").await?` is never refused for too many. Those that wait are served in their order. The wait is a part of
-    /// the call's deadline.
+    /// b"hello").await?` is never refused for too many. Those that wait are served in their order. The wait is a part
+    /// of the call's deadline.
     ///
     /// # Errors
-    /// [`CallError::DeadlineExceeded`] when there was no place for so long; when the client is closed, or was made before
-    /// a fork.
+    /// [`CallError::DeadlineExceeded`] when there was no place for so long; when the client is closed, or was made
+    /// before a fork.
     pub fn ready(&self) -> Ready {
         Ready::new(&self.core, self.deadline)
     }

@@ -1,5 +1,5 @@
-//! The other lane of a thread or pipeline whose server may ask for datagrams: it has a port of the connection handle and
-//! a datagram queue pair, uses the one that the server has asked for last, and keeps the other here
+//! The other lane of a thread or pipeline whose server may ask for datagrams: it has a port of the connection handle
+//! and a datagram queue pair, uses the one that the server has asked for last, and keeps the other here
 //! ([`super::recipe`]).
 
 use std::time::Instant;
@@ -38,8 +38,8 @@ impl OtherLane {
         successor.filter(|_| !self.is_refused)
     }
 
-    /// Takes it, for who has `lane` now and keeps it here when nothing is out on it; it is made if it is not there, until
-    /// then or for as long as making a connection may take. None: there is none to be had.
+    /// Takes it, for who has `lane` now and keeps it here when nothing is out on it; it is made if it is not there,
+    /// until then or for as long as making a connection may take. None: there is none to be had.
     pub(super) fn take(
         &mut self,
         recipe: &Recipe,

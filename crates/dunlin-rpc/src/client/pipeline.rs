@@ -217,8 +217,8 @@ impl Pipeline {
         }
     }
 
-    /// What the present lane has said. One that is lost has told its calls: it is an error when those of the lane before
-    /// have ended, too, and `otherwise` until then.
+    /// What the present lane has said. One that is lost has told its calls: it is an error when those of the lane
+    /// before have ended, too, and `otherwise` until then.
     #[inline]
     fn while_former<T>(&self, said: Result<T, CallError>, otherwise: T) -> Result<T, CallError> {
         match said {

@@ -176,8 +176,8 @@ pub fn async_handlers_wait_together(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// A task waits for a pipeline as long as its handler keeps the request, and is woken by the answer. Another wait goes on
-/// where one was given up.
+/// A task waits for a pipeline as long as its handler keeps the request, and is woken by the answer. Another wait goes
+/// on where one was given up.
 pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
     let (server, held) = keeping(stage.server());
     let server = stage.serve(server);

@@ -238,9 +238,9 @@ impl ServerBuilder {
     }
 
     /// Gives each polling thread work of the application's own, between its passes over its clients: a thread that asks
-    /// while it answers (FaSST §4.1). `start` makes the task of a thread there, which runs until the server ends; a turn
-    /// of it must not wait: it sends calls by a [`crate::Pipeline`] or [`crate::Peers`] that it owns, and takes answers
-    /// by `poll`. The coroutines of a thread are what it keeps for each tag.
+    /// while it answers (FaSST §4.1). `start` makes the task of a thread there, which runs until the server ends; a
+    /// turn of it must not wait: it sends calls by a [`crate::Pipeline`] or [`crate::Peers`] that it owns, and takes
+    /// answers by `poll`. The coroutines of a thread are what it keeps for each tag.
     ///
     /// The threads are those of the server's first device: name it ([`ServerBuilder::device`]) where there are several.
     /// A task that panics is run no more.

@@ -35,7 +35,8 @@ pub enum Who {
     /// Clients whose certificate has this name, as its subject's common name or among the alternative ones:
     /// `name:app.example`. In upper and lower case the same.
     Name(String),
-    /// Clients whose process runs as this user, as the kernel says, which it does over shared memory alone: `user:1000`.
+    /// Clients whose process runs as this user, as the kernel says, which it does over shared memory alone:
+    /// `user:1000`.
     User(u32),
 }
 

@@ -1,6 +1,6 @@
 //! Work of the application's own on polling threads: a thread that asks while it answers, as FaSST's do (§4.1: a master
-//! coroutine that polls, and workers that have calls out, in one thread). The thread takes turns between a pass over its
-//! clients and the task.
+//! coroutine that polls, and workers that have calls out, in one thread). The thread takes turns between a pass over
+//! its clients and the task.
 
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};

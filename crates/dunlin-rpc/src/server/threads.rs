@@ -1,5 +1,5 @@
-//! What serves the clients of one kind of channel: pollers, each of which has clients of its own on a polling thread, and
-//! the workers beside them. Those of rings start with the server, those of datagrams and pools with the first such
+//! What serves the clients of one kind of channel: pollers, each of which has clients of its own on a polling thread,
+//! and the workers beside them. Those of rings start with the server, those of datagrams and pools with the first such
 //! client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

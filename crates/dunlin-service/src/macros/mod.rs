@@ -51,8 +51,8 @@ mod methods;
 ///   that implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
 ///   `SyncGreeterServer`; the trait `ViewGreeter` with the unary methods as functions that read the request where it
 ///   stands and write the reply where it leaves from, and `ViewGreeterServer`;
-/// - the module `greeter_client`: `GreeterClient`, async, `GreeterBlockingClient`, and `GreeterLocalClient` for tasks that
-///   stay on one thread, with the unary methods;
+/// - the module `greeter_client`: `GreeterClient`, async, `GreeterBlockingClient`, and `GreeterLocalClient` for tasks
+///   that stay on one thread, with the unary methods;
 /// - `GreeterSayHello`, the type that stands for the method, for [`crate::Pipeline`].
 ///
 /// `stream` before a type makes a stream of it: `rpc chat as Chat(stream Note) -> stream Note;`. Messages must have

@@ -106,9 +106,9 @@ pub struct Registration {
     /// It has all that it should have: what was loaded before the first epoch, or has copied it since, or has read its
     /// log.
     pub whole: bool,
-    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has when it is
-    /// whole, and until then it reads its log. That life is over, as who has its disk knows, so a membership may end its
-    /// lease as soon as this one is whole.
+    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has when it
+    /// is whole, and until then it reads its log. That life is over, as who has its disk knows, so a membership may end
+    /// its lease as soon as this one is whole.
     pub succeeds: Option<u64>,
 }
 

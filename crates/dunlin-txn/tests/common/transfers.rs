@@ -51,8 +51,8 @@ async fn waiting(
     t.put(counters, &client, &count)
 }
 
-/// Moves money from one account to another until it is `over`, and counts in the same transaction how often; every other
-/// client by futures. `committed` is told of each that did at once.
+/// Moves money from one account to another until it is `over`, and counts in the same transaction how often; every
+/// other client by futures. `committed` is told of each that did at once.
 pub fn transfers(
     database: &Database,
     client: u64,

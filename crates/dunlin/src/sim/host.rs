@@ -153,7 +153,8 @@ impl Host {
         thread::simulated_now().unwrap_or_default()
     }
 
-    /// What its wall clock shows, since 1970: that may jump, and be faster or slower than time ([`super::Fault::Clock`]).
+    /// What its wall clock shows, since 1970: that may jump, and be faster or slower than time
+    /// ([`super::Fault::Clock`]).
     pub fn clock(&self) -> Duration {
         lock(&self.shared.clocks)[self.place].read(self.now())
     }

@@ -2,10 +2,10 @@
 //! replay.
 //!
 //! A [`Simulation`] has hosts with names. [`Simulation::server`] puts a server on one, [`Simulation::program`] blocking
-//! code, which connects by the name of a host ([`Host::connect`]) and then calls as anywhere. [`Simulation::fault`] does
-//! something to them at a time, [`Simulation::draw_faults`] draws what and when from the seed. [`Simulation::run`] runs
-//! all of it on the calling thread, until each program has ended; a program that panics or gives an error ends the run
-//! with an error that names the seed.
+//! code, which connects by the name of a host ([`Host::connect`]) and then calls as anywhere. [`Simulation::fault`]
+//! does something to them at a time, [`Simulation::draw_faults`] draws what and when from the seed. [`Simulation::run`]
+//! runs all of it on the calling thread, until each program has ended; a program that panics or gives an error ends the
+//! run with an error that names the seed.
 //!
 //! ```
 //! use std::time::Duration;
@@ -70,8 +70,8 @@ use timeline::Timeline;
 
 /// Between two looks whether all programs have ended.
 const LOOK: Duration = Duration::from_micros(100);
-/// Virtual time that programs have, unless [`Simulation::within`] says otherwise: beyond the seconds that a device takes
-/// to give up a peer.
+/// Virtual time that programs have, unless [`Simulation::within`] says otherwise: beyond the seconds that a device
+/// takes to give up a peer.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// What a program gives.

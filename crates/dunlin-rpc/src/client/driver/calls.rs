@@ -166,8 +166,8 @@ impl<K: Keep> Calls<K> {
         matches!(self.slots[tag].state, State::Answered | State::Failed(_))
     }
 
-    /// What became of a call that has ended, for its task. In line: an answer is moved once then, from its place to where
-    /// the task wants it.
+    /// What became of a call that has ended, for its task. In line: an answer is moved once then, from its place to
+    /// where the task wants it.
     #[inline(always)]
     pub(in crate::client) fn take(&mut self, tag: usize) -> Result<K::Reply, CallError> {
         let slot = &mut self.slots[tag];

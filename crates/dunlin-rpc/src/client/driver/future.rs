@@ -215,8 +215,8 @@ impl std::fmt::Debug for CallFuture {
 }
 
 impl AsyncLane {
-    /// Looks for the answer of a call; while it is out its task is woken. `waker`: the task's, if the call does not have
-    /// it yet. When the call has ended its outcome is to be taken by who gets the lock.
+    /// Looks for the answer of a call; while it is out its task is woken. `waker`: the task's, if the call does not
+    /// have it yet. When the call has ended its outcome is to be taken by who gets the lock.
     fn poll_call(
         &self,
         tag: usize,

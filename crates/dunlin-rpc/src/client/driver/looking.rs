@@ -115,7 +115,8 @@ impl Inner {
         }
     }
 
-    /// What the clock asks for after a look in vain: calls end whose time is up, and the lane is looked at for failures.
+    /// What the clock asks for after a look in vain: calls end whose time is up, and the lane is looked at for
+    /// failures.
     pub(super) fn attend(&mut self, now: Instant) -> Result<(), CallError> {
         let Self { lane, calls, .. } = self;
         let Some(lane) = lane.as_mut().filter(|_| now >= self.next_expiry) else {

@@ -60,8 +60,8 @@ impl Limit {
 }
 
 impl Waiters {
-    /// A task waits from now on, until then at most: at the end of the queue, or where it stood if it has a ticket. Gives
-    /// its ticket, and the waker that it had there, for the caller to drop.
+    /// A task waits from now on, until then at most: at the end of the queue, or where it stood if it has a ticket.
+    /// Gives its ticket, and the waker that it had there, for the caller to drop.
     pub(in crate::client) fn stand(
         &mut self,
         ticket: Option<u64>,

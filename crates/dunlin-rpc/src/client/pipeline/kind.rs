@@ -1,5 +1,5 @@
-//! The two kinds of lane of a pipeline whose server may ask for datagrams: it keeps both, and goes over to the other when
-//! it is asked to.
+//! The two kinds of lane of a pipeline whose server may ask for datagrams: it keeps both, and goes over to the other
+//! when it is asked to.
 
 use super::Pipeline;
 use crate::client::other_lane::OtherLane;
@@ -23,8 +23,8 @@ impl Pipeline {
         !self.kind.is_task || to == Successor::Another || self.kind.other.is_here()
     }
 
-    /// Goes over to the lane of the other kind, which is made if it is not there. Where there is none the pipeline keeps
-    /// what it has.
+    /// Goes over to the lane of the other kind, which is made if it is not there. Where there is none the pipeline
+    /// keeps what it has.
     pub(super) fn change_kind(&mut self) {
         let owner = (Owner::Alone, self.window);
         let lane = self.lane.as_ref();

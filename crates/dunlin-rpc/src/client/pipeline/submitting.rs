@@ -8,8 +8,8 @@ use crate::call::timeout::Said;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Submits a call, with what it says of its time in a copy; `false`: there is no room. Always in line: a call of its own
-/// costs a tenth of what a small request does.
+/// Submits a call, with what it says of its time in a copy; `false`: there is no room. Always in line: a call of its
+/// own costs a tenth of what a small request does.
 #[inline(always)]
 pub(in crate::client) fn submit_on(
     lane: &mut dyn Lane,

@@ -1,9 +1,9 @@
 //! A pipeline that a task waits for: it blocks no thread of the executor.
 //!
 //! While answers are expected at once the task asks its executor to be polled again, behind all others that are ready,
-//! and looks some times with each poll; when nothing has come for as long as a thread would spin ([`WaitMode`]) a thread
-//! of the pipeline's own sleeps for it ([`SleepThread`]). One task takes all answers, so there is no lock, no waker and
-//! no place for each call, as [`crate::client::CallFuture`] needs them.
+//! and looks some times with each poll; when nothing has come for as long as a thread would spin ([`WaitMode`]) a
+//! thread of the pipeline's own sleeps for it ([`SleepThread`]). One task takes all answers, so there is no lock, no
+//! waker and no place for each call, as [`crate::client::CallFuture`] needs them.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -73,8 +73,8 @@ impl Pipeline {
         .await
     }
 
-    /// Answers that were taken, of `before` calls that were out when the wait began; `None`: the task is woken when it is
-    /// to look again.
+    /// Answers that were taken, of `before` calls that were out when the wait began; `None`: the task is woken when it
+    /// is to look again.
     fn look_as_task(
         &mut self,
         before: usize,

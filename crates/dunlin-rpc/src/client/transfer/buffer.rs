@@ -10,8 +10,8 @@ use crate::channel::one_sided::Direction;
 use crate::error::CallError;
 
 /// Registered memory of the caller's own: what is put from here, or got into it, is not copied on its way through
-/// buffers of the client's. Made by [`super::Transfer::buffer`]; registering is slow, so it pays to keep one. It outlives its
-/// transfer, and may serve others of the same server or of any other.
+/// buffers of the client's. Made by [`super::Transfer::buffer`]; registering is slow, so it pays to keep one. It
+/// outlives its transfer, and may serve others of the same server or of any other.
 ///
 /// While an operation of a transfer that has failed may still be using it, its bytes are lent to nobody
 /// ([`CallError::BufferInUse`]). That ends with the connection: the transfer's own, or, where threads share connections

@@ -6,9 +6,11 @@ use crate::call::reply::Reply;
 use crate::error::CallError;
 
 /// How an answer is kept until its task takes it. What has been taken may be used again for the next.
-pub(in crate::client) trait Keep: Default {
+pub(in crate::client) trait Keep {
     /// What a task gets.
     type Reply;
+    /// Nothing is kept yet.
+    fn empty() -> Self;
     /// The call has been answered.
     fn keep(&mut self, answer: Answer<'_>);
     /// What its task gets, if anything is kept.
@@ -19,6 +21,10 @@ pub(in crate::client) trait Keep: Default {
 /// next writes over.
 impl Keep for Reply {
     type Reply = Reply;
+
+    fn empty() -> Self {
+        Self::EMPTY
+    }
 
     #[inline]
     fn keep(&mut self, answer: Answer<'_>) {
@@ -71,7 +77,7 @@ impl<K: Keep> Slot<K> {
         Self {
             state: State::Free(next),
             terms: Terms::default(),
-            kept: K::default(),
+            kept: K::empty(),
         }
     }
 

@@ -96,8 +96,8 @@ impl Inner {
         Ok(Next::FallAsleep(idle))
     }
 
-    /// The driver waits, or falls asleep, unless there is something to do by now: its waker was made meanwhile, and that
-    /// may have called. `task` is whom the thread wakes that sleeps, and then some waker for the caller to drop.
+    /// The driver waits, or falls asleep, unless there is something to do by now: its waker was made meanwhile, and
+    /// that may have called. `task` is whom the thread wakes that sleeps, and then some waker for the caller to drop.
     fn wait(&mut self, next: Next, task: &mut Option<Waker>) -> Result<Next, CallError> {
         let Self {
             pipeline: Some(pipeline),

@@ -12,8 +12,8 @@ use crate::client::driver::waiters::Limit;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Waits until one more call may be out or wait, or no call is taken any more; says how much of the deadline is left for
-/// the call.
+/// Waits until one more call may be out or wait, or no call is taken any more; says how much of the deadline is left
+/// for the call.
 pub(super) fn place(shared: &Rc<Shared>, deadline: Duration) -> Place<'_> {
     Place {
         shared,

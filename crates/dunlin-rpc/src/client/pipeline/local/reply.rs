@@ -48,11 +48,14 @@ impl std::fmt::Debug for LocalReply {
 }
 
 /// The last response of a place, whose memory is used again when its task has dropped it.
-#[derive(Default)]
 pub(super) struct CountedReply(Option<Rc<Response>>);
 
 impl Keep for CountedReply {
     type Reply = LocalReply;
+
+    fn empty() -> Self {
+        Self(None)
+    }
 
     #[inline]
     fn keep(&mut self, answer: Answer<'_>) {
