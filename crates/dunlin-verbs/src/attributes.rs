@@ -1,4 +1,4 @@
-//! What a device can do and what it cannot: the only thing that code above may decide from.
+//! The capabilities and limits of a device. Code above the verbs layer may base decisions on nothing else.
 
 use crate::queue_pair::Transport;
 
@@ -21,7 +21,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What each transport of a device can carry; an absent transport has no verbs.
+/// The verbs that each transport of a device supports; a missing transport has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportSet {
     /// Reliable connection.
@@ -33,7 +33,7 @@ pub struct TransportSet {
 }
 
 impl TransportSet {
-    /// The verbs of `transport`; empty when the device does not have it.
+    /// Returns the verbs of `transport`; empty if the device does not have it.
     pub fn verbs(&self, transport: Transport) -> Verbs {
         match transport {
             Transport::ReliableConnection => self.rc,
@@ -46,9 +46,9 @@ impl TransportSet {
 /// The order in which the bytes of one WRITE become visible to a core that polls the target (RB² §IV-A, design §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Ascending addresses: a byte is seen only after all bytes below it. Valid bytes and canaries work.
+    /// Ascending addresses: a byte becomes visible only after all bytes below it. Valid bytes and canaries work.
     InOrder,
-    /// Any order until the completion: only a second WRITE tells that the first has arrived.
+    /// Any order until the completion: only a second WRITE shows that the first has arrived.
     Unordered,
 }
 
@@ -73,71 +73,72 @@ impl std::fmt::Display for PageKind {
     }
 }
 
-/// The limits and habits of a device.
+/// Limits and properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttributes {
-    /// The device's name for people, such as `shm` or `mlx5_0`.
+    /// The device's name for display, such as `shm` or `mlx5_0`.
     pub name: String,
-    /// Transports and their verbs.
+    /// Supported transports and their verbs.
     pub transports: TransportSet,
-    /// Visibility order of the bytes of one WRITE.
+    /// The order in which the bytes of one WRITE become visible.
     pub placement: Placement,
-    /// Whether each WRITE is a message of its own on a wire, so that one long WRITE costs less than two short ones. Not
-    /// so where `post_send` itself stores into the peer's memory.
+    /// Whether each WRITE is a message of its own on a wire, so that one long WRITE costs less than two short ones.
+    /// False where `post_send` itself stores into the peer's memory.
     pub writes_are_messages: bool,
-    /// Small messages that the device takes a second, half of them in and half out, where that is known: what a server
-    /// lets come at once is measured by it. `None` where messages cost the device nothing of its own, or nobody has
-    /// said.
+    /// Small messages per second that the device can handle, half of them sent and half received, if known. A server
+    /// bounds by it how much it lets arrive at once. `None` where messages cost the device itself nothing, or where the
+    /// rate is not known.
     pub messages_per_second: Option<u64>,
-    /// Whether what carries its packets drops none of its own accord, as InfiniBand's credits and shared memory do not:
-    /// a datagram then is lost with a host, a cable or a receiver without room only. Not known of Ethernet, so not so
-    /// there.
+    /// Whether the network never drops packets on its own, as with InfiniBand's credits and with shared memory: a
+    /// datagram is then lost only through a failed host or cable, or a receiver without buffers. Ethernet may or may
+    /// not be lossless, so this is false there.
     pub lossless: bool,
-    /// Whether software makes its packets, so that each waits for kernels and threads at both ends: round trips are
-    /// longer than the network's then, and vary with the scheduler.
+    /// Whether packets are processed by software, so that each waits for kernels and threads at both ends: round trips
+    /// are then longer than the network's, and vary with the scheduler.
     pub packets_by_software: bool,
-    /// Queue pairs at once.
+    /// Maximum number of queue pairs at a time.
     pub max_queue_pairs: usize,
-    /// Work requests a send queue holds at most.
+    /// Maximum number of work requests in a send queue.
     pub max_send_requests: usize,
-    /// Work requests a receive queue holds at most.
+    /// Maximum number of work requests in a receive queue.
     pub max_receive_requests: usize,
-    /// Segments of one work request at most.
+    /// Maximum number of segments in a work request.
     pub max_segments: usize,
-    /// Payload bytes that a work request may carry inside itself.
+    /// Maximum number of payload bytes that a work request may carry inline.
     pub max_inline_bytes: usize,
-    /// Completions a completion queue holds at most.
+    /// Maximum number of completions in a completion queue.
     pub max_completions: usize,
-    /// Regions registered at once.
+    /// Maximum number of regions registered at a time.
     pub max_regions: usize,
-    /// Bytes registered at once, over all regions.
+    /// Maximum number of bytes registered at a time, over all regions.
     pub max_registered_bytes: usize,
-    /// Bytes of one message at most, RC and UC.
+    /// Maximum message length in bytes, RC and UC.
     pub max_message_bytes: usize,
-    /// Path MTU in bytes; also the largest datagram, without its routing header.
+    /// Path MTU in bytes; also the maximum length of a datagram, without its routing header.
     pub mtu_bytes: usize,
-    /// Requests of a shared receive queue at most; zero when there are none.
+    /// Maximum number of requests in a shared receive queue; zero if there are none.
     pub max_shared_receive_requests: usize,
     /// Whether completions carry a hardware timestamp.
     pub timestamps: bool,
-    /// The best pages this device found when it was opened.
+    /// The best kind of pages that was available when the device was opened.
     pub page_kind: PageKind,
     /// Whether [`crate::Device::register_raw`] memory may be the target of remote operations.
     pub raw_memory_remote: bool,
     /// Whether a grant is a mapping of the memory in the peer's process, instead of a key that a NIC checks with each
-    /// access. A peer that was granted REMOTE_WRITE or REMOTE_ATOMIC can then also read **all** of the region, its
+    /// access. A peer that was granted REMOTE_WRITE or REMOTE_ATOMIC can then also read **all** of the region. Its
     /// process keeps what it was granted until it unmaps the memory or ends, whatever becomes of the registration and
-    /// of the connection, and a registration of the same memory for somebody else ([`crate::Device::register_again`])
-    /// does not change that. So memory that one peer may write must hold nothing that it must not read, and memory that
-    /// is registered for several peers in turn is all of theirs for as long as their processes live.
+    /// of the connection, and registering the same memory for another peer ([`crate::Device::register_again`]) does not
+    /// change that. So memory that one peer may write must hold nothing that it must not read, and memory that is
+    /// registered for several peers in turn is accessible to all of them for as long as their processes live.
     pub grants_are_mappings: bool,
-    /// Whether it speaks RoCEv2 at the standard's UDP port, where devices of all kinds that do so find each other.
+    /// Whether the device speaks RoCEv2 at the standard's UDP port, and so interoperates with devices of other kinds
+    /// that do.
     pub speaks_roce: bool,
 }
 
 impl DeviceAttributes {
-    /// Whether queue pairs are memory of processes or of a kernel, so that there is no NIC that has too many of them,
-    /// or that is to be kept from too many messages.
+    /// Whether queue pairs are memory of a process or of a kernel, so that there is no NIC that could have too many of
+    /// them or be sent too many messages.
     pub fn queue_pairs_by_software(&self) -> bool {
         self.packets_by_software || !self.writes_are_messages
     }

@@ -1,25 +1,25 @@
-//! The one hook for work that is not a verb (design §3.4): on a simulated core it costs virtual time, on a real one
-//! nothing.
+//! The only hook for work that is not a verb (design §3.4): it costs virtual time on a simulated core, and nothing on a
+//! real one.
 //!
-//! Code above the wall calls [`crate::Device::charge`], a function without a body on every device that runs in real
-//! time, so the compiler removes the call and what was only computed for it.
+//! Code above the verbs layer calls [`crate::Device::charge`], which has an empty body on every device that runs in
+//! real time, so the compiler removes the call and everything computed only for it.
 
-/// What a core did. The simulated host's parameters say what it costs; see `docs/sim.md`.
+/// Work done by a core. The parameters of the simulated host determine its cost; see `docs/sim.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
     /// Copied this many bytes between buffers.
     Copy(usize),
-    /// Looked at memory that a peer may have written and found nothing new.
+    /// Polled memory that a peer may have written, and found nothing new.
     Poll,
-    /// Ran so many instructions of its own: what stands between verbs, copies and looks in vain.
+    /// Executed this many instructions of its own, other than verbs, copies and empty polls.
     Instructions(u32),
     /// Computed for this many nanoseconds: a handler, the application.
     Compute(u64),
     /// An atomic, a store or a load of a cache line that another core of this host wrote last.
     SharedLine,
-    /// Read a message that a device wrote: its first line comes from the last-level cache, or from memory where devices
-    /// do not write there.
+    /// Read a message that a device wrote: its first line comes from the last-level cache, or from memory on hosts
+    /// where devices do not write to the cache.
     Arrived,
     /// Switched between user-level threads.
     Switch,

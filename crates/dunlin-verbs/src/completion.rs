@@ -1,11 +1,11 @@
-//! Completion queues: what became of the work.
+//! Completion queues and their entries.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::error::{CompletionQueueError, VerbsError};
 
-/// The end of a work request.
+/// The outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionStatus {
     /// Done.
@@ -14,9 +14,9 @@ pub enum CompletionStatus {
     LocalLength,
     /// The request itself was malformed for this queue pair.
     LocalQueuePairOperation,
-    /// A local segment is outside its region, or the region has ended or may not be written.
+    /// A local segment is outside its region, or the region has ended or must not be written.
     LocalProtection,
-    /// Not carried out, because the queue pair is in error.
+    /// Not carried out, because the queue pair is in an error state.
     Flushed,
     /// The peer refused: the message does not fit its RECEIVE, or it does not allow the verb.
     RemoteInvalidRequest,
@@ -24,7 +24,7 @@ pub enum CompletionStatus {
     RemoteAccess,
     /// The peer could not carry out an operation that was valid.
     RemoteOperation,
-    /// The peer did not answer: it is gone, or its queue pair is.
+    /// The peer did not answer: it or its queue pair is gone.
     RetryExceeded,
     /// The peer had no RECEIVE posted for too long.
     ReceiverNotReadyRetryExceeded,
@@ -50,48 +50,48 @@ impl std::fmt::Display for CompletionStatus {
     }
 }
 
-/// What completed.
+/// The kind of request that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionOpcode {
-    /// A SEND of ours.
+    /// A SEND posted here.
     Send,
-    /// A WRITE of ours.
+    /// A WRITE posted here.
     Write,
-    /// A READ of ours.
+    /// A READ posted here.
     Read,
-    /// A compare-and-swap of ours.
+    /// A compare-and-swap posted here.
     CompareAndSwap,
-    /// A fetch-and-add of ours.
+    /// A fetch-and-add posted here.
     FetchAndAdd,
-    /// A peer's SEND in a RECEIVE of ours.
+    /// A peer's SEND, in a RECEIVE posted here.
     Receive,
-    /// A peer's WRITE with immediate data, which consumed a RECEIVE of ours.
+    /// A peer's WRITE with immediate data, which consumed a RECEIVE posted here.
     ReceiveWriteWithImmediate,
 }
 
 /// One entry of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The request's own id.
+    /// The `id` of the request.
     pub id: u64,
-    /// How it ended. After a failure only `id`, `status` and `queue_pair` mean something.
+    /// The outcome. After a failure only `id`, `status` and `queue_pair` are meaningful.
     pub status: CompletionStatus,
-    /// What it was.
+    /// The kind of request.
     pub opcode: CompletionOpcode,
-    /// Bytes received (with the routing header on UD) or read.
+    /// Bytes received (including the routing header on UD) or read.
     pub bytes: usize,
-    /// Immediate data of the peer.
+    /// The peer's immediate data.
     pub immediate: Option<u32>,
-    /// Our queue pair.
+    /// The local queue pair.
     pub queue_pair: u32,
     /// The sender's queue pair, on UD.
     pub source_queue_pair: Option<u32>,
-    /// Nanoseconds by the device's clock, where it has one.
+    /// Nanoseconds by the device's clock, if it has one.
     pub timestamp_ns: Option<u64>,
 }
 
 impl Completion {
-    /// A blank to fill arrays that [`CompletionQueue::poll`] writes.
+    /// An empty entry, to initialize arrays for [`CompletionQueue::poll`].
     pub const EMPTY: Self = Self {
         id: 0,
         status: CompletionStatus::General,
@@ -103,7 +103,7 @@ impl Completion {
         timestamp_ns: None,
     };
 
-    /// Whether it ended well.
+    /// Whether the request succeeded.
     pub fn is_success(&self) -> bool {
         self.status == CompletionStatus::Success
     }
@@ -112,32 +112,34 @@ impl Completion {
 /// Which completions raise an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
-    /// The next one of any kind.
+    /// The next completion of any kind.
     Next,
-    /// The next that the peer marked solicited, and every failure.
+    /// The next completion that the peer marked solicited, and every failure.
     Solicited,
 }
 
-/// Where completions gather. One owner polls it; it may move between threads but is not shared.
+/// A completion queue. It is polled by a single owner; it may move between threads but is not shared.
 pub trait CompletionQueue: Send + std::fmt::Debug + 'static {
-    /// Takes up to `completions.len()` entries and says how many; allocates nothing and never blocks.
+    /// Takes up to `completions.len()` entries and returns their number; allocates nothing and never blocks.
     ///
     /// # Errors
-    /// [`CompletionQueueError::Overrun`] when more completions came than the queue holds; its queue pairs are in error
-    /// then.
+    /// [`CompletionQueueError::Overrun`] when more completions arrived than the queue holds; its queue pairs are then
+    /// in the error state.
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError>;
 
-    /// Asks for one event on the queue's channel. Poll once more after the call: what came before it raises no event.
+    /// Requests one event on the queue's channel. Poll once more after the call: completions that arrived before it
+    /// raise no event.
     ///
     /// # Errors
-    /// When the queue was made without a channel.
+    /// When the queue was created without a channel.
     fn request_notify(&mut self, notify: Notify) -> Result<(), VerbsError>;
 }
 
-/// Where a thread sleeps until a completion comes. The descriptor becomes readable with the event, for event loops.
+/// A completion channel, on which a thread sleeps until a completion arrives. For event loops, the descriptor becomes
+/// readable with the event.
 pub trait CompletionChannel: Clone + Send + Sync + AsFd + std::fmt::Debug + 'static {
-    /// Sleeps until an event or for `timeout`; `true` when there was an event, which is consumed. May also return
-    /// `true` without one.
+    /// Sleeps until an event, for at most `timeout`. Returns `true` if there was an event, which is consumed; may also
+    /// return `true` spuriously.
     ///
     /// # Errors
     /// When the system call fails.

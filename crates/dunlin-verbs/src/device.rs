@@ -1,4 +1,4 @@
-//! A device: where everything else is made.
+//! The trait of a device, from which all other objects are created.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,51 +11,52 @@ use crate::memory::{Access, AnyRegion, Region};
 use crate::queue_pair::{EndpointAddress, QueuePair, QueuePairConfig, SharedReceiveQueue};
 use crate::thread::Running;
 
-/// Something that happened to an object without a work request to report it.
+/// An event that no work request reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
-    /// The queue pair of this number went to the error state.
+    /// The queue pair with this number went to the error state.
     QueuePairFatal(u32),
-    /// A peer's device went away; its queue pairs are in error.
+    /// A peer's device is gone; the queue pairs connected to it are in the error state.
     PeerGone([u8; 16]),
     /// A completion queue overran.
     CompletionQueueOverrun,
-    /// The port of this number can be used.
+    /// The port with this number became active.
     PortActive(u8),
-    /// The port of this number went down.
+    /// The port with this number went down.
     PortDown(u8),
-    /// The port of this number has other addresses than before.
+    /// The addresses of the port with this number changed.
     AddressesChanged(u8),
-    /// The device failed; all that was made from it is of no use.
+    /// The device failed; nothing created from it can be used any more.
     DeviceFatal,
 }
 
-/// What a device says of a peer's queue pair ([`Device::confirm_peer`]).
+/// The result of asking about a peer's queue pair ([`Device::confirm_peer`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerConfirmation {
     /// There was no answer in time.
     Silent,
-    /// It is one of the peer's device, as far as this device can ask.
+    /// The queue pair belongs to the peer's device, as far as this device can find out.
     Confirmed {
-        /// The user that the peer's process runs as, where the kernel says it.
+        /// The user that the peer's process runs as, where the kernel reports it.
         user: Option<u32>,
     },
 }
 
-/// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it
-/// is gone.
+/// An RDMA NIC in hardware or software. Clones are handles to the same open device, which lives until the last object
+/// created from it is dropped.
 ///
 /// # Safety
-/// Unsafe code lends bytes of regions as slices where nothing may change them. So for each region of the device:
-/// - its bytes are no other's: those of [`Device::allocate_region`] are new, [`Device::register_again`] and
-///   [`Device::adopt_region`] share those of the region that they are asked for and no more,
-///   [`Device::register_raw`] takes the caller's.
+/// Unsafe code lends bytes of regions as slices where nothing may change them. So the following holds for each region
+/// of the device:
+/// - Its bytes belong to no other region: [`Device::allocate_region`] returns new ones, [`Device::register_again`] and
+///   [`Device::adopt_region`] share exactly those of the region that they are called for, and [`Device::register_raw`]
+///   takes the caller's.
 /// - The device and its queue pairs change them only for work requests that name them, until the completion of each has
-///   been polled or its queue pair's end has been reported, and for peers within the access that was asked for.
+///   been polled or the end of its queue pair has been reported, and on behalf of peers within the requested access.
 #[allow(unsafe_code)]
 pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
-    /// Protection domain: regions and queue pairs of one domain work together.
+    /// Protection domain: regions and queue pairs can be used together only within one domain.
     type ProtectionDomain: Clone + Send + Sync + std::fmt::Debug + 'static;
     /// Registered memory.
     type Region: Region;
@@ -70,10 +71,10 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Shared receive queue.
     type SharedReceiveQueue: SharedReceiveQueue<Region = Self::Region>;
 
-    /// Limits and habits.
+    /// Limits and properties of the device.
     fn attributes(&self) -> &DeviceAttributes;
 
-    /// A new protection domain.
+    /// Creates a protection domain.
     ///
     /// # Errors
     /// When a limit is reached.
@@ -93,9 +94,8 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Registers memory that the caller owns.
     ///
     /// # Safety
-    /// From the call until the last clone of the region is dropped the bytes must stay valid, and the caller must not
-    /// hold a reference to them while a work request that names them is outstanding or while a peer has been granted
-    /// access.
+    /// From the call until the last clone of the region is dropped, the bytes must stay valid. The caller must not hold
+    /// a reference to them while a work request that names them is outstanding or while a peer has been granted access.
     ///
     /// # Errors
     /// As for [`Device::allocate_region`]; also when `access` is remote and the device cannot share such memory.
@@ -108,13 +108,13 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         access: Access,
     ) -> Result<Self::Region, VerbsError>;
 
-    /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and
-    /// this access, of what the region has. The memory lives until both registrations have ended; each is revoked by
-    /// itself. (Where grants are mappings a peer of either reaches it until its own mapping ends:
+    /// Registers memory of a region that this device allocated a second time: in `domain`, with its own key, and with
+    /// this access, which is part of the region's. The memory lives until both registrations have ended; each is
+    /// revoked separately. (Where grants are mappings, a peer of either can access it until its own mapping ends:
     /// [`DeviceAttributes::grants_are_mappings`].)
     ///
     /// # Errors
-    /// As for [`Device::allocate_region`], or the device cannot.
+    /// As for [`Device::allocate_region`], or when the device does not support it.
     fn register_again(
         &self,
         domain: &Self::ProtectionDomain,
@@ -128,9 +128,9 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         })
     }
 
-    /// A region of another device as one of this device, in `domain` and with this access: the same memory, which lives
-    /// until both have ended. `None`: this device cannot have memory of others, as one that shares pages with its
-    /// peers.
+    /// Registers a region of another device with this one, in `domain` and with this access. Both name the same memory,
+    /// which lives until both have ended. Returns `None` if this device cannot register memory of others, such as one
+    /// that shares pages with its peers.
     ///
     /// # Errors
     /// When a limit is reached.
@@ -144,19 +144,19 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         Ok(None)
     }
 
-    /// How often something happened to packets since the device was opened, by name: what was dropped and why, what was
-    /// sent again. Empty for a device that does not see packets, or does not count them.
+    /// Counts of what happened to packets since the device was opened, by name, such as packets dropped, by reason, and
+    /// packets sent again. Empty for a device that does not see packets or does not count them.
     fn packet_counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// A channel for completion events.
+    /// Creates a channel for completion events.
     ///
     /// # Errors
     /// When a limit is reached or the system call fails.
     fn create_completion_channel(&self) -> Result<Self::CompletionChannel, VerbsError>;
 
-    /// A completion queue of at least `entries`, with a channel if it is to raise events.
+    /// Creates a completion queue with at least `entries` entries, and with a channel if it is to raise events.
     ///
     /// # Errors
     /// When a limit is reached.
@@ -166,17 +166,17 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         channel: Option<&Self::CompletionChannel>,
     ) -> Result<Self::CompletionQueue, VerbsError>;
 
-    /// A queue pair in state Reset.
+    /// Creates a queue pair in state Reset.
     ///
     /// # Errors
-    /// When a limit is reached or the transport is absent.
+    /// When a limit is reached or the transport is not supported.
     fn create_queue_pair(
         &self,
         domain: &Self::ProtectionDomain,
         config: &QueuePairConfig<'_, Self::CompletionQueue, Self::SharedReceiveQueue>,
     ) -> Result<Self::QueuePair, VerbsError>;
 
-    /// A shared receive queue of `requests` entries of `segments` each.
+    /// Creates a shared receive queue with `requests` entries of `segments` each.
     ///
     /// # Errors
     /// When a limit is reached or the device has none.
@@ -187,17 +187,17 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         segments: usize,
     ) -> Result<Self::SharedReceiveQueue, VerbsError>;
 
-    /// A handle for datagrams to the device of `address`.
+    /// Creates a handle for datagrams to the device of `address`.
     ///
     /// # Errors
-    /// When the address is not one of this kind of device.
+    /// When the address does not belong to this kind of device.
     fn create_address_handle(
         &self,
         domain: &Self::ProtectionDomain,
         address: &EndpointAddress,
     ) -> Result<Self::AddressHandle, VerbsError>;
 
-    /// The same with a traffic class for what is sent by the handle; see
+    /// As `create_address_handle`, with a traffic class for what is sent with the handle; see
     /// [`ConnectAttributes::traffic_class`](crate::ConnectAttributes::traffic_class).
     ///
     /// # Errors
@@ -212,22 +212,22 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         self.create_address_handle(domain, address)
     }
 
-    /// Whether the device has heard that the queue pair at this handle's address is no more: its process died, or its
-    /// owner gave it up. It will not come back. A device that has no such news, as real NICs have none of datagrams,
-    /// says `false`: then only time tells. One load; whoever waits for completions of a datagram queue pair is woken by
-    /// such news.
+    /// Whether the device knows that the queue pair at this handle's address is gone for good: its process died, or its
+    /// owner released it. A device that does not learn of this, such as a real NIC for datagrams, returns `false`; then
+    /// only a timeout can tell. Costs one load. When the device learns that a queue pair is gone, it wakes threads that
+    /// wait for completions of a datagram queue pair.
     #[inline]
     fn is_gone(handle: &Self::AddressHandle) -> bool {
         let _ = handle;
         false
     }
 
-    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`. For a server
-    /// that has only heard of a peer and makes nothing for one that does not exist, or that its device would not let
-    /// in. Waits: not for engines. A device that cannot ask, as a NIC cannot, takes the peer's word.
+    /// Asks the device of an address, for at most `patience`, whether the queue pair is its own. A server calls this
+    /// before it creates anything for a peer, so that peers which do not exist or which its device would refuse cost it
+    /// nothing. It blocks, so engines must not call it. A device that cannot ask, such as a NIC, takes the peer's word.
     ///
     /// # Errors
-    /// When the answer is no, or nobody is there to give it.
+    /// When the answer is no, or no such device exists.
     fn confirm_peer(
         &self,
         address: &EndpointAddress,
@@ -237,28 +237,28 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         Ok(PeerConfirmation::Confirmed { user: None })
     }
 
-    /// `own`, an address of a queue pair of this device, as the peer of another address reaches it: a host in several
-    /// networks has an address in each. To be said where an answer to that peer is made. A device that is reached by
-    /// everybody at the same address leaves it as it is.
+    /// Returns `own`, an address of a queue pair of this device, in the form in which the given peer can reach it: a
+    /// host in several networks has an address in each. To be called where an answer to that peer is made. A device
+    /// that every peer reaches at the same address returns it unchanged.
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
         let _ = peer;
         own
     }
 
-    /// What the clock shows that completions are stamped with, in nanoseconds (`ibv_query_rt_values_ex`). Asking may
-    /// take a microsecond of the caller. `None`: the device has no such clock, or cannot be asked.
+    /// Reads the clock that completions are stamped with, in nanoseconds (`ibv_query_rt_values_ex`). This may take a
+    /// microsecond of the caller's time. Returns `None` if the device has no such clock or cannot read it.
     fn query_clock_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The next event that no work request reports, if there is one.
+    /// Returns the next event that no work request reports, if any.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
 
-    /// Starts a thread that uses this device. `core`: on which of the simulated host's cores; threads of the system
-    /// place themselves.
+    /// Starts a thread that uses this device. `core` is the core of the simulated host on which it runs; it does not
+    /// matter for operating system threads.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When the thread cannot be created.
     fn spawn(
         &self,
         name: String,
@@ -269,24 +269,24 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         Running::start(name, run)
     }
 
-    /// Cores of the host that the device is in.
+    /// Number of cores of the device's host.
     fn cores(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    /// A number to begin with instead of one of the system's random ones, on a device whose runs can be repeated: each
-    /// call gives another. `None`: take the system's.
+    /// A seed to use instead of the system's random numbers, on a device whose runs can be repeated; each call returns
+    /// another one. `None`: use the system's.
     fn seed(&self) -> Option<u64> {
         None
     }
 
-    /// Of a device in virtual time, where and when that is. `None`: time is real.
+    /// For a device in virtual time, its host and the virtual time. `None`: time is real.
     fn simulation(&self) -> Option<Simulation> {
         None
     }
 
-    /// Says that the calling core did `work`, which is not a verb. Nothing where time is real; simulated cores pay for
-    /// it.
+    /// Records that the calling core did `work`, which is not a verb. Simulated cores are charged for it; in real time
+    /// it does nothing.
     #[inline(always)]
     fn charge(work: Work) {
         let _ = work;
@@ -296,8 +296,8 @@ pub unsafe trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
 /// The host of a device in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simulation {
-    /// Which of the simulated hosts of this process it is in.
+    /// The simulated host of this process that the device belongs to.
     pub host: u64,
-    /// Virtual time there: the caller's, or that of the simulation where the caller is not part of it.
+    /// Virtual time there: the caller's own, or that of the simulation if the caller is not part of it.
     pub now: std::time::Duration,
 }

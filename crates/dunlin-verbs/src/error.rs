@@ -1,4 +1,4 @@
-//! Errors of the wall. Each says which limit, key, state or errno, so that the caller can act.
+//! Errors of the verbs layer. Each names the limit, key, state or errno involved, so that the caller can act on it.
 
 use crate::process::Forked;
 use crate::queue_pair::Transport;
@@ -13,19 +13,19 @@ pub enum VerbsError {
     Limit {
         /// Name of the limit, as in [`crate::DeviceAttributes`].
         resource: &'static str,
-        /// How much was asked for.
+        /// Amount requested.
         asked: usize,
-        /// How much is left.
+        /// Amount left.
         available: usize,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// The device cannot do this at all.
+    /// The device does not support this.
     #[error("{device} does not support {what}")]
     Unsupported {
         /// The device's name.
         device: String,
-        /// The feature.
+        /// The unsupported feature.
         what: String,
     },
     /// The state machine has no such transition.
@@ -33,18 +33,18 @@ pub enum VerbsError {
     Transition {
         /// The queue pair's number.
         queue_pair: u32,
-        /// State it is in.
+        /// The current state.
         from: QueuePairState,
-        /// State asked for.
+        /// The requested state.
         to: QueuePairState,
     },
-    /// The address is not one of this device, or makes no sense.
+    /// The address does not belong to this kind of device, or is malformed.
     #[error("bad address: {0}")]
     Address(String),
     /// An argument contradicts another or the device's attributes.
     #[error("invalid {argument}: {why}")]
     Invalid {
-        /// Which argument.
+        /// Name of the argument.
         argument: &'static str,
         /// What is wrong with it.
         why: String,
@@ -58,7 +58,7 @@ pub enum VerbsError {
     /// A system call failed.
     #[error("{call}: {source}")]
     System {
-        /// The call, and what it was for.
+        /// The call and its purpose.
         call: &'static str,
         /// The errno.
         #[source]
@@ -69,33 +69,33 @@ pub enum VerbsError {
     Forked(#[from] Forked),
 }
 
-/// Why a work request was not taken.
+/// The reason why a work request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostErrorKind {
-    /// No free entry: poll completions first, or signal some requests so that entries are given back.
+    /// No free entry: poll completions first, or signal some requests so that entries are freed.
     #[error("the queue of {limit} entries is full")]
     Full {
         /// Entries of the queue.
         limit: usize,
     },
-    /// The queue pair does not take requests of this kind in its state.
+    /// The queue pair does not accept requests of this kind in its state.
     #[error("the queue pair is in state {0}")]
     State(QueuePairState),
-    /// More segments than the queue pair takes.
+    /// More segments than the queue pair accepts.
     #[error("{count} segments, {limit} allowed")]
     Segments {
         /// Segments of the request.
         count: usize,
-        /// Most that are allowed.
+        /// Maximum allowed.
         limit: usize,
     },
-    /// More inline bytes than the queue pair takes.
+    /// More inline bytes than the queue pair accepts.
     #[error("{bytes} inline bytes, {limit} allowed")]
     Inline {
         /// Bytes of the request.
         bytes: usize,
-        /// Most that are allowed.
+        /// Maximum allowed.
         limit: usize,
     },
     /// Longer than a message or datagram may be.
@@ -103,32 +103,32 @@ pub enum PostErrorKind {
     Length {
         /// Bytes of the request.
         bytes: usize,
-        /// Most that are allowed.
+        /// Maximum allowed.
         limit: usize,
     },
     /// A segment is outside its region, or the region lacks local write access.
     #[error("segment {0} is outside its region or may not be written")]
     Segment(usize),
-    /// The transport does not carry the verb, or its payload or destination is not of the right kind.
+    /// The transport does not support the verb, or its payload or destination is not of the right kind.
     #[error("not a request for {0}")]
     Verb(Transport),
-    /// The queue pair was made by the parent of this process.
+    /// The queue pair was created by the parent of this process.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// A list of work requests was taken only in part.
+/// A list of work requests was accepted only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {index} of the list: {kind}; those before it were posted")]
 pub struct PostError {
-    /// Index of the first request that was not taken.
+    /// Index of the first request that was not accepted.
     pub index: usize,
-    /// Why.
+    /// The reason.
     pub kind: PostErrorKind,
 }
 
 impl PostError {
-    /// Nothing was posted, because the queue is the parent's of this process.
+    /// Nothing was posted, because the queue belongs to the parent of this process.
     #[cold]
     pub fn forked(forked: Forked) -> Self {
         Self {
@@ -138,25 +138,25 @@ impl PostError {
     }
 }
 
-/// A completion queue is not usable any more.
+/// A completion queue cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompletionQueueError {
-    /// More completions than entries.
+    /// More completions arrived than the queue has entries.
     #[error("completion queue overrun: more than {limit} completions were waiting")]
     Overrun {
         /// Entries of the queue.
         limit: usize,
     },
-    /// The queue was made by the parent of this process.
+    /// The queue was created by the parent of this process.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Whether `asked` fits a limit of a device's.
+/// Checks that `asked` does not exceed a limit of a device.
 ///
 /// # Errors
-/// [`VerbsError::Limit`] with this name when it does not.
+/// [`VerbsError::Limit`] with this name when it does.
 pub fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
     if asked <= limit {
         return Ok(());

@@ -1,20 +1,20 @@
-//! The wall between Dunlin and its devices: the vocabulary of verbs, spelled out in Rust.
+//! The verbs layer, between Dunlin and its devices: traits and types for RDMA verbs in Rust.
 //!
-//! Everything above this crate speaks to an RDMA NIC in these words and never learns which NIC it is: real hardware, a
-//! software NIC over shared memory, one over UDP, or a simulated one. What devices differ in stands in
-//! [`DeviceAttributes`], and code above decides from those attributes alone.
+//! All code above this crate uses an RDMA NIC through these traits and does not know which NIC it is: real hardware, a
+//! software NIC over shared memory, one over UDP, or a simulated one. [`DeviceAttributes`] states where devices differ,
+//! and code above bases its decisions on those attributes alone.
 //!
-//! The path of one message: a [`Device`] gives a protection domain, memory [`Region`]s, a [`CompletionQueue`] and a
-//! [`QueuePair`]; two queue pairs exchange their [`EndpointAddress`]es by any means and are moved to *ready to send*;
-//! [`QueuePair::post_send`] hands a list of work requests to the device with one doorbell, and
-//! [`CompletionQueue::poll`] says what became of them.
+//! The path of a message: a [`Device`] creates a protection domain, memory [`Region`]s, a [`CompletionQueue`] and a
+//! [`QueuePair`]. Two queue pairs exchange their [`EndpointAddress`]es by any means and are moved to *ready to send*.
+//! [`QueuePair::post_send`] passes a list of work requests to the device with one doorbell, and
+//! [`CompletionQueue::poll`] reports their outcome.
 //!
 //! # Memory safety
 //!
-//! Registered memory is written by other machines, so safe code never sees it as `&[u8]`: it reads and writes through
-//! [`Memory`], by copies and atomics. A region is owned by its device object and is deregistered before it is unmapped,
-//! so a work request that outlives its region completes with an error and never touches freed memory. Registering
-//! memory that the device does not own is [`Device::register_raw`], and `unsafe`.
+//! Registered memory is written by other machines, so safe code never sees it as `&[u8]`: it reads and writes it
+//! through [`Memory`], by copies and atomics. A region is owned by its device object and is deregistered before it is
+//! unmapped, so a work request that outlives its region completes with an error and never touches freed memory. Memory
+//! that the device does not own is registered by [`Device::register_raw`], which is `unsafe`.
 #![deny(unsafe_code)]
 
 mod attributes;
@@ -62,5 +62,6 @@ pub use rate::RateLimit;
 pub use state::QueuePairState;
 pub use work::{Destination, Operation, Payload, ReceiveRequest, Segment, SendFlags, SendRequest};
 
-/// Bytes in front of every datagram in a receive buffer of a UD queue pair: the global routing header of InfiniBand.
+/// Length of the InfiniBand global routing header, which precedes every datagram in a receive buffer of a UD queue
+/// pair.
 pub const GRH_BYTES: usize = 40;

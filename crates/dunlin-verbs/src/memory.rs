@@ -1,4 +1,4 @@
-//! Registered memory: what safe code may do with bytes that other machines write at any moment.
+//! Registered memory: safe access to bytes that other machines may write at any moment.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crate::attributes::PageKind;
 
 bitflags::bitflags! {
-    /// What the device may do with a region.
+    /// What may be done with a region.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Access: u32 {
-        /// The device writes it: receive buffers and the local side of READs and atomics.
+        /// The device may write it: receive buffers and the local side of READs and atomics.
         const LOCAL_WRITE = 1;
-        /// Peers WRITE it. Where grants are mappings they can also read it
+        /// Peers may WRITE it. Where grants are mappings they can also read it
         /// ([`crate::DeviceAttributes::grants_are_mappings`]).
         const REMOTE_WRITE = 1 << 1;
-        /// Peers READ it.
+        /// Peers may READ it.
         const REMOTE_READ = 1 << 2;
-        /// Peers do atomics on it.
+        /// Peers may perform atomics on it.
         const REMOTE_ATOMIC = 1 << 3;
     }
 }
 
 impl Access {
-    /// Whether a peer may do anything with the region.
+    /// Whether peers have any access to the region.
     pub fn is_remote(self) -> bool {
         self.intersects(Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC)
     }
@@ -32,22 +32,22 @@ impl Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
 
-/// The key by which a peer names a region of ours.
+/// The key by which a peer names a region of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
 
-/// A place in a peer's memory.
+/// A location in a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteAddress {
-    /// The address as the peer's device counts it: the region's own base plus an offset in bytes.
+    /// The address in the terms of the peer's device: the region's own base plus an offset in bytes.
     pub address: u64,
     /// The key that the peer handed out.
     pub key: RemoteKey,
 }
 
 impl RemoteAddress {
-    /// The place `bytes` further on. Wraps around at the end of the address space; the device refuses what is out of
-    /// bounds.
+    /// Returns the location `bytes` further on. Wraps around at the end of the address space; the device refuses what
+    /// is out of bounds.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
         Self {
@@ -59,28 +59,29 @@ impl RemoteAddress {
 
 /// A memory region: bytes that a device may read and write on behalf of work requests.
 ///
-/// Clones name the same registration; it ends when the last one is dropped. A work request that names a region which
+/// Clones name the same registration, which ends when the last one is dropped. A work request that names a region which
 /// has ended completes with an error.
 ///
 /// # Safety
-/// Unsafe code reads and writes where [`Region::memory`] says. It names the same window each time, for a region and its
-/// clones, whose bytes are valid until the last of them is dropped. Safe code of the implementation touches them only
-/// through windows, and once the region is handed out changes them only as the contract of [`crate::Device`] allows.
+/// Unsafe code reads and writes the window that [`Region::memory`] returns. It must be the same window each time, for a
+/// region and its clones, and its bytes must be valid until the last of them is dropped. Safe code of the
+/// implementation accesses them only through windows, and once the region has been returned to the caller, changes them
+/// only as the contract of [`crate::Device`] allows.
 #[allow(unsafe_code)]
 pub unsafe trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
-    /// The bytes.
+    /// The region's bytes.
     fn memory(&self) -> &Memory;
-    /// What was granted at registration.
+    /// The access granted at registration.
     fn access(&self) -> Access;
-    /// The key for our own work requests.
+    /// The key for this process's own work requests.
     fn local_key(&self) -> LocalKey;
-    /// The address of byte 0 and the key that a peer needs; pointless for a peer unless the access is remote.
+    /// The address of byte 0 and the key that a peer needs; of no use to a peer unless the access is remote.
     fn remote(&self) -> RemoteAddress;
-    /// The pages below.
+    /// The kind of pages that back the region.
     fn page_kind(&self) -> PageKind;
 }
 
-/// A region of a device, whatever the device. Every [`Region`] is one.
+/// A region of any device. Every [`Region`] implements it.
 ///
 /// # Safety
 /// As for [`Region`], and until the value is dropped.
@@ -100,7 +101,7 @@ pub unsafe trait AnyRegion: Send + Sync + std::fmt::Debug {
     fn page_kind(&self) -> PageKind;
 }
 
-// SAFETY: each method is the region's own, whose contract is the same.
+// SAFETY: each method forwards to the region's own, whose contract is the same.
 #[allow(unsafe_code)]
 unsafe impl<R: Region> AnyRegion for R {
     fn region(&self) -> &dyn std::any::Any {
@@ -128,10 +129,11 @@ unsafe impl<R: Region> AnyRegion for R {
     }
 }
 
-/// A window on registered memory for safe code: copies and atomics, never references to bytes.
+/// A window on registered memory for safe code: it offers copies and atomics, never references to bytes.
 ///
-/// Bytes may change between any two calls, so read once what decides something. Offsets are the caller's own; ranges
-/// outside the window panic, as slices do. An offset that came from a peer is checked with [`Memory::contains`] first.
+/// Bytes may change between any two calls, so a value that decides something must be read only once. Offsets are the
+/// caller's own; ranges outside the window panic, as with slices. An offset that came from a peer must be checked with
+/// [`Memory::contains`] first.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
@@ -144,11 +146,11 @@ mod raw {
 
     // SAFETY: a Memory has no thread-bound state, and all its operations are copies and atomics on shared memory.
     unsafe impl Send for Memory {}
-    // SAFETY: as above; concurrent use is what it is made for.
+    // SAFETY: as above; concurrent use is its purpose.
     unsafe impl Sync for Memory {}
 
     impl Memory {
-        /// Makes the window; only devices do.
+        /// Creates a window; for devices only.
         ///
         /// # Safety
         /// `start` must be 8-byte aligned and valid for reads and writes of `length` bytes for as long as the value
@@ -165,7 +167,7 @@ mod raw {
         /// Copies `target.len()` bytes from `offset` out of the region.
         ///
         /// # Panics
-        /// When the range leaves the window.
+        /// When the range is out of bounds.
         #[inline]
         pub fn read(&self, offset: usize, target: &mut [u8]) {
             self.check(offset, target.len());
@@ -183,11 +185,11 @@ mod raw {
         /// Copies `source` into the region at `offset`, in no particular order of bytes.
         ///
         /// # Panics
-        /// When the range leaves the window.
+        /// When the range is out of bounds.
         #[inline]
         pub fn write(&self, offset: usize, source: &[u8]) {
             self.check(offset, source.len());
-            // SAFETY: as in `read`, the other way round.
+            // SAFETY: as in `read`, in the other direction.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     source.as_ptr(),
@@ -201,7 +203,7 @@ mod raw {
         /// [`copy_in_order`]: for devices that place by CPU.
         ///
         /// # Panics
-        /// When the range leaves the window.
+        /// When the range is out of bounds.
         #[inline]
         pub fn write_in_order(&self, offset: usize, source: &[u8]) {
             self.check(offset, source.len());
@@ -212,11 +214,11 @@ mod raw {
             }
         }
 
-        /// Copies `length` bytes of another region in, from `source_offset` there to `offset` here, so that they become
+        /// Copies `length` bytes from `source_offset` in another region to `offset` in this one, so that they become
         /// visible in ascending order.
         ///
         /// # Panics
-        /// When a range leaves its window, or the two overlap.
+        /// When a range is out of bounds, or the two overlap.
         pub fn copy_from(
             &self,
             offset: usize,
@@ -242,7 +244,7 @@ mod raw {
         /// Sets `length` bytes from `offset` to `byte`.
         ///
         /// # Panics
-        /// When the range leaves the window.
+        /// When the range is out of bounds.
         pub fn fill(&self, offset: usize, length: usize, byte: u8) {
             self.check(offset, length);
             // SAFETY: as in `write`.
@@ -252,7 +254,7 @@ mod raw {
         /// The 8 bytes at `offset` as an atomic.
         ///
         /// # Panics
-        /// When they leave the window or `offset` is not a multiple of 8.
+        /// When they are out of bounds or `offset` is not a multiple of 8.
         #[inline]
         pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
             self.check(offset, 8);
@@ -264,7 +266,7 @@ mod raw {
         /// The 4 bytes at `offset` as an atomic.
         ///
         /// # Panics
-        /// When they leave the window or `offset` is not a multiple of 4.
+        /// When they are out of bounds or `offset` is not a multiple of 4.
         #[inline]
         pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
             self.check(offset, 4);
@@ -276,11 +278,11 @@ mod raw {
         /// The bytes as a plain slice, without a copy.
         ///
         /// # Safety
-        /// Until the slice is gone nothing may write the range: no peer has been granted access to the region, and no
-        /// work request that writes it is outstanding.
+        /// As long as the slice lives, nothing may write the range: no peer has been granted access to the region, and
+        /// no work request that writes it is outstanding.
         ///
         /// # Panics
-        /// When the range leaves the window.
+        /// When the range is out of bounds.
         pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
             self.check(offset, length);
             // SAFETY: in bounds; the caller promises that nothing writes.
@@ -290,24 +292,24 @@ mod raw {
         /// The bytes as a plain mutable slice.
         ///
         /// # Safety
-        /// As for [`Memory::slice`], and nothing else may read or hold a slice of the range either.
+        /// As for [`Memory::slice`]; in addition, nothing else may read the range or hold a slice of it.
         ///
         /// # Panics
-        /// When the range leaves the window.
+        /// When the range is out of bounds.
         #[allow(clippy::mut_from_ref)]
         pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
             self.check(offset, length);
-            // SAFETY: in bounds; the caller promises that the range is its own.
+            // SAFETY: in bounds; the caller promises exclusive access to the range.
             unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), length) }
         }
     }
 
-    /// How far [`copy_in_order`] looks ahead: as many lines as a core fetches at a time.
+    /// How far ahead [`copy_in_order`] prefetches: as many lines as a core fetches at a time.
     const PREFETCHED_BYTES: usize = 32 * 64;
 
     /// Copies so that the bytes become visible in ascending order: [`crate::Placement::InOrder`] for devices that place
-    /// by CPU. On x86-64 eight bytes that stand on eight, in source and target alike counted from their starts, become
-    /// visible together, as on hardware.
+    /// by CPU. On x86-64, eight bytes at an offset that is a multiple of eight become visible together if source and
+    /// target are aligned to eight, as on hardware.
     ///
     /// # Safety
     /// `source` valid for reads and `target` for writes of `length` bytes, not overlapping.
@@ -320,8 +322,8 @@ mod raw {
         // SAFETY: see above; SSE2 is part of every x86-64.
         unsafe {
             use std::arch::x86_64::{__m128i, _mm_loadu_si128};
-            // Asks for all lines at once: the stores would ask for one after the other, and each belongs to another
-            // core.
+            // Prefetches all lines at once: the stores would fetch them one after the other, and each belongs to
+            // another core.
             if length > 64 {
                 let mut line = 0;
                 while line < length.min(PREFETCHED_BYTES) {
@@ -354,7 +356,7 @@ mod raw {
                 );
                 at += 16;
             }
-            // Words in one piece each: pointers and counters are read while they are written.
+            // Each word in one piece: pointers and counters are read while they are written.
             while at + 8 <= length {
                 std::arch::asm!(
                     "mov [{to}], {a}",
@@ -375,14 +377,15 @@ mod raw {
         }
     }
 
-    /// Copies whole lines of 64 bytes, in any order: they are few, and a call of `memcpy` costs more than they do.
+    /// Copies whole lines of 64 bytes, in any order. For a few lines, where a call of `memcpy` costs more than the
+    /// copy.
     ///
     /// # Safety
     /// `source` valid for reads and `target` for writes of `lines` lines, not overlapping.
     #[inline(always)]
     pub unsafe fn copy_lines(source: *const u8, target: *mut u8, lines: usize) {
         for line in 0..lines {
-            // SAFETY: the caller says that so many lines are valid; SSE2 is part of every x86-64.
+            // SAFETY: the caller promises that this many lines are valid; SSE2 is part of every x86-64.
             unsafe {
                 let (source, target) = (source.add(line * 64), target.add(line * 64));
                 #[cfg(target_arch = "x86_64")]
@@ -403,23 +406,24 @@ mod raw {
         }
     }
 
-    /// Copies whole lines of 64 bytes so that the first eight bytes become visible together, after all others: for a
+    /// Copies whole lines of 64 bytes so that the first eight bytes become visible together and after all others, for a
     /// reader that polls them.
     ///
     /// # Safety
-    /// `source` valid for reads and `target` for writes of `lines` lines, at least one, not overlapping, `target` on a
-    /// line. Nobody else writes the target by references.
+    /// `source` valid for reads and `target` for writes of `lines` lines, at least one, not overlapping, `target`
+    /// aligned to a line. Nothing else writes the target through references.
     #[inline(always)]
     pub unsafe fn copy_lines_first_word_last(source: *const u8, target: *mut u8, lines: usize) {
-        // All at once: the stores would ask for one after the other, and each belongs to another core. The first is
-        // polled: asked for early it is taken away again before its turn comes, unless that is soon.
+        // Prefetches all lines at once: the stores would fetch them one after the other, and each belongs to another
+        // core. The first line is polled, so if it were fetched too early, the peer's poll would take it away again
+        // before it is written.
         if lines > 1 {
             for line in usize::from(lines > 4)..lines.min(PREFETCHED_BYTES / 64) {
                 crate::prefetch_to_write(target.wrapping_add(line * 64));
             }
         }
-        // SAFETY: every access is within `lines` lines of both; the first word of the target is on eight bytes because
-        // lines are. What is read of the target while this runs is read by who checks the first word before and copies.
+        // SAFETY: every access is within `lines` lines of both; the first word of the target is aligned to eight bytes
+        // because lines are. Any concurrent reader of the target checks the first word before and copies the bytes.
         unsafe {
             copy_lines(source.add(64), target.add(64), lines - 1);
             std::ptr::copy_nonoverlapping(source.add(8), target.add(8), 56);
@@ -432,7 +436,7 @@ mod raw {
 pub use raw::{copy_in_order, copy_lines, copy_lines_first_word_last};
 
 impl Memory {
-    /// Bytes in the window.
+    /// Length of the window in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -442,7 +446,7 @@ impl Memory {
         self.length == 0
     }
 
-    /// Whether `offset .. offset + length` is inside.
+    /// Whether `offset .. offset + length` is in bounds.
     #[inline]
     pub fn contains(&self, offset: usize, length: usize) -> bool {
         offset

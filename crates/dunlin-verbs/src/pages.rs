@@ -1,5 +1,5 @@
-//! Memory for the regions of a device: reserved huge pages, else 4 KiB pages that the kernel may merge, else those
-//! alone.
+//! Memory for the regions of a device: reserved huge pages if possible, else 4 KiB pages that the kernel may merge,
+//! else plain 4 KiB pages.
 
 use std::ptr::NonNull;
 
@@ -10,17 +10,18 @@ use crate::attributes::PageKind;
 use crate::process::Generation;
 
 const PAGE_BYTES: usize = 4096;
-/// A huge page of x86-64 and of AArch64 with 4 KiB pages.
+/// Size of a huge page on x86-64 and on AArch64 with 4 KiB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// More is refused before the system is asked.
+/// Longer requests are refused without asking the system.
 const LONGEST: usize = isize::MAX as usize / 2;
 
-/// What pages are asked for.
+/// The kind of pages to allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagesWanted {
-    /// Reserved huge pages where they fit and some are free.
+    /// Use reserved huge pages where they fit and some are free.
     pub huge: bool,
-    /// All of them now, and none in a child of fork(), which would take them away from a NIC by writing there.
+    /// Populate all pages now, and do not share them with a child of fork(), which would take them away from a NIC by
+    /// writing to them.
     pub pinned: bool,
 }
 
@@ -40,7 +41,7 @@ unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
 
-/// Whether the kernel merges private pages when it is asked to.
+/// Whether the kernel merges private pages on request.
 fn transparent() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
         .is_ok_and(|text| !text.contains("[never]"))
@@ -52,7 +53,7 @@ fn huge() -> bool {
         .is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|count| count > 0))
 }
 
-/// The best pages there are now.
+/// Returns the best kind of pages available now.
 pub fn best_pages(huge_wanted: bool) -> PageKind {
     if huge_wanted && huge() {
         PageKind::Huge
@@ -65,7 +66,7 @@ pub fn best_pages(huge_wanted: bool) -> PageKind {
 
 fn map(bytes: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+    // SAFETY: a fresh mapping at an address that the kernel chooses does not touch existing memory.
     let start = unsafe {
         mmap_anonymous(
             std::ptr::null_mut(),
@@ -78,12 +79,12 @@ fn map(bytes: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
 }
 
 impl Pages {
-    /// At least `length` zeroed bytes, on a page's start.
+    /// Allocates at least `length` zeroed bytes, aligned to a page.
     ///
     /// # Errors
-    /// `ENOMEM`, as the system says it.
+    /// The system's error, such as `ENOMEM`.
     pub fn allocate(length: usize, wanted: PagesWanted) -> Result<Self, Errno> {
-        // No address space has so much, and no sum below wraps.
+        // No address space is this large, and below this limit no sum overflows.
         if length > LONGEST {
             return Err(Errno::NOMEM);
         }
@@ -100,7 +101,7 @@ impl Pages {
         }
         let bytes = length.max(1).next_multiple_of(PAGE_BYTES);
         let merge = bytes >= HUGE_PAGE_BYTES && transparent();
-        // Merged pages need their own alignment: a little address space more than is used.
+        // Merged pages need their own alignment, so slightly more address space is mapped than used.
         let mapped = if merge {
             bytes + HUGE_PAGE_BYTES
         } else {
@@ -112,7 +113,7 @@ impl Pages {
         } else {
             0
         };
-        // SAFETY: `skip` is less than a huge page, by which the mapping is longer than what is used.
+        // SAFETY: `skip` is less than a huge page, which is how much longer the mapping is than the part used.
         let start = unsafe { mapping.add(skip) };
         let mut pages = Self::of(mapping, mapped, start);
         if merge && pages.advise(Advice::LinuxHugepage) {
@@ -122,7 +123,7 @@ impl Pages {
             return Ok(pages);
         }
         pages.inherited = !pages.advise(Advice::LinuxDontFork);
-        // SAFETY: the range is inside the mapping; the advice only brings the pages in.
+        // SAFETY: the range is inside the mapping; the advice only populates the pages.
         let populated = unsafe {
             madvise(
                 pages.start.as_ptr().cast(),
@@ -148,7 +149,7 @@ impl Pages {
     }
 
     fn advise(&self, advice: Advice) -> bool {
-        // SAFETY: the range is this mapping, and the advices used here keep its contents.
+        // SAFETY: the range is this mapping, and the kinds of advice used here keep its contents.
         unsafe { madvise(self.mapping.as_ptr().cast(), self.mapped, advice) }.is_ok()
     }
 
@@ -157,7 +158,7 @@ impl Pages {
         self.start
     }
 
-    /// What they are.
+    /// The kind of pages.
     pub fn kind(&self) -> PageKind {
         self.kind
     }
@@ -166,7 +167,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if !self.inherited && !self.made_in.is_current() {
-            // A child has not inherited the mapping: something else may be there.
+            // A child has not inherited the mapping: another one may be at the same address.
             return;
         }
         // SAFETY: mapped by `allocate`, and nothing refers to it any more.

@@ -1,44 +1,46 @@
-//! What a real thread does after a look in vain: it spins while its core is its own, and lets others go first where it
-//! shares it.
+//! What a real thread does after an empty poll: it spins while it has its core to itself, and yields where it shares
+//! the core.
 //!
-//! Whoever waits by spinning on a core that others want keeps waiting who may do what it waits for: another thread of
-//! its process, the peer, or somebody else's. Which threads there are and on how many cores cannot be told from one
-//! process, but the system tells each thread how often another ran in its place: that is looked at once in an
-//! [`INTERVAL`] of looking, so a thread that finds news quickly pays nothing. Where all who share a core let each other
-//! go first, each gets its turn after a few looks rather than after slices of milliseconds.
+//! A thread that spins on a contended core holds up the very threads that could produce what it waits for: others of
+//! its process, the peer's, or unrelated ones. One process cannot tell which threads exist and on how many cores, but
+//! the system tells each thread how often another ran in its place. This is checked once in an [`INTERVAL`] of polling,
+//! so a thread whose polls succeed quickly pays nothing. Where all threads that share a core yield to each other, each
+//! gets its turn after a few polls rather than after time slices of milliseconds.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Looks in vain, one after the other, before a thread that shares its core lets others go first: as many as have paid
-/// lately. Where who is waited for runs beside us, its answer comes sooner than another thread; where it waits for our
-/// core it cannot. The most takes about 2 us, which is what it costs to let another thread run and to come back: who
-/// looks for so long at most and then gives way never spends more than twice the time of the better choice.
+/// Consecutive empty polls before a thread that shares its core yields: as many as have paid off lately. If the thread
+/// that it waits for runs on another core, the answer comes sooner than a yield would return; if that thread waits for
+/// this core, polling cannot succeed. The upper bound takes about 2 us, which is the cost of switching to another
+/// thread and back: a thread that polls for at most this long and then yields never spends more than twice the time of
+/// the better choice.
 const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=128;
-/// The same for simulated threads, whose look lasts until news.
+/// The same for simulated threads, for which one poll lasts until something arrives.
 const SIMULATED_LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
-/// One of so many waits looks as often as it may, whatever has paid: a thread that gives way after four looks does not
-/// see that its answer would have come with the thirtieth.
+/// One in this many waits polls for the maximum count, whatever has paid off: a thread that yields after four polls
+/// would not notice that its answer would have come with the thirtieth.
 const WAITS_PER_PROBE: u32 = 16;
-/// Looks in vain between two looks at the clock: about 2 us.
+/// Empty polls between two reads of the clock: about 2 us.
 const LOOKS_PER_CLOCK: u32 = 64;
-/// How often a thread asks who else ran: longer than a thread runs before another takes its place, which is some
-/// milliseconds.
+/// Interval between two checks for other threads on the core. It is longer than the few milliseconds that a thread runs
+/// before another takes its place.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Looks in vain, one after the other, without a pause of the core between them, which lasts as long as several looks.
-/// What comes within a round trip or two is found sooner; after that the pause leaves more of the core to a sibling.
+/// Consecutive empty polls without a pause instruction between them, since a pause lasts as long as several polls. What
+/// arrives within a round trip or two is found sooner this way; after that, pausing leaves more of the core to a
+/// sibling.
 pub(crate) const LOOKS_WITHOUT_PAUSE: u32 = 64;
 
-/// What follows a look in vain.
+/// What to do after an empty poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The next look.
+    /// Poll again.
     Look,
-    /// A pause of the core.
+    /// Execute a pause instruction.
     Pause,
-    /// Others go first.
+    /// Yield to other threads.
     Yield,
 }
 
@@ -49,20 +51,20 @@ thread_local! {
     static BEGAN: Cell<Option<(Instant, Usage)>> = const { Cell::new(None) };
 }
 
-/// Looks in vain of a thread that shares its core, and after how many it lets others go first.
+/// Counts the empty polls of a thread that shares its core, and decides when it yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
-    /// Since something was found, or others were let go first.
+    /// Empty polls since something was found or the thread yielded.
     in_vain: u32,
     per_yield: u32,
-    /// The most that `per_yield` becomes.
+    /// Upper bound of `per_yield`.
     most: u32,
-    /// Waits with the fewest looks until the next one looks as often as it may; zero where none does.
+    /// Number of waits with few polls until the next one polls for the maximum count; zero if none does.
     until_probe: u32,
 }
 
 impl Looks {
-    /// Of a real thread that has not looked yet.
+    /// For a real thread that has not polled yet.
     pub const fn new() -> Self {
         Self {
             in_vain: 0,
@@ -72,7 +74,7 @@ impl Looks {
         }
     }
 
-    /// Of a simulated one.
+    /// For a simulated thread.
     pub const fn simulated() -> Self {
         Self {
             in_vain: 0,
@@ -82,7 +84,7 @@ impl Looks {
         }
     }
 
-    /// One more look in vain; says whether others go first now, because looking did not pay.
+    /// Counts an empty poll; returns whether to yield now, because polling did not pay off.
     #[inline]
     pub fn in_vain(&mut self, shares: bool) -> bool {
         self.in_vain = self.in_vain.saturating_add(1);
@@ -108,19 +110,19 @@ impl Looks {
         true
     }
 
-    /// How many since something was found, or others were let go first.
+    /// Number of empty polls since something was found or the thread yielded.
     pub fn count(&self) -> u32 {
         self.in_vain
     }
 
-    /// What was waited for came otherwise.
+    /// Resets the count: what was waited for came in another way.
     #[inline]
     pub fn begin_anew(&mut self) {
         self.in_vain = 0;
     }
 
-    /// Something was found. When others had been let go first just before it had come meanwhile, and looking did not
-    /// pay for it.
+    /// Records that something was found. If the thread yielded just before, it arrived meanwhile, and polling did not
+    /// pay off.
     #[inline]
     pub fn found(&mut self) {
         if self.in_vain > 0 {
@@ -136,17 +138,17 @@ impl Default for Looks {
     }
 }
 
-/// What a thread has had of its core.
+/// A thread's use of its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Usage {
-    /// How often another ran in its place while it could have gone on.
+    /// How often another thread ran in its place although it was runnable.
     displaced: u64,
-    /// How long it ran.
+    /// CPU time that it has used.
     ran: Duration,
 }
 
-/// Whether a thread shares its core, by what it has had of it in this time: another ran again and again, or for long.
-/// Something of the system's runs on every core now and then, and shortly.
+/// Whether a thread shared its core during this time: others ran there repeatedly or for long. Threads of the system
+/// run briefly on every core now and then, which does not count.
 fn shares_core(before: Usage, after: Usage, passed: Duration) -> bool {
     let displaced = after.displaced.saturating_sub(before.displaced);
     let ran = after.ran.saturating_sub(before.ran);
@@ -154,7 +156,7 @@ fn shares_core(before: Usage, after: Usage, passed: Duration) -> bool {
     displaced > 2 * intervals.max(1) || displaced > 0 && ran < passed * 3 / 4
 }
 
-/// A look in vain of the calling thread.
+/// Records an empty poll of the calling thread.
 #[inline]
 pub(crate) fn in_vain() -> Next {
     let looked = LOOKED.get().wrapping_add(1);
@@ -174,7 +176,7 @@ pub(crate) fn in_vain() -> Next {
     }
 }
 
-/// The calling thread has found something.
+/// Records that the calling thread has found something.
 #[inline]
 pub(crate) fn found() {
     let mut looks = LOOKS.get();
@@ -182,7 +184,7 @@ pub(crate) fn found() {
     LOOKS.set(looks);
 }
 
-/// Whether the calling thread shares its core with others that want it.
+/// Whether the calling thread shares its core with other runnable threads.
 #[inline]
 pub(crate) fn is_sharing() -> bool {
     SHARES.get()
@@ -206,11 +208,11 @@ fn measure() {
     BEGAN.set(Some((now, after)));
 }
 
-/// Of the calling thread.
+/// The calling thread's use of its core.
 #[allow(unsafe_code)]
 fn usage() -> Option<Usage> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is writable and as long as the call expects; all zeros are a value of it, too.
+    // SAFETY: `usage` is writable and as long as the call expects; all zeros are a valid value of it.
     let (failed, usage) = unsafe {
         let failed = libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
         (failed, usage.assume_init())
@@ -254,7 +256,7 @@ mod tests {
             looks.found();
         }
         assert_eq!(until_yield(&mut looks), 32);
-        // What has come while others ran says nothing about looking.
+        // A find after a yield does not show that polling pays off.
         looks.found();
         assert_eq!(until_yield(&mut looks), 16);
         assert_eq!(until_yield(&mut looks), 8);
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(until_yield(&mut looks), 4);
     }
 
-    /// What comes with the 30th look: a thread that once gave way after four is to find that out.
+    /// The answer comes with the 30th poll: a thread that once yielded after four must discover this.
     #[test]
     fn who_gives_way_too_soon_finds_out_that_looking_would_pay() {
         let mut looks = Looks::new();
@@ -308,8 +310,8 @@ mod tests {
         assert!(shares(1, 3, 400), "one of a hundred");
     }
 
-    /// Each of two threads on one core can go on only when the other has run. While both spin it takes slices of the
-    /// system's, in which the other looks some ten thousand times.
+    /// Each of two threads on one core can make progress only after the other has run. While both spin, the kernel
+    /// alternates them by time slices, in each of which the other polls some ten thousand times.
     #[test]
     fn two_that_wait_for_each_other_on_one_core_look_a_few_times() {
         const TURNS: u32 = 2_000;
@@ -323,7 +325,8 @@ mod tests {
             set.set(core);
             sched_setaffinity(None, &set).unwrap();
             both.wait();
-            // Until both know that they share it both look: who waited otherwise would leave the core to the other.
+            // Both must poll until each has noticed that it shares the core: a thread that waited in another way would
+            // leave the core to the other.
             let mut known = false;
             while knowing.load(Ordering::Relaxed) < 2 {
                 if thread::shares_core() && !std::mem::replace(&mut known, true) {

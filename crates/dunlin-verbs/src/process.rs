@@ -1,24 +1,23 @@
-//! The process that runs, and whether it still is the one that made an object.
+//! Detects whether an object is used in the process that created it, or in a child made by `fork()`.
 //!
-//! After `fork()` a child has everything that its parent had: mappings of shared memory, descriptors, locks that
-//! threads hold which do not exist in it. To use any of that would take the parent's answers or hang. So what stands on
-//! a device remembers the [`Generation`] that made it, and refuses, or is leaked ([`Owned`]), in a younger one.
+//! A child inherits everything that its parent has: mappings of shared memory, descriptors, locks held by threads that
+//! do not exist in the child. Using any of these would take the parent's messages or hang. So objects built on a device
+//! remember the [`Generation`] that created them; in a later one they refuse to work, or are leaked ([`Owned`]).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// The pages that the mark has to itself: what is wiped in a child is wiped by pages.
+/// Size of the pages reserved for the mark: the kernel wipes memory of a child by whole pages.
 #[cfg(target_arch = "x86_64")]
 const PAGE_BYTES: usize = 4096;
-/// The largest pages of other architectures.
+/// The largest page size of other architectures.
 #[cfg(not(target_arch = "x86_64"))]
 const PAGE_BYTES: usize = 64 << 10;
 
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 struct Mark {
-    /// The generation of this process; zero before anybody has asked for it, and again in a child, where the kernel has
-    /// wiped it.
+    /// The generation of this process; zero before the first use, and again in a child, where the kernel has wiped it.
     generation: AtomicU64,
     _rest: [u8; PAGE_BYTES - 8],
 }
@@ -28,20 +27,20 @@ static MARK: Mark = Mark {
     _rest: [0; PAGE_BYTES - 8],
 };
 
-/// Generations of this process and its ancestors so far. A child inherits it, so its own generation is none that its
-/// ancestors had.
+/// Number of generations of this process and its ancestors so far. A child inherits it, so its own generation differs
+/// from all those of its ancestors.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// How many forks a process is away from the first one of its ancestors that used a device: a number that a child does
-/// not share with any process that it has inherited something from.
+/// The number of forks between a process and the first of its ancestors that used a device. A child's number differs
+/// from that of every process from which it has inherited something.
 ///
 /// Needs Linux 4.14 (MADV_WIPEONFORK); on older kernels a fork goes unnoticed. A child made by `vfork` or by `clone`
-/// with shared memory is its parent in this.
+/// with shared memory has its parent's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// That of the running process.
+    /// Returns the generation of the running process.
     #[inline]
     pub fn current() -> Self {
         match MARK.generation.load(Ordering::Relaxed) {
@@ -50,7 +49,7 @@ impl Generation {
         }
     }
 
-    /// Whether the running process is of this generation: one load.
+    /// Whether the running process has this generation; costs one load.
     #[inline(always)]
     pub fn is_current(self) -> bool {
         MARK.generation.load(Ordering::Relaxed) == self.0
@@ -59,7 +58,7 @@ impl Generation {
     /// As [`Generation::is_current`], as a result.
     ///
     /// # Errors
-    /// When the running process is a child, made by fork.
+    /// When the running process is a child made by fork.
     #[inline(always)]
     pub fn check(self) -> Result<(), Forked> {
         match self.is_current() {
@@ -69,13 +68,13 @@ impl Generation {
     }
 }
 
-/// An object was used in a process that was made by fork after the object was made: it is the parent's. The child opens
-/// the device anew.
+/// An object was used in a child of the process that created it, and belongs to the parent. The child must open the
+/// device itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process was forked after this was made, and it is the parent's: open the device anew here")]
 pub struct Forked;
 
-/// The first look of a process.
+/// Determines the generation of a process at its first use.
 #[cold]
 #[inline(never)]
 fn begin() -> Generation {
@@ -89,8 +88,8 @@ fn begin() -> Generation {
     }
 }
 
-/// A value that only the process which made it drops. In a child it is leaked: its destructor would say goodbye for the
-/// parent, wait for threads that are not there, or for locks that nobody gives back.
+/// A value that is dropped only by the process that created it. In a child it is leaked: its destructor would notify
+/// peers in the parent's name, or wait for threads that do not exist or locks that are never released.
 #[derive(Debug)]
 pub struct Owned<T> {
     value: std::mem::ManuallyDrop<T>,
@@ -98,7 +97,7 @@ pub struct Owned<T> {
 }
 
 impl<T> Owned<T> {
-    /// Of the running process.
+    /// Wraps a value that belongs to the running process.
     pub fn new(value: T) -> Self {
         Self {
             value: std::mem::ManuallyDrop::new(value),
@@ -106,16 +105,16 @@ impl<T> Owned<T> {
         }
     }
 
-    /// Whether the running process made it.
+    /// Checks that the running process created the value.
     ///
     /// # Errors
-    /// When it was forked from the one that did.
+    /// When the running process was forked from the one that did.
     #[inline(always)]
     pub fn check(&self) -> Result<(), Forked> {
         self.made_in.check()
     }
 
-    /// Whether the running process made it.
+    /// Whether the running process created the value.
     #[inline(always)]
     pub fn is_here(&self) -> bool {
         self.made_in.is_current()
@@ -146,21 +145,21 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// A static value of which each process has its own: a child begins with a new one, whatever state the parent's was in.
+/// A static value of which each process has its own: a child starts with a new one, whatever the state of the parent's.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     now: AtomicPtr<Owned<T>>,
 }
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
-    /// Made when it is first asked for.
+    /// Creates the static; its value is created on first use.
     pub const fn new() -> Self {
         Self {
             now: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    /// That of the running process. It lives for ever, and so does that of its parent.
+    /// Returns the value of the running process. It lives forever, and so does that of its parent.
     pub fn get(&'static self) -> &'static T {
         let known = self.now.load(Ordering::Acquire);
         if let Some(value) = raw::leaked(known) {
@@ -172,7 +171,8 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         let placed = self
             .now
             .compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire);
-        // Another thread may have been first; then ours is lost, which happens once or twice in the life of a process.
+        // Another thread may have been first; then our value is leaked, which happens once or twice in the life of a
+        // process.
         let now = placed.map_or_else(|theirs| theirs, |_| new);
         match raw::leaked(now) {
             Some(value) => value,
@@ -193,14 +193,14 @@ mod raw {
 
     use super::{Owned, MARK, PAGE_BYTES};
 
-    /// Has the kernel clear the mark in children.
+    /// Asks the kernel to clear the mark in children.
     pub(super) fn wipe_on_fork() {
         #[cfg(not(miri))]
         {
             let start = std::ptr::from_ref(&MARK).cast_mut().cast();
             let advice = rustix::mm::Advice::LinuxWipeOnFork;
-            // SAFETY: the mark has these pages to itself, and what the advice changes is what a child finds there:
-            // zeroes, which its atomic and its bytes take.
+            // SAFETY: the mark has these pages to itself, and the advice changes only what a child finds there: zeros,
+            // which are valid for its atomic and its bytes.
             let _ = unsafe { rustix::mm::madvise(start, PAGE_BYTES, advice) };
         }
     }
@@ -210,9 +210,9 @@ mod raw {
         unsafe { ManuallyDrop::drop(value) }
     }
 
-    /// What [`super::PerProcess`] keeps.
+    /// The value that [`super::PerProcess`] holds.
     pub(super) fn leaked<T>(value: *mut Owned<T>) -> Option<&'static Owned<T>> {
-        // SAFETY: null, or from a box that was leaked and is never freed or borrowed mutably.
+        // SAFETY: null, or from a box that was leaked and is never freed or mutably borrowed.
         unsafe { value.as_ref() }
     }
 }

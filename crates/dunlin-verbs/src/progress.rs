@@ -1,13 +1,13 @@
-//! Devices that have no hardware work on the time of threads that wait: a thread that has looked in vain for what a
-//! peer was to write lets them take packets and keep their deadlines.
+//! Progress of devices without hardware, which run on the time of waiting threads: after an empty poll, a thread lets
+//! them take packets and handle their timers.
 //!
-//! A NIC writes memory whether anybody polls or not, and code above the wall relies on that where it polls memory. A
-//! software device could do the same with a thread of its own, at the price of a switch between threads for each
-//! message; here the thread that waits does the work itself. Where all devices are hardware, or store into memory of
-//! their peers, this is one load.
+//! A NIC writes memory whether anybody polls or not, and code above the verbs layer relies on that where it polls
+//! memory. A software device could do the same with a thread of its own, at the cost of a thread switch for each
+//! message; here the waiting thread does the work itself. If all devices are hardware, or store into memory of their
+//! peers, this costs one load.
 //!
-//! A simulated thread does not look again and again, it rests until there is news, so its host's devices of this kind
-//! are told before it rests ([`Attended`]).
+//! A simulated thread does not poll repeatedly but rests until something arrives, so such devices of its host are
+//! called before it rests ([`Attended`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +17,11 @@ use std::time::Duration;
 use crate::process::PerProcess;
 use crate::thread;
 
-/// A device that needs time of a processor.
+/// A device that needs processor time.
 pub trait Progress: Send + Sync {
-    /// Does what can be done now, without waiting; nothing when another thread is at it.
+    /// Does what can be done now, without waiting; does nothing if another thread is already doing it.
     fn progress(&self);
-    /// As [`Progress::progress`], unless that has just found something; says whether it did it.
+    /// As [`Progress::progress`], except if the last call has just found something; returns whether it did any work.
     fn catch_up(&self) -> bool {
         self.progress();
         true
@@ -29,11 +29,12 @@ pub trait Progress: Send + Sync {
 }
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Of this process alone: a child's threads do not work for its parent's devices, and one of the parent's may have held
-/// the lock when it was forked.
+/// Separate for each process: a child's threads do not work for its parent's devices, and a thread of the parent may
+/// have held the lock at the time of the fork.
 static DEVICES: PerProcess<RwLock<Vec<Weak<dyn Progress>>>> = PerProcess::new();
 
-/// Has a device work whenever a thread of this process looks in vain, for as long as it lives.
+/// Registers a device, which then makes progress on each empty poll of any thread of this process, for as long as it
+/// lives.
 pub fn register(device: Weak<dyn Progress>) {
     let devices = DEVICES.get().write();
     let mut devices = devices.unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +43,7 @@ pub fn register(device: Weak<dyn Progress>) {
     COUNT.store(devices.len(), Ordering::Release);
 }
 
-/// Lets the devices work that need it. [`crate::thread::idle`] and its sisters do.
+/// Lets all registered devices make progress. Called by [`crate::thread::idle`] and related functions.
 #[inline(always)]
 pub fn progress() {
     if COUNT.load(Ordering::Relaxed) != 0 {
@@ -50,7 +51,8 @@ pub fn progress() {
     }
 }
 
-/// The same for who has not looked for a while, and is about to act on what it knows; says whether any device worked.
+/// The same for a thread that has not polled for a while and is about to act on what it knows; returns whether any
+/// device did any work.
 #[inline]
 pub fn catch_up() -> bool {
     let mut worked = false;
@@ -67,7 +69,7 @@ fn progress_all() {
 }
 
 fn for_each(mut action: impl FnMut(&dyn Progress)) {
-    // Who registers one waits for nobody.
+    // The list is locked for writing only to register a device, so do not wait for it.
     let Ok(devices) = DEVICES.get().try_read() else {
         return;
     };
@@ -80,32 +82,35 @@ thread_local! {
     static MOVED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A device has moved a part of a long message on the calling thread's time. Packets that hold whole messages do not
-/// count: where many threads wait, one would look on for as long as anything comes for any of them.
+/// Records that a device moved a part of a long message on the calling thread's time. Packets that hold whole messages
+/// do not count: with many waiting threads, one of them would otherwise keep polling for as long as anything arrives
+/// for any of them.
 #[inline]
 pub fn note_moved() {
     MOVED.set(MOVED.get().wrapping_add(1));
 }
 
-/// How often devices have moved parts of long messages on the calling thread's time, modulo 2^32. A message is none
-/// before all its packets are there: who waits for a long one is not idle while this grows, though nothing has come.
+/// How often devices have moved parts of long messages on the calling thread's time, modulo 2^32. A long message is
+/// delivered only when all its packets have arrived: a thread that waits for one is not idle while this count grows,
+/// even though nothing has been delivered.
 #[inline]
 pub fn moved() -> u32 {
     MOVED.get()
 }
 
-/// A device on a simulated host that needs time of a processor there.
+/// A device on a simulated host that needs processor time there.
 pub trait Attended: Send + Sync {
-    /// The calling thread, of the device's host, has looked in vain and is about to rest for `at_most`. Does what can
-    /// be done now. `None`: there was something, so the thread looks again. Else for how long it may rest; it is woken
-    /// before when something comes to the device.
+    /// Called when the calling thread, of the device's host, has polled in vain and is about to rest for `at_most`.
+    /// Does what can be done now. Returns `None` if there was something, so that the thread polls again, else how long
+    /// it may rest; it is woken earlier if something arrives at the device.
     fn before_rest(&self, at_most: Duration) -> Option<Duration>;
 }
 
 static SIMULATED_COUNT: AtomicUsize = AtomicUsize::new(0);
 static SIMULATED_DEVICES: RwLock<Vec<(u64, Weak<dyn Attended>)>> = RwLock::new(Vec::new());
 
-/// Tells a device of a simulated host ([`crate::Simulation::host`]) before a thread of that host rests.
+/// Registers a device of a simulated host ([`crate::Simulation::host`]), which is then called before a thread of that
+/// host rests.
 pub fn register_simulated(host: u64, device: Weak<dyn Attended>) {
     let all = SIMULATED_DEVICES.write();
     let mut all = all.unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +119,7 @@ pub fn register_simulated(host: u64, device: Weak<dyn Attended>) {
     SIMULATED_COUNT.store(all.len(), Ordering::Release);
 }
 
-/// What a simulated thread does before it rests: see [`Attended::before_rest`].
+/// Called before a simulated thread rests: see [`Attended::before_rest`].
 #[inline]
 pub(crate) fn before_rest(host: u64, at_most: Duration) -> Option<Duration> {
     if SIMULATED_COUNT.load(Ordering::Relaxed) == 0 {
@@ -125,7 +130,7 @@ pub(crate) fn before_rest(host: u64, at_most: Duration) -> Option<Duration> {
 
 #[cold]
 fn before_rest_of(host: u64, mut at_most: Duration) -> Option<Duration> {
-    // Others may run while a device works, so the list is not held.
+    // Other threads may run while a device works, so the list is not locked meanwhile.
     let devices: Vec<Arc<dyn Attended>> = {
         let all = SIMULATED_DEVICES.read();
         let all = all.unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +171,7 @@ mod tests {
         thread::missed();
         assert!(device.0.load(Ordering::Relaxed) >= 3);
         drop(device);
-        // Other tests of this process wait as well, and who lets a device work holds it for that moment.
+        // Other tests of this process wait as well, and a thread that lets a device work holds it meanwhile.
         let start = Instant::now();
         while weak.strong_count() > 0 {
             assert!(

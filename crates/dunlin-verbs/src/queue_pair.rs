@@ -8,12 +8,12 @@ use crate::memory::{Access, Region, RemoteAddress};
 use crate::state::QueuePairState;
 use crate::work::{ReceiveRequest, SendRequest};
 
-/// The service of a queue pair.
+/// The transport service of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// RC: acknowledged, in order, all verbs.
+    /// RC: acknowledged and in order, all verbs.
     ReliableConnection,
-    /// UC: connected, no acknowledgement, SEND and WRITE.
+    /// UC: connected, without acknowledgements, SEND and WRITE only.
     UnreliableConnection,
     /// UD: datagrams of one MTU to any peer, SEND only.
     UnreliableDatagram,
@@ -29,41 +29,41 @@ impl std::fmt::Display for Transport {
     }
 }
 
-/// Where RECEIVEs of a new queue pair come from.
+/// The source of RECEIVEs for a new queue pair.
 #[derive(Debug)]
 pub enum ReceiveQueue<'a, S> {
-    /// Its own queue of this many entries.
+    /// A queue of its own with this many entries.
     Own(usize),
-    /// Its own queue of this many entries, for RECEIVEs without segments only: wake-ups and immediate data. A device
-    /// whose receive buffers are memory of its own needs little of it then.
+    /// A queue of its own with this many entries, only for RECEIVEs without segments: wake-ups and immediate data. A
+    /// device whose receive buffers are its own memory then needs little of it.
     OwnEmpty(usize),
-    /// A queue shared with others.
+    /// A queue shared with other queue pairs.
     Shared(&'a S),
 }
 
-/// How a queue pair is made.
+/// Parameters of a new queue pair.
 #[derive(Debug)]
 pub struct QueuePairConfig<'a, C, S> {
-    /// Service.
+    /// Transport service.
     pub transport: Transport,
-    /// Where completions of sends go.
+    /// Completion queue for sends.
     pub send_completions: &'a C,
-    /// Where completions of RECEIVEs go; may be the same queue.
+    /// Completion queue for RECEIVEs; may be the same.
     pub receive_completions: &'a C,
-    /// Entries of the send queue.
+    /// Number of entries of the send queue.
     pub send_requests: usize,
-    /// Where RECEIVEs come from.
+    /// Source of RECEIVEs.
     pub receive_queue: ReceiveQueue<'a, S>,
-    /// Segments of one request.
+    /// Maximum number of segments in a request.
     pub segments: usize,
-    /// Inline bytes of one request.
+    /// Maximum number of inline bytes in a request.
     pub inline_bytes: usize,
 }
 
-/// Bytes of an encoded [`EndpointAddress`].
+/// Length of an encoded [`EndpointAddress`] in bytes.
 pub const ENDPOINT_ADDRESS_BYTES: usize = 48;
 
-/// Where a queue pair can be reached: what the two sides of a connection exchange, by any means they like.
+/// The address of a queue pair, which the two sides of a connection exchange by any means they like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointAddress {
     /// Global identifier of the device's port: an IPv6 or mapped IPv4 address on RoCE, a random number on shared
@@ -71,20 +71,20 @@ pub struct EndpointAddress {
     pub gid: [u8; 16],
     /// Local identifier on InfiniBand, zero elsewhere.
     pub lid: u16,
-    /// Path MTU that this side wants, in bytes.
+    /// Path MTU that this side requests, in bytes.
     pub mtu_bytes: u32,
     /// Queue pair number.
     pub queue_pair: u32,
     /// First packet sequence number of this side, 24 bits.
     pub packet_sequence: u32,
-    /// UD: the queue key it asks for.
+    /// UD: the queue key that it requires.
     pub queue_key: u32,
-    /// Proof, where the device wants one, that whoever shows it was handed this address.
+    /// For devices that require it, proof that the sender of this address received it from its owner.
     pub token: u64,
 }
 
 impl EndpointAddress {
-    /// The wire form, little endian.
+    /// Encodes the address, in little endian.
     pub fn encode(&self) -> [u8; ENDPOINT_ADDRESS_BYTES] {
         let mut bytes = [0; ENDPOINT_ADDRESS_BYTES];
         bytes[..16].copy_from_slice(&self.gid);
@@ -97,7 +97,7 @@ impl EndpointAddress {
         bytes
     }
 
-    /// Reads the wire form. Any bytes give an address; whether it leads anywhere the device finds out.
+    /// Decodes an address. Any bytes decode; whether the address is reachable is up to the device.
     pub fn decode(bytes: &[u8; ENDPOINT_ADDRESS_BYTES]) -> Self {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -116,25 +116,24 @@ impl EndpointAddress {
     }
 }
 
-/// How a connected queue pair deals with a peer that is slow or silent, and how the network is to treat its packets.
+/// How a connected queue pair treats a slow or silent peer, and how the network is to treat its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttributes {
-    /// Time without an answer before a retry, in nanoseconds; devices round as theirs allow.
+    /// Time without an answer before a retry, in nanoseconds; devices round it to a value that they support.
     pub timeout_ns: u64,
-    /// Retries before [`crate::CompletionStatus::RetryExceeded`], at most 7.
+    /// Number of retries before [`crate::CompletionStatus::RetryExceeded`], at most 7.
     pub retry_count: u8,
-    /// Pause before a message is offered again to a receiver that was not ready, in nanoseconds.
+    /// Delay before a message is sent again to a receiver that was not ready, in nanoseconds.
     pub receiver_not_ready_timer_ns: u64,
-    /// Offers before [`crate::CompletionStatus::ReceiverNotReadyRetryExceeded`]; 7 never gives up.
+    /// Number of retries before [`crate::CompletionStatus::ReceiverNotReadyRetryExceeded`]; 7 means without limit.
     pub receiver_not_ready_retries: u8,
-    /// Traffic class of the packets (`grh.traffic_class`), of which networks make priorities: on RoCE its upper six
-    /// bits are the code point of differentiated services. With 0 the device's own is taken. Devices without a way to
-    /// say it leave it out.
+    /// Traffic class of the packets (`grh.traffic_class`), from which networks derive priorities: on RoCE its upper six
+    /// bits are the DSCP. 0 selects the device's own default. Devices without support ignore it.
     pub traffic_class: u8,
 }
 
 impl Default for ConnectAttributes {
-    /// 67 ms and 7 retries; 10 µs and no end: what most RC applications use.
+    /// 67 ms with 7 retries, and 10 µs with retries without limit, as most RC applications use.
     fn default() -> Self {
         Self {
             timeout_ns: 67_000_000,
@@ -146,37 +145,37 @@ impl Default for ConnectAttributes {
     }
 }
 
-/// Ends a queue pair from any thread; see [`QueuePair::aborter`].
+/// Moves a queue pair to the error state from any thread; see [`QueuePair::aborter`].
 pub type Aborter = Box<dyn Fn() + Send + Sync>;
 
-/// A queue pair. One owner posts to it; it may move between threads but is not shared.
+/// A queue pair. A single owner posts to it; it may move between threads but is not shared.
 pub trait QueuePair: Send + std::fmt::Debug + 'static {
-    /// Memory of the device.
+    /// The device's regions.
     type Region: Region;
-    /// Address handles of the device.
+    /// The device's address handles.
     type AddressHandle: std::fmt::Debug;
-    /// Memory of the peer that this process has mapped; [`NotMapped`](crate::NotMapped) where there is none.
+    /// Peer memory that this process has mapped; [`NotMapped`](crate::NotMapped) for devices without mappings.
     type Mapped: PeerMemory;
 
-    /// Whether [`QueuePair::map_peer`] ever brings anything.
+    /// Whether [`QueuePair::map_peer`] ever returns a mapping.
     const MAPS_PEERS: bool = false;
 
     /// Its number on the device.
     fn number(&self) -> u32;
-    /// Its service.
+    /// Its transport service.
     fn transport(&self) -> Transport;
-    /// Where it stands now; the device moves it to an error state by itself.
+    /// Its current state; the device moves it to an error state by itself.
     fn state(&self) -> QueuePairState;
-    /// Whether it is known to be in error, without asking anybody: for the path of a call, where [`QueuePair::state`]
-    /// may be a system call. What is not known yet the next completion tells.
+    /// Whether it is known to be in an error state, without a system call: for the path of a call, where
+    /// [`QueuePair::state`] may be too expensive. An error that is not yet known is reported by the next completion.
     #[inline]
     fn is_known_failed(&self) -> bool {
         self.state() == QueuePairState::Error
     }
-    /// What a peer needs to reach it.
+    /// The address that a peer needs to reach it.
     fn address(&self) -> EndpointAddress;
 
-    /// Reset or Init to Init: takes RECEIVEs. `access` bounds what peers may do through this queue pair.
+    /// Reset or Init to Init: RECEIVEs may be posted. `access` limits what peers may do through this queue pair.
     ///
     /// # Errors
     /// When the state machine does not allow it.
@@ -185,8 +184,8 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// Init to ReadyToReceive: `remote` is the peer (connected transports; `None` for UD).
     ///
     /// # Errors
-    /// When the state machine does not allow it or the address is not one of this kind of device. A peer that is not
-    /// there yet, or no longer, is found out by the first request.
+    /// When the state machine does not allow it or the address does not belong to this kind of device. A peer that does
+    /// not exist yet, or no longer, is detected only by the first request.
     fn to_ready_to_receive(
         &mut self,
         remote: Option<&EndpointAddress>,
@@ -205,59 +204,60 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// When the state machine does not allow it.
     fn to_send_queue_drained(&mut self) -> Result<(), VerbsError>;
 
-    /// Any state to Error: what was posted is flushed with completions.
+    /// Any state to Error: posted requests are flushed with completions.
     fn to_error(&mut self);
 
-    /// What moves this queue pair to Error from any thread, as [`QueuePair::to_error`] does, and tells a connected
-    /// peer: for whoever has to end a queue pair whose owner is stuck. It holds nothing of the queue pair, and does
-    /// nothing once that is gone. `None`: the device has no such thing.
+    /// Returns a function that moves this queue pair to Error from any thread, as [`QueuePair::to_error`] does, and
+    /// notifies a connected peer. It serves to end a queue pair whose owner is stuck. It keeps nothing of the queue
+    /// pair alive, and does nothing once that is gone. `None`: the device does not support it.
     fn aborter(&self) -> Option<Aborter> {
         None
     }
 
-    /// The two UDP addresses between which the packets of a connected queue pair go, this side's first: what a user
-    /// needs to find the firewall that drops them. `None`: it has no peer, or its packets are not datagrams of this
-    /// host.
+    /// The two UDP addresses between which the packets of a connected queue pair travel, this side's first: a user
+    /// needs them to find a firewall that drops the packets. `None`: it has no peer, or its packets are not datagrams
+    /// of this host.
     fn datagram_path(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
 
-    /// Why it is in error, in words, where the device knows more than completions can say. `None`: it does not, or the
-    /// queue pair is well.
+    /// Why it is in an error state, in words, if the device knows more than completions can report. `None`: the device
+    /// does not, or there is no error.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// Any state to Reset: what was posted vanishes without completions.
+    /// Any state to Reset: posted requests are dropped without completions.
     fn to_reset(&mut self);
 
-    /// Hands a list of requests to the device with one doorbell; allocates nothing and does not block.
+    /// Passes a list of requests to the device with one doorbell; allocates nothing and does not block.
     ///
     /// # Errors
-    /// The first request that was not taken, and why; those before it were posted. Failures after posting come as
-    /// completions.
+    /// The first request that was not accepted, and the reason; those before it were posted. Failures after posting are
+    /// reported as completions.
     fn post_send(
         &mut self,
         requests: &[SendRequest<'_, Self::Region, Self::AddressHandle>],
     ) -> Result<(), PostError>;
 
-    /// Says that a WRITE of `length` bytes will soon go to `remote`, and that nobody reads there now. A hint without
-    /// any effect but on speed: a device that places by CPU asks for the cache lines ahead of time. Others do nothing.
+    /// Hints that a WRITE of `length` bytes will soon go to `remote`, and that nobody is reading there now. It affects
+    /// only speed: a device that places data by CPU prefetches the cache lines. Others do nothing.
     #[inline]
     fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
         let _ = (remote, length);
     }
 
-    /// The peer's memory from `remote` on, if this queue pair may write all of it and it is mapped here. It is after a
-    /// WRITE to it has succeeded; before, and where peers are elsewhere, this is `None`.
+    /// Returns the peer's memory from `remote` on, if this queue pair may write all of it and it is mapped here, which
+    /// it is after a WRITE to it has succeeded. Before that, and on devices that do not map a peer's memory, returns
+    /// `None`.
     #[inline]
     fn map_peer(&mut self, remote: RemoteAddress, length: usize) -> Option<Self::Mapped> {
         let _ = (remote, length);
         None
     }
 
-    /// The same for who reads there: if this queue pair may read all of it and it is mapped here, as it is after a READ
-    /// of it has succeeded.
+    /// The same for reading: available if this queue pair may read all of the memory and it is mapped here, which it is
+    /// after a READ of it has succeeded.
     fn map_peer_source(
         &mut self,
         remote: RemoteAddress,
@@ -267,25 +267,25 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
         None
     }
 
-    /// Posts RECEIVEs, to a queue pair that has its own receive queue.
+    /// Posts RECEIVEs to a queue pair that has its own receive queue.
     ///
     /// # Errors
-    /// The first request that was not taken, and why; those before it were posted.
+    /// The first request that was not accepted, and the reason; those before it were posted.
     fn post_receive(
         &mut self,
         requests: &[ReceiveRequest<'_, Self::Region>],
     ) -> Result<(), PostError>;
 }
 
-/// A receive queue that several queue pairs draw from.
+/// A receive queue that is shared by several queue pairs.
 pub trait SharedReceiveQueue: Send + std::fmt::Debug + 'static {
-    /// Memory of the device.
+    /// The device's regions.
     type Region: Region;
 
     /// Posts RECEIVEs.
     ///
     /// # Errors
-    /// The first request that was not taken, and why; those before it were posted.
+    /// The first request that was not accepted, and the reason; those before it were posted.
     fn post_receive(
         &mut self,
         requests: &[ReceiveRequest<'_, Self::Region>],

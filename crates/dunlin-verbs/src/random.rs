@@ -1,20 +1,21 @@
-//! Random numbers of the system's generator, for what nobody may guess: keys, identifiers, first sequence numbers.
+//! Random numbers from the system's generator, for values that must not be guessable: keys, identifiers, first sequence
+//! numbers.
 
 use std::io;
 
 use rustix::io::Errno;
 use rustix::rand::{getrandom, GetRandomFlags};
 
-/// Fills `bytes`.
+/// Fills `bytes` with random bytes.
 ///
 /// # Errors
-/// What the system says where it has no generator.
+/// The system's error if it has no generator.
 pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
         match getrandom(&mut *rest, GetRandomFlags::empty()) {
             Ok(filled) => rest = &mut rest[filled..],
-            // Before the generator is ready, or of more than 256 bytes.
+            // Before the generator is ready, or for more than 256 bytes.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -22,7 +23,7 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A number.
+/// Returns a random number.
 ///
 /// # Errors
 /// As for [`fill`].
@@ -41,7 +42,7 @@ mod tests {
         for length in [0, 1, 7, 256, 257, 100_000] {
             let mut bytes = vec![0; length];
             fill(&mut bytes).unwrap();
-            // Of 64 bytes in a row not all are zero, but for once in the life of many universes.
+            // The probability that 64 bytes in a row are all zero is negligible.
             assert!(bytes
                 .chunks_exact(64)
                 .all(|some| some.iter().any(|byte| *byte != 0)));

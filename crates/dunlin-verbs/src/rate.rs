@@ -1,4 +1,4 @@
-//! A bound on how often something is said: for lines of the log that a stranger can cause.
+//! A rate limit for log lines that an unauthenticated client can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::thread;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Lets at most so many through in a minute, and counts the others.
+/// Lets at most a given number through per minute, and counts the others.
 #[derive(Debug)]
 pub struct RateLimit {
     most: u32,
@@ -16,14 +16,14 @@ pub struct RateLimit {
 
 #[derive(Debug)]
 struct State {
-    /// When the minute began.
+    /// When the current minute began.
     began: Option<Instant>,
     passed: u32,
     suppressed: u64,
 }
 
 impl RateLimit {
-    /// One that lets `most` through in a minute.
+    /// Lets `most` through per minute.
     pub const fn per_minute(most: u32) -> Self {
         Self {
             most,
@@ -35,7 +35,7 @@ impl RateLimit {
         }
     }
 
-    /// Whether this one may pass: then how many did not since the last that did.
+    /// Whether this one may pass; if so, returns how many were suppressed since the last one.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(thread::now())
     }

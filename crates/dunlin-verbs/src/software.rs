@@ -1,4 +1,4 @@
-//! What devices that are software have in common: the completion queue of a process.
+//! Code shared by software devices: the completion queue within a process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ const NOT_ARMED: u32 = 0;
 const ARMED_NEXT: u32 = 1;
 const ARMED_SOLICITED: u32 = 2;
 
-/// Entries of a send queue that come back when a completion is polled.
+/// Entries of a send queue that are freed when a completion is polled.
 #[derive(Debug)]
 pub struct Retirement {
-    /// How many of the queue's entries have ever come back.
+    /// Total number of the queue's entries freed so far.
     pub retired: Arc<AtomicU32>,
-    /// How many have when this completion is polled.
+    /// Its value once this completion has been polled.
     pub until: u32,
 }
 
@@ -25,7 +25,7 @@ struct Entry {
     retirement: Option<Retirement>,
 }
 
-/// What a completion queue holds, and who is woken by what comes.
+/// The contents of a completion queue, and the channel that is notified of new entries.
 #[derive(Debug)]
 pub struct Completions<C> {
     entries: Mutex<VecDeque<Entry>>,
@@ -37,7 +37,7 @@ pub struct Completions<C> {
 }
 
 impl<C: CompletionChannel> Completions<C> {
-    /// One for so many completions, one at least, which raises events at `channel`.
+    /// Creates a queue for `capacity` completions, at least one, which raises events on `channel`.
     pub fn new(capacity: usize, channel: Option<C>) -> Self {
         Self {
             entries: Mutex::new(VecDeque::new()),
@@ -49,7 +49,7 @@ impl<C: CompletionChannel> Completions<C> {
         }
     }
 
-    /// How many it is for.
+    /// Number of completions that it holds at most.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -59,24 +59,25 @@ impl<C: CompletionChannel> Completions<C> {
         self.channel.is_some()
     }
 
-    /// Whether a look finds nothing.
+    /// Whether a poll would find nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        // What it holds is whole between any two statements, whoever panics.
+        // The contents are consistent between any two statements, so a panic elsewhere does no harm.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether more came than fits. Its queue pairs are in error then.
+    /// Whether more completions arrived than fit. Its queue pairs are then in the error state.
     #[inline]
     pub fn is_overrun(&self) -> bool {
         self.overrun.load(Ordering::Relaxed)
     }
 
-    /// Adds a completion, and wakes who waits for such a one. Without room it is lost, and the queue overrun.
+    /// Adds a completion, and wakes a thread that waits for one of this kind. If the queue is full, the completion is
+    /// lost and the queue has overrun.
     pub fn push(&self, completion: Completion, solicited: bool, retirement: Option<Retirement>) {
         let mut entries = self.lock();
         if entries.len() >= self.capacity {
@@ -104,7 +105,7 @@ impl<C: CompletionChannel> Completions<C> {
         }
     }
 
-    /// Asks for one event.
+    /// Requests one event.
     pub fn arm(&self, notify: Notify) {
         let armed = match notify {
             Notify::Next => ARMED_NEXT,
@@ -113,7 +114,7 @@ impl<C: CompletionChannel> Completions<C> {
         self.armed.store(armed, Ordering::SeqCst);
     }
 
-    /// Takes as many as there are and fit, and gives their senders' entries back.
+    /// Takes as many completions as there are and fit, and frees the entries of their send queues.
     #[inline]
     pub fn take(&self, completions: &mut [Completion]) -> usize {
         if self.is_empty() {
@@ -132,7 +133,7 @@ impl<C: CompletionChannel> Completions<C> {
         count
     }
 
-    /// Forgets what a queue pair has completed.
+    /// Discards the completions of a queue pair.
     pub fn forget(&self, queue_pair: u32) {
         let mut entries = self.lock();
         entries.retain(|entry| entry.completion.queue_pair != queue_pair);

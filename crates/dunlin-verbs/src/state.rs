@@ -2,28 +2,28 @@
 
 use crate::queue_pair::Transport;
 
-/// Where a queue pair stands.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum QueuePairState {
-    /// Fresh or reset: takes no work.
+    /// New or reset: accepts no work.
     Reset = 0,
-    /// Takes RECEIVEs.
+    /// Accepts RECEIVEs.
     Init = 1,
-    /// Knows its peer and answers it.
+    /// Knows its peer and answers its requests.
     ReadyToReceive = 2,
-    /// Sends too.
+    /// Also sends.
     ReadyToSend = 3,
-    /// Finishes what was posted and starts nothing new.
+    /// Finishes posted requests and starts no new ones.
     SendQueueDrained = 4,
-    /// UC and UD: the send queue failed, receiving goes on.
+    /// UC and UD: the send queue failed; receiving continues.
     SendQueueError = 5,
     /// Everything posted is flushed.
     Error = 6,
 }
 
 impl QueuePairState {
-    /// Whether a request to move from `self` to `to` is lawful for `transport`.
+    /// Whether the transition from `self` to `to` is allowed for `transport`.
     pub fn may_move(self, to: Self, transport: Transport) -> bool {
         use QueuePairState::{
             Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrained, SendQueueError,
@@ -44,7 +44,7 @@ impl QueuePairState {
         self != Self::Reset
     }
 
-    /// Whether sends may be posted: in an error state they are taken and flushed.
+    /// Whether sends may be posted; in an error state they are accepted and flushed.
     pub fn takes_sends(self) -> bool {
         matches!(
             self,

@@ -1,12 +1,12 @@
-//! The thread that runs, as code above the wall sees it: its clock, its waiting, its name for those who wake it.
+//! The running thread as code above the verbs layer sees it: its clock, its waiting, and the waker by which others wake
+//! it.
 //!
-//! On a real thread these are the standard library's own. A thread of a simulated core answers them in virtual time:
-//! the device that runs it says so by [`simulate`] each time that it lets the thread go on. So loops that wait run
-//! unmodified on both: where a real core spins, a simulated one sleeps until there is something to see.
+//! On a real thread these are the standard library's. A thread of a simulated core answers them in virtual time: the
+//! device that runs it calls [`simulate`] each time that it resumes the thread. So loops that wait run unmodified on
+//! both: where a real core spins, a simulated one sleeps until there is something to find.
 //!
-//! What a thread *does* beside verbs is charged by [`crate::Device::charge`], which is nothing on real devices. The
-//! functions here are for when it has nothing to do; the question whether it is simulated is one load of a
-//! thread-local.
+//! Work *other* than verbs is charged by [`crate::Device::charge`], which does nothing on real devices. The functions
+//! here are for a thread that has nothing to do; checking whether it is simulated is one load of a thread-local.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -21,25 +21,25 @@ use crate::progress::{before_rest, progress};
 
 pub use crate::polling::Looks;
 
-/// A thread of a simulated core, as its device answers for it.
+/// A thread of a simulated core, implemented by its device.
 pub trait Simulated: Sync {
-    /// Which simulated host of this process it runs on, as its device says ([`crate::Device::simulation`]).
+    /// The simulated host of this process that it runs on, as its device reports it ([`crate::Device::simulation`]).
     fn host(&self) -> u64;
     /// Virtual time.
     fn now(&self) -> Duration;
-    /// One look at what another core of this host is about to write.
+    /// One poll of memory that another core of this host is about to write.
     fn relax(&self);
-    /// Nothing has come: rests until a peer writes what was looked at, a completion comes or somebody wakes it, for
-    /// `at_most`. `yields`: the thread gives its core to others between its looks.
+    /// After an empty poll: rests until a peer writes the polled memory, a completion arrives or the thread is woken,
+    /// for `at_most`. `yields`: the thread yields its core between its polls.
     fn idle(&self, at_most: Duration, yields: bool);
-    /// Others on its core go first.
+    /// Yields to other threads on its core.
     fn yield_now(&self);
     /// Sleeps in the kernel until it is woken, for `timeout` at most.
     fn park(&self, timeout: Duration);
     /// Wakes it from [`Simulated::idle`] and [`Simulated::park`].
     fn waker(&self) -> Waker;
-    /// From `true` to `false` it goes on without others in between, as it must while it holds a lock that they would
-    /// wait for: all are of one real thread. The time that it is charged passes afterwards.
+    /// While `true` has been set and not yet `false`, the thread runs without others in between, as it must while it
+    /// holds a lock that they would wait for: all run on one real thread. The time charged to it passes afterwards.
     fn hold(&self, on: bool);
 }
 
@@ -47,20 +47,20 @@ thread_local! {
     static SIMULATED: Cell<Option<&'static dyn Simulated>> = const { Cell::new(None) };
 }
 
-/// Says which simulated thread runs on the calling real one from now on; gives the one before. For devices that
+/// Sets which simulated thread runs on the calling real one from now on; returns the previous one. For devices that
 /// simulate.
 pub fn simulate(thread: Option<&'static dyn Simulated>) -> Option<&'static dyn Simulated> {
     SIMULATED.replace(thread)
 }
 
-/// Whether the caller is a thread of a simulated core.
+/// Whether the caller is a simulated thread.
 #[inline]
 pub fn is_simulated() -> bool {
     SIMULATED.get().is_some()
 }
 
-/// Which simulated thread calls, for what is kept in thread-locals: all that run on one real thread share those. Zero:
-/// it is a real one. No other has this number as long as its [`waker`] is kept.
+/// The number of the calling simulated thread, for data kept in thread-locals, which all simulated threads on one real
+/// thread share. Zero for a real thread. No other thread has this number as long as its [`waker`] is kept.
 #[inline]
 pub fn simulated_number() -> usize {
     SIMULATED
@@ -68,17 +68,17 @@ pub fn simulated_number() -> usize {
         .map_or(0, |thread| thread.waker().data().addr())
 }
 
-/// The virtual time of the simulated thread that calls. `None`: it is a real one.
+/// The virtual time of the calling simulated thread; `None` for a real thread.
 #[inline]
 pub fn simulated_now() -> Option<Duration> {
     SIMULATED.get().map(|thread| thread.now())
 }
 
-/// Between two looks of a simulated thread at a lock that another has.
+/// Interval between two attempts of a simulated thread to take a lock that another holds.
 const LOCKED: Duration = Duration::from_micros(1);
 
-/// Locks, whatever a panic has left. A simulated thread lets those go on that have the lock, which are of the same real
-/// thread.
+/// Locks a mutex and ignores poisoning. A simulated thread meanwhile lets the holder of the lock run, which is on the
+/// same real thread.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let Some(thread) = SIMULATED.get() else {
@@ -93,7 +93,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// The time. Instants of simulated threads are comparable with each other only.
+/// The current time. Instants of simulated threads are comparable only with each other.
 #[inline]
 pub fn now() -> Instant {
     match SIMULATED.get() {
@@ -105,7 +105,7 @@ pub fn now() -> Instant {
     }
 }
 
-/// A look in vain at what another thread of this process is about to write.
+/// To be called after an empty poll of memory that another thread of this process is about to write.
 #[inline]
 pub fn relax() {
     match SIMULATED.get() {
@@ -114,8 +114,9 @@ pub fn relax() {
     }
 }
 
-/// A look in vain for news from peers. A real thread spins on, whatever `at_most` and `yields` are, with a pause of the
-/// core between two looks if there were some already; where it shares its core it lets others go first after a few.
+/// To be called after an empty poll for a peer's messages. A real thread returns to spin on, whatever `at_most` and
+/// `yields` are, after a pause instruction if there were several empty polls already; if it shares its core, it yields
+/// after a few.
 #[inline]
 pub fn idle(at_most: Duration, yields: bool) {
     match SIMULATED.get() {
@@ -135,9 +136,9 @@ pub fn idle(at_most: Duration, yields: bool) {
     }
 }
 
-/// As [`idle`], for who serves others: on a core that it shares with them it spins on, and sleeps when nothing comes
-/// for long. Each request that comes while it lets others go first waits for all of them. It has looked `looks` times
-/// in vain.
+/// As [`idle`], for a thread that serves others: on a shared core it spins on, and sleeps if nothing arrives for long,
+/// because each request that arrives while it yields would wait for all the other threads. `looks` is its number of
+/// consecutive empty polls.
 #[inline]
 pub fn stand_by(at_most: Duration, looks: u32) {
     match SIMULATED.get() {
@@ -155,7 +156,8 @@ pub fn stand_by(at_most: Duration, looks: u32) {
     }
 }
 
-/// A look in vain of one who has other things to do, too, and comes back by itself: as [`idle`], but nobody waits.
+/// To be called after an empty poll by a thread that also has other things to do and will poll again: as [`idle`], but
+/// without waiting.
 #[inline]
 pub fn missed() {
     if SIMULATED.get().is_none() {
@@ -166,7 +168,7 @@ pub fn missed() {
     }
 }
 
-/// A look after which there was something, or the first one of another wait. Before it [`idle`] was called in vain.
+/// To be called after a successful poll that followed calls of [`idle`], or at the first poll of another wait.
 #[inline]
 pub fn found() {
     if SIMULATED.get().is_none() {
@@ -174,8 +176,8 @@ pub fn found() {
     }
 }
 
-/// So many looks in vain, one after the other, that whoever is waited for may be waiting for this core: a real thread
-/// lets others go first. A simulated one has rested with each look ([`idle`]).
+/// To be called after so many consecutive empty polls that the thread waited for may need this core: a real thread
+/// yields. A simulated one has already rested after each poll ([`idle`]).
 #[inline]
 pub fn give_way() {
     if SIMULATED.get().is_none() {
@@ -183,14 +185,14 @@ pub fn give_way() {
     }
 }
 
-/// Whether the calling real thread has found lately that it shares its core with others who want it, so that [`idle`]
-/// lets them go first after a few looks. Never said to a simulated one.
+/// Whether the calling real thread has recently found that it shares its core with other runnable threads, so that
+/// [`idle`] yields after a few polls. Always false for a simulated thread.
 #[inline]
 pub fn shares_core() -> bool {
     SIMULATED.get().is_none() && polling::is_sharing()
 }
 
-/// Lets other threads of this core go first.
+/// Yields to other threads on this core.
 #[inline]
 pub fn yield_now() {
     match SIMULATED.get() {
@@ -210,7 +212,7 @@ pub fn sleep(duration: Duration) {
     }
 }
 
-/// Sleeps until [`waker`]'s waker is used, for `timeout` at most; now and then for no reason.
+/// Sleeps until [`waker`]'s waker is used, for at most `timeout`; may wake spuriously.
 pub fn park(timeout: Duration) {
     match SIMULATED.get() {
         None => std::thread::park_timeout(timeout),
@@ -218,7 +220,7 @@ pub fn park(timeout: Duration) {
     }
 }
 
-/// What ends the calling thread's [`park`], also one that has not begun.
+/// Returns the waker that ends the calling thread's [`park`], even one that has not begun.
 pub fn waker() -> Waker {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -232,7 +234,7 @@ pub fn waker() -> Waker {
     }
 }
 
-/// How long [`block_on`] waits to be woken before it polls nevertheless.
+/// Time that [`block_on`] waits to be woken before it polls anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits for a future on the calling thread.
@@ -248,7 +250,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Does `action` while no other simulated thread goes on: for what holds a lock that they would wait for.
+/// Runs `action` while no other simulated thread runs: for code that holds a lock which they would wait for.
 #[inline]
 pub fn hold<T>(action: impl FnOnce() -> T) -> T {
     struct Release(&'static dyn Simulated);
@@ -264,14 +266,14 @@ pub fn hold<T>(action: impl FnOnce() -> T) -> T {
     action()
 }
 
-/// A thread that was started by [`crate::Device::spawn`].
+/// A thread started by [`crate::Device::spawn`].
 pub struct Running {
     join: Box<dyn FnOnce() -> std::thread::Result<()> + Send>,
-    /// What a thread of the system has left, when it has ended; a simulated one is only waited for.
+    /// The result of an operating system thread once it has ended; a simulated thread is only waited for.
     left: Option<Arc<Mutex<Option<std::thread::Result<()>>>>>,
 }
 
-/// Between two looks whether a thread has ended.
+/// Interval between two checks whether a thread has ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl std::fmt::Debug for Running {
@@ -281,7 +283,7 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
-    /// Whose end `join` waits for.
+    /// Creates a handle whose `join` waits for the thread's end.
     pub fn new(join: impl FnOnce() -> std::thread::Result<()> + Send + 'static) -> Self {
         Self {
             join: Box::new(join),
@@ -289,10 +291,10 @@ impl Running {
         }
     }
 
-    /// A thread of the system.
+    /// Starts an operating system thread.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// When it cannot be created.
     pub fn start(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let left = Arc::new(Mutex::new(None));
         let leave = Arc::clone(&left);
@@ -312,22 +314,22 @@ impl Running {
         })
     }
 
-    /// Waits for its end.
+    /// Waits for the thread to end.
     ///
     /// # Errors
-    /// What it panicked with.
+    /// The value that it panicked with.
     pub fn join(self) -> std::thread::Result<()> {
         (self.join)()
     }
 
-    /// As [`Running::join`], until `deadline` at most. `None`: it goes on by itself, and nobody waits for it any more.
-    /// A simulated thread is waited for in its own time, whatever the deadline.
+    /// As [`Running::join`], until `deadline` at most. `None`: the thread is still running, detached. A simulated
+    /// thread is waited for in its own time, whatever the deadline.
     pub fn join_until(self, deadline: Instant) -> Option<std::thread::Result<()>> {
         let Some(left) = self.left else {
             return Some((self.join)());
         };
         loop {
-            // Destructors of what is the thread's own may go on for as long as they like: nobody waits for them.
+            // Destructors of the thread's locals may run for as long as they like: nobody waits for them.
             if let Some(ran) = lock(&left).take() {
                 return Some(ran);
             }

@@ -1,14 +1,14 @@
-//! Work requests: what is handed to a queue pair.
+//! Work requests: what is posted to a queue pair.
 
 use crate::memory::{Region, RemoteAddress};
 
 bitflags::bitflags! {
-    /// How a work request is carried out and reported.
+    /// Options for the execution and reporting of a work request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct SendFlags: u32 {
-        /// Completes with an entry in the completion queue even when it succeeds; failures always do.
+        /// Generates a completion even on success; failures always do.
         const SIGNALED = 1;
-        /// Wakes a peer that asked for solicited completions only.
+        /// Wakes a peer that has requested events for solicited completions only.
         const SOLICITED = 1 << 1;
         /// Starts only after all READs and atomics before it have completed.
         const FENCE = 1 << 2;
@@ -18,11 +18,11 @@ bitflags::bitflags! {
 /// A piece of a registered region.
 #[derive(Debug)]
 pub struct Segment<'a, R: Region> {
-    /// The region; borrowed for the post, held by the device until the completion.
+    /// The region: borrowed while the request is posted, and held by the device until the completion.
     pub region: &'a R,
-    /// First byte, counted from the region's start.
+    /// Offset of the first byte in the region.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
@@ -33,10 +33,10 @@ impl<R: Region> Clone for Segment<'_, R> {
 }
 impl<R: Region> Copy for Segment<'_, R> {}
 
-/// Where the bytes of a work request are.
+/// The data of a work request.
 #[derive(Debug)]
 pub enum Payload<'a, R: Region> {
-    /// In the request itself, copied at post time; at most [`crate::DeviceAttributes::max_inline_bytes`]. Not for READ
+    /// Inline in the request, copied at post time; at most [`crate::DeviceAttributes::max_inline_bytes`]. Not for READ
     /// or atomics.
     Inline(&'a [u8]),
     /// In registered memory: gathered for SEND and WRITE, scattered for READ. Atomics put the old value into one
@@ -52,7 +52,7 @@ impl<R: Region> Clone for Payload<'_, R> {
 impl<R: Region> Copy for Payload<'_, R> {}
 
 impl<R: Region> Payload<'_, R> {
-    /// Bytes in all.
+    /// Total length in bytes.
     pub fn length(&self) -> usize {
         match self {
             Payload::Inline(bytes) => bytes.len(),
@@ -61,10 +61,10 @@ impl<R: Region> Payload<'_, R> {
     }
 }
 
-/// The verb.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Two-sided message into the peer's next RECEIVE, with 32 bits of immediate data or without.
+    /// Two-sided message into the peer's next RECEIVE, with or without 32 bits of immediate data.
     Send {
         /// Delivered in the peer's completion.
         immediate: Option<u32>,
@@ -81,7 +81,7 @@ pub enum Operation {
         /// First byte at the peer.
         remote: RemoteAddress,
     },
-    /// Replaces 8 bytes at the peer when they equal `compare`; the old value comes back either way.
+    /// Replaces 8 bytes at the peer if they equal `compare`; returns the old value in either case.
     CompareAndSwap {
         /// The 8 bytes, aligned.
         remote: RemoteAddress,
@@ -90,7 +90,7 @@ pub enum Operation {
         /// New value.
         swap: u64,
     },
-    /// Adds to 8 bytes at the peer, wrapping; the old value comes back.
+    /// Adds to 8 bytes at the peer, wrapping; returns the old value.
     FetchAndAdd {
         /// The 8 bytes, aligned.
         remote: RemoteAddress,
@@ -99,14 +99,14 @@ pub enum Operation {
     },
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Debug)]
 pub struct Destination<'a, H> {
     /// Handle made by [`crate::Device::create_address_handle`].
     pub handle: &'a H,
-    /// Number of the UD queue pair there.
+    /// Number of the destination's UD queue pair.
     pub queue_pair: u32,
-    /// Key that the queue pair there asks for.
+    /// Queue key that the destination's queue pair requires.
     pub queue_key: u32,
 }
 
@@ -122,13 +122,13 @@ impl<H> Copy for Destination<'_, H> {}
 pub struct SendRequest<'a, R: Region, H> {
     /// Returned in the completion.
     pub id: u64,
-    /// The verb.
+    /// The operation.
     pub operation: Operation,
-    /// The bytes.
+    /// The data.
     pub payload: Payload<'a, R>,
     /// Signalling and ordering.
     pub flags: SendFlags,
-    /// For UD, and for UD only.
+    /// The destination; required for UD, and must be `None` otherwise.
     pub destination: Option<Destination<'a, H>>,
 }
 
@@ -152,12 +152,12 @@ impl<'a, R: Region, H> SendRequest<'a, R, H> {
     }
 }
 
-/// One request for a receive queue: where a message, or only its completion, is to go.
+/// One request for a receive queue, for a message or only for a completion.
 #[derive(Debug)]
 pub struct ReceiveRequest<'a, R: Region> {
     /// Returned in the completion.
     pub id: u64,
-    /// The buffer, in pieces; may be empty when only WRITE with immediate is expected.
+    /// The buffer, in segments; may be empty if only WRITE with immediate is expected.
     pub segments: &'a [Segment<'a, R>],
 }
 
