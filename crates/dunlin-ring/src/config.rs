@@ -1,22 +1,22 @@
-//! What a ring is made with: both sides say the same.
+//! The configuration of a ring, which must be the same on both sides.
 
 use crate::design::{Batching, Design, Layout};
 use crate::framing::{prefix, suffix, Framing, HEADER_BYTES};
 
-/// A cache line, in bytes.
+/// Length of a cache line in bytes.
 pub const LINE_BYTES: usize = 64;
 
-/// How a ring is made. Both sides say the same.
+/// The configuration of a ring, which must be the same on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// The point in the design space; [`Design::RB2`].
+    /// The point in the design space; by default [`Design::RB2`].
     pub design: Design,
-    /// N: slots of the ring, a power of two from 4 to 2^20; 128, as in the paper's evaluation.
+    /// N: number of slots, a power of two from 4 to 2^20; by default 128, as in the paper's evaluation.
     pub slots: usize,
-    /// Bytes of a slot, a multiple of 8; 64. Slots that are multiples of 64 share no cache line. Designs without slots
-    /// have an array of as many bytes.
+    /// Bytes of a slot, a multiple of 8; by default 64. Slots that are multiples of 64 do not share a cache line.
+    /// Designs without slots have an array of the same total length.
     pub slot_bytes: usize,
-    /// How messages tell their length; a header.
+    /// How the length of a message is encoded; by default in a header.
     pub framing: Framing,
 }
 
@@ -32,17 +32,17 @@ impl Default for RingConfig {
 }
 
 impl RingConfig {
-    /// How many slots [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, and fewer
-    /// where they would be more than 32 MiB, down to 16. A larger array is not in any cache when the ring comes round,
-    /// and gains nothing by its length.
+    /// Number of slots that [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, or
+    /// fewer, down to 16, where the array would be longer than 32 MiB. A longer array is no longer in any cache when
+    /// the ring wraps around, so its length gains nothing.
     pub fn usual_slots(slot_bytes: usize) -> usize {
         const MOST: usize = 32 << 20;
         let fit = (MOST / slot_bytes.max(1)).max(16);
         128.min(1 << fit.ilog2())
     }
 
-    /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be
-    /// whole cache lines, because eight of them are: 64 bytes and their header take 72, not 128.
+    /// For messages of up to `bytes`, one per slot. Where slots are WRITTEN in multiples of eight they need not be
+    /// whole cache lines, because eight of them together are: 64 bytes and their header take 72, not 128.
     pub fn for_messages(design: Design, bytes: usize) -> Self {
         let by_eights = match design.batching {
             Batching::Adaptive {
@@ -62,12 +62,12 @@ impl RingConfig {
         }
     }
 
-    /// For messages of exactly `bytes`, one to a slot, without headers where the design needs none: slot size is
-    /// message size, as in the paper's evaluation.
+    /// For messages of exactly `bytes`, one per slot, without headers where the design does not need them: the slot
+    /// size is the message size, as in the paper's evaluation.
     pub fn for_records(design: Design, bytes: usize) -> Self {
         let framing = Framing::Fixed(bytes);
         let extra = prefix(&design, framing) + suffix(&design);
-        // Only a list cannot let a message span slots.
+        // Only the list does not allow a message to span slots.
         let extra = if design.layout == Layout::LinkedSlots {
             extra
         } else {

@@ -1,6 +1,6 @@
-//! How the two ends of a ring come together: each makes its objects, tells the other where they are, and connects.
+//! Connecting the two ends of a ring: each creates its objects, tells the other where they are, and connects.
 //!
-//! What they tell is an [`Offer`].
+//! The message that they exchange is an [`Offer`].
 
 use dunlin_link::WAKE_RECEIVES;
 use dunlin_verbs::{
@@ -19,12 +19,12 @@ use crate::offer::{Offer, Role, Terms};
 use crate::policy::{Pacing, Receiver, Sender};
 use crate::producer::{self, ConsumerPlaces, Producer};
 
-/// Up to so many bytes travel in the work request itself, as in perftest: one DMA less on hardware.
+/// Messages of at most this length are sent inline, as in perftest, which saves a DMA on hardware.
 const INLINE_BYTES: usize = 220;
-/// RECEIVEs kept posted where WRITEs carry immediate data.
+/// Number of RECEIVEs kept posted where WRITEs carry immediate data.
 const RECEIVES: usize = 512;
 
-/// The objects of one end, before it knows the other.
+/// The objects of one end, before it knows its peer.
 #[derive(Debug)]
 struct End<D: Device> {
     config: RingConfig,
@@ -34,7 +34,7 @@ struct End<D: Device> {
     inlet: D::Region,
     domain: D::ProtectionDomain,
     inline_bytes: usize,
-    /// Where this end shall be able to sleep: what it sleeps on.
+    /// For an end that must be able to sleep: the channel on which it sleeps.
     channel: Option<D::CompletionChannel>,
 }
 
@@ -43,7 +43,7 @@ impl<D: Device> End<D> {
         let geometry = Geometry::new(config)?;
         check_device(device, &config.design, wakes)?;
         let attributes = device.attributes();
-        // A domain for each end: no key of another connection is of any use here.
+        // A separate domain for each end: a key of another connection is of no use here.
         let domain = device.create_protection_domain()?;
         let pulls = config.design.head_sync == HeadSync::LazyPull;
         let notified = config.design.tail_sync == TailSync::CompletionQueue;
@@ -143,7 +143,7 @@ impl<D: Device> End<D> {
     }
 }
 
-/// Whether a device can carry a design, and if not, what would do instead.
+/// Whether a device supports a design; if not, suggests an alternative.
 fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(), ConfigError> {
     let attributes = device.attributes();
     let unsupported = |what: &str| {
@@ -176,7 +176,7 @@ fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(
     Ok(())
 }
 
-/// A producer that knows no consumer yet.
+/// A producer that is not connected to a consumer yet.
 #[derive(Debug)]
 pub struct UnconnectedProducer<D: Device> {
     end: End<D>,
@@ -184,15 +184,15 @@ pub struct UnconnectedProducer<D: Device> {
 }
 
 impl<D: Device> UnconnectedProducer<D> {
-    /// Makes the objects of this end.
+    /// Creates the objects of this end.
     ///
     /// # Errors
-    /// When the configuration contradicts itself, the device cannot carry the design, or a limit of it is reached.
+    /// When the configuration contradicts itself, the device does not support the design, or a limit of it is reached.
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
         Self::make(device, config, false)
     }
 
-    /// The same, with what it takes to sleep and to wake the other end: for streams. The design writes twice.
+    /// The same, with what is needed to sleep and to wake the other end: for streams. The design must use write twice.
     pub(crate) fn waking(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
         Self::make(device, config, true)
     }
@@ -203,10 +203,10 @@ impl<D: Device> UnconnectedProducer<D> {
         let bytes = if config.design.mirrored {
             geometry.array_bytes()
         } else {
-            // One message, with whatever stands around it.
+            // One message with its prefix and suffix.
             geometry.prefix + geometry.longest + geometry.suffix
         };
-        // The array lies at the same distance from a cache line as the consumer's.
+        // The array has the same offset from a cache line as the consumer's.
         let first = if config.design.cache_lines {
             0
         } else {
@@ -217,15 +217,15 @@ impl<D: Device> UnconnectedProducer<D> {
         Ok(Self { end, local })
     }
 
-    /// What the consumer must know.
+    /// Returns what the consumer must know.
     pub fn offer(&self) -> Offer {
         self.end.offer()
     }
 
-    /// Joins it to the consumer that made an offer.
+    /// Connects it to the consumer that made an offer.
     ///
     /// # Errors
-    /// When the two were not configured alike, or the device does not take the address.
+    /// When the two configurations differ, or the device does not accept the address.
     pub fn connect(mut self, consumer: &Offer) -> Result<Producer<D>, ConfigError> {
         self.end.connect(consumer)?;
         let End {
@@ -261,14 +261,14 @@ impl<D: Device> UnconnectedProducer<D> {
     }
 }
 
-/// A consumer that knows no producer yet.
+/// A consumer that is not connected to a producer yet.
 #[derive(Debug)]
 pub struct UnconnectedConsumer<D: Device> {
     end: End<D>,
 }
 
 impl<D: Device> UnconnectedConsumer<D> {
-    /// Makes the objects of this end.
+    /// Creates the objects of this end.
     ///
     /// # Errors
     /// As for [`UnconnectedProducer::new`].
@@ -276,7 +276,7 @@ impl<D: Device> UnconnectedConsumer<D> {
         Self::make(device, config, false)
     }
 
-    /// The same, with what it takes to sleep and to wake the other end: for streams. The design writes twice.
+    /// The same, with what is needed to sleep and to wake the other end: for streams. The design must use write twice.
     pub(crate) fn waking(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
         Self::make(device, config, true)
     }
@@ -286,15 +286,15 @@ impl<D: Device> UnconnectedConsumer<D> {
         Ok(Self { end })
     }
 
-    /// What the producer must know.
+    /// Returns what the producer must know.
     pub fn offer(&self) -> Offer {
         self.end.offer()
     }
 
-    /// Joins it to the producer that made an offer.
+    /// Connects it to the producer that made an offer.
     ///
     /// # Errors
-    /// When the two were not configured alike, or the device does not take the address.
+    /// When the two configurations differ, or the device does not accept the address.
     pub fn connect(mut self, producer: &Offer) -> Result<Consumer<D>, ConfigError> {
         self.end.connect(producer)?;
         let End {

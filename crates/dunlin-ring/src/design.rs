@@ -2,14 +2,14 @@
 
 use crate::error::ConfigError;
 
-/// How messages lie in the arrays (RB² C3 and C5).
+/// How messages are laid out in the arrays (RB² C3 and C5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// An array of equal slots; a message begins at a slot and takes as many as it needs.
     SlotToSlot,
-    /// One message right behind the other, on multiples of eight bytes.
+    /// Messages directly behind one another, aligned to eight bytes.
     BackToBack,
-    /// Slots that are nodes of a list: each says which one comes next. A message takes one.
+    /// Slots that are nodes of a linked list: each names the next one. A message takes one slot.
     LinkedSlots,
 }
 
@@ -18,8 +18,8 @@ pub enum Layout {
 pub enum HeadSync {
     /// The consumer WRITEs its head after every γ slots.
     LazyPush,
-    /// The producer READs the head after every γ slots that it has written, without waiting for it, and when its copy
-    /// says that the ring is full. With a γ of the whole ring it READs only then.
+    /// The producer READs the head after every γ slots that it has written, without waiting for the result, and also
+    /// when its copy says that the ring is full. With a γ of the whole ring it READs only in that case.
     LazyPull,
     /// The consumer WRITEs its head after every message.
     ActivePush,
@@ -28,38 +28,39 @@ pub enum HeadSync {
 /// How the consumer learns what the producer has written (RB² §IV-A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TailSync {
-    /// A WRITE of the slots, then a WRITE of the tail, in order on one queue pair. Right on every device.
+    /// A WRITE of the slots, then a WRITE of the tail, in order on one queue pair. Correct on every device.
     WriteTwice,
-    /// A WRITE with immediate data, which says how far the tail moved; the consumer polls its completion queue.
+    /// A WRITE with immediate data that gives the advance of the tail; the consumer polls its completion queue.
     CompletionQueue,
-    /// The consumer polls the length at the start of the next message, then the byte behind its end. Needs a device
+    /// The consumer polls the length at the start of the next message, then the byte behind its end. Requires a device
     /// that places a WRITE in address order, and a consumer that zeroes what it has read.
     PollMessage,
-    /// A WRITE of the message without its length, then a WRITE of the length, which the consumer polls: what RB² §V-A
-    /// made of FaRM for NICs that place in any order. The consumer zeroes what it has read.
+    /// A WRITE of the message without its length, then a WRITE of the length, which the consumer polls: RB² §V-A's
+    /// adaptation of FaRM to NICs that place in any order. The consumer zeroes what it has read.
     PollLength,
 }
 
-/// When the producer hands messages to the device (RB² §IV-B).
+/// When the producer passes messages to the device (RB² §IV-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Batching {
-    /// Each message at once: latency mode.
+    /// Each message immediately: latency mode.
     Off,
-    /// Adaptive batching, thresholds in slots.
+    /// Adaptive batching, with thresholds in slots.
     Adaptive {
-        /// α: pointer advancement, the tail is synchronised after so many slots.
+        /// α: pointer advancement; the tail is synchronised after this many slots.
         advance_slots: u32,
-        /// β: slot transmission, slots are WRITTEN after so many, before the tail is synchronised.
+        /// β: slot transmission; slots are WRITTEN after this many, before the tail is synchronised.
         transmit_slots: u32,
-        /// Synchronisation-ahead transmission. Off, slots are WRITTEN only together with the tail.
+        /// Synchronisation-ahead transmission. If off, slots are WRITTEN only together with the tail.
         sync_ahead: bool,
-        /// Elastic threshold: no tail is WRITTEN while the one before it is under way. Off, every α slots.
+        /// Elastic threshold: no tail is WRITTEN while the previous one is in flight. If off, it is written every α
+        /// slots.
         elastic: bool,
     },
-    /// At once while fewer than so many WRITEs are under way, together otherwise (SocksDirect). Each WRITE makes a
-    /// completion.
+    /// Immediately while fewer than `most` WRITEs are in flight, together otherwise (SocksDirect). Each WRITE generates
+    /// a completion.
     InFlight {
-        /// WRITEs under way at most.
+        /// Maximum number of WRITEs in flight.
         most: u32,
     },
 }
@@ -67,48 +68,48 @@ pub enum Batching {
 /// A point in the design space. The constants are RB² and the rings it was compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Design {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: &'static str,
-    /// Where messages lie.
+    /// Message layout.
     pub layout: Layout,
-    /// Whether the producer has the array too (RB² C4). Without it each message is WRITTEN from where it was made, and
+    /// Whether the producer has the array too (RB² C4). Without it, each message is WRITTEN from where it was made, and
     /// is its own tail.
     pub mirrored: bool,
-    /// How the head crosses.
+    /// How the head is synchronised.
     pub head_sync: HeadSync,
     /// γ: slots that are read before a lazy push, or written before a lazy pull.
     pub push_slots: u32,
-    /// How the tail crosses.
+    /// How the tail is synchronised.
     pub tail_sync: TailSync,
-    /// When messages are handed to the device.
+    /// When messages are passed to the device.
     pub batching: Batching,
-    /// Whether messages are made and read in the arrays themselves. Off, both ends copy through a buffer of their own,
-    /// whatever calls the user makes.
+    /// Whether messages are made and read in the arrays themselves. If off, both ends copy through a private buffer,
+    /// whichever functions the user calls.
     pub zero_copy: bool,
-    /// Whether shared pointers have a cache line each and slots begin on one (RB² §IV-C). Off, pointers are packed and
-    /// the array begins right behind them, so that each slot straddles a line more.
+    /// Whether each shared pointer has its own cache line and slots begin on one (RB² §IV-C). If off, pointers are
+    /// packed and the array begins directly behind them, so that each slot straddles one more line.
     pub cache_lines: bool,
 }
 
-/// One optimisation of RB² that can be switched off by itself (RB² Exp#4).
+/// An optimisation of RB² that can be switched off individually (RB² Exp#4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Optimisation {
-    /// M2: all batching of messages.
+    /// M2: all message batching.
     Batching,
     /// M3: synchronisation-ahead transmission.
     SyncAhead,
     /// M4: the elastic threshold.
     Elastic,
-    /// M5: the lazy push; the head is pushed after every message.
+    /// M5: the lazy push; without it, the head is pushed after every message.
     LazyPush,
     /// M6: zero copy, both ends.
     ZeroCopy,
-    /// M7: pointers and slots on cache lines of their own.
+    /// M7: pointers and slots on separate cache lines.
     CacheLines,
 }
 
 impl Design {
-    /// RB² as the paper sets it up: α 32, β 16, γ 32 (§V-A).
+    /// RB² with the paper's parameters: α 32, β 16, γ 32 (§V-A).
     pub const RB2: Self = Self {
         name: "rb2",
         layout: Layout::SlotToSlot,
@@ -126,8 +127,8 @@ impl Design {
         cache_lines: true,
     };
 
-    /// FaRM's ring: an array at the consumer only, messages back to back, found by polling them. On devices that place
-    /// in any order use [`Design::FARM_UNORDERED`].
+    /// FaRM's ring: an array at the consumer only, messages back to back, detected by polling. On devices that place in
+    /// any order use [`Design::FARM_UNORDERED`].
     pub const FARM: Self = Self {
         name: "farm",
         layout: Layout::BackToBack,
@@ -146,7 +147,7 @@ impl Design {
         ..Self::FARM
     };
 
-    /// SocksDirect's ring: back to back, WRITE with immediate data, messages gathered while ten WRITEs are under way,
+    /// SocksDirect's ring: back to back, WRITE with immediate data, messages batched while ten WRITEs are in flight,
     /// copies.
     pub const SOCKSDIRECT: Self = Self {
         name: "socksdirect",
@@ -164,7 +165,7 @@ impl Design {
         ..Self::FARM
     };
 
-    /// MVAPICH's ring: a list of slots, active push, found by polling messages.
+    /// MVAPICH's ring: a list of slots, active push, messages detected by polling.
     pub const MVAPICH: Self = Self {
         name: "mvapich",
         layout: Layout::LinkedSlots,
@@ -177,13 +178,13 @@ impl Design {
         cache_lines: true,
     };
 
-    /// RB² with each message sent at once: what the paper uses for ping-pong and HTTP.
+    /// RB² with each message sent immediately, as the paper uses it for ping-pong and HTTP.
     pub const RB2_LATENCY: Self = Self {
         batching: Batching::Off,
         ..Self::RB2
     };
 
-    /// All that have a name.
+    /// All named designs.
     pub const ALL: [Self; 5] = [
         Self::RB2,
         Self::FARM,
@@ -207,13 +208,13 @@ impl Design {
         self
     }
 
-    /// Whether the consumer finds messages by looking at them, and so has to zero them.
+    /// Whether the consumer detects messages by polling them, and so has to zero them.
     #[inline(always)]
     pub(crate) fn polls_messages(&self) -> bool {
         matches!(self.tail_sync, TailSync::PollMessage | TailSync::PollLength)
     }
 
-    /// Refuses choices that contradict each other.
+    /// Rejects contradictory choices.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let contradiction = |what| Err(ConfigError::Design { what });
         if let Batching::Adaptive {
@@ -222,7 +223,7 @@ impl Design {
             ..
         } = self.batching
         {
-            // RB² §IV-B asks for α > β; equal is the case without synchronisation-ahead transmission.
+            // RB² §IV-B requires α > β; equality is the case without synchronisation-ahead transmission.
             if transmit_slots == 0 || advance_slots < transmit_slots {
                 return contradiction("α is at least β, and β at least 1");
             }
@@ -242,8 +243,8 @@ impl Design {
         if self.layout == Layout::LinkedSlots && self.batching != Batching::Off {
             return contradiction("linked slots do not lie side by side: no batching");
         }
-        // A message with a tail beside it may wait in the array for an entry of the send queue, and is then sent
-        // together with the next one: from a place of its own, side by side with it.
+        // A message with a separate tail may wait in the array for an entry of the send queue, and is then sent
+        // together with the next one, so the messages need adjacent places.
         if !self.mirrored && !self.polls_messages() {
             return contradiction(
                 "without an array at the producer a message is its own tail: poll messages or lengths",

@@ -1,30 +1,30 @@
-//! What the steps of the engines take of a core beside verbs, copies and looks in vain: instructions, counted.
+//! Instruction counts of the engines' steps, without verbs, copies and empty polls.
 //!
-//! A simulated core is charged them ([`Work::Instructions`]); on a real one the charge is not there. They are averages
-//! of what callgrind counts in `examples/instructions.rs` over `shm`, for messages of 64 B in designs of all kinds; a
-//! design by itself is within a fifth of them.
+//! A simulated core is charged for them ([`Work::Instructions`]); a real one is not. They are averages of callgrind's
+//! counts for `examples/instructions.rs` over `shm`, for messages of 64 B in designs of all kinds; individual designs
+//! are within a fifth of them.
 
 use dunlin_verbs::Work;
 
-/// A message of a run: made where the last one ends.
+/// Making a message of a run, directly behind the previous one.
 pub(crate) const MADE_QUIETLY: Work = Work::Instructions(44);
-/// Any other message made: a place claimed, a header, what is due looked at, and a run begun.
+/// Making any other message: claiming a place, writing the header, checking what is due, and beginning a run.
 pub(crate) const MADE: Work = Work::Instructions(175);
-/// Slots or the tail handed to the device, beside each request.
+/// Passing slots or the tail to the device, apart from each request.
 pub(crate) const HANDED_OVER: Work = Work::Instructions(200);
-/// A request filled in, posted and kept account of.
+/// Filling in, posting and accounting for a request.
 pub(crate) const REQUEST: Work = Work::Instructions(72);
-/// A message that is its own tail WRITTEN, beside its requests.
+/// WRITING a message that is its own tail, apart from its requests.
 pub(crate) const WROTE_MESSAGE: Work = Work::Instructions(30);
-/// Completions taken and sorted.
+/// Taking and sorting completions.
 pub(crate) const COMPLETED: Work = Work::Instructions(150);
-/// What has arrived looked for and found, and its first lines asked for.
+/// Polling for and finding what has arrived, and prefetching its first lines.
 pub(crate) const FOUND: Work = Work::Instructions(150);
-/// A message read that lies side by side with the one before.
+/// Reading a message adjacent to the previous one.
 pub(crate) const READ_QUIETLY: Work = Work::Instructions(8);
-/// Any other message read: its header checked, its slots given back; or a run of messages begun.
+/// Reading any other message: checking its header and freeing its slots; or beginning a run of messages.
 pub(crate) const READ: Work = Work::Instructions(115);
-/// Slots given back whose bytes are zeroed, beside writing the zeros.
+/// Freeing slots whose bytes are zeroed, apart from writing the zeros.
 pub(crate) const ZEROED: Work = Work::Instructions(40);
-/// The head pushed, beside the request; or published for who READs it.
+/// Pushing the head, apart from the request; or publishing it for a producer that READs it.
 pub(crate) const GAVE_BACK: Work = Work::Instructions(33);

@@ -1,121 +1,122 @@
-//! What can go wrong with a ring: one type for making it, one for sending, one for the connection.
+//! Errors of a ring: one type for creating it, one for sending, one for the connection.
 
 use dunlin_verbs::process::Forked;
 use dunlin_verbs::{CompletionStatus, PostErrorKind, VerbsError};
 
-/// A ring cannot be made as asked.
+/// A ring cannot be created as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Choices of the design that contradict each other.
+    /// The design's choices contradict each other.
     #[error("the design contradicts itself: {what}")]
     Design {
-        /// What does not go together.
+        /// The contradiction.
         what: &'static str,
     },
-    /// A size or count is out of its range.
+    /// A size or count is out of range.
     #[error("{what} is {value}: {range}")]
     Range {
-        /// Which setting.
+        /// Name of the setting.
         what: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: usize,
-        /// What it may be.
+        /// The allowed range.
         range: &'static str,
     },
-    /// The two sides were not configured alike.
+    /// The configurations of the two sides differ.
     #[error("the two sides disagree about {what}: {ours} here, {theirs} there")]
     Disagreement {
-        /// Which setting.
+        /// Name of the setting.
         what: &'static str,
-        /// Here.
+        /// The value here.
         ours: u64,
-        /// There.
+        /// The value at the peer.
         theirs: u64,
     },
-    /// The device cannot carry this design.
+    /// The device does not support this design.
     #[error("the device {device} cannot carry this ring: {what}")]
     Unsupported {
-        /// Its name.
+        /// The device's name.
         device: String,
-        /// What it lacks, and what would do instead.
+        /// What it lacks, and a possible alternative.
         what: String,
     },
-    /// The device refused.
+    /// The device reported an error.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
 }
 
-/// What a peer did that no honest peer does.
+/// A violation of the protocol by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A tail beyond the ring, or one that went back.
+    /// A tail beyond the ring, or one that moved backwards.
     #[error("its tail moved by {by} units where {room} are free")]
     Tail {
-        /// How far.
+        /// By how much it moved.
         by: u64,
-        /// How far it could.
+        /// By how much it could move.
         room: u64,
     },
-    /// A head beyond what was sent, or one that went back.
+    /// A head beyond what was sent, or one that moved backwards.
     #[error("its head moved by {by} units where {sent} were sent")]
     Head {
-        /// How far.
+        /// By how much it moved.
         by: u64,
-        /// How far it could.
+        /// By how much it could move.
         sent: u64,
     },
-    /// A message longer than agreed, or reaching beyond the tail.
+    /// A message longer than agreed, or one that extends beyond the tail.
     #[error("a message of {length} bytes: at most {limit} here")]
     Length {
-        /// What its header says.
+        /// The length in its header.
         length: u64,
-        /// What there can be.
+        /// The maximum.
         limit: u64,
     },
-    /// A header that is none.
+    /// An invalid header.
     #[error("a message header that is none")]
     Header,
-    /// A link to a slot that there is not.
+    /// A link to a slot that does not exist.
     #[error("a link to slot {slot} of {slots}")]
     Link {
-        /// Where it leads.
+        /// The slot that it names.
         slot: u64,
-        /// Slots of the list.
+        /// Number of slots in the list.
         slots: u64,
     },
-    /// An end of the ring at a place that is no end.
+    /// An end of the ring at an impossible position.
     #[error("an end of the ring that lies behind us")]
     End,
-    /// A WRITE with immediate data where there is none.
+    /// A WRITE with immediate data in a design that has none.
     #[error("a notification without its immediate data")]
     Immediate,
 }
 
-/// A ring has ended other than by its close.
+/// The ring has ended other than by being closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
-    /// The peer is gone: its process has ended, or its queue pair.
+    /// The peer's process or queue pair is gone.
     #[error("the peer of the ring is gone")]
     PeerLost,
     /// A work request failed.
     #[error("a work request of the ring failed: {0}")]
     Request(CompletionStatus),
-    /// The queue pair does not take work requests.
+    /// The queue pair does not accept work requests.
     #[error("the queue pair of the ring does not take work: {0}")]
     Post(PostErrorKind),
     /// The completion queue lost completions.
     #[error("the ring's completion queue of {limit} entries overran")]
     Overrun {
-        /// Its entries.
+        /// Number of its entries.
         limit: usize,
     },
-    /// The peer broke the rules.
+    /// The peer violated the protocol.
     #[error("the peer broke the rules of the ring: {0}")]
     Violation(#[from] Violation),
-    /// This process was made by `fork()` after the ring was: it is the parent's, who goes on with it.
+    /// This process was made by `fork()` after the ring was created: the ring belongs to the parent, which can continue
+    /// to use it.
     #[error("this process was forked after the ring was made, and it is the parent's: connect anew in the child")]
     Forked,
 }
@@ -126,19 +127,19 @@ impl From<Forked> for RingError {
     }
 }
 
-/// A message was not taken.
+/// A message was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// No room now: the consumer has not read enough (Error-Full-RB in RB² Algorithm 1). Poll and try again.
+    /// The ring is full: the consumer has not read enough (Error-Full-RB in RB² Algorithm 1). Poll and try again.
     #[error("the ring is full")]
     Full,
-    /// The message has another length than this ring carries.
+    /// The ring does not carry messages of this length.
     #[error("a message of {bytes} bytes, where {limit}")]
     Length {
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         bytes: usize,
-        /// What the ring carries.
+        /// The lengths that the ring carries.
         limit: LengthLimit,
     },
     /// This side has closed the ring.
@@ -149,12 +150,12 @@ pub enum SendError {
     Ring(#[from] RingError),
 }
 
-/// Which lengths a ring carries.
+/// The message lengths that a ring carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LengthLimit {
-    /// Up to so many bytes.
+    /// Up to this many bytes.
     AtMost(usize),
-    /// So many bytes and no other number.
+    /// Exactly this many bytes.
     Exactly(usize),
 }
 

@@ -1,30 +1,31 @@
-//! The header of a message: its length, and the complement of its length.
+//! Message headers: the length, and the complement of the length.
 //!
-//! The complement makes a header that is only half there, on a device that places by smaller steps than a word, differ
-//! from every header that is whole; and zero, which is what a reader finds where nothing was written, is no header.
+//! Because of the complement, a header of which only a part has arrived, on a device that places less than a word at a
+//! time, differs from every complete header. Zero, which a reader finds where nothing was written, is not a valid
+//! header.
 
 use crate::design::{Design, Layout, TailSync};
 
-/// How a reader knows how long a message is.
+/// How the reader learns the length of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Framing {
-    /// Each message has a header of eight bytes in front of it.
+    /// Each message is preceded by a header of eight bytes.
     Header,
-    /// All messages have this many bytes, and no header where the design does not need one.
+    /// All messages have this many bytes, and no header unless the design needs one.
     Fixed(usize),
 }
 
-/// The header of a message: its length and the complement of its length.
+/// Length of a message header: the length and the complement of the length.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// The header of a message in a list: the header, then the link to the next slot.
+/// Length of a message header in a list: the header, then the link to the next slot.
 const LINKED_HEADER_BYTES: usize = 16;
-/// The byte behind a message that is polled.
+/// The byte behind a message that is detected by polling.
 pub(crate) const VALID: u8 = 1;
-/// The header of what is no message: go on at the start of the array.
+/// A header that is not a message: the reader continues at the start of the array.
 pub(crate) const SKIP: [u8; HEADER_BYTES] = encode(u32::MAX as usize);
 const SKIPPED: u32 = u32::MAX;
 
-/// Bytes in front of a payload.
+/// Number of bytes in front of a payload.
 pub(crate) fn prefix(design: &Design, framing: Framing) -> usize {
     match (design.layout, framing) {
         (Layout::LinkedSlots, _) => LINKED_HEADER_BYTES,
@@ -34,30 +35,30 @@ pub(crate) fn prefix(design: &Design, framing: Framing) -> usize {
     }
 }
 
-/// Bytes behind a payload: the byte that says that all of it is there.
+/// Number of bytes behind a payload: the byte that shows that all of it has arrived.
 pub(crate) fn suffix(design: &Design) -> usize {
     usize::from(design.tail_sync == TailSync::PollMessage)
 }
 
-/// What a header word says.
+/// The meaning of a header word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
-    /// Nothing was written here, or not all of it yet.
+    /// Nothing, or not all of the header, has been written here yet.
     Nothing,
     /// The rest of the array is skipped.
     Skip,
-    /// A message of so many bytes.
+    /// A message of this length.
     Length(usize),
 }
 
-/// The header of a message of `length` bytes, below 2^32.
+/// Encodes the header of a message of `length` bytes, less than 2^32.
 #[inline(always)]
 pub(crate) const fn encode(length: usize) -> [u8; HEADER_BYTES] {
     let length = length as u32;
     (length as u64 | (!length as u64) << 32).to_le_bytes()
 }
 
-/// Reads a header word.
+/// Decodes a header word.
 #[inline(always)]
 pub(crate) fn decode(word: u64) -> Header {
     let length = word as u32;
@@ -92,7 +93,7 @@ mod tests {
         fn half_a_header_is_nothing(length in 0..u32::MAX, bytes in 0usize..8) {
             let mut half = encode(length as usize);
             half[bytes..].fill(0);
-            // What is missing may have been zeros.
+            // The missing bytes may be zero in the complete header, too.
             prop_assume!(half != encode(length as usize));
             prop_assert_eq!(decode(u64::from_le_bytes(half)), Header::Nothing);
         }

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets: a ring of which one end lies, by the bytes of an input.
+//! Entry points for the fuzz targets: a ring with one lying end, controlled by the bytes of an input.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use dunlin_verbs::{Device, Region};
 
 use crate::*;
 
-/// An input, taken from its start; zeros when it has ended.
+/// An input, consumed from its start; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -21,7 +21,7 @@ impl Input<'_> {
         u64::from_le_bytes(bytes)
     }
 
-    /// A word as liars like it: anything, small, a header, or what is there, moved a little.
+    /// A word that a lying end might write: anything, a small number, a header, or the present value, moved a little.
     fn lie(&mut self, now: u64) -> u64 {
         match self.byte() % 5 {
             0 => self.word(),
@@ -33,7 +33,7 @@ impl Input<'_> {
     }
 }
 
-/// Both ends of a ring of a design that the input chooses.
+/// Both ends of a ring whose design the input chooses.
 fn ring<D: Device>(devices: &[D; 2], input: &mut Input<'_>) -> Option<(Producer<D>, Consumer<D>)> {
     let choice = input.byte();
     let mut design = Design::ALL[usize::from(choice) % Design::ALL.len()];
@@ -58,11 +58,11 @@ fn ring<D: Device>(devices: &[D; 2], input: &mut Input<'_>) -> Option<(Producer<
     ))
 }
 
-/// A producer that writes whatever the input says into all it may write. The consumer reads messages of lengths that
-/// there can be, or fails, and stays failed.
+/// A producer that writes whatever the input says into all memory that it may write. The consumer must read messages of
+/// valid lengths, or fail and stay failed.
 ///
 /// # Panics
-/// When it does not.
+/// When the consumer does anything else.
 pub fn lying_producer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some((mut producer, mut consumer)) = ring(devices, &mut input) else {
@@ -77,7 +77,7 @@ pub fn lying_producer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
     let memory = inlet.memory();
     let words = memory.len() / 8;
     while !input.0.is_empty() {
-        // The words, the start of the array, or anything.
+        // At the words, the start of the array, or anywhere.
         let at = match input.byte() % 3 {
             0 => usize::from(input.byte()) % 25,
             1 => words.saturating_sub(1 + usize::from(input.byte())),
@@ -108,11 +108,11 @@ pub fn lying_producer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
     }
 }
 
-/// A consumer that writes whatever the input says into all it may write. The producer sends, waits, or fails, and stays
-/// failed; it never thinks that more was read than it has told of.
+/// A consumer that writes whatever the input says into all memory that it may write. The producer must send, wait, or
+/// fail and stay failed; it must never assume that more was read than it has published.
 ///
 /// # Panics
-/// When it does not.
+/// When the producer does anything else.
 pub fn lying_consumer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some((mut producer, consumer)) = ring(devices, &mut input) else {

@@ -1,4 +1,4 @@
-//! Where everything lies in the regions of a ring, computed once from its configuration.
+//! The memory layout of a ring, computed once from its configuration.
 
 use crate::config::RingConfig;
 use crate::design::{Batching, HeadSync, Layout};
@@ -6,58 +6,58 @@ use crate::error::{ConfigError, LengthLimit};
 use crate::framing::{prefix, suffix, Framing, HEADER_BYTES};
 use crate::words::{Words, APART, PACKED};
 
-/// Least and most slots of a ring.
+/// Minimum and maximum number of slots.
 const SLOTS: std::ops::RangeInclusive<usize> = 4..=1 << 20;
-/// Most bytes of an array: positions in it stay far from overflow, and a mistake does not take all memory.
+/// Maximum length of an array in bytes: positions in it stay far from overflow, and a mistake does not take all memory.
 const ARRAY_BYTES_MAX: usize = 1 << 34;
-/// Messages back to back begin on multiples of this, so that their headers are aligned words.
+/// Back-to-back messages begin on multiples of this, so that their headers are aligned words.
 const BACK_TO_BACK_BYTES: usize = 8;
-/// Neighbours in the list are so many slots apart, as nodes from a pool are not side by side. Odd, so that all slots
+/// Distance in slots between neighbours in the list, since nodes from a pool are not adjacent. Odd, so that all slots
 /// are visited.
 const LINK_STRIDE: u64 = 5;
 
-/// The measures of a ring.
+/// The dimensions of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Bytes of a unit: a slot, or eight bytes where messages lie back to back. Pointers count units.
+    /// Bytes of a unit: a slot, or eight bytes where messages are back to back. Pointers count units.
     pub(crate) unit_bytes: usize,
-    /// Units of the ring, a power of two.
+    /// Number of units, a power of two.
     pub(crate) units: u64,
-    /// Position times this, modulo the units, is the place in the array: 1, but for a list.
+    /// A position times this, modulo the number of units, is the index in the array: 1, except for a list.
     stride: u64,
-    /// Bytes in front of a payload.
+    /// Number of bytes in front of a payload.
     pub(crate) prefix: usize,
-    /// Bytes behind a payload.
+    /// Number of bytes behind a payload.
     pub(crate) suffix: usize,
-    /// The only length, if there is only one, and its units.
+    /// The only message length, if there is only one, and its units.
     fixed: Option<(usize, u64)>,
-    /// Longest payload.
+    /// Maximum payload length.
     pub(crate) longest: usize,
     /// α, β and γ in units.
     pub(crate) advance: u64,
     pub(crate) transmit: u64,
     pub(crate) push: u64,
-    /// γ of a pull in units; never where the head is pushed.
+    /// γ of a pull in units; unreachable where the head is pushed.
     pub(crate) pull: u64,
-    /// Whether a message may lie in several units.
+    /// Whether a message may take several units.
     pub(crate) spans: bool,
-    /// Lengths of messages that take one unit: the least, and how many more there are beyond it.
+    /// Lengths of messages that take one unit: the minimum, and the maximum minus the minimum.
     singles: (usize, usize),
     pub(crate) words: Words,
 }
 
 impl RingConfig {
-    /// Whether a ring can be made of it; what a device says to it is another question.
+    /// Checks whether a ring can be created with it, without regard to any device.
     ///
     /// # Errors
-    /// When it contradicts itself or leaves a range.
+    /// When it contradicts itself or a value is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         Geometry::new(self).map(drop)
     }
 }
 
 impl Geometry {
-    /// Checks a configuration and computes its measures.
+    /// Checks a configuration and computes its dimensions.
     pub(crate) fn new(config: &RingConfig) -> Result<Self, ConfigError> {
         let RingConfig {
             design,
@@ -89,10 +89,10 @@ impl Geometry {
             Layout::SlotToSlot | Layout::LinkedSlots => (*slot_bytes, *slots as u64),
         };
         let in_units = |slots: u32| u64::from(slots) * (*slot_bytes / unit_bytes) as u64;
-        // No threshold may wait for more than there can be: α for what fits beside unread messages, γ so that the room
-        // that the producer does not know of is a quarter at most.
+        // No threshold may wait for more than is possible: α for what fits beside unread messages; and γ is limited so
+        // that at most a quarter of the ring is free without the producer knowing.
         let (advance, transmit) = match design.batching {
-            // What is not sent at once is sent together with the tail.
+            // Without slot transmission, slots are sent together with the tail.
             Batching::Off | Batching::InFlight { .. } => (1, u64::MAX),
             Batching::Adaptive {
                 advance_slots,
@@ -114,8 +114,8 @@ impl Geometry {
             HeadSync::LazyPull | HeadSync::ActivePush => 1,
         };
         let spans = design.layout != Layout::LinkedSlots;
-        // A message that would run over the end of the array begins at its start instead, and skips less than its own
-        // units. It must find room when the consumer has read everything and not yet pushed the last of it.
+        // A message that would extend over the end of the array begins at its start instead, and skips fewer units than
+        // it takes. It must fit once the consumer has read everything, even if it has not pushed the last of it.
         let longest_units = if spans { (units - push).div_ceil(2) } else { 1 };
         let (prefix, suffix) = (prefix(design, *framing), suffix(design));
         let mut longest = (longest_units as usize * unit_bytes)
@@ -137,7 +137,7 @@ impl Geometry {
         let most = longest.min(unit_bytes.saturating_sub(prefix + suffix));
         let singles = match fixed {
             Some((bytes, 1)) => (bytes, 0),
-            // No message is as long as that.
+            // No message is this long.
             Some(_) => (usize::MAX, 0),
             None if prefix + suffix > unit_bytes => (usize::MAX, 0),
             None => (0, most),
@@ -160,25 +160,25 @@ impl Geometry {
         })
     }
 
-    /// Bytes of the array.
+    /// Length of the array in bytes.
     #[inline(always)]
     pub(crate) fn array_bytes(&self) -> usize {
         self.units as usize * self.unit_bytes
     }
 
-    /// The place in the array of a position.
+    /// The index in the array of a position.
     #[inline(always)]
     pub(crate) fn index(&self, position: u64) -> u64 {
         position.wrapping_mul(self.stride) & (self.units - 1)
     }
 
-    /// Bytes from the start of the array to a position.
+    /// Offset in bytes of a position from the start of the array.
     #[inline(always)]
     pub(crate) fn offset(&self, position: u64) -> usize {
         self.index(position) as usize * self.unit_bytes
     }
 
-    /// Units of a message; the length has been checked.
+    /// Number of units of a message; the length has been checked.
     #[inline(always)]
     pub(crate) fn units_of(&self, length: usize) -> u64 {
         if let Some((_, units)) = self.fixed {
@@ -192,8 +192,8 @@ impl Geometry {
         }
     }
 
-    /// Units from a position to the end of the array that a message of `units` must skip; zero when it fits before the
-    /// end.
+    /// Number of units from a position to the end of the array that a message of `units` must skip; zero if it fits
+    /// before the end.
     #[inline(always)]
     pub(crate) fn skip(&self, position: u64, units: u64) -> u64 {
         if units == 1 {
@@ -213,31 +213,31 @@ impl Geometry {
         length.wrapping_sub(self.singles.0) <= self.singles.1
     }
 
-    /// Longest message that takes one unit.
+    /// Length of the longest message that takes one unit.
     #[inline(always)]
     pub(crate) fn longest_single(&self) -> usize {
         self.singles.1
     }
 
-    /// Whether messages may lie side by side, each alone in its slot.
+    /// Whether messages may be adjacent, each in a slot of its own.
     pub(crate) fn makes_runs(&self) -> bool {
         let single = self.fixed.is_none_or(|(_, units)| units == 1);
         single && self.spans && self.unit_bytes > BACK_TO_BACK_BYTES
     }
 
-    /// Whether a reader finds a header in front of each message.
+    /// Whether each message is preceded by a header.
     #[inline(always)]
     pub(crate) fn has_header(&self) -> bool {
         self.prefix != 0
     }
 
-    /// The only length, where there is only one.
+    /// The only message length, if there is only one.
     #[inline(always)]
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         self.fixed.map(|(bytes, _)| bytes)
     }
 
-    /// Which lengths can be sent.
+    /// The message lengths that can be sent.
     pub(crate) fn limit(&self) -> LengthLimit {
         match self.fixed {
             Some((bytes, _)) => LengthLimit::Exactly(bytes),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(config.slot_bytes, 72);
         let geometry = Geometry::new(&config).unwrap();
         assert_eq!((geometry.units_of(64), geometry.units_of(65)), (1, 2));
-        // What is WRITTEN together begins and ends with a line.
+        // What is WRITTEN together begins and ends on a line boundary.
         let batch = geometry.transmit as usize * geometry.unit_bytes;
         assert_eq!(batch % LINE_BYTES, 0);
         let alone = RingConfig::for_messages(Design::RB2_LATENCY, 64);

@@ -1,5 +1,5 @@
-//! A peer that writes whatever it likes into all it may write: the other side fails with an error or reads nonsense
-//! that it was sent, and never crashes, hangs, or touches a byte outside its ring.
+//! A peer that writes arbitrary data into all memory that it may write: the other side fails with an error or reads the
+//! nonsense that was sent, and never crashes, hangs, or touches a byte outside its ring.
 
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Region;
@@ -29,7 +29,7 @@ fn designs() -> Vec<Design> {
     designs
 }
 
-/// A word as a liar would choose it: small, huge, near a limit, or anything.
+/// A word that a liar might write: small, huge, near a limit, or anything.
 fn word(random: &mut fastrand::Rng, units: u64) -> u64 {
     match random.u8(0..6) {
         0 => random.u64(0..4),
@@ -41,7 +41,7 @@ fn word(random: &mut fastrand::Rng, units: u64) -> u64 {
     }
 }
 
-/// What a producer may write at its consumer is the consumer's inlet, all of it; the words and the array.
+/// The memory that a producer may write at its consumer is the consumer's inlet: the words and the array.
 #[test]
 fn a_lying_producer_is_an_error_or_nonsense() {
     for design in designs() {
@@ -89,7 +89,7 @@ fn lie_to_consumer(config: &RingConfig, random: &mut fastrand::Rng) {
                 assert!(message.len() <= longest);
                 let _ = message.fold();
             };
-            // One by one, and by runs.
+            // One by one, and in runs.
             let received = match random.bool() {
                 true => consumer.receive(read).map(|_| ()),
                 false => consumer.receive_many(16, &mut read).map(|_| ()),
@@ -97,7 +97,7 @@ fn lie_to_consumer(config: &RingConfig, random: &mut fastrand::Rng) {
             match received {
                 Ok(()) => {}
                 Err(_) => {
-                    // An error lasts.
+                    // An error is permanent.
                     assert!(consumer.receive(|_| ()).is_err());
                     return;
                 }
@@ -106,7 +106,7 @@ fn lie_to_consumer(config: &RingConfig, random: &mut fastrand::Rng) {
     }
 }
 
-/// What a consumer may write at its producer is the producer's inlet: the head above all.
+/// The memory that a consumer may write at its producer is the producer's inlet, above all the head.
 #[test]
 fn a_lying_consumer_is_an_error() {
     for design in designs() {
@@ -133,7 +133,7 @@ fn a_lying_consumer_is_an_error() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Where the head is pulled, what is written here is overwritten by what is READ.
+            // Where the head is pulled, what is written here is overwritten by the next READ.
             assert!(
                 ended || design.head_sync == HeadSync::LazyPull,
                 "{}",
@@ -143,7 +143,7 @@ fn a_lying_consumer_is_an_error() {
     }
 }
 
-/// Messages that are whole by their header but cannot be.
+/// Messages whose header is well-formed but impossible.
 #[test]
 fn headers_that_cannot_be_are_named() {
     let (_producer, mut consumer) = ring(&RingConfig {

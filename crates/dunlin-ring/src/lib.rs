@@ -1,9 +1,10 @@
-//! RB²: the distributed ring buffer, between one producer and one consumer, over any device.
+//! RB²: the distributed ring buffer between one producer and one consumer, over any device.
 //!
-//! Two arrays of equal slots, one at each side. The producer makes messages in its own array and WRITEs them to the
-//! same slots of the other; the consumer reads them there. Three pointers cross: the tail behind the messages, the head
-//! back. How they cross, where messages lie, and when they are sent are choices of a [`Design`]: RB² is one point of
-//! that space, and the rings that it was compared with are others, so that all of them are the same code.
+//! There are two arrays of equal slots, one on each side. The producer makes messages in its own array and WRITEs them
+//! to the same slots of the other, where the consumer reads them. The sides also exchange pointers: the tail follows
+//! the messages, and the head is sent back. How the pointers are synchronised, how messages are laid out, and when they
+//! are sent are choices of a [`Design`]. RB² is one point in that space, and the rings that it was compared with are
+//! others, so that all of them share the same code.
 //!
 //! ```text
 //! application -> Producer -> policy::Sender (pointers, adaptive batching) -> memory::Mirror -> Link -> queue pair
@@ -11,8 +12,8 @@
 //! application <- Consumer <- policy::Receiver (pointers, lazy push)      <- memory::Inbound <--+
 //! ```
 //!
-//! Both ends are state machines: they do what can be done now, never sleep, and know no clock. Nothing on the path of a
-//! message allocates, locks or calls the system. `docs/rb2.md` has the paper's terms and ours side by side.
+//! Both ends are state machines: they do what can be done now, never sleep, and have no clock. Nothing on the path of a
+//! message allocates, locks or makes a system call. `docs/rb2.md` lists the paper's terms beside ours.
 //!
 //! ```
 //! use dunlin_ring::{Received, RingConfig, UnconnectedConsumer, UnconnectedProducer};
@@ -42,7 +43,7 @@
 //! # }
 //! ```
 #![deny(unsafe_code)]
-// `--cfg loom` is for the model checker; the workspace's lints do not know it.
+// `--cfg loom` is for the model checker; the workspace's lints do not declare it.
 #![allow(unexpected_cfgs)]
 
 mod config;

@@ -1,4 +1,4 @@
-//! What one end of a ring tells the other: any means will carry it, a pipe, a file or the handshake of `dunlin://`.
+//! The data that one end of a ring passes to the other, by any means: a pipe, a file or the handshake of `dunlin://`.
 
 use dunlin_verbs::{EndpointAddress, RemoteAddress, RemoteKey, ENDPOINT_ADDRESS_BYTES};
 
@@ -7,23 +7,23 @@ use crate::design::{Design, HeadSync, Layout, TailSync};
 use crate::error::ConfigError;
 use crate::framing::Framing;
 
-/// Which end.
+/// The end that makes the offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Producer = 1,
     Consumer = 2,
 }
 
-/// What one end tells the other.
+/// What one end of a ring tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Its queue pair.
+    /// Address of its queue pair.
     pub address: EndpointAddress,
     pub(crate) memory: RemoteAddress,
     pub(crate) terms: Terms,
 }
 
-/// What both ends must agree on.
+/// Parameters that both ends must agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     role: u64,
@@ -33,13 +33,13 @@ pub(crate) struct Terms {
     fixed: u64,
 }
 
-/// Numbers of an offer beside its address.
+/// Number of integers in an offer besides its address.
 pub const OFFER_NUMBERS: usize = 7;
-/// Bytes of an encoded [`Offer`].
+/// Length of an encoded [`Offer`] in bytes.
 pub const OFFER_BYTES: usize = ENDPOINT_ADDRESS_BYTES + 8 * OFFER_NUMBERS;
 
 impl Offer {
-    /// The wire form, little endian.
+    /// Encodes the offer, in little endian.
     pub fn encode(&self) -> [u8; OFFER_BYTES] {
         let mut bytes = [0; OFFER_BYTES];
         let (address, numbers) = bytes.split_at_mut(ENDPOINT_ADDRESS_BYTES);
@@ -50,7 +50,7 @@ impl Offer {
         bytes
     }
 
-    /// Reads the wire form. Any bytes give an offer; whether it fits is found out by connecting.
+    /// Decodes an offer. Any bytes decode; whether the offer fits is checked when connecting.
     pub fn decode(bytes: &[u8; OFFER_BYTES]) -> Self {
         let (address, rest) = bytes.split_at(ENDPOINT_ADDRESS_BYTES);
         let mut place = [0; ENDPOINT_ADDRESS_BYTES];
@@ -62,7 +62,7 @@ impl Offer {
         Self::from_numbers(EndpointAddress::decode(&place), numbers)
     }
 
-    /// Everything but the address, as numbers.
+    /// Everything but the address, as integers.
     pub fn numbers(&self) -> [u64; OFFER_NUMBERS] {
         let Terms {
             role,
@@ -76,7 +76,7 @@ impl Offer {
         [address, key, role, design, slots, slot_bytes, fixed]
     }
 
-    /// The offer of an address and the numbers beside it.
+    /// Makes an offer from an address and the other integers.
     pub fn from_numbers(address: EndpointAddress, numbers: [u64; OFFER_NUMBERS]) -> Self {
         let [memory, key, role, design, slots, slot_bytes, fixed] = numbers;
         Self {
@@ -106,13 +106,13 @@ impl Terms {
             push_slots,
             ..
         } = config.design;
-        // What the wire depends on; other thresholds and copies are each side's own affair.
+        // Parameters that affect the wire; other thresholds and copies are up to each side.
         let layout = match layout {
             Layout::SlotToSlot => 0,
             Layout::BackToBack => 1,
             Layout::LinkedSlots => 2,
         };
-        // How much the consumer may have read without a word bounds the longest message.
+        // The longest message depends on how much the consumer may have read without reporting it.
         let (head, unpushed) = match head_sync {
             HeadSync::LazyPush => (0, push_slots),
             HeadSync::ActivePush => (0, 1),

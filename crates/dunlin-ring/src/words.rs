@@ -1,25 +1,25 @@
-//! The words that cross beside the messages, and where they lie.
+//! The control words that are exchanged besides the messages, and their layout.
 
 /// Offsets of the words that the peer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
     /// At the consumer: the producer's tail (RB²'s local_tail is the copy of it).
     pub(crate) tail: usize,
-    /// At the consumer: where the ring ends, plus one; zero while it goes on.
+    /// At the consumer: the position at which the ring ends, plus one; zero while the ring is open.
     pub(crate) end: usize,
-    /// At the consumer: its own head, for a producer that pulls it. Here the peer only reads.
+    /// At the consumer: its own head, for a producer that pulls it. The peer only reads it.
     pub(crate) published_head: usize,
     /// At the producer: the consumer's head (local_head is the copy of it).
     pub(crate) head: usize,
-    /// At the producer: where a pulled head lands. No peer writes here.
+    /// At the producer: the target of a pulled head. No peer writes here.
     pub(crate) pulled_head: usize,
-    /// At either side: the number of the peer's latest sleep; a new number asks for a wake-up.
+    /// On either side: the number of the peer's latest sleep; a new number requests a wake-up.
     pub(crate) sleep: usize,
-    /// First byte of the array, at both sides.
+    /// First byte of the array, on both sides.
     pub(crate) array: usize,
 }
 
-/// Everything on a line of its own; the array on a page of its own.
+/// Each word on its own line; the array on its own page.
 pub(crate) const APART: Words = Words {
     tail: 0,
     end: 64,
@@ -29,7 +29,7 @@ pub(crate) const APART: Words = Words {
     sleep: 192,
     array: 4096,
 };
-/// Everything side by side, and an array that begins in the middle of a line (M7).
+/// All words packed, and an array that begins in the middle of a line (M7).
 pub(crate) const PACKED: Words = Words {
     tail: 0,
     end: 8,

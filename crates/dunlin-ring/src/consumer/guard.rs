@@ -1,4 +1,4 @@
-//! A message that has arrived, as a guard.
+//! A received message as a guard.
 
 use dunlin_verbs::Device;
 
@@ -6,7 +6,7 @@ use super::{Arrival, Consumer};
 use crate::error::RingError;
 use crate::memory::Message;
 
-/// A message that has arrived, read in place. Its slots are given back when it is dropped.
+/// A received message, read in place. Its slots are freed when the guard is dropped.
 #[derive(Debug)]
 pub struct Arrived<'a, D: Device> {
     pub(super) consumer: &'a mut Consumer<D>,
@@ -21,12 +21,12 @@ impl<D: Device> Arrived<'_, D> {
         self.consumer.array.message(offset, length)
     }
 
-    /// Leaves the message in the ring; it is the next one again.
+    /// Leaves the message in the ring, where it remains the next one.
     pub fn leave(mut self) {
         self.arrival.units = 0;
     }
 
-    /// Gives the slots back now.
+    /// Frees the slots now.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -50,7 +50,7 @@ impl<D: Device> Arrived<'_, D> {
 
 impl<D: Device> Drop for Arrived<'_, D> {
     fn drop(&mut self) {
-        // A connection that failed is told by the next call.
+        // If the connection has failed, the next call reports it.
         let _ = self.end();
     }
 }

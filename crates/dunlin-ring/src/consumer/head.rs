@@ -1,4 +1,4 @@
-//! Giving slots back: the head, and the lazy push of it (RB² §IV-A).
+//! Freeing slots: the head and its lazy push (RB² §IV-A).
 
 use std::sync::atomic::{fence, Ordering};
 
@@ -11,7 +11,7 @@ use crate::error::RingError;
 use crate::link::NAMELESS;
 
 impl<D: Device> Consumer<D> {
-    /// Gives the units of a message back.
+    /// Frees the units of a message.
     #[inline(always)]
     pub(super) fn give_back(
         &mut self,
@@ -33,10 +33,10 @@ impl<D: Device> Consumer<D> {
         Ok(())
     }
 
-    /// Tells the producer how far we have read. Where the send queue has no entry now, the next call does it.
+    /// Tells the producer how far this side has read. If the send queue is full, the next call does it.
     #[inline(never)]
     pub(super) fn push_head(&mut self) -> Result<(), RingError> {
-        // What was read was read before the producer may write there again.
+        // All reads must be complete before the producer may write there again.
         fence(Ordering::Release);
         D::charge(effort::GAVE_BACK);
         let head = self.receiver.head().to_le_bytes();
@@ -47,10 +47,9 @@ impl<D: Device> Consumer<D> {
             self.receiver.pushed();
             return Ok(());
         }
-        // The head, and a wake-up.
+        // The head and a wake-up.
         if !self.link.has_entries(2) {
-            // Completions of RECEIVEs are not lost where there are any: those designs poll in `notified` before they
-            // read.
+            // Completions of RECEIVEs cannot be lost here: designs with them poll in `notified` before they read.
             if self.design.tail_sync == TailSync::CompletionQueue {
                 return Ok(());
             }
@@ -68,19 +67,20 @@ impl<D: Device> Consumer<D> {
             self.receiver.pushed();
             let _ = self.link.wake_if_asleep(NAMELESS);
         }
-        // A connection that failed is told when there is nothing left to read.
+        // If the connection has failed, that is reported when there is nothing left to read.
         Ok(())
     }
 
-    /// Tells the producer of everything that was read, for the last time, unless it has ended itself.
+    /// Tells the producer for the last time what has been read, unless it has closed the ring itself.
     pub(crate) fn leave(&mut self) {
         if !self.over && self.push().is_ok() {
-            // The last request: when it has arrived, so has the head. A failure is told to nobody any more.
+            // The last request: once it has completed, the head has arrived. There is no caller left to report a
+            // failure to.
             let _ = self.probe();
         }
     }
 
-    /// Whether what [`Consumer::leave`] has told is known to have arrived, or cannot arrive any more.
+    /// Whether the head sent by [`Consumer::leave`] is known to have arrived, or can no longer arrive.
     pub(crate) fn has_left(&mut self) -> bool {
         self.link.check().is_err() || self.link.poll().is_err() || !self.link.is_probing()
     }

@@ -1,5 +1,5 @@
-//! Looking for what has arrived: by the tail, by completions, or by the next message itself; and, when nothing has, for
-//! the end.
+//! Polling for messages, by the tail, by completions, or by the next message itself; if there are none, also for the
+//! end of the ring.
 
 use std::sync::atomic::Ordering;
 
@@ -13,15 +13,16 @@ use crate::error::{RingError, Violation};
 use crate::framing::{self, Header};
 use crate::link::NAMELESS;
 
-/// Empty looks between two looks at the end of the ring and at the connection.
+/// Empty polls between two checks of the end of the ring and of the connection.
 const LOOKS: u32 = 16;
-/// So many RECEIVEs are posted again though messages wait to be read: far fewer than are left.
+/// With this many RECEIVEs owed they are posted again even while messages wait to be read. Far more than this remain
+/// posted.
 const OWED: usize = 16;
-/// Bytes that are asked for ahead of the reading.
+/// Number of bytes prefetched ahead of reading.
 pub(super) const AHEAD_BYTES: usize = 16 * crate::LINE_BYTES;
 
 impl<D: Device> Consumer<D> {
-    /// Looks for what the producer has written since.
+    /// Polls for what the producer has written since.
     #[inline(always)]
     pub(super) fn look(&mut self) -> Result<bool, RingError> {
         let tail = match self.design.tail_sync {
@@ -44,7 +45,7 @@ impl<D: Device> Consumer<D> {
         Ok(true)
     }
 
-    /// Asks for the first lines of what has arrived, all at once: reading asks for one after the other.
+    /// Prefetches the first lines of what has arrived, all at once: reading would fetch them one after the other.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         let offset = self.geometry.offset(self.receiver.head());
@@ -57,8 +58,8 @@ impl<D: Device> Consumer<D> {
         }
     }
 
-    /// While reading goes on, asks for one line more, of those that have arrived: others the producer is writing. What
-    /// lies behind the wrap is left to the next look.
+    /// While reading goes on, prefetches one more line of those that have arrived; the producer may be writing the
+    /// others. Lines behind the wrap are left to the next poll.
     #[inline(always)]
     pub(super) fn prefetch_behind(&self, offset: usize) {
         let ahead = offset + AHEAD_BYTES;
@@ -68,16 +69,17 @@ impl<D: Device> Consumer<D> {
         }
     }
 
-    /// The tail by completions of WRITEs with immediate data; their RECEIVEs are posted again.
+    /// Derives the tail from completions of WRITEs with immediate data; their RECEIVEs are posted again.
     pub(super) fn notified(&mut self) -> Result<u64, RingError> {
         let tail = self.receiver.local_tail();
         let polled = match self.link.poll() {
             Ok(polled) => polled,
-            // Told by `nothing`, after the end was looked for.
+            // Reported by `nothing`, after it has checked for the end.
             Err(_) => return Ok(tail),
         };
         self.owed += polled.received;
-        // Not before the message is read and answered, unless there are many: they are no part of its way.
+        // RECEIVEs are not posted before the message is read and answered, unless many are owed: posting is not part of
+        // a message's path.
         let idle = polled.received == 0 && self.looked_in_vain;
         self.looked_in_vain = polled.received == 0;
         if self.owed > 0 && (idle || self.owed >= OWED) {
@@ -89,7 +91,7 @@ impl<D: Device> Consumer<D> {
         Ok(tail.wrapping_add(polled.immediate))
     }
 
-    /// Posts the RECEIVEs again that messages have taken.
+    /// Posts again the RECEIVEs that messages have consumed.
     fn post_owed(&mut self) {
         for _ in 0..std::mem::take(&mut self.owed) {
             let request = ReceiveRequest {
@@ -97,13 +99,13 @@ impl<D: Device> Consumer<D> {
                 segments: &[],
             };
             if self.link.queue_pair.post_receive(&[request]).is_err() {
-                // The queue pair is in error, which the next look finds.
+                // The queue pair is in error, which the next poll finds.
                 break;
             }
         }
     }
 
-    /// The tail by the next message itself: behind it when it is there and whole.
+    /// Derives the tail from the next message itself: the position behind it, once it is complete.
     #[inline]
     pub(super) fn polled(&self) -> u64 {
         let head = self.receiver.head();
@@ -121,11 +123,11 @@ impl<D: Device> Consumer<D> {
         {
             return head;
         }
-        // A length that cannot be is found out when the message is parsed.
+        // An impossible length is detected when the message is parsed.
         head + units
     }
 
-    /// Nothing has arrived: from time to time, looks for the end and for the connection.
+    /// Nothing has arrived: from time to time, checks for the end and the connection.
     #[inline(always)]
     pub(super) fn nothing(&mut self) -> Result<Received<Arrival>, RingError> {
         D::charge(Work::Poll);
@@ -142,7 +144,7 @@ impl<D: Device> Consumer<D> {
     #[inline(never)]
     pub(super) fn look_around(&mut self) -> Result<Received<Arrival>, RingError> {
         let connection = self.link.check();
-        // What arrived before the connection ended is given out before its end is told.
+        // What arrived before the connection ended is returned before the end is reported.
         if self.look()? {
             self.looks = self.looks.wrapping_sub(1);
             return self.next();

@@ -1,4 +1,4 @@
-//! The consumer: where messages leave the ring (RB² `READMSG`).
+//! The consumer, which takes messages from the ring (RB² `READMSG`).
 
 mod guard;
 mod head;
@@ -18,18 +18,18 @@ use crate::link::{Link, NAMELESS};
 use crate::memory::{Inbound, Message};
 use crate::policy::Receiver;
 
-/// What [`Consumer::receive`] found.
+/// The result of [`Consumer::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<T> {
     /// A message.
     Message(T),
-    /// No message now.
+    /// No message at present.
     Empty,
     /// The producer has closed the ring, and everything has been read.
     End,
 }
 
-/// Where the next message lies.
+/// Location of the next message.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     offset: usize,
@@ -45,24 +45,24 @@ pub struct Consumer<D: Device> {
     design: Design,
     link: Link<D>,
     array: Inbound<D::Region>,
-    /// What the producer writes: words and the array.
+    /// The memory that the producer writes: words and the array.
     inlet: D::Region,
-    /// The producer's copy of our head.
+    /// The producer's copy of this side's head.
     peer_head: RemoteAddress,
-    /// Where messages are copied when the design has no zero copy.
+    /// Buffer into which messages are copied when the design has no zero copy.
     scratch: Vec<u8>,
-    /// Whether messages may be read by runs: `run.rs`.
+    /// Whether messages may be read in runs; see `run.rs`.
     runs: bool,
-    /// RECEIVEs that were taken and are not posted again.
+    /// RECEIVEs that were consumed and have not been posted again.
     owed: usize,
-    /// The last look for completions found none.
+    /// Whether the last poll for completions found none.
     looked_in_vain: bool,
     looks: u32,
-    /// The end or an error has been told; it is told again by every call.
+    /// Whether the end or an error has been reported; every later call reports it again.
     over: bool,
 }
 
-/// What [`Consumer::new`] is made of.
+/// Arguments of [`Consumer::new`].
 pub(crate) struct Parts<D: Device> {
     pub(crate) receiver: Receiver,
     pub(crate) geometry: Geometry,
@@ -104,22 +104,22 @@ impl<D: Device> Consumer<D> {
         &self.design
     }
 
-    /// Which lengths the ring carries.
+    /// The message lengths that the ring carries.
     pub fn limit(&self) -> LengthLimit {
         self.geometry.limit()
     }
 
-    /// The pages below the array.
+    /// The kind of pages that back the array.
     pub fn page_kind(&self) -> dunlin_verbs::PageKind {
         self.inlet.page_kind()
     }
 
-    /// Gives the next message, in place, to `read` (RB² §IV-C: the callback of the receiver), and its slots back when
-    /// `read` returns. When `read` panics the message stays the next one.
+    /// Passes the next message, in place, to `read` (RB² §IV-C: the callback of the receiver), and frees its slots when
+    /// `read` returns. If `read` panics, the message remains the next one.
     ///
     /// # Errors
-    /// When the producer is gone without an end, or broke the rules. Messages that arrived whole before that are given
-    /// out first. Whoever waits long should call [`Consumer::probe`].
+    /// When the producer is gone without closing the ring, or violated the protocol. Messages that arrived in full
+    /// before that are returned first. A caller that waits for a long time should call [`Consumer::probe`].
     #[inline(always)]
     pub fn receive<T>(
         &mut self,
@@ -143,8 +143,8 @@ impl<D: Device> Consumer<D> {
         Ok(Received::Message(result))
     }
 
-    /// Gives what has arrived, up to `most` messages, to `read`, and says how many there were. Zero is both *nothing
-    /// now* and *the end*: [`Consumer::receive`] tells them apart.
+    /// Passes up to `most` messages that have arrived to `read`, and returns their number. Zero means either *nothing
+    /// now* or *the end*; [`Consumer::receive`] distinguishes them.
     ///
     /// # Errors
     /// As for [`Consumer::receive`].
@@ -170,7 +170,7 @@ impl<D: Device> Consumer<D> {
         Ok(count)
     }
 
-    /// The next message as a guard: it is read in place, and its slots are given back when the guard is dropped.
+    /// Returns the next message as a guard: it is read in place, and its slots are freed when the guard is dropped.
     ///
     /// # Errors
     /// As for [`Consumer::receive`].
@@ -186,8 +186,8 @@ impl<D: Device> Consumer<D> {
         })
     }
 
-    /// Copies the next message to the start of `target` and says how long it is. A message that is longer than `target`
-    /// stays where it is, and its length is the `Err` of the message.
+    /// Copies the next message to the start of `target` and returns its length. A message longer than `target` stays in
+    /// the ring, and the received value is `Err` with its length.
     ///
     /// # Errors
     /// As for [`Consumer::receive`].
@@ -218,8 +218,7 @@ impl<D: Device> Consumer<D> {
         })
     }
 
-    /// Does what is due: takes completions and retries a push that was deferred. Those who go on receiving need not
-    /// call it.
+    /// Does what is due: takes completions and retries a deferred push. A caller that keeps receiving need not call it.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -231,23 +230,23 @@ impl<D: Device> Consumer<D> {
         Ok(())
     }
 
-    /// Asks whether the producer is still there, for whoever waits for messages: it posts a WRITE of nothing, and that
-    /// nobody answers ends the ring, after four seconds as a rule. Call it about once a second. Who waits posts nothing
-    /// else, and of a process that was killed on another host no device hears by itself. One that is not answered yet
-    /// is not repeated.
+    /// Checks whether the producer is still alive, for a caller that waits for messages. It posts an empty WRITE; if
+    /// that is not acknowledged, the ring ends, usually after four seconds. Call it about once a second: a consumer
+    /// that waits posts nothing else, and without a request no device notices that a process on another host was
+    /// killed. A probe that is still outstanding is not repeated.
     ///
     /// # Errors
-    /// When the connection has failed. [`Consumer::receive`] tells it too, after what arrived before that.
+    /// When the connection has failed. [`Consumer::receive`] also reports it, after what arrived before.
     pub fn probe(&mut self) -> Result<(), RingError> {
         self.link.check()?;
-        // Where completions tell of messages, each look takes them.
+        // Where completions announce messages, each poll takes them.
         if self.design.tail_sync != TailSync::CompletionQueue {
             self.link.poll()?;
         }
         self.link.probe(self.peer_head, NAMELESS)
     }
 
-    /// Tells the producer of everything that was read, without waiting for γ.
+    /// Pushes the head to the producer without waiting for γ.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -259,7 +258,7 @@ impl<D: Device> Consumer<D> {
 
 #[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 impl<D: Device> Consumer<D> {
-    /// All that the producer may write.
+    /// All memory that the producer may write.
     pub(crate) fn inlet_for_tests(&self) -> D::Region {
         self.inlet.clone()
     }

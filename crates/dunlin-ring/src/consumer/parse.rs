@@ -1,4 +1,4 @@
-//! The next message: its header is read once, checked, and then used.
+//! Parsing of the next message: its header is read once, checked, and then used.
 
 use dunlin_verbs::Device;
 
@@ -9,7 +9,7 @@ use crate::framing::HEADER_BYTES;
 use crate::framing::{self, Header};
 
 impl<D: Device> Consumer<D> {
-    /// The next message, checked.
+    /// Returns the next message, checked.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Received<Arrival>, RingError> {
         self.link.check_process()?;
@@ -28,7 +28,7 @@ impl<D: Device> Consumer<D> {
         }
     }
 
-    /// Reads the header of the next message; `None` when the rest of the array is to be skipped.
+    /// Reads the header of the next message; `None` if the rest of the array is to be skipped.
     #[inline(always)]
     pub(super) fn parse(&self) -> Result<Option<Arrival>, Violation> {
         let head = self.receiver.head();
@@ -75,7 +75,7 @@ impl<D: Device> Consumer<D> {
         }
     }
 
-    /// A skip leads to the end of the array, and that has to be written.
+    /// A skip extends to the end of the array, all of which must have been written.
     #[cold]
     pub(super) fn check_skip(&self, units: u64) -> Result<Option<Arrival>, Violation> {
         let skip = self.units_to_end();
@@ -89,7 +89,7 @@ impl<D: Device> Consumer<D> {
         self.geometry.units - self.geometry.index(self.receiver.head())
     }
 
-    /// The list never changes, so there is one slot that a link may lead to.
+    /// The list never changes, so a link has only one valid target.
     #[inline]
     pub(super) fn check_link(&self, offset: usize, next: u64) -> Result<(), Violation> {
         let slots = self.geometry.units;

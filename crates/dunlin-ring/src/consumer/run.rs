@@ -1,4 +1,4 @@
-//! Messages that lie side by side, a slot each: what holds for all of them is looked at once.
+//! Runs of adjacent messages, one per slot, for which the common checks are done only once.
 
 use dunlin_verbs::Device;
 
@@ -10,7 +10,7 @@ use crate::framing::{self, Header};
 use crate::memory::Message;
 use crate::policy::Receiver;
 
-/// What has been read of a run. It counts when this is dropped, so also when the reader panics.
+/// Progress within a run. It takes effect when dropped, hence also when the reader panics.
 struct Progress<'a> {
     receiver: &'a mut Receiver,
     count: u64,
@@ -23,8 +23,9 @@ impl Drop for Progress<'_> {
 }
 
 impl<D: Device> Consumer<D> {
-    /// Gives the next messages to `read`, up to `most`, as long as each is alone in its slot and nothing else is to be
-    /// done. Says how many: none when nothing is known to have arrived, or the next one needs a closer look.
+    /// Passes the next messages to `read`, up to `most`, as long as each occupies a single slot and nothing else is to
+    /// be done. Returns their number: zero if nothing is known to have arrived, or the next message needs the general
+    /// path.
     #[inline(always)]
     pub(super) fn read_run(
         &mut self,
@@ -59,7 +60,7 @@ impl<D: Device> Consumer<D> {
         Ok(count as usize)
     }
 
-    /// `run` slots, until one whose header `length_of` does not take.
+    /// Reads `run` slots, up to the first whose header `length_of` does not accept.
     #[inline(always)]
     fn read_slots(
         &mut self,
@@ -70,7 +71,7 @@ impl<D: Device> Consumer<D> {
         let (unit, prefix) = (self.geometry.unit_bytes, self.geometry.prefix);
         let mut offset = self.geometry.offset(self.receiver.head());
         let there = self.receiver.available().min(self.units_to_end()) as usize;
-        // Further lines of what has arrived are asked for while these are read.
+        // Further lines of what has arrived are prefetched while these are read.
         let mut ahead = offset + AHEAD_BYTES;
         let end = offset + there * unit;
         let mut progress = Progress {

@@ -7,13 +7,13 @@ use crate::error::RingError;
 use crate::link::{Event, Sleeping, NAMELESS};
 
 impl<D: Device> Consumer<D> {
-    /// Announces a sleep; `true` when the producer knows of it and the event is armed.
+    /// Announces a sleep; returns `true` once the producer knows of it and the event is armed.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
         let (ready, _) = self.link.prepare_sleep(NAMELESS)?;
         Ok(ready)
     }
 
-    /// What to sleep on, where this ring has it.
+    /// The event to sleep on, if this ring has one.
     pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
         self.link.sleeping.as_ref().map(Sleeping::event)
     }

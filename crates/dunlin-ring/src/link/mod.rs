@@ -1,7 +1,8 @@
-//! The queue pair under one end of a ring: posting with few completions, and what they say.
+//! The queue pair of one end of a ring: posting with few completions, and evaluating them.
 //!
-//! RB² asks for a completion of pointer advancements only (§IV-B). What else must complete is decided here: often
-//! enough that entries of the send queue come back and that places in the array are known to be free.
+//! RB² requires completions of pointer advancements only (§IV-B). This module decides which other requests are
+//! signaled: often enough that entries of the send queue are freed and that slots of the array are known to be
+//! reusable.
 
 mod sleeping;
 
@@ -19,19 +20,19 @@ pub(crate) use sleeping::{Event, Sleeping};
 
 /// Entries of the send queue.
 pub(crate) const SEND_REQUESTS: usize = 128;
-/// One in this many requests is signaled at least, so that entries of the send queue come back.
+/// At least one in this many requests is signaled, so that entries of the send queue are freed.
 const SIGNAL_EVERY: usize = 32;
-/// The name of what tells nothing of messages: RECEIVEs, and whatever a consumer posts.
+/// The name of requests that say nothing about messages: RECEIVEs, and whatever a consumer posts.
 pub(crate) const NAMELESS: u64 = 0;
-/// Completions taken at a time.
+/// Number of completions taken at a time.
 const POLLED: usize = 16;
 
-/// What came in since the last poll.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Polled {
-    /// The name of the last request that is now known to be complete.
+    /// The name of the last request that is now known to have completed.
     pub(crate) completed: Option<u64>,
-    /// The sum of the immediate data that came, and how many RECEIVEs it took.
+    /// The sum of the immediate data received, and the number of RECEIVEs consumed.
     pub(crate) immediate: u64,
     pub(crate) received: usize,
 }
@@ -43,18 +44,18 @@ pub(crate) struct Link<D: Device> {
     pub(crate) queue_pair: D::QueuePair,
     pub(crate) completions: D::CompletionQueue,
     pub(crate) sends: SendQueue,
-    /// Where completions are taken to: blanking it for each poll would cost more than the poll.
+    /// Buffer for completions: initializing it for each poll would cost more than the poll.
     polled: [Completion; POLLED],
     broken: Option<RingError>,
     /// The name of the first request that is known to have failed.
     failed: Option<u64>,
     /// The last probe of the peer.
     probe: Option<Ticket>,
-    /// Where this end can sleep.
+    /// State needed if this end can sleep.
     pub(crate) sleeping: Option<Sleeping<D>>,
 }
 
-/// Turns a request into one of this device; the caller cannot name the address handle type.
+/// A request of this device; callers cannot name the address handle type.
 pub(crate) type Request<'a, D> =
     SendRequest<'a, <D as Device>::Region, <D as Device>::AddressHandle>;
 
@@ -73,33 +74,34 @@ impl<D: Device> Link<D> {
         }
     }
 
-    /// Whether this process made the ring. Before anything of it is touched: its memory is shared with the parent's.
+    /// Checks that this process created the ring. To be called before anything of it is accessed, because its memory is
+    /// shared with the parent's.
     ///
     /// # Errors
-    /// When it was forked from the one that did.
+    /// When the process was forked from the one that did.
     #[inline(always)]
     pub(crate) fn check_process(&self) -> Result<(), RingError> {
         Ok(self.made_in.check()?)
     }
 
-    /// Whether the send queue has `count` free entries, as far as is known.
+    /// Whether the send queue is known to have `count` free entries.
     #[inline(always)]
     pub(crate) fn has_entries(&self, count: usize) -> bool {
         self.sends.has_entries(count)
     }
 
-    /// Signaled requests under way, as far as is known.
+    /// Number of signaled requests in flight, as of the last poll.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> usize {
         self.sends.signaled()
     }
 
-    /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time. A request's id is its
-    /// name, by which [`Polled::completed`] tells of it; since any may be signaled, each says what is over with it and
-    /// with those before it. The caller has seen that there are entries.
+    /// Posts requests with one doorbell; the last one is signaled if `signal` is set or a signal is due. A request's id
+    /// is its name, which [`Polled::completed`] reports; since any request may be signaled, each name states what is
+    /// complete once this request and those before it are. The caller has checked that there are entries.
     ///
     /// # Errors
-    /// When the queue pair does not take them; the ring is over then.
+    /// When the queue pair does not accept them; the ring then fails.
     #[inline(always)]
     pub(crate) fn post(
         &mut self,
@@ -135,10 +137,10 @@ impl<D: Device> Link<D> {
         self.fail(error)
     }
 
-    /// Takes completions. Whoever looks for arrivals in place also learns here of the end of the peer.
+    /// Takes completions. An end that polls memory for messages also learns here that the peer is gone.
     ///
     /// # Errors
-    /// When a request failed; the ring is over then.
+    /// When a request failed; the ring then fails.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Polled, RingError> {
         let mut polled = Polled::default();
@@ -165,7 +167,7 @@ impl<D: Device> Link<D> {
             self.woken(polled.received);
         }
         match self.broken {
-            // What came before the failure has come; the failure is told when nothing more comes.
+            // Completions before the failure are returned first; the failure is reported when there are no more.
             Some(error) if polled == Polled::default() => Err(error),
             _ => Ok(polled),
         }
@@ -196,20 +198,20 @@ impl<D: Device> Link<D> {
     }
 
     /// The name of the first request that is known to have failed, of those that have a name. A queue pair completes
-    /// requests in the order in which they were posted, and all that fail, signaled or not.
+    /// requests in the order in which they were posted, including all that fail, signaled or not.
     pub(crate) fn failed(&self) -> Option<u64> {
         self.failed
     }
 
-    /// Says where a WRITE will go soon.
+    /// Hints where a WRITE will go soon.
     #[inline(always)]
     pub(crate) fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
         self.queue_pair.expect_write(remote, length);
     }
 
-    /// Posts a WRITE of nothing to a place at the peer: where no packet tells that the peer has gone, only a request
-    /// that nobody answers does. One that is still out is enough, as far as completions have been taken, and so is a
-    /// full send queue. `name` as for [`Link::post`].
+    /// Posts an empty WRITE to a location at the peer: where no packet reports that the peer is gone, only a request
+    /// that is not acknowledged shows it. Posts nothing if the last probe is still outstanding, as of the last poll, or
+    /// if the send queue is full. `name` as for [`Link::post`].
     pub(crate) fn probe(&mut self, remote: RemoteAddress, name: u64) -> Result<(), RingError> {
         if self.is_probing() || !self.has_entries(1) {
             return Ok(());
@@ -224,13 +226,13 @@ impl<D: Device> Link<D> {
         Ok(())
     }
 
-    /// Whether a probe is out, as far as completions have been taken.
+    /// Whether a probe is outstanding, as of the last poll.
     pub(crate) fn is_probing(&self) -> bool {
         let probe = self.probe;
         probe.is_some_and(|probe| !self.sends.is_finished(probe))
     }
 
-    /// Looks whether the device has given up the connection.
+    /// Checks whether the device has given up the connection.
     ///
     /// # Errors
     /// When it has.
@@ -246,7 +248,7 @@ impl<D: Device> Link<D> {
         Ok(())
     }
 
-    /// The ring is over; the peer sees it too.
+    /// Ends the ring with an error; the peer is notified.
     #[cold]
     pub(crate) fn fail(&mut self, error: RingError) -> RingError {
         if self.broken.is_none() {

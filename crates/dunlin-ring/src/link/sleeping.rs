@@ -1,5 +1,5 @@
-//! Sleep and wake-ups of one end of a ring, by the words of [`dunlin_link::SleepWord`]: an end that has announced its
-//! sleep is woken by the next thing that it may wait for. How long it looks on before it sleeps is said in
+//! Sleep and wake-ups of one end of a ring, by means of [`dunlin_link::SleepWord`]: an end that has announced its sleep
+//! is woken by the next event that it may be waiting for. How long it polls before it sleeps is described in
 //! [`crate::stream`].
 
 use std::os::fd::BorrowedFd;
@@ -14,20 +14,20 @@ use dunlin_verbs::{
 use super::{Link, Polled, NAMELESS};
 use crate::error::RingError;
 
-/// What one end needs to sleep, and to wake the other.
+/// State that one end needs to sleep, and to wake the other.
 #[derive(Debug)]
 pub(crate) struct Sleeping<D: Device> {
     channel: D::CompletionChannel,
-    /// Where the peer announces its sleep.
+    /// Memory in which the peer announces its sleep.
     inlet: D::Region,
     word: SleepWord,
 }
 
-/// What a thread sleeps on for several streams.
+/// An event on which a thread can sleep for several streams.
 pub(crate) trait Event: Send + Sync {
-    /// Readable with the event.
+    /// A descriptor that is readable when the event is raised.
     fn descriptor(&self) -> BorrowedFd<'_>;
-    /// Takes the event back, if there is one.
+    /// Consumes the event, if it was raised.
     fn take(&self);
 }
 
@@ -37,7 +37,7 @@ impl<C: CompletionChannel> Event for C {
     }
 
     fn take(&self) {
-        // An event that stays costs one more look.
+        // An event that is not consumed costs one more poll.
         let _ = self.wait(Duration::ZERO);
     }
 }
@@ -56,7 +56,7 @@ impl<D: Device> Sleeping<D> {
         }
     }
 
-    /// The event that a wake-up raises.
+    /// Returns the event that a wake-up raises.
     pub(crate) fn event(&self) -> Box<dyn Event> {
         Box::new(self.channel.clone())
     }
@@ -81,7 +81,7 @@ impl<D: Device> Link<D> {
     fn wake(&mut self, number: u64, name: u64) -> Result<(), RingError> {
         let entries = self.has_entries(1);
         let Some(sleeping) = self.sleeping.as_mut().filter(|_| entries) else {
-            // The next thing that is told wakes it; and its sleep has a bound.
+            // The next notification wakes it; besides, its sleep is bounded.
             return Ok(());
         };
         sleeping.word.answer(number);
@@ -90,8 +90,9 @@ impl<D: Device> Link<D> {
         self.post(&mut [request], false)
     }
 
-    /// Announces that this end is going to sleep, if that has not been done. `true` when the peer is known to have
-    /// heard of it and the event is armed: then whoever has looked once more, and found nothing, may sleep.
+    /// Announces that this end is going to sleep, if that has not been done. Returns `true` once the peer is known to
+    /// have received the announcement and the event is armed: the caller may sleep after one more poll that finds
+    /// nothing.
     pub(crate) fn prepare_sleep(&mut self, name: u64) -> Result<(bool, Polled), RingError> {
         let entries = self.has_entries(1);
         let Some(sleeping) = &mut self.sleeping else {
@@ -112,7 +113,7 @@ impl<D: Device> Link<D> {
             return Ok((false, polled));
         }
         let armed = self.completions.request_notify(Notify::Next);
-        // What came before the event was armed raises none.
+        // Completions that arrived before the event was armed raise none.
         let more = self.poll()?;
         polled.completed = more.completed.or(polled.completed);
         polled.received += more.received;
@@ -125,7 +126,8 @@ impl<D: Device> Link<D> {
         sleeping.is_some_and(|sleeping| sleeping.word.is_heard(&self.sends))
     }
 
-    /// Wake-ups came, whoever was looking: the sleep has been answered, and the next one is announced anew.
+    /// Records wake-ups, whichever direction polled for them: the sleep has been answered, and the next one must be
+    /// announced again.
     #[cold]
     pub(crate) fn woken(&mut self, count: usize) {
         if let Some(sleeping) = &mut self.sleeping {
@@ -141,7 +143,7 @@ impl<D: Device> Link<D> {
                 id: NAMELESS,
                 segments: &[],
             };
-            // A queue pair in error is found by the next look.
+            // A queue pair in error is detected by the next poll.
             let _ = self.queue_pair.post_receive(&[request]);
         }
     }
@@ -178,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Whether the event comes within a bound that is there to end the test.
+    /// Whether the event is raised within a bound that serves to end the test.
     fn rings(event: &dyn Event, seconds: i64) -> bool {
         let mut descriptors = [PollFd::from_borrowed_fd(event.descriptor(), PollFlags::IN)];
         let limit = Timespec {
@@ -193,10 +195,10 @@ mod tests {
     #[test]
     fn a_message_wakes_the_consumer_and_a_push_the_producer() {
         let (mut producer, mut consumer) = ring();
-        // Three sleeps: each is announced anew.
+        // Three sleeps, each of which is announced again.
         for number in 0..3u8 {
             let event = consumer.event().unwrap();
-            // A device may raise an event without a reason, when a peer attaches for example.
+            // A device may raise a spurious event, for example when a peer attaches.
             until(|| consumer.prepare_sleep().unwrap() && !rings(&*event, 0));
             producer.try_send(&[number; 8]).unwrap();
             assert!(rings(&*event, 20));
@@ -210,7 +212,7 @@ mod tests {
         assert!(rings(&*event, 20));
         producer.try_send(&[7; 200]).unwrap();
 
-        // The end, and a peer that is gone, wake as well.
+        // The end of the ring and the loss of the peer also wake.
         while consumer.receive(|_| ()).unwrap() == Received::Message(()) {}
         let event = consumer.event().unwrap();
         until(|| consumer.prepare_sleep().unwrap() && !rings(&*event, 0));

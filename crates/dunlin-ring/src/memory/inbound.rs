@@ -1,4 +1,4 @@
-//! The consumer's array: the peer writes it, we read it, and zero it where messages are polled.
+//! The consumer's array: the peer writes it; this side reads it, and zeroes it where messages are detected by polling.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -12,25 +12,25 @@ use super::Message;
 pub(crate) struct Inbound<R: Region> {
     start: NonNull<u8>,
     length: usize,
-    /// Keeps the memory.
+    /// Keeps the memory alive.
     _region: R,
 }
 
-// SAFETY: the pointer is into memory that the region keeps, whichever thread holds the value.
+// SAFETY: the pointer is into memory that the region keeps alive, whichever thread holds the value.
 unsafe impl<R: Region> Send for Inbound<R> {}
 
 impl<R: Region> Inbound<R> {
-    /// The `length` bytes from `start` of a region.
+    /// Uses the `length` bytes from `start` of a region.
     ///
     /// # Panics
-    /// When they are not inside, or not on 8 bytes.
+    /// When they are out of bounds, or not aligned to 8 bytes.
     pub(crate) fn new(region: R, start: usize, length: usize) -> Self {
         let memory = region.memory();
         assert!(
             start % 8 == 0 && memory.contains(start, length),
             "an array in its region"
         );
-        // SAFETY: `start` is inside the window.
+        // SAFETY: `start` is in bounds of the window.
         let start = unsafe { memory.start().add(start) };
         Self {
             start,
@@ -45,23 +45,24 @@ impl<R: Region> Inbound<R> {
             offset <= self.length && length <= self.length - offset,
             "inside the array"
         );
-        // SAFETY: inside, as just checked.
+        // SAFETY: in bounds, as just checked.
         unsafe { self.start.add(offset) }
     }
 
-    /// The word at `offset`, a multiple of 8; what the peer wrote before it is read after it.
+    /// The word at `offset`, a multiple of 8, loaded with acquire ordering: what the peer wrote before it is visible
+    /// afterwards.
     #[inline(always)]
     pub(crate) fn word(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0, "a word stands on 8 bytes");
-        // SAFETY: inside and aligned; anyone may change it at any time.
+        // SAFETY: in bounds and aligned; anyone may change it at any time.
         let word = unsafe { AtomicU64::from_ptr(self.at(offset, 8).as_ptr().cast()) };
         u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// The byte at `offset`; what the peer wrote before it is read after it.
+    /// The byte at `offset`, loaded with acquire ordering: what the peer wrote before it is visible afterwards.
     #[inline(always)]
     pub(crate) fn byte(&self, offset: usize) -> u8 {
-        // SAFETY: inside; anyone may change it at any time.
+        // SAFETY: in bounds; anyone may change it at any time.
         let byte = unsafe { AtomicU8::from_ptr(self.at(offset, 1).as_ptr()) };
         byte.load(Ordering::Acquire)
     }
@@ -69,19 +70,19 @@ impl<R: Region> Inbound<R> {
     /// The message of `length` bytes at `offset`.
     #[inline(always)]
     pub(crate) fn message(&self, offset: usize, length: usize) -> Message<'_> {
-        // SAFETY: inside, and the region that we hold keeps the memory for as long as the borrow.
+        // SAFETY: in bounds, and the region held here keeps the memory alive for as long as the borrow.
         unsafe { Message::new(self.at(offset, length), length) }
     }
 
-    /// Zeroes what was read, so that what comes next is not taken for there before it is.
+    /// Zeroes what was read, so that the next message is not detected there before it has arrived.
     #[inline(always)]
     pub(crate) fn zero(&mut self, offset: usize, length: usize) {
-        // SAFETY: inside. The peer has not been told yet that it may write here; if it does, bytes have no invalid
+        // SAFETY: in bounds. The peer has not been told yet that it may write here; if it does, bytes have no invalid
         // values.
         unsafe { std::ptr::write_bytes(self.at(offset, length).as_ptr(), 0, length) }
     }
 
-    /// Asks the processor for the line at `offset`, which will be read soon.
+    /// Prefetches the line at `offset`, which will be read soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: usize) {
         prefetch_to_read(self.at(offset, 1).as_ptr());

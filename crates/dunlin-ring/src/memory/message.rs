@@ -1,4 +1,4 @@
-//! A message where it lies.
+//! A message read in place.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A message in the ring, read in place (RB² §IV-C, zero copy at the receiver).
 ///
-/// The memory belongs to a region that the peer may write at any moment, honest or not, so it cannot be had as `&[u8]`:
-/// a reference would promise that the bytes stand still. What is had are copies of as much or as little of it as the
-/// reader wants, straight from the slots, without a buffer in between. An honest peer does not touch a message before
-/// its reader is done with it; with a peer that is not, two reads of the same bytes may differ. So read once what
-/// decides something.
+/// The memory belongs to a region that the peer can write at any moment, so it cannot be accessed as `&[u8]`: a
+/// reference would promise that the bytes do not change. Instead the reader copies as much of it as it needs, directly
+/// from the slots. An honest peer does not write a message before its reader is done with it; with a dishonest one, two
+/// reads of the same bytes may differ. So read a value that decides something only once.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
     start: NonNull<u8>,
@@ -18,7 +17,7 @@ pub struct Message<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// A word that may stand at any address.
+/// A word at any alignment.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Anywhere(u64);
@@ -52,7 +51,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.length
@@ -67,7 +66,7 @@ impl<'a> Message<'a> {
     /// Copies `target.len()` bytes from `offset` out of the message.
     ///
     /// # Panics
-    /// When the range leaves the message.
+    /// When the range is out of bounds.
     #[inline(always)]
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
@@ -82,15 +81,15 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads the eight bytes from `offset`, once, as a little-endian number.
+    /// Reads the eight bytes from `offset` as a little-endian number, exactly once.
     ///
     /// # Panics
-    /// When they leave the message.
+    /// When they are out of bounds.
     #[inline(always)]
     pub fn u64_at(&self, offset: usize) -> u64 {
         self.check(offset, 8);
-        // SAFETY: in bounds as checked, and the wrapper stands anywhere; volatile, so that the bytes are read this
-        // once.
+        // SAFETY: in bounds as checked, and the wrapper allows any alignment; volatile, so that the bytes are read
+        // exactly once.
         let word = unsafe {
             let place = self.start.as_ptr().add(offset).cast::<Anywhere>();
             place.read_volatile()
@@ -101,7 +100,7 @@ impl<'a> Message<'a> {
     /// Reads `N` bytes from `offset` as an array.
     ///
     /// # Panics
-    /// When the range leaves the message.
+    /// When the range is out of bounds.
     #[inline(always)]
     pub fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
         let mut bytes = [0; N];
@@ -116,7 +115,7 @@ impl<'a> Message<'a> {
         bytes
     }
 
-    /// The exclusive or of all words of the message, and its last bytes: a look at every byte without a copy.
+    /// The exclusive or of all words of the message, and its last bytes: reads every byte without a copy.
     pub fn fold(&self) -> u64 {
         let mut sum = 0;
         let mut at = 0;

@@ -4,29 +4,29 @@ use std::ptr::NonNull;
 
 use dunlin_verbs::Region;
 
-/// The array that only we write. The caller lends slices only of places that no work request under way names; that is
-/// what [`crate::policy::Sender`] keeps account of.
+/// The array that only this process writes. The caller must lend only slices that no work request in flight names;
+/// [`crate::policy::Sender`] keeps track of that.
 #[derive(Debug)]
 pub(crate) struct Mirror<R: Region> {
     start: NonNull<u8>,
     first: usize,
     length: usize,
-    /// A run of places that are given out one after the other: the next one, where they end, and the bytes of each. One
-    /// word of them changes with each place, for it is stored each time.
+    /// A run of places that are handed out one after the other: the next one, the end of the run, and the bytes of each
+    /// place. Only one of these words changes with each place, because it has to be stored each time.
     run: NonNull<u8>,
     run_end: NonNull<u8>,
     unit: usize,
     region: R,
 }
 
-// SAFETY: the pointer is into memory that the region keeps, whichever thread holds the value.
+// SAFETY: the pointer is into memory that the region keeps alive, whichever thread holds the value.
 unsafe impl<R: Region> Send for Mirror<R> {}
 
 impl<R: Region> Mirror<R> {
-    /// The `length` bytes from `first` of a region that no peer can reach.
+    /// Uses the `length` bytes from `first` of a region that no peer can access.
     ///
     /// # Panics
-    /// When they are not inside, or not on 8 bytes, or a peer may do anything with the region.
+    /// When they are out of bounds or not aligned to 8 bytes, or a peer has any access to the region.
     pub(crate) fn new(region: R, first: usize, length: usize) -> Self {
         let memory = region.memory();
         assert!(
@@ -37,7 +37,7 @@ impl<R: Region> Mirror<R> {
             !region.access().is_remote(),
             "the producer's array is its own"
         );
-        // SAFETY: `first` is inside the window.
+        // SAFETY: `first` is in bounds of the window.
         let start = unsafe { memory.start().add(first) };
         Self {
             start,
@@ -50,11 +50,10 @@ impl<R: Region> Mirror<R> {
         }
     }
 
-    /// Begins a run: `count` places of `unit` bytes each, side by side from `offset`. It takes the place of the one
-    /// before.
+    /// Begins a run: `count` adjacent places of `unit` bytes each from `offset`. It replaces the previous one.
     ///
     /// # Panics
-    /// When they are not inside.
+    /// When they are out of bounds.
     pub(crate) fn begin_run(&mut self, offset: usize, unit: usize, count: u64) {
         let bytes = unit * count as usize;
         self.run = self.at(offset, bytes);
@@ -62,7 +61,7 @@ impl<R: Region> Mirror<R> {
         self.unit = unit;
     }
 
-    /// Ends the run: nothing more is given out.
+    /// Ends the run: no more places are handed out.
     pub(crate) fn end_run(&mut self) {
         self.run_end = self.run;
     }
@@ -73,23 +72,23 @@ impl<R: Region> Mirror<R> {
         self.run < self.run_end
     }
 
-    /// The first `length` bytes of the run's next place; none when there is no further place, or it is shorter.
+    /// The first `length` bytes of the run's next place; `None` if there is no further place, or if it is shorter.
     #[inline(always)]
     pub(crate) fn next_of_run(&mut self, length: usize) -> Option<&mut [u8]> {
         if !self.is_running() || length > self.unit {
             return None;
         }
-        // SAFETY: `begin_run` checked that all places before `run_end`, whole ones, are inside; for the rest see
+        // SAFETY: `begin_run` checked that all places before `run_end`, whole ones, are in bounds; for the rest see
         // `bytes_mut`.
         Some(unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr(), length) })
     }
 
-    /// The run's next place has been filled.
+    /// Advances the run: its next place has been filled.
     #[inline(always)]
     pub(crate) fn filled(&mut self) {
         if self.is_running() {
-            // SAFETY: behind a place of the run is the next one, or the end of them all, which is inside the array or
-            // right behind it.
+            // SAFETY: behind a place of the run is the next one, or the end of the run, which is inside the array or
+            // directly behind it.
             self.run = unsafe { self.run.add(self.unit) };
         }
     }
@@ -100,28 +99,28 @@ impl<R: Region> Mirror<R> {
             offset <= self.length && length <= self.length - offset,
             "inside the array"
         );
-        // SAFETY: inside, as just checked.
+        // SAFETY: in bounds, as just checked.
         unsafe { self.start.add(offset) }
     }
 
-    /// The bytes, to be filled.
+    /// The bytes, for filling.
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, offset: usize, length: usize) -> &mut [u8] {
         let start = self.at(offset, length);
-        // SAFETY: inside. The region is not remote, so no peer reaches it; `&mut self` excludes other users in this
-        // process; and the device reads only what work requests under way name, which the caller has excluded.
+        // SAFETY: in bounds. The region is not remote, so no peer can access it; `&mut self` excludes other users in
+        // this process; and the device reads only what work requests in flight name, which the caller has excluded.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
-    /// The bytes, to be sent inline.
+    /// The bytes, for inline sending.
     #[inline(always)]
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         let start = self.at(offset, length);
-        // SAFETY: inside, and nobody writes while `self` is borrowed; the device only reads.
+        // SAFETY: in bounds, and nobody writes while `self` is borrowed; the device only reads.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
-    /// The region, and where in it `offset` is.
+    /// The region and the offset in it that corresponds to `offset`.
     #[inline(always)]
     pub(crate) fn place(&self, offset: usize) -> (&R, usize) {
         (&self.region, self.first + offset)

@@ -1,9 +1,9 @@
-//! The rooms of this crate that touch raw memory: the array that the peer writes, the array that only we write, and a
-//! message in place.
+//! The modules of this crate that access raw memory: the array that the peer writes, the array that only this process
+//! writes, and a message in place.
 //!
-//! What both sides may touch at once is never seen as a reference: [`Inbound`] and [`Message`] copy out of it, and no
-//! Rust code is told that the bytes stand still. What only this process writes, and the device reads only between a
-//! post and its completion, is lent as a plain slice by [`Mirror`].
+//! No reference is ever made to memory that both sides may access at once: [`Inbound`] and [`Message`] copy out of it,
+//! and no Rust code assumes that its bytes do not change. Memory that only this process writes, and that the device
+//! reads only between a post and its completion, is lent as a plain slice by [`Mirror`].
 #![allow(unsafe_code)]
 
 mod inbound;

@@ -1,5 +1,6 @@
-//! A model of the ring's publication with the pointers of the product, checked in all interleavings: slots first, then
-//! the tail; the consumer trusts slots only below the tail, and the producer reuses a slot only when it was read.
+//! A model of how the ring publishes messages, using the production code's pointers, checked in all interleavings:
+//! slots first, then the tail; the consumer trusts only slots below the tail, and the producer reuses a slot only after
+//! it was read.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-ring --release --lib loom`
 
@@ -12,7 +13,7 @@ use super::{Due, Pacing, Receiver, Sender};
 
 /// Slots of the ring, of which one is never used.
 const SLOTS: u64 = 4;
-/// A lap and a bit.
+/// A little more than one lap.
 const MESSAGES: u64 = 6;
 
 struct Ring {
@@ -34,7 +35,7 @@ fn check(publish: Ordering, push: Ordering) {
         let producer = Arc::clone(&ring);
         let thread = thread::spawn(move || {
             let mut sender = Sender::new(SLOTS, 2, 1, Pacing::Thresholds { elastic: true });
-            // A device that is done at once: slot transmission is the store into the slot.
+            // A device that completes immediately: slot transmission is the store into the slot.
             let advance = |sender: &mut Sender| {
                 sender.transmitted();
                 producer.tail.store(sender.tail(), publish);
@@ -43,7 +44,7 @@ fn check(publish: Ordering, push: Ordering) {
             };
             for message in 0..MESSAGES {
                 while !sender.has_room(1) {
-                    // Full: what waits is told, because the consumer cannot read what it has not heard of.
+                    // Full: publish what waits, because the consumer cannot read what has not been published.
                     if sender.is_behind() {
                         advance(&mut sender);
                     }
@@ -52,7 +53,7 @@ fn check(publish: Ordering, push: Ordering) {
                     thread::yield_now();
                 }
                 let slot = &producer.slots[(sender.tail() % SLOTS) as usize];
-                // SAFETY: loom checks that nobody reads it now; that is what this model is for.
+                // SAFETY: loom checks that nobody reads it now, which is the purpose of this model.
                 slot.with_mut(|place| unsafe { *place = 100 + message });
                 sender.wrote(1);
                 match sender.due() {
@@ -61,7 +62,7 @@ fn check(publish: Ordering, push: Ordering) {
                     Due::Nothing => {}
                 }
             }
-            // The sender goes idle: what is left is flushed.
+            // The sender goes idle: flush what is left.
             if sender.is_behind() {
                 advance(&mut sender);
             }
@@ -91,7 +92,7 @@ fn loom_every_message_is_read_whole_and_once() {
     check(Ordering::Release, Ordering::Release);
 }
 
-/// The model is worth something: without the order it fails.
+/// The model can detect errors: without the ordering it fails.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_a_tail_that_overtakes_its_slots_is_found() {

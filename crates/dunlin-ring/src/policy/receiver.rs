@@ -3,14 +3,14 @@
 use super::Line;
 use crate::error::Violation;
 
-/// The consumer's side of a ring, as values.
+/// The pointers and thresholds of the consumer.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     /// The next unit to be read.
     head: Line<u64>,
-    /// How far the producer has been told.
+    /// The head that was last pushed to the producer.
     synced_head: Line<u64>,
-    /// How far the producer has written, as far as this side knows.
+    /// The producer's tail, as far as this side knows.
     local_tail: Line<u64>,
     /// N.
     units: u64,
@@ -41,20 +41,20 @@ impl Receiver {
         self.local_tail.0
     }
 
-    /// Units that can be read (line 18: none when head is local_tail).
+    /// Number of units that can be read (line 18: none when head is local_tail).
     #[inline(always)]
     pub(crate) fn available(&self) -> u64 {
         self.local_tail.0 - self.head.0
     }
 
-    /// The producer says that it has written up to `tail`.
+    /// Records that the producer has written up to `tail`.
     ///
     /// # Errors
-    /// When it cannot have: the tail goes back, or over units that were not read.
+    /// When that is impossible: the tail moves backwards, or over units that were not read.
     #[inline(always)]
     pub(crate) fn heard_tail(&mut self, tail: u64) -> Result<(), Violation> {
         let by = tail.wrapping_sub(self.local_tail.0);
-        // What it may fill ends one unit before what it was told to be read.
+        // The producer may fill up to one unit less than what it has been told is free.
         let room = self.synced_head.0 + self.units - 1 - self.local_tail.0;
         if by > room {
             return Err(Violation::Tail { by, room });
@@ -63,7 +63,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Units have been read (line 21); whether the head is to be pushed now (line 22).
+    /// Records that units have been read (line 21); returns whether the head is to be pushed now (line 22).
     #[inline(always)]
     pub(crate) fn read(&mut self, units: u64) -> bool {
         debug_assert!(units <= self.available());
@@ -71,8 +71,8 @@ impl Receiver {
         self.push_is_due()
     }
 
-    /// Units that can be read until a push is due, one at least when any can be read at all: a push that is due may
-    /// have been deferred.
+    /// Number of units that can be read until a push is due; at least one if any can be read at all, because a push
+    /// that is due may have been deferred.
     #[inline(always)]
     pub(crate) fn until_push(&self) -> u64 {
         let unpushed = self.head.0 - self.synced_head.0;
@@ -80,13 +80,13 @@ impl Receiver {
         until.min(self.available())
     }
 
-    /// Whether enough was read since the last push.
+    /// Whether enough has been read since the last push.
     #[inline(always)]
     pub(crate) fn push_is_due(&self) -> bool {
         self.head.0 - self.synced_head.0 >= self.push
     }
 
-    /// The head has been handed to the device (line 24).
+    /// Records that the head has been passed to the device (line 24).
     #[inline(always)]
     pub(crate) fn pushed(&mut self) {
         self.synced_head.0 = self.head.0;

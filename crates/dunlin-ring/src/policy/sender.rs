@@ -3,39 +3,40 @@
 use super::Line;
 use crate::error::Violation;
 
-/// When to hand slots and the tail to the device.
+/// When to pass slots and the tail to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pacing {
     /// By α and β, with or without the elastic threshold.
     Thresholds { elastic: bool },
-    /// At once while fewer than so many WRITEs are under way.
+    /// Immediately while fewer than `most` WRITEs are in flight.
     InFlight { most: u32 },
 }
 
-/// What the state of the pointers calls for.
+/// The action that the state of the pointers requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing.
     Nothing,
     /// Slot transmission.
     Transmit,
-    /// Pointer advancement, if the device is done with the one before; slot transmission otherwise, once it is due too.
+    /// Pointer advancement, if the device has completed the previous one; otherwise slot transmission, once that is due
+    /// too.
     Advance,
 }
 
-/// The producer's side of a ring, as values.
+/// The pointers and thresholds of the producer.
 #[derive(Debug)]
 pub(crate) struct Sender {
     /// The next unit to be written.
     tail: Line<u64>,
-    /// How far the consumer has been told.
+    /// The tail that was last sent to the consumer.
     synced_tail: Line<u64>,
-    /// How far slots have been transmitted: the escaped tail.
+    /// The position up to which slots have been transmitted: the escaped tail.
     esc_tail: Line<u64>,
-    /// How far the consumer has read, as far as this side may use: its head, and no further than WRITEs are known to be
-    /// complete, so that no unit is reused that the device may still read.
+    /// The position up to which units may be reused, as far as this side knows: the consumer's head, but no further
+    /// than WRITEs are known to be complete, so that no unit is reused that the device may still read.
     local_head: Line<u64>,
-    /// How far WRITEs are known to be complete, and what the consumer last said of its head.
+    /// The position up to which WRITEs are known to be complete, and the head that the consumer last reported.
     completed: u64,
     told_head: u64,
     /// N.
@@ -68,19 +69,19 @@ impl Sender {
         self.tail.0
     }
 
-    /// The first unit that is not transmitted.
+    /// The first unit that has not been transmitted.
     #[inline(always)]
     pub(crate) fn esc_tail(&self) -> u64 {
         self.esc_tail.0
     }
 
-    /// The first unit that the consumer has not been told of.
+    /// The first unit that has not been published to the consumer.
     #[inline(always)]
     pub(crate) fn synced_tail(&self) -> u64 {
         self.synced_tail.0
     }
 
-    /// The first unit that may not be reused, as far as is known.
+    /// The first unit that must not be reused, as far as is known.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn local_head(&self) -> u64 {
         self.local_head.0
@@ -92,13 +93,13 @@ impl Sender {
         self.tail.0 - self.local_head.0 + units < self.units
     }
 
-    /// Units have been written (line 5).
+    /// Records that units have been written (line 5).
     #[inline(always)]
     pub(crate) fn wrote(&mut self, units: u64) {
         self.tail.0 += units;
     }
 
-    /// What is to be done now (lines 6 and 13).
+    /// Returns what is to be done now (lines 6 and 13).
     #[inline(always)]
     pub(crate) fn due(&self) -> Due {
         if self.tail.0 - self.synced_tail.0 >= self.advance {
@@ -110,8 +111,8 @@ impl Sender {
         }
     }
 
-    /// While the tail is below this, one unit more finds room and calls for nothing: neither line 2 nor lines 6 and 13
-    /// have to be looked at. It only grows.
+    /// While the tail is below this, one more unit fits and triggers nothing: neither line 2 nor lines 6 and 13 have to
+    /// be evaluated. It never decreases.
     #[inline(always)]
     pub(crate) fn quiet_until(&self) -> u64 {
         let room = self.local_head.0 + self.units - 1;
@@ -120,7 +121,7 @@ impl Sender {
         room.min(advance).min(transmit)
     }
 
-    /// Whether enough units wait for a transmission of their own.
+    /// Whether enough units wait for a slot transmission.
     #[inline(always)]
     pub(crate) fn transmission_is_due(&self) -> bool {
         self.tail.0 - self.esc_tail.0 >= self.transmit
@@ -136,26 +137,26 @@ impl Sender {
         }
     }
 
-    /// Whether anything waits that the consumer has not been told of.
+    /// Whether there are units that have not been published to the consumer.
     #[inline(always)]
     pub(crate) fn is_behind(&self) -> bool {
         self.tail.0 != self.synced_tail.0
     }
 
-    /// All units up to the tail have been handed to the device (lines 8 and 15).
+    /// Records that all units up to the tail have been passed to the device (lines 8 and 15).
     #[inline(always)]
     pub(crate) fn transmitted(&mut self) {
         self.esc_tail.0 = self.tail.0;
     }
 
-    /// The tail has been handed to the device (line 9, once line 12 is certain).
+    /// Records that the tail has been passed to the device (line 9, once line 12 is certain).
     #[inline(always)]
     pub(crate) fn advanced(&mut self) {
         debug_assert_eq!(self.esc_tail.0, self.tail.0);
         self.synced_tail.0 = self.tail.0;
     }
 
-    /// WRITEs up to this position are complete.
+    /// Records that WRITEs up to this position are complete.
     #[inline(always)]
     pub(crate) fn completed(&mut self, position: u64) {
         debug_assert!(position >= self.completed && position <= self.esc_tail.0);
@@ -163,15 +164,15 @@ impl Sender {
         self.local_head.0 = self.told_head.min(self.completed);
     }
 
-    /// Whether WRITEs of all units are complete.
+    /// Whether the WRITEs of all units are complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.completed == self.tail.0
     }
 
-    /// The consumer says that it has read up to `head`.
+    /// Records that the consumer has read up to `head`.
     ///
     /// # Errors
-    /// When it cannot have: the head goes back, or beyond what it was told of.
+    /// When that is impossible: the head moves backwards, or beyond what was published.
     #[inline]
     pub(crate) fn heard_head(&mut self, head: u64) -> Result<(), Violation> {
         let by = head.wrapping_sub(self.told_head);
@@ -184,7 +185,7 @@ impl Sender {
         Ok(())
     }
 
-    /// What the consumer last said.
+    /// The head that the consumer last reported.
     #[inline(always)]
     pub(crate) fn told_head(&self) -> u64 {
         self.told_head

@@ -9,7 +9,7 @@ fn sender() -> Sender {
     Sender::new(N, 4, 2, Pacing::Thresholds { elastic: true })
 }
 
-/// Algorithm 1's reaction to one written slot, with a device that is done at once. Returns what was done.
+/// Algorithm 1's reaction to one written slot, with a device that completes immediately. Returns what was done.
 fn write(sender: &mut Sender) -> Due {
     assert!(sender.has_room(1));
     sender.wrote(1);
@@ -42,7 +42,7 @@ fn the_papers_example() {
         (5, 4, 4)
     );
 
-    // (a) to (b), slot transmission: one message more, and two slots go out ahead of the tail.
+    // (a) to (b), slot transmission: one more message, and two slots are sent ahead of the tail.
     assert_eq!(write(&mut sender), Due::Transmit);
     assert_eq!(
         (sender.tail(), sender.esc_tail(), sender.synced_tail()),
@@ -57,7 +57,7 @@ fn the_papers_example() {
     assert!(!receiver.read(1));
     assert_eq!((receiver.head(), sender.local_head()), (3, 2));
 
-    // (c) to (d), pointer advancement: two messages more; two slots go out, and the tail moves by four.
+    // (c) to (d), pointer advancement: two more messages; two slots are sent, and the tail moves by four.
     assert_eq!(write(&mut sender), Due::Nothing);
     assert_eq!(write(&mut sender), Due::Advance);
     receiver.heard_tail(sender.synced_tail()).unwrap();
@@ -66,7 +66,7 @@ fn the_papers_example() {
         (sender.tail(), sender.esc_tail(), sender.synced_tail()),
         (8, 8, 8)
     );
-    // The head that was pushed is 2, so one slot is free beside the one that is never used.
+    // The head that was pushed is 2, so one slot is free besides the one that is never used.
     assert!(sender.has_room(1) && !sender.has_room(2));
 }
 

@@ -1,11 +1,11 @@
-//! The end of a ring: a word of its own behind everything else.
+//! Closing a ring: a separate word that is sent behind everything else.
 
 use dunlin_verbs::{Device, Operation, Payload, SendFlags, SendRequest};
 
 use super::Producer;
 use crate::error::RingError;
 
-/// How far the close has come.
+/// The progress of a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Close {
     Open,
@@ -14,11 +14,11 @@ pub(super) enum Close {
 }
 
 impl<D: Device> Producer<D> {
-    /// Ends the ring: the consumer reads what was sent and then finds the end. Poll until [`Producer::is_closed`]
-    /// before the producer is dropped, or its last messages may be lost with it.
+    /// Closes the ring: the consumer reads what was sent and then finds the end. Poll until [`Producer::is_closed`]
+    /// before dropping the producer, or the last messages may be lost.
     ///
     /// # Errors
-    /// When the ring has ended otherwise.
+    /// When the ring has failed.
     pub fn close(&mut self) -> Result<(), RingError> {
         self.link.check_process()?;
         if self.close == Close::Open {
@@ -34,11 +34,10 @@ impl<D: Device> Producer<D> {
         self.close == Close::Told && self.link.in_flight() == 0
     }
 
-    /// Whether everything that was sent is known to have arrived, or to have been read, though the peer is gone.
-    /// `None`: nothing is known to have failed, or not yet; the device tells of each request of a queue pair that has
-    /// failed.
+    /// Whether everything that was sent is known to have arrived, or to have been read, although the peer is gone.
+    /// `None`: nothing is known to have failed so far; the device reports each request of a queue pair that has failed.
     pub(crate) fn has_all_arrived(&mut self) -> Option<bool> {
-        // A failure is known already; what is asked for is what else there is.
+        // A failure is already known; this takes the other completions.
         let _ = self.take_completions();
         let tail = self.sender.tail();
         if self.sender.is_behind() {
@@ -50,18 +49,18 @@ impl<D: Device> Producer<D> {
         self.link.failed().map(|name| name > tail)
     }
 
-    /// Whether the end was handed to the device.
+    /// Whether the end was passed to the device.
     pub(crate) fn has_told_end(&self) -> bool {
         self.close == Close::Told
     }
 
-    /// Says where the ring ends, behind everything else.
+    /// Tells the consumer where the ring ends, behind everything else.
     pub(super) fn tell_end(&mut self) -> Result<(), RingError> {
         self.flush()?;
         if self.sender.is_behind() || !self.link.has_entries(2) {
             return Ok(());
         }
-        // Its name is that word, too, which no message has.
+        // That word is also the name of the request, which no message has.
         let name = self.sender.tail() + 1;
         let word = name.to_le_bytes();
         let write = Operation::Write {

@@ -1,8 +1,8 @@
-//! The producer: where messages enter the ring (RB² `WRITEMSG`).
+//! The producer, which puts messages into the ring (RB² `WRITEMSG`).
 //!
-//! A state machine that does what can be done now: it neither waits nor reads a clock. Whoever writes either calls
-//! [`Producer::poll`] again and again, as pollers do, or [`Producer::flush`] after the last message; then no message
-//! waits for a later one.
+//! It is a state machine that does what can be done now: it neither waits nor reads a clock. Its owner either calls
+//! [`Producer::poll`] repeatedly, as pollers do, or [`Producer::flush`] after the last message; otherwise a message may
+//! wait for a later one.
 
 mod end;
 mod polled;
@@ -29,13 +29,14 @@ pub use reservation::Reservation;
 
 use end::Close;
 
-/// Most requests of one hand-over: two pieces of the array, the tail, and a wake-up.
+/// Maximum number of requests posted together: two pieces of the array, the tail, and a wake-up.
 const LIST: usize = 4;
 
-/// Polls of a full ring after which what waits for a whole batch is told of all the same: about a round trip.
+/// Number of polls of a full ring after which messages that wait for a whole batch are published anyway: about a round
+/// trip.
 const FULL_POLLS: u32 = 64;
 
-/// The places at the consumer that a producer writes.
+/// The locations at the consumer that a producer writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConsumerPlaces {
     pub(crate) array: RemoteAddress,
@@ -51,34 +52,34 @@ pub struct Producer<D: Device> {
     geometry: Geometry,
     design: Design,
     link: Link<D>,
-    /// Our array, or room for one message where the design has none at the producer.
+    /// The producer's array, or space for one message if the design has no array at the producer.
     local: Mirror<D::Region>,
-    /// Where messages are made when the design has no zero copy.
+    /// Buffer in which messages are made when the design has no zero copy.
     scratch: Vec<u8>,
-    /// What the consumer writes.
+    /// The memory that the consumer writes.
     inlet: D::Region,
     places: ConsumerPlaces,
     inline_bytes: usize,
-    /// The tail at the last signaled request: places come back by completions, so they must not be too far apart.
+    /// The tail at the last signaled request: slots are freed by completions, so they must not be too far apart.
     signaled_tail: u64,
-    /// The device has been told that slots up to here will be WRITTEN.
+    /// The position up to which the device has been told that slots will be WRITTEN.
     expected: u64,
-    /// The tail at the last poll: the same again means that the sender is idle.
+    /// The tail at the last poll; if unchanged, the sender is idle.
     polled_tail: u64,
-    /// So many polls in a row found that tail.
+    /// Number of consecutive polls that found that tail.
     idle_polls: u32,
-    /// A READ of the head that is under way.
+    /// The READ of the head that is in flight.
     pulling: Option<Ticket>,
     /// The tail at which the head is READ again, full or not.
     pull_at: u64,
-    /// A message is being WRITTEN from the one place there is.
+    /// Whether a message is being WRITTEN from the only buffer that there is.
     staged: bool,
-    /// A flush or a close that found no entry in the send queue.
+    /// Whether a flush or a close is pending because the send queue was full.
     flush_wanted: bool,
     close: Close,
 }
 
-/// What [`Producer::new`] is made of.
+/// Arguments of [`Producer::new`].
 pub(crate) struct Parts<D: Device> {
     pub(crate) sender: Sender,
     pub(crate) geometry: Geometry,
@@ -124,12 +125,12 @@ impl<D: Device> Producer<D> {
         &self.design
     }
 
-    /// Which lengths the ring carries.
+    /// The message lengths that the ring carries.
     pub fn limit(&self) -> LengthLimit {
         self.geometry.limit()
     }
 
-    /// The pages below the array.
+    /// The kind of pages that back the array.
     pub fn page_kind(&self) -> dunlin_verbs::PageKind {
         self.local.place(0).0.page_kind()
     }
@@ -137,8 +138,8 @@ impl<D: Device> Producer<D> {
     /// Sends a copy of `message`.
     ///
     /// # Errors
-    /// [`SendError::Full`] when the consumer has not read enough: poll and try again, and where that takes long call
-    /// [`Producer::probe`]. When the length is not one that the ring carries. When the ring has ended.
+    /// [`SendError::Full`] when the consumer has not read enough: poll and try again, and if that takes long, call
+    /// [`Producer::probe`]. Also when the ring does not carry messages of this length, or has ended.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
         self.link.check_process()?;
@@ -157,11 +158,11 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Sends a message of `length` bytes that `fill` makes in the ring itself (RB² §IV-C, zero copy at the sender). The
-    /// bytes are what an earlier message left there.
+    /// Sends a message of `length` bytes that `fill` writes directly into the ring (RB² §IV-C, zero copy at the
+    /// sender). The bytes initially hold the remains of an earlier message.
     ///
     /// # Errors
-    /// As for [`Producer::try_send`]; `fill` is not called then.
+    /// As for [`Producer::try_send`]; `fill` is then not called.
     #[inline]
     pub fn try_send_with(
         &mut self,
@@ -180,13 +181,13 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Whether a message of `length` bytes goes to the next place of the run.
+    /// Whether a message of `length` bytes can go to the next place of the run.
     #[inline(always)]
     fn has_next(&self, length: usize) -> bool {
         self.local.is_running() && self.geometry.is_single(length)
     }
 
-    /// A message of one unit for which there is room, and which brings no threshold about: most of them.
+    /// Sends a message of one unit that is known to fit and to reach no threshold, as most do.
     #[inline(always)]
     fn send_quietly(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
         let prefix = self.geometry.prefix;
@@ -202,7 +203,8 @@ impl<D: Device> Producer<D> {
         }
     }
 
-    /// Begins a run of the places that may be filled quietly: none where each message calls for more than being made.
+    /// Begins a run of the places that may be filled without further checks; an empty one if each message requires more
+    /// than being made.
     #[inline(always)]
     fn begin_run(&mut self) {
         let plain = self.design.zero_copy && self.design.mirrored && self.close == Close::Open;
@@ -219,7 +221,7 @@ impl<D: Device> Producer<D> {
             .begin_run(offset, self.geometry.unit_bytes, count);
     }
 
-    /// Room for a message of at most `length` bytes in the ring itself, to be filled and committed.
+    /// Reserves space in the ring for a message of at most `length` bytes, to be filled and committed.
     ///
     /// # Errors
     /// As for [`Producer::try_send`].
@@ -230,8 +232,8 @@ impl<D: Device> Producer<D> {
         Ok(Reservation::new(self, offset, length))
     }
 
-    /// Tells the consumer of everything that was sent, without waiting for the thresholds. Where the send queue has no
-    /// entry now, [`Producer::poll`] does it.
+    /// Publishes everything that was sent to the consumer, without waiting for the thresholds. If the send queue is
+    /// full, [`Producer::poll`] does it later.
     ///
     /// # Errors
     /// When the ring has ended.
@@ -247,8 +249,8 @@ impl<D: Device> Producer<D> {
         self.link.check_process()
     }
 
-    /// Asks whether the consumer is still there, for whoever waits for room: see [`probe`](crate::Consumer::probe) of
-    /// the other end.
+    /// Checks whether the consumer is still alive, for a caller that waits for space: see
+    /// [`probe`](crate::Consumer::probe) of the other end.
     ///
     /// # Errors
     /// When the ring has ended.
@@ -258,14 +260,14 @@ impl<D: Device> Producer<D> {
         self.link.probe(self.places.tail, self.sender.esc_tail())
     }
 
-    /// Whether the consumer has been told of everything.
+    /// Whether everything has been published to the consumer.
     pub fn is_flushed(&self) -> bool {
         !self.sender.is_behind()
     }
 
-    /// Does what is due: takes completions, retries what was deferred, and flushes a partial batch when nothing was
-    /// sent since the last call, which is how an idle sender is known (design §5). Where the ring is full and the
-    /// consumer has enough to read, that waits for 64 calls.
+    /// Does what is due: takes completions, retries deferred steps, and flushes a partial batch if nothing was sent
+    /// since the last call, which shows that the sender is idle (design §5). If the ring is full and the consumer has
+    /// enough to read, the flush waits for 64 calls.
     ///
     /// # Errors
     /// When the ring has ended.
@@ -297,9 +299,9 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Nothing was sent since the last poll: whether nothing wants to be. Who finds a full ring waits for room, and the
-    /// batch for the messages that are to come with it (Algorithm 1, line 3, does nothing else), but not for long, and
-    /// not while the consumer may have nothing to read.
+    /// Whether a sender that has sent nothing since the last poll is really idle. A sender that finds the ring full is
+    /// waiting for space, and the batch waits for the messages that will then be added to it (Algorithm 1, line 3, does
+    /// nothing else), but not for long, and not while the consumer may have nothing to read.
     fn is_idle(&self) -> bool {
         self.sender.has_room(1) || self.may_run_dry() || self.idle_polls >= FULL_POLLS
     }
@@ -309,7 +311,7 @@ impl<D: Device> Producer<D> {
         self.geometry.carries(length)
     }
 
-    /// Where a message of this reservation is made.
+    /// The bytes in which the message of this reservation is made.
     #[inline(always)]
     pub(crate) fn room(&mut self, offset: usize, length: usize) -> &mut [u8] {
         if self.design.zero_copy {
@@ -319,7 +321,7 @@ impl<D: Device> Producer<D> {
         }
     }
 
-    /// A message has been made where [`Producer::room`] said.
+    /// Sends the message that was made in the bytes returned by [`Producer::room`].
     #[inline(always)]
     pub(crate) fn commit(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
         self.link.check_process()?;
@@ -331,7 +333,7 @@ impl<D: Device> Producer<D> {
         self.publish(offset, length)
     }
 
-    /// Frames a message that stands in our array and does what is due.
+    /// Frames a message that is in the producer's array and does what is due.
     #[inline(always)]
     fn publish(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
         D::charge(effort::MADE);
@@ -361,7 +363,7 @@ impl<D: Device> Producer<D> {
 
 #[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 impl<D: Device> Producer<D> {
-    /// All that the consumer may write.
+    /// All memory that the consumer may write.
     pub(crate) fn inlet_for_tests(&self) -> D::Region {
         self.inlet.clone()
     }

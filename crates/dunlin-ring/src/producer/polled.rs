@@ -1,4 +1,4 @@
-//! Messages that the consumer finds by polling them: each is WRITTEN by the call that makes it, and is its own tail.
+//! Messages that the consumer detects by polling them: each is WRITTEN by the call that makes it, and is its own tail.
 
 use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
@@ -10,7 +10,7 @@ use crate::framing::HEADER_BYTES;
 use crate::link::Request;
 
 impl<D: Device> Producer<D> {
-    /// WRITEs one message that its reader polls: whole, or its length behind it.
+    /// WRITEs one message that its reader polls: as a whole, or first the message and then its length.
     #[inline(never)]
     pub(super) fn write_message(
         &mut self,
@@ -46,16 +46,16 @@ impl<D: Device> Producer<D> {
         let none = SendFlags::empty();
         let header = self.local.bytes(offset, HEADER_BYTES);
         let to = position + units;
-        // The length is taken when it is posted: with the first of them nothing is read from the array any more.
+        // The length is sent inline, so the request that writes it does not read the array any more.
         let mut list: [Request<'_, D>; 2] = [
             SendRequest::new(to, write(remote.plus(first as u64)), payload, none),
             SendRequest::new(to, write(remote), Payload::Inline(header), none),
         ];
         let used = if length_last { 2 } else { 1 };
-        // The one place of a design without an array is free again when its WRITE is complete.
+        // The only buffer of a design without an array is free again when its WRITE is complete.
         let staged = !self.design.mirrored && !inline;
         let far = to - self.signaled_tail >= self.geometry.units / 4;
-        // A doorbell each, as for every message without batching.
+        // One doorbell each, as for every message without batching.
         for (index, request) in list[..used].chunks_mut(1).enumerate() {
             let signal = (staged || far) && index + 1 == used;
             self.link.post(request, signal)?;
@@ -69,13 +69,13 @@ impl<D: Device> Producer<D> {
         self.pull_if_due()
     }
 
-    /// A message that tells of itself has been handed over.
+    /// Records that a message that is its own tail has been passed to the device.
     #[inline(always)]
     pub(super) fn told(&mut self, to: u64) {
         self.sender.transmitted();
         self.sender.advanced();
         if !self.design.mirrored {
-            // Nothing at this side waits for it.
+            // Nothing on this side waits for it.
             self.sender.completed(to);
         }
     }

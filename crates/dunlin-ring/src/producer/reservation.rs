@@ -1,11 +1,11 @@
-//! Room in the ring that is being filled.
+//! Reserved space in the ring.
 
 use dunlin_verbs::Device;
 
 use super::Producer;
 use crate::error::RingError;
 
-/// Room for one message in the producer's array. Dropped without [`Reservation::commit`] it leaves no message.
+/// Space for one message in the producer's array. If dropped without [`Reservation::commit`], no message is sent.
 #[derive(Debug)]
 #[must_use = "a reservation that is not committed sends nothing"]
 pub struct Reservation<'a, D: Device> {
@@ -23,8 +23,8 @@ impl<'a, D: Device> Reservation<'a, D> {
         }
     }
 
-    /// The bytes, to be filled; at first what an earlier message left there. The slice is plain memory: no peer reaches
-    /// this side's array, and the device reads it only from the commit on.
+    /// The bytes, to be filled; initially they hold the remains of an earlier message. The slice is plain memory: no
+    /// peer can access this side's array, and the device reads it only after the commit.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.producer.room(self.offset, self.length)
     }
@@ -43,7 +43,7 @@ impl<'a, D: Device> Reservation<'a, D> {
     /// When the ring has ended.
     ///
     /// # Panics
-    /// When `length` is more than was reserved, or the ring carries one length only and this is another.
+    /// When `length` is more than was reserved, or the ring carries only messages of another length.
     pub fn commit_first(self, length: usize) -> Result<(), RingError> {
         assert!(
             length <= self.length && self.producer.carries(length),

@@ -1,4 +1,4 @@
-//! Room in the ring: what the consumer has read, what the device is done with, and the end of the array.
+//! Free space in the ring: what the consumer has read, what the device has completed, and the end of the array.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +12,11 @@ use crate::framing;
 use crate::framing::HEADER_BYTES;
 
 impl<D: Device> Producer<D> {
-    /// Room for a message: checks the length, skips the end of the array if need be, and says where the message begins.
+    /// Claims space for a message: checks the length, skips the end of the array if necessary, and returns where the
+    /// message begins.
     #[inline(always)]
     pub(super) fn claim(&mut self, length: usize) -> Result<usize, SendError> {
-        // What the run was made for changes now.
+        // The conditions of the run no longer hold.
         self.local.end_run();
         if !self.geometry.carries(length) {
             return Err(self.wrong_length(length));
@@ -31,8 +32,8 @@ impl<D: Device> Producer<D> {
         Ok(self.place_of_tail())
     }
 
-    /// Whether a message may be made now, room in the ring aside. A message that tells of itself is posted by the call
-    /// that makes it, so it needs its entries of the send queue then; others can wait in the array.
+    /// Whether a message may be made now, apart from space in the ring. A message that is its own tail is posted by the
+    /// call that makes it, so it needs entries of the send queue immediately; others can wait in the array.
     #[inline(always)]
     pub(super) fn is_ready(&self) -> bool {
         self.close == Close::Open
@@ -40,7 +41,7 @@ impl<D: Device> Producer<D> {
             && (!self.design.polls_messages() || self.link.has_entries(LIST))
     }
 
-    /// Where in our array the next message begins.
+    /// Offset in the producer's array at which the next message begins.
     #[inline(always)]
     pub(super) fn place_of_tail(&self) -> usize {
         if self.design.mirrored {
@@ -58,7 +59,7 @@ impl<D: Device> Producer<D> {
         }
     }
 
-    /// Looks for what the consumer has read, and tells it of everything that waits if it may have read all it knows of.
+    /// Checks how far the consumer has read, and flushes if the consumer may have read everything that was published.
     #[inline(never)]
     pub(super) fn look_for_room(&mut self, units: u64) -> Result<(), SendError> {
         if self.close != Close::Open {
@@ -84,8 +85,8 @@ impl<D: Device> Producer<D> {
         Err(SendError::Full)
     }
 
-    /// Whether the consumer may come to the end of what it knows before it says that it has read. With more than γ to
-    /// read it will say so without our help.
+    /// Whether the consumer may read everything that was published before it reports its head. With more than γ to read
+    /// it will report the head in any case.
     #[inline]
     pub(super) fn may_run_dry(&self) -> bool {
         self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4
@@ -98,14 +99,15 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// The request of this name is complete. The end's is behind all that was handed over.
+    /// Records that the request with this name is complete. The name of the end is beyond everything that was passed to
+    /// the device.
     pub(super) fn completed(&mut self, name: u64) {
         if self.design.mirrored {
             self.sender.completed(name.min(self.sender.esc_tail()));
         }
     }
 
-    /// Reads what the consumer says of its head; checks it before it is used.
+    /// Reads the head that the consumer has written and checks it before use.
     pub(super) fn hear_head(&mut self) -> Result<(), RingError> {
         let at = match self.design.head_sync {
             HeadSync::LazyPull => {
@@ -149,8 +151,8 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Lazy pull: the head that was asked for γ slots ago is taken, and asked for again. Nobody waits: what is not
-    /// there yet is looked for after γ more.
+    /// Lazy pull: takes the head that was requested γ slots ago, and requests it again. It does not wait: if the READ
+    /// has not completed yet, it is checked again after γ more slots.
     #[cold]
     pub(super) fn pull_in_time(&mut self) -> Result<(), RingError> {
         if self.pulling.is_some() {
@@ -164,7 +166,7 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Fills the end of the array with nothing, because the next message does not fit there.
+    /// Skips the end of the array, because the next message does not fit there.
     #[cold]
     pub(super) fn skip_to_start(&mut self, skip: u64) -> Result<(), SendError> {
         let offset = self.place_of_tail();
@@ -186,10 +188,10 @@ impl<D: Device> Producer<D> {
             self.told(self.sender.tail());
             return Ok(());
         }
-        // Only the unit with the mark is transmitted, not what an earlier message left behind it.
+        // Only the unit with the mark is transmitted, not the remains of an earlier message behind it.
         self.sender.wrote(1);
         if !self.hand_over(false)? {
-            // The mark is then transmitted with what is left in these units.
+            // The mark is then transmitted together with the remains in these units.
             self.sender.wrote(skip - 1);
             return Ok(());
         }
@@ -198,7 +200,7 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Whether the consumer has read everything that was sent, as far as it has said.
+    /// Whether the consumer has read everything that was sent, as far as it has reported.
     pub fn is_drained(&mut self) -> Result<bool, RingError> {
         self.hear_head()?;
         Ok(self.sender.told_head() == self.sender.tail())

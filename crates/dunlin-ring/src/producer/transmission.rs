@@ -1,5 +1,5 @@
-//! Slot transmission and pointer advancement (RB² §IV-B): what has been made is handed to the device, and the consumer
-//! is told of it.
+//! Slot transmission and pointer advancement (RB² §IV-B): passes messages to the device, and publishes them to the
+//! consumer.
 
 use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
@@ -10,7 +10,7 @@ use crate::error::RingError;
 use crate::link::Request;
 use crate::policy::Due;
 
-/// So far ahead of the tail the device is told where WRITEs will go: as many lines as can be on their way from one core
+/// How far ahead of the tail the device is told where WRITEs will go: as many lines as can be in transit from one core
 /// to another.
 const EXPECTED_BYTES: usize = 64 * crate::LINE_BYTES;
 
@@ -29,7 +29,7 @@ impl<D: Device> Producer<D> {
         self.pull_if_due()
     }
 
-    /// Lazy pull, if γ slots have been written since the last.
+    /// Lazy pull, if γ slots have been written since the last one.
     #[inline(always)]
     pub(super) fn pull_if_due(&mut self) -> Result<(), RingError> {
         if self.sender.tail() >= self.pull_at {
@@ -51,8 +51,8 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Hands everything up to the tail to the device, and the tail itself if `advance`. `false`: the send queue has no
-    /// room now.
+    /// Passes everything up to the tail to the device, and the tail itself if `advance` is set. Returns `false` if the
+    /// send queue has too few free entries.
     #[inline(never)]
     pub(super) fn hand_over(&mut self, advance: bool) -> Result<bool, RingError> {
         if !self.link.has_entries(LIST) {
@@ -81,8 +81,8 @@ impl<D: Device> Producer<D> {
                 length,
             }]
         });
-        // Behind a batch the tail's line is fetched while the slots are copied. A message alone would only take it from
-        // the consumer that is looking at it.
+        // Behind a batch, the line of the tail is fetched while the slots are copied. For a single message a prefetch
+        // would only take the line from the consumer that polls it.
         if advance && count > 1 {
             self.link.expect_write(self.places.tail, TAIL_BYTES);
         }
@@ -90,7 +90,7 @@ impl<D: Device> Producer<D> {
         let immediate = (advance && self.design.tail_sync == TailSync::CompletionQueue)
             .then_some((to - self.sender.synced_tail()) as u32);
         let none = SendFlags::empty();
-        // With immediate data the last piece is the notification, or an empty one where there is none.
+        // With immediate data, the last piece carries the notification, or an empty WRITE if there is no piece.
         let alone = immediate.is_none() || count == 0;
         let word = || {
             let (remote, payload) = match immediate {
@@ -100,7 +100,7 @@ impl<D: Device> Producer<D> {
             let write = Operation::Write { remote, immediate };
             SendRequest::new(to, write, Payload::Inline(payload), none)
         };
-        // `until`: the position behind the piece. The device may still read the one after it.
+        // `until`: the position behind the piece. The device may still read the next piece.
         let piece = |which: usize, last: bool, until: u64| {
             let (offset, length) = pieces[which];
             let write = Operation::Write {
@@ -119,9 +119,9 @@ impl<D: Device> Producer<D> {
         if signal {
             self.signaled_tail = to;
         }
-        // Slots and tail are two posts (Algorithm 1, lines 7 and 12): a NIC takes a short request with its doorbell,
-        // but fetches those of a list from memory, which is a round trip over PCIe more. One WRITE that only wraps is a
-        // list.
+        // Slots and tail are posted separately (Algorithm 1, lines 7 and 12): a NIC takes a short request with its
+        // doorbell, but fetches those of a list from memory, which costs another round trip over PCIe. A WRITE that
+        // merely wraps around is posted as a list.
         let apart = self.design.batching == Batching::Off || immediate.is_none();
         let wrap = from + until_end as u64;
         let link = &mut self.link;
@@ -151,8 +151,8 @@ impl<D: Device> Producer<D> {
         Ok(true)
     }
 
-    /// Tells the device of the next slots that will be WRITTEN, if the consumer has given them back. What it has given
-    /// back is looked for in time, not only when there is no room left.
+    /// Tells the device of the next slots that will be WRITTEN, if the consumer has freed them. The head is checked in
+    /// time for this, not only when the ring is full.
     #[inline(always)]
     fn expect_slots(&mut self, next: u64, count: usize) -> Result<(), RingError> {
         let ahead = (EXPECTED_BYTES / self.geometry.unit_bytes)
@@ -174,8 +174,7 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Whether pointer advancements make completions: for the elastic threshold, and where WRITEs under way are
-    /// counted.
+    /// Whether pointer advancements are signaled: for the elastic threshold, and where WRITEs in flight are counted.
     #[inline(always)]
     pub(super) fn signals_advancement(&self) -> bool {
         match self.design.batching {

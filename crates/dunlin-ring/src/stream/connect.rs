@@ -1,4 +1,4 @@
-//! How the two ends of a stream come together.
+//! Connecting the two ends of a stream.
 
 use dunlin_verbs::Device;
 
@@ -7,8 +7,8 @@ use crate::{
     ConfigError, Design, Offer, RingConfig, UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES,
 };
 
-/// The rings of a stream: RB² without batching of messages, because a stream does not know what its writer will do
-/// next; 512 slots of 256 bytes each way.
+/// The configuration of a stream's rings: RB² without message batching, because a stream does not know what its writer
+/// will do next; 512 slots of 256 bytes in each direction.
 pub fn stream_config() -> RingConfig {
     RingConfig {
         design: Design::RB2_LATENCY,
@@ -21,17 +21,17 @@ pub fn stream_config() -> RingConfig {
 /// What one end of a stream tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOffer {
-    /// Of the ring that this end writes.
+    /// The offer of the ring that this end writes.
     pub producer: Offer,
-    /// Of the ring that this end reads.
+    /// The offer of the ring that this end reads.
     pub consumer: Offer,
 }
 
-/// Bytes of an encoded [`StreamOffer`].
+/// Length of an encoded [`StreamOffer`] in bytes.
 pub const STREAM_OFFER_BYTES: usize = 2 * OFFER_BYTES;
 
 impl StreamOffer {
-    /// The wire form.
+    /// Encodes the offer.
     pub fn encode(&self) -> [u8; STREAM_OFFER_BYTES] {
         let mut bytes = [0; STREAM_OFFER_BYTES];
         let (producer, consumer) = bytes.split_at_mut(OFFER_BYTES);
@@ -40,7 +40,7 @@ impl StreamOffer {
         bytes
     }
 
-    /// Reads the wire form. Any bytes give an offer; whether it fits is found out by connecting.
+    /// Decodes an offer. Any bytes decode; whether the offer fits is checked when connecting.
     pub fn decode(bytes: &[u8; STREAM_OFFER_BYTES]) -> Self {
         let half = |at: usize| {
             let mut half = [0; OFFER_BYTES];
@@ -54,7 +54,7 @@ impl StreamOffer {
     }
 }
 
-/// An end of a stream that knows no peer yet.
+/// An end of a stream that is not connected to a peer yet.
 #[derive(Debug)]
 pub struct UnconnectedStream<D: Device> {
     producer: UnconnectedProducer<D>,
@@ -62,10 +62,10 @@ pub struct UnconnectedStream<D: Device> {
 }
 
 impl<D: Device> UnconnectedStream<D> {
-    /// Makes the objects of this end; [`stream_config`] is what most want.
+    /// Creates the objects of this end; most callers use [`stream_config`].
     ///
     /// # Errors
-    /// As for [`UnconnectedProducer::new`]. Also when the configuration has messages of one length, or a tail that is
+    /// As for [`UnconnectedProducer::new`]. Also when the configuration has fixed-length messages, or a tail that is
     /// not a word in memory.
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
         let what = "a stream stands on rings with headers that write twice";
@@ -81,7 +81,7 @@ impl<D: Device> UnconnectedStream<D> {
         })
     }
 
-    /// What the peer must know.
+    /// Returns what the peer must know.
     pub fn offer(&self) -> StreamOffer {
         StreamOffer {
             producer: self.producer.offer(),
@@ -89,10 +89,10 @@ impl<D: Device> UnconnectedStream<D> {
         }
     }
 
-    /// Joins it to the peer that made an offer.
+    /// Connects it to the peer that made an offer.
     ///
     /// # Errors
-    /// When the two were not configured alike, or the device does not take the address.
+    /// When the two configurations differ, or the device does not accept the address.
     pub fn connect(self, peer: &StreamOffer) -> Result<Stream<D>, ConfigError> {
         Ok(Stream::new(
             self.producer.connect(&peer.consumer)?,

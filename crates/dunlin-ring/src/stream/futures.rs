@@ -1,12 +1,12 @@
-//! The traits of futures, for whatever has the polls of a [`Stream`]: this crate's, and the one of the face, which
-//! hides the device.
+//! The `futures` I/O traits, for any type with the `poll_` functions of a [`Stream`]: this crate's, and the one of the
+//! public API, which hides the device.
 
 use dunlin_verbs::Device;
 
 use super::Stream;
 
-/// Implements `futures_io::AsyncRead` and `AsyncWrite` for a stream by its own `poll_read`, `poll_write`, `poll_flush`
-/// and `poll_shutdown`.
+/// Implements `futures_io::AsyncRead` and `AsyncWrite` for a stream in terms of its own `poll_read`, `poll_write`,
+/// `poll_flush` and `poll_shutdown`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! implement_futures {

@@ -1,4 +1,4 @@
-//! The two directions of a stream, each of which waits by itself.
+//! The two directions of a stream, each of which waits separately.
 
 use std::io::{self, ErrorKind};
 use std::task::{ready, Context, Poll};
@@ -9,16 +9,17 @@ use dunlin_verbs::Device;
 use super::waiting::Waiting;
 use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError, Violation};
 
-/// How long a stream that is dropped waits for what it has written to arrive, and one that is shut down for its device
-/// to say what has arrived at a peer that is gone: far longer than a device takes to end what is posted.
+/// How long a dropped stream waits for the data that it has written to arrive, and how long a stream that is shut down
+/// waits for its device to report what has arrived at a peer that is gone. Much longer than a device takes to end the
+/// posted requests.
 pub(super) const LINGER: Duration = Duration::from_millis(100);
 
 /// The reading direction.
 #[derive(Debug)]
 pub(super) struct ReadHalf<D: Device> {
     consumer: Consumer<D>,
-    /// Bytes of the next message that have been read, and its length, once some have: the peer may change that where it
-    /// stands.
+    /// Number of bytes of the next message that have been read, and its length if that is not zero: the peer may change
+    /// the length in place.
     taken: usize,
     length: usize,
     waiting: Waiting,
@@ -55,17 +56,17 @@ impl<D: Device> ReadHalf<D> {
         }
     }
 
-    /// So that the peer knows what was read of its bytes.
+    /// Sends the head, so that the peer knows which of its bytes were read.
     pub(super) fn leave(&mut self) {
         self.consumer.leave();
     }
 
-    /// Whether it does, or is gone.
+    /// Whether the peer knows, or is gone.
     pub(super) fn has_left(&mut self) -> bool {
         self.consumer.has_left()
     }
 
-    /// As many messages as fit into `target`, whole or in part; `None`: nothing is there.
+    /// Reads as many messages as fit into `target`, whole or in part; `None` if nothing has arrived.
     fn read(&mut self, target: &mut [u8]) -> Result<Option<usize>, RingError> {
         let mut filled = 0;
         while filled < target.len() {
@@ -74,13 +75,13 @@ impl<D: Device> ReadHalf<D> {
                 Ok(Received::Empty) if filled == 0 => return Ok(None),
                 Ok(Received::End) if filled == 0 => return Ok(Some(0)),
                 Err(error) if filled == 0 => return Err(error),
-                // Told by the next call.
+                // Reported by the next call.
                 _ => break,
             };
             let message = arrived.message();
             let length = message.len();
             if length == 0 || self.taken > 0 && length != self.length {
-                // No writer of a stream sends these.
+                // The writer of a stream does not send these.
                 arrived.leave();
                 if filled > 0 {
                     break;
@@ -110,9 +111,9 @@ impl<D: Device> ReadHalf<D> {
 #[derive(Debug)]
 pub(super) struct WriteHalf<D: Device> {
     producer: Producer<D>,
-    /// Longest message: larger writes are cut.
+    /// Maximum message length; longer writes are split.
     longest: usize,
-    /// Since when the peer is known to be gone, if it is not known what has arrived.
+    /// Since when the peer is known to be gone while it is not known what has arrived.
     lost: Option<Instant>,
     waiting: Waiting,
 }
@@ -122,7 +123,7 @@ impl<D: Device> WriteHalf<D> {
         let (LengthLimit::AtMost(longest) | LengthLimit::Exactly(longest)) = producer.limit();
         Self {
             producer,
-            // Several messages in the ring: while one is read another one is written.
+            // Several messages fit in the ring: while one is read another is written.
             longest: (longest / 4).max(1),
             lost: None,
             waiting: Waiting::new(),
@@ -141,7 +142,8 @@ impl<D: Device> WriteHalf<D> {
         match self.producer.try_send(&source[..count]) {
             Ok(()) => {
                 self.waiting.progress();
-                // A design that batches would keep it until there is more; bytes of a stream are on their way at once.
+                // A design that batches would keep the message until there is more; bytes of a stream are sent
+                // immediately.
                 self.producer.flush().map_err(writing)?;
                 Poll::Ready(Ok(count))
             }
@@ -178,14 +180,15 @@ impl<D: Device> WriteHalf<D> {
         }
     }
 
-    /// A peer that has gone needs no end, as with TCP. Bytes that did not arrive before are lost, and that is told.
+    /// A peer that is gone needs no end, as with TCP. If bytes did not arrive before that, they are lost, and an error
+    /// is reported.
     fn poll_loss(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.producer.has_all_arrived() {
             Some(true) => Poll::Ready(Ok(())),
             None if self.lost.get_or_insert_with(Instant::now).elapsed() < LINGER => {
                 self.wait(context)
             }
-            // What was sent before has not failed, and the device took no end any more.
+            // Nothing sent before has failed, and the device did not accept the end any more.
             None if !self.producer.has_told_end() => Poll::Ready(Ok(())),
             _ => Poll::Ready(Err(writing(RingError::PeerLost))),
         }
@@ -205,13 +208,13 @@ impl<D: Device> WriteHalf<D> {
         self.wait(context)
     }
 
-    /// So that the peer sees an end and not a reset.
+    /// Closes the ring, so that the peer sees an end and not a reset.
     pub(super) fn leave(&mut self) {
-        // A failure is told to nobody any more.
+        // There is no caller left to report a failure to.
         let _ = self.producer.close();
     }
 
-    /// Whether the end is known to have arrived, or cannot arrive any more.
+    /// Whether the end is known to have arrived, or can no longer arrive.
     pub(super) fn has_left(&mut self) -> bool {
         self.producer.is_closed() || self.producer.poll().is_err() || self.producer.is_closed()
     }
@@ -242,7 +245,7 @@ fn writing(error: RingError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    /// A message that becomes shorter than what was read of it, and one of nothing.
+    /// A message that becomes shorter than what was already read of it, and an empty one.
     #[cfg(not(loom))]
     #[test]
     fn a_message_that_changes_while_it_is_read_is_an_error() {

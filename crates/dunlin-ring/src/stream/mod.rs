@@ -1,12 +1,12 @@
-//! A byte stream on two rings, one each way: what sockets are made of (RB² §VI).
+//! A byte stream over two rings, one in each direction, as a replacement for sockets (RB² §VI).
 //!
-//! It behaves as a TCP stream does: bytes arrive in order or the stream fails, a writer that is faster than its reader
-//! waits, one direction can be closed while the other goes on, and a peer that dies is an error. [`Stream`] has `poll_`
-//! functions in terms of `std` alone; with the feature `tokio` it is tokio's `AsyncRead` and `AsyncWrite`, with
-//! `futures` those of futures.
+//! It behaves like a TCP stream: bytes arrive in order or the stream fails, a writer that is faster than its reader
+//! waits, one direction can be closed while the other remains open, and a peer that dies is an error. [`Stream`] has
+//! `poll_` functions in terms of `std` alone; with the feature `tokio` it implements tokio's `AsyncRead` and
+//! `AsyncWrite`, with `futures` those of futures.
 //!
-//! Whoever waits is first polled again at once, for a short time; then it sleeps, and the peer wakes it ([`waiting`],
-//! `sleeping.rs`).
+//! A task that waits is at first polled again immediately, for a short time; then it sleeps, and the peer wakes it
+//! ([`waiting`], `sleeping.rs`).
 
 mod connect;
 #[cfg(feature = "futures")]
@@ -31,16 +31,16 @@ use crate::{Consumer, Producer};
 
 /// A byte stream between two processes.
 ///
-/// A stream that is dropped tells its peer that this is the end, and what it has read, and blocks until that has
-/// arrived, for 100 ms at most. Call [`Stream::poll_shutdown`] to its end first and read to the peer's, as libraries
-/// do, and it does not block.
+/// A stream that is dropped sends its peer the end and how much it has read, and blocks until both have arrived, for
+/// 100 ms at most. To avoid blocking, first drive [`Stream::poll_shutdown`] to completion and read to the peer's end,
+/// as libraries do.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
     read: ReadHalf<D>,
     write: WriteHalf<D>,
 }
 
-// Nothing in it points into it.
+// A stream holds no pointers into itself.
 impl<D: Device> Unpin for Stream<D> {}
 
 impl<D: Device> Stream<D> {
@@ -51,12 +51,12 @@ impl<D: Device> Stream<D> {
         }
     }
 
-    /// Reads what is there into `target` and says how many bytes; zero is the end of what the peer has written.
+    /// Reads available bytes into `target` and returns their number; zero means the end of what the peer has written.
     ///
     /// # Errors
-    /// `ConnectionReset` when the peer is gone without an end, `InvalidData` when it broke the rules of the ring. The
-    /// waker of `context` is called when there is more to read, or at times without a reason. `NotConnected` in a
-    /// process that was forked since, here and below.
+    /// `ConnectionReset` when the peer is gone without closing the stream, `InvalidData` when it violated the protocol.
+    /// The waker of `context` is called when there is more to read, and sometimes spuriously. `NotConnected` in a
+    /// process that was forked since; this also applies to the functions below.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl<D: Device> Stream<D> {
         self.read.poll(context, target)
     }
 
-    /// Writes some of `source` and says how many bytes; they are on their way when it returns. Pending while the peer
+    /// Writes some of `source` and returns the number of bytes, which are already being sent. Pending while the peer
     /// has not read enough.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl<D: Device> Stream<D> {
         self.write.poll(context, source)
     }
 
-    /// Waits until everything that was written has been handed to the device.
+    /// Waits until everything that was written has been passed to the device.
     ///
     /// # Errors
     /// As for [`Stream::poll_write`].
@@ -86,8 +86,8 @@ impl<D: Device> Stream<D> {
         self.write.poll_flush(context)
     }
 
-    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on. A peer that
-    /// is gone by then is no error if everything that was written has arrived there.
+    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading remains possible. If
+    /// the peer is gone by then, that is not an error as long as everything that was written has arrived.
     ///
     /// # Errors
     /// As for [`Stream::poll_write`]; also when what was written before is not known to have arrived.
@@ -98,7 +98,7 @@ impl<D: Device> Stream<D> {
 
 impl<D: Device> Drop for Stream<D> {
     fn drop(&mut self) {
-        // Requests end with their queue pair, so they are waited for: a round trip as a rule.
+        // Requests end with their queue pair, so wait for them: usually a round trip.
         let start = Instant::now();
         self.read.leave();
         self.write.leave();

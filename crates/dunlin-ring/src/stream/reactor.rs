@@ -1,5 +1,5 @@
-//! The thread that sleeps for all streams of a process: on the events of their completion channels, each for a bounded
-//! time.
+//! The thread that sleeps on behalf of all streams of a process, on the events of their completion channels, each for a
+//! bounded time.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,10 +11,10 @@ use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::link::Event;
 
-/// A waker is called after this even without an event: for what nobody thought of.
+/// A waker is called after this time even without an event, as a safety net.
 const BOUND: Duration = Duration::from_millis(5);
 
-/// Who sleeps: one direction of one stream.
+/// Identifies a sleeper: one direction of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sleeper(u64);
 
@@ -39,8 +39,8 @@ struct Reactor {
     changed: OwnedFd,
 }
 
-/// Has `waker` called at the event, or after 5 ms. A sleeper has one entry, its latest. `false` when the system has no
-/// descriptor or no thread for it: then the caller has to go on polling.
+/// Registers `waker` to be called at the event, or after 5 ms. A sleeper has one entry, the latest. Returns `false` if
+/// the system has no descriptor or no thread for it: then the caller has to keep polling.
 pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bool {
     let Some(reactor) = reactor() else {
         return false;
@@ -57,13 +57,13 @@ pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bo
         None => entries.push(entry),
     }
     drop(entries);
-    // A counter that is full is readable as well.
+    // A full counter is readable as well.
     let _ = rustix::io::write(&reactor.changed, &1u64.to_ne_bytes());
     true
 }
 
 fn reactor() -> Option<&'static Reactor> {
-    /// The reactor, and whether its thread runs.
+    /// The reactor, and whether its thread is running.
     type Once = (OnceLock<Option<Reactor>>, OnceLock<bool>);
     static ONCE: PerProcess<Once> = PerProcess::new();
     let (made, thread) = ONCE.get();
@@ -89,7 +89,7 @@ impl Reactor {
 
     fn run(&self) {
         loop {
-            // Only this thread takes entries out, and only an entry that is replaced changes its place's event.
+            // Only this thread removes entries, and only replacing an entry changes its event.
             let (watched, until) = {
                 let entries = self.lock();
                 let watched: Vec<_> = entries
@@ -113,7 +113,8 @@ impl Reactor {
         }
     }
 
-    /// Sleeps until an event, an entry, or the first bound; says whose events came, and takes these.
+    /// Sleeps until an event, a new entry, or the first deadline; returns the sleepers whose events were raised, and
+    /// consumes the events.
     fn sleep(&self, watched: &[(Sleeper, Arc<dyn Event>)], until: Option<Instant>) -> Vec<Sleeper> {
         let mut descriptors: Vec<PollFd<'_>> = watched
             .iter()
@@ -131,12 +132,12 @@ impl Reactor {
             }
         });
         if poll(&mut descriptors, limit.as_ref()).is_err() {
-            // Interrupted, or out of memory for a moment.
+            // Interrupted, or temporarily out of memory.
             std::thread::sleep(Duration::from_millis(1));
             return Vec::new();
         }
         let mut count = [0; 8];
-        // Empty when nobody has entered.
+        // Empty if there was no new entry.
         let _ = rustix::io::read(&self.changed, &mut count);
         let mut woken = Vec::new();
         for (descriptor, (sleeper, event)) in descriptors.iter().zip(watched) {

@@ -1,5 +1,5 @@
-//! How a direction of a stream waits: polled again at once for a short time, then announced to the peer, and then
-//! asleep until the peer's wake-up. Now and then it probes whether there is a peer.
+//! How one direction of a stream waits: it is polled again immediately for a short time, then announces its sleep to
+//! the peer, and then sleeps until the peer wakes it. Meanwhile it periodically probes whether the peer is alive.
 
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -11,25 +11,26 @@ use crate::error::RingError;
 use crate::link::Event;
 use crate::{Consumer, Producer};
 
-/// How long a wait is polled again at once: longer than an answer from another core takes, shorter than anyone minds.
+/// How long a waiting task is polled again immediately: longer than an answer from another core takes, but too short to
+/// matter.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it is polled on after the peer is known to have heard of the sleep: longer than a store takes to become
-/// visible. The peer tells of its message and then looks at the sleep word; we write the sleep word and then look for
-/// messages. No fence orders the two across memories.
+/// How long it keeps polling after the peer is known to have received the announcement: longer than a store takes to
+/// become visible. The peer publishes its message and then reads the sleep word; this side writes the sleep word and
+/// then looks for messages. No fence orders the two across separate memories.
 const GRACE: Duration = Duration::from_micros(20);
-/// How often a peer is probed of which nothing is heard: whoever waits has nothing outstanding, so nothing else would
-/// tell that the peer's process was killed. As often as in the RPC.
+/// How often a silent peer is probed: a waiting end has nothing outstanding, so nothing else would reveal that the
+/// peer's process was killed. The same interval as in the RPC.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Polls between two looks at the clock.
+/// Number of polls between two reads of the clock.
 const STRIDE: u32 = 32;
 
 /// An end of a ring that can be woken by its peer.
 pub(super) trait Sleeps {
-    /// `true` when the peer knows that we sleep and the event is armed.
+    /// Returns `true` once the peer knows that this end sleeps and the event is armed.
     fn prepare_sleep(&mut self) -> Result<bool, RingError>;
-    /// What to sleep on.
+    /// The event to sleep on.
     fn event(&self) -> Option<Box<dyn Event>>;
-    /// Asks whether there is a peer.
+    /// Probes whether the peer is alive.
     fn probe(&mut self) -> Result<(), RingError>;
 }
 
@@ -61,16 +62,16 @@ impl<D: Device> Sleeps for Consumer<D> {
     }
 }
 
-/// The waiting of one direction of a stream.
+/// The waiting state of one direction of a stream.
 #[derive(Debug)]
 pub(super) struct Waiting {
     sleeper: Sleeper,
-    /// Since when it waits, or the last probe.
+    /// Start of the wait, or time of the last probe.
     since: Option<Instant>,
     polls: u32,
-    /// The spin is over until there is progress.
+    /// Whether spinning is over until there is progress.
     patient: bool,
-    /// Since when the peer is known to have heard of the sleep.
+    /// Since when the peer is known to have received the announcement.
     announced: Option<Instant>,
 }
 
@@ -85,7 +86,7 @@ impl Waiting {
         }
     }
 
-    /// Something was done: the next wait begins anew.
+    /// Records progress: the next wait starts from the beginning.
     #[inline]
     pub(super) fn progress(&mut self) {
         self.since = None;
@@ -94,7 +95,7 @@ impl Waiting {
         self.announced = None;
     }
 
-    /// Sees to it that the task is polled again. It has just looked and found nothing.
+    /// Ensures that the task is polled again. It has just polled and found nothing.
     pub(super) fn wait(&mut self, context: &mut Context<'_>, end: &mut impl Sleeps) {
         if !self.patient {
             self.polls += 1;
@@ -118,7 +119,7 @@ impl Waiting {
                 return;
             }
         }
-        // Not yet: the peer has not heard of it, for which a device may need this core.
+        // Not yet asleep: the peer has not received the announcement, for which a device may need this core.
         std::thread::yield_now();
         context.waker().wake_by_ref();
     }
@@ -128,13 +129,13 @@ impl Waiting {
         let since = self.since.get_or_insert(now);
         if now.duration_since(*since) >= PROBE_INTERVAL {
             *since = now;
-            // A failure is told by the next look.
+            // A failure is reported by the next poll.
             let _ = end.probe();
         }
     }
 
     fn may_sleep(&mut self, end: &mut impl Sleeps) -> bool {
-        // A failure is told by the next look.
+        // A failure is reported by the next poll.
         if !end.prepare_sleep().unwrap_or(false) {
             self.announced = None;
             return false;
