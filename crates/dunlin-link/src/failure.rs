@@ -1,9 +1,9 @@
-//! Why a queue pair failed, in words that help whoever has to find out.
+//! Descriptions of queue pair failures, for diagnosis.
 
 use dunlin_verbs::{CompletionStatus, QueuePair};
 
-/// What `status` says of a queue pair, and what its device knows beyond that. Of a peer that does not answer it names
-/// where datagrams went from and to: it may have ended, and a firewall may stand in between.
+/// Describes `status` of a queue pair, with what its device knows beyond that. For a peer that does not answer it names
+/// the addresses between which the datagrams went: the peer may have ended, or a firewall may drop them.
 #[cold]
 pub fn failure_of(queue_pair: &impl QueuePair, status: CompletionStatus) -> String {
     let words = match queue_pair.datagram_path() {

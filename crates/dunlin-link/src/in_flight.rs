@@ -1,6 +1,6 @@
-//! Requests by number, values that the device works on, and the proof that it no longer does.
+//! Tickets of requests, values in use by the device, and the proof that the device no longer uses them.
 
-/// The number of a request among all that were posted to its queue. The default comes before them all.
+/// The number of a request among all that were posted to its queue. The default comes before all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -10,14 +10,14 @@ impl Ticket {
         Self(number)
     }
 
-    /// How many requests had been posted with it.
+    /// The number of requests posted up to and including this one.
     #[inline]
     pub fn number(self) -> u64 {
         self.0
     }
 }
 
-/// What a request names that was posted: a buffer that it reads or writes. [`SendQueue::finish`] gives it back.
+/// A value that a posted request names, such as a buffer that it reads or writes. [`SendQueue::finish`] returns it.
 ///
 /// [`SendQueue::finish`]: crate::SendQueue::finish
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// The request that it waits for.
+    /// The request that must finish first.
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    /// The value, to look at: what the device writes in it is not there yet.
+    /// The value, for inspection only: data that the device writes into it may not have arrived.
     pub fn value(&self) -> &T {
         &self.value
     }
@@ -52,8 +52,8 @@ impl<T> InFlight<T> {
     }
 }
 
-/// A value whose request has finished successfully. Only [`SendQueue`](crate::SendQueue) makes one, of a completion, so
-/// it proves that the device is done with the value.
+/// A value whose request has finished successfully. Only [`SendQueue`](crate::SendQueue) can create one, from a
+/// completion, so it proves that the device no longer uses the value.
 #[derive(Debug)]
 pub struct Completed<T>(T);
 
@@ -69,7 +69,7 @@ impl<T> Completed<T> {
 }
 
 impl<A, B> Completed<(A, B)> {
-    /// The second part with its proof, and the first, which may be a name for it, without.
+    /// Splits a pair: the second part keeps its proof, the first, which may be a name for it, does not need one.
     pub fn split(self) -> (A, Completed<B>) {
         let Self((name, value)) = self;
         (name, Completed(value))

@@ -1,9 +1,9 @@
-//! What every channel needs of a queue pair, whatever its messages look like.
+//! What every channel needs of a queue pair, regardless of the format of its messages.
 //!
-//! [`SendQueue`] is the account of a send queue: how many requests are outstanding, which of them are signaled, and
-//! what a completion says about all of them. A value that the device works on is [`InFlight`] until that account gives
-//! it back as [`Completed`], which nothing else can make. [`SleepWord`] is how the two ends of a queue pair tell each
-//! other of their sleeps. [`failure_of`] says why a queue pair failed.
+//! [`SendQueue`] keeps the account of a send queue: which requests are outstanding, which of them are signaled, and
+//! which of them a completion ends. A value that the device uses is [`InFlight`] until that account returns it as
+//! [`Completed`], which nothing else can create. By [`SleepWord`], the two ends of a queue pair announce to each other
+//! that they sleep. [`failure_of`] describes why a queue pair failed.
 #![forbid(unsafe_code)]
 
 mod failure;

@@ -1,4 +1,4 @@
-//! The account against a model of the device: whatever is posted, carried out, polled and lost, in any order.
+//! Tests the account against a model of the device: requests are posted, carried out, polled and lost in any order.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 use crate::{Ended, InFlight, SendQueue, Ticket};
 
-/// What may happen next.
+/// The possible next steps.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// A list of this many is posted, if there are entries; the last is signaled if `wanted` or if it is time.
+    /// A list of this many is posted, if there are entries; the last is signaled if `wanted` or if a signal is due.
     Post { count: usize, wanted: bool },
-    /// One request with the flags that the account says, a value with it.
+    /// One request is posted with the flags that the account returns, and holds a value.
     PostHolding,
-    /// The next one is signaled.
+    /// `signal_next` is called.
     SignalNext,
     /// The device carries out this many.
     CarryOut(usize),
@@ -22,7 +22,7 @@ enum Action {
     Poll(usize),
     /// A RECEIVE completes.
     Receive,
-    /// The request that is next fails, and those behind it are flushed.
+    /// The next request fails, and those behind it are flushed.
     Fail,
 }
 
@@ -55,7 +55,7 @@ fn completion(opcode: CompletionOpcode, status: CompletionStatus) -> Completion 
     }
 }
 
-/// The queue under test beside what is true of it.
+/// The queue under test, and the model's state.
 struct World {
     queue: SendQueue,
     entries: usize,
@@ -64,12 +64,12 @@ struct World {
     signaled: Vec<bool>,
     /// How many of them the device has carried out.
     done: usize,
-    /// Numbers of the signaled ones among those whose completions wait to be taken, or a failure.
+    /// Numbers of the signaled requests whose completions have not been taken yet, or a failure.
     completions: VecDeque<Result<usize, CompletionStatus>>,
-    /// The last number that a completion has told of.
+    /// The last number that a completion has reported.
     known: usize,
     broken: bool,
-    /// How many had been posted when the account heard of that.
+    /// How many had been posted when the account learned of the failure.
     failed_at: usize,
     tickets: Vec<(Ticket, usize)>,
     held: VecDeque<InFlight<usize>>,
@@ -143,7 +143,7 @@ impl World {
         self.signaled.resize(before + count, false);
         self.signaled[before + count - 1] = signal;
         self.tickets.push((last, before + count));
-        // Entries come back, whatever is posted: no run of requests without a completion is longer.
+        // Entries are freed eventually, whatever is posted: no run of unsignaled requests is longer.
         let run = self.signaled.iter().rev().take_while(|&&it| !it).count();
         prop_assert!(run < self.signal_every || self.failed_at < usize::MAX);
         Ok(())
@@ -169,7 +169,7 @@ impl World {
                     self.known = number;
                 }
                 Some(Err(status)) => {
-                    // Of a request that failed the opcode is not to be relied on.
+                    // The opcode of a failed request is not reliable.
                     let failed = completion(CompletionOpcode::Receive, status);
                     prop_assert_eq!(self.queue.complete(&failed), Err(status));
                     self.failed_at = self.failed_at.min(self.signaled.len());
@@ -193,7 +193,7 @@ impl World {
                 outstanding + count <= self.entries
             );
         }
-        // What is posted to a queue that has failed is not waited for.
+        // Requests posted to a queue that has failed are not waited for.
         let awaited = self.signaled.iter().take(self.failed_at).skip(*known);
         prop_assert_eq!(queue.signaled(), awaited.filter(|&&it| it).count());
         for &(ticket, number) in &self.tickets {
@@ -219,14 +219,14 @@ proptest! {
             lasts.push(world.queue.last());
         }
         prop_assert!(lasts.is_sorted());
-        // In the end all that can come back does.
+        // In the end, everything that can be freed is freed.
         world.carry_out(usize::MAX >> 1);
         world.poll(usize::MAX)?;
         world.check()?;
         prop_assert!(world.broken || world.queue.outstanding() < signal_every);
     }
 
-    /// A value is given back by its own queue alone, and by no other that has got as far.
+    /// A value is returned only by its own queue, and by no other that has progressed as far.
     #[test]
     fn queues_are_not_taken_for_each_other(requests in 1..20usize, renew in any::<bool>()) {
         let mut one = SendQueue::new(32, 1);

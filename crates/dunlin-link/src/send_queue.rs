@@ -1,8 +1,9 @@
-//! The account of a send queue: requests outstanding, signaled ones among them, and what a completion says of both.
+//! The account of a send queue: outstanding requests, the signaled ones among them, and which of them a completion
+//! ends.
 //!
-//! Requests of one send queue complete in the order in which they were posted, on every transport of verbs. So one
-//! completion ends all requests up to the signaled one that it belongs to, and few need to be signaled (FaSST's
-//! selective signaling): every Nth, and those that somebody waits for.
+//! Requests of one send queue complete in the order in which they were posted, on every transport. So one completion
+//! ends all requests up to the signaled one that it belongs to, and few need to be signaled (FaSST's selective
+//! signaling): every Nth, and those whose completion is waited for.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, SendFlags};
 
 use crate::in_flight::{Completed, InFlight, Ticket};
 
-/// Tells the queues of a process apart, so that none gives back what another one holds.
+/// Distinguishes the queues of a process, so that none returns a value that another one holds.
 static QUEUES: AtomicU64 = AtomicU64::new(0);
 
 /// What a successful completion ended.
@@ -19,35 +20,36 @@ static QUEUES: AtomicU64 = AtomicU64::new(0);
 pub enum Ended {
     /// This many requests of the send queue.
     Requests(usize),
-    /// A RECEIVE, of which this account knows nothing.
+    /// A RECEIVE, which this account does not track.
     Receive,
 }
 
-/// The send queue of one queue pair. It is an account only: whoever owns it posts and polls.
+/// The account of the send queue of one queue pair. It does no I/O: its owner posts and polls.
 #[derive(Debug)]
 pub struct SendQueue {
     id: u64,
     entries: u64,
     signal_every: u64,
-    /// Requests posted, ever.
+    /// Number of requests ever posted.
     posted: u64,
-    /// Posted requests may come up to this number: those that have finished, and as many as there are entries.
+    /// The number up to which requests may be posted: those that have finished, plus the entries.
     limit: u64,
-    /// The request of this number is signaled if nobody asks for an earlier one.
+    /// The request with this number is signaled unless an earlier one is requested.
     signal_at: u64,
-    /// Number of the last request that was signaled.
+    /// Number of the last signaled request.
     last_signaled: u64,
-    /// For each signaled request that is outstanding: how many requests its completion ends.
+    /// For each outstanding signaled request, the number of requests that its completion ends.
     signaled: VecDeque<u16>,
     failed: bool,
 }
 
 impl SendQueue {
-    /// The account of a queue with so many entries, in which one request of `signal_every` is signaled at least.
+    /// Creates the account of a queue with `entries` entries, in which at least one in `signal_every` requests is
+    /// signaled.
     ///
     /// # Panics
-    /// When there are more than 65535 entries, or some would never come back because `signal_every` is zero or more
-    /// than there are.
+    /// When there are more than 65535 entries, or when some would never be freed because `signal_every` is zero or
+    /// exceeds their number.
     pub fn new(entries: usize, signal_every: usize) -> Self {
         assert!(entries <= usize::from(u16::MAX), "{entries} entries");
         assert!(
@@ -62,30 +64,31 @@ impl SendQueue {
             limit: entries as u64,
             signal_at: signal_every as u64,
             last_signaled: 0,
-            // All may be signaled: no push allocates.
+            // All may be signaled, so reserve for all: no push allocates.
             signaled: VecDeque::with_capacity(entries),
             failed: false,
         }
     }
 
-    /// The account of a new queue pair in the place of this one's. What is in flight here never completes there.
+    /// Creates the account of a new queue pair that replaces this one's. Values in flight in the old one never complete
+    /// in the new one.
     pub fn renewed(&self) -> Self {
         Self::new(self.entries as usize, self.signal_every as usize)
     }
 
-    /// Whether `count` more requests may be posted, as far as completions have been taken.
+    /// Whether `count` more requests may be posted, as of the completions taken so far.
     #[inline(always)]
     pub fn has_entries(&self, count: usize) -> bool {
         self.posted + count as u64 <= self.limit
     }
 
-    /// Requests that were posted and are not known to have finished.
+    /// Number of requests that were posted and are not known to have finished.
     #[inline]
     pub fn outstanding(&self) -> usize {
         (self.posted - self.finished()) as usize
     }
 
-    /// Signaled requests among those: completions that are still to come.
+    /// Number of signaled requests among those: completions still to come.
     #[inline(always)]
     pub fn signaled(&self) -> usize {
         self.signaled.len()
@@ -97,7 +100,7 @@ impl SendQueue {
         self.posted + count as u64 >= self.signal_at
     }
 
-    /// The flags of the next request, if nobody waits for it in particular.
+    /// The flags of the next request, unless its completion is specifically wanted.
     #[inline]
     pub fn next_flags(&self) -> SendFlags {
         if self.is_signal_due(1) {
@@ -107,13 +110,14 @@ impl SendQueue {
         }
     }
 
-    /// The next request is one that must be signaled, whenever the last one was.
+    /// Makes the next request a signaled one, whenever the last one was.
     pub fn signal_next(&mut self) {
         self.signal_at = self.posted + 1;
     }
 
-    /// A list of `count` requests was posted, for which there were entries, the last of them signaled or none: says
-    /// which the last is. Of a list that the device took in part, see [`SendQueue::fail`].
+    /// Records that a list of `count` requests was posted, for which there were entries, with the last of them signaled
+    /// or none; returns the ticket of the last one. For a list that the device accepted in part, see
+    /// [`SendQueue::fail`].
     #[inline(always)]
     pub fn post(&mut self, count: usize, signaled: bool) -> Ticket {
         self.posted += count as u64;
@@ -124,25 +128,26 @@ impl SendQueue {
         Ticket::new(self.posted)
     }
 
-    /// One in many; kept apart so that what every request does stays small.
+    /// Needed for one in many requests; separate so that the common path stays small.
     #[inline(never)]
     fn note_signaled(&mut self) {
         self.signal_at = self.posted + self.signal_every;
         if !self.failed {
             let ends = self.posted - self.last_signaled;
-            // A number that is cut off, which takes more requests than there are entries, ends too few of them.
+            // If the number were truncated, which would take more requests than there are entries, it would end too few
+            // of them.
             self.signaled.push_back(ends as u16);
             self.last_signaled = self.posted;
         }
     }
 
-    /// A request with these flags was posted.
+    /// Records that a request with these flags was posted.
     #[inline]
     pub fn post_one(&mut self, flags: SendFlags) -> Ticket {
         self.post(1, flags.contains(SendFlags::SIGNALED))
     }
 
-    /// The next request is about to be posted, as part of a list: the flags for it.
+    /// Records that the next request is about to be posted as part of a list, and returns its flags.
     #[inline]
     pub fn enter(&mut self) -> SendFlags {
         let flags = self.next_flags();
@@ -150,24 +155,24 @@ impl SendQueue {
         flags
     }
 
-    /// The request that was posted last.
+    /// The ticket of the request that was posted last.
     #[inline]
     pub fn last(&self) -> Ticket {
         Ticket::new(self.posted)
     }
 
-    /// Whether a request is known to have finished, and so all that were posted before it. One that is not signaled is
-    /// known to have when the next signaled one has.
+    /// Whether a request, and so all that were posted before it, is known to have finished. An unsignaled one is known
+    /// to have finished when the next signaled one has.
     #[inline]
     pub fn is_finished(&self, ticket: Ticket) -> bool {
         ticket.number() <= self.finished()
     }
 
-    /// Takes a completion of the queue pair: the oldest signaled request has finished, and with it all before it. Those
-    /// of RECEIVEs, which may share the completion queue, are told apart.
+    /// Takes a completion of the queue pair: the oldest signaled request has finished, and with it all before it.
+    /// Completions of RECEIVEs, which may share the completion queue, are distinguished.
     ///
     /// # Errors
-    /// When it says that a request failed, and the queue pair with it: see [`SendQueue::fail`].
+    /// When it reports that a request, and with it the queue pair, failed: see [`SendQueue::fail`].
     #[inline]
     pub fn complete(&mut self, completion: &Completion) -> Result<Ended, CompletionStatus> {
         if !completion.is_success() {
@@ -184,29 +189,29 @@ impl SendQueue {
 
     #[inline]
     fn end_oldest(&mut self) -> usize {
-        // A completion for which nothing was signaled ends nothing.
+        // A completion that belongs to no signaled request ends nothing.
         let ends = self.signaled.pop_front().unwrap_or(0);
         self.limit += u64::from(ends);
         ends.into()
     }
 
-    /// The queue pair is in error, or did not take a list, or took it in part. What is posted from now on, that list
-    /// too, stays outstanding. What was signaled before may have completed before, and is waited for.
+    /// Records that the queue pair is in error, or rejected a list or a part of it. What is posted from then on,
+    /// including that list, stays outstanding. Requests signaled before may still have completed, and are waited for.
     #[cold]
     pub fn fail(&mut self) {
         self.failed = true;
     }
 
-    /// Holds a value that the device works on until the request that was posted last is known to have finished.
+    /// Holds a value that the device uses until the request that was posted last is known to have finished.
     #[inline]
     pub fn hold<T>(&self, value: T) -> InFlight<T> {
         InFlight::new(self.id, self.last(), value)
     }
 
-    /// Gives back a value whose request is known to have finished.
+    /// Returns a value whose request is known to have finished.
     ///
     /// # Errors
-    /// When the request is not known to have, or another queue holds the value: the value as it was.
+    /// The unchanged value, when its request is not known to have finished, or another queue holds it.
     #[inline]
     pub fn finish<T>(&self, held: InFlight<T>) -> Result<Completed<T>, InFlight<T>> {
         if self.gives_back(&held) {
@@ -216,8 +221,8 @@ impl SendQueue {
         }
     }
 
-    /// Gives back the first of the values that this queue holds, in the order in which they were posted, if its request
-    /// is known to have finished.
+    /// Returns the first of the values that this queue holds, in the order in which they were posted, if its request is
+    /// known to have finished.
     #[inline]
     pub fn finish_first<T>(&self, held: &mut VecDeque<InFlight<T>>) -> Option<Completed<T>> {
         if !self.gives_back(held.front()?) {

@@ -1,4 +1,4 @@
-//! Sleep and wake-ups, one step of anybody's after the other in any order: nobody sleeps through what it was told.
+//! Tests sleep and wake-ups with the steps of all parties in any order: no end sleeps through a notification.
 
 use std::collections::VecDeque;
 
@@ -8,19 +8,19 @@ use proptest::prelude::*;
 
 use crate::{Ended, SendQueue, SleepWord};
 
-/// Whose step is next.
+/// The party whose step is next.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Sleeper,
-    /// The announcement that was posted first arrives.
+    /// The oldest announcement in flight arrives.
     Network,
-    /// The peer tells something, of which it will look whether to wake anybody.
+    /// The peer publishes something, and will then check whether to wake this end.
     Tell,
-    /// The peer looks at its word, having told something or not.
+    /// The peer reads its sleep word, whether or not it has published something.
     Look,
 }
 
-/// What the sleeper does next.
+/// The sleeper's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Announce,
@@ -35,7 +35,7 @@ struct World {
     sends: SendQueue,
     sleeper: SleepWord,
     step: Step,
-    /// Announcements under way, and the last that has arrived.
+    /// Announcements in flight, and the last that has arrived.
     under_way: VecDeque<u64>,
     word: u64,
     completions: VecDeque<CompletionOpcode>,
@@ -44,7 +44,7 @@ struct World {
     peer: SleepWord,
     told: usize,
     taken: usize,
-    /// The peer has told something and has not looked at its word since.
+    /// The peer has published something and has not read its sleep word since.
     looks: bool,
 }
 
@@ -123,7 +123,7 @@ impl World {
         Ok(())
     }
 
-    /// One step of the sleeper, as `SleepWord` asks for them; and which is the next.
+    /// One step of the sleeper, as `SleepWord` requires; returns the next one.
     fn go_on(&mut self) -> Result<Step, TestCaseError> {
         let heard_then = |world: &Self, next| {
             let heard = world.sleeper.is_heard(&world.sends);
@@ -166,7 +166,7 @@ impl World {
                 Step::Announce
             }
             Step::Look => {
-                // Whoever looks for failures takes completions.
+                // A failure check takes completions.
                 self.take_completions()?;
                 Step::LookAgain
             }
@@ -195,7 +195,7 @@ proptest! {
         for turn in turns {
             world.act(turn)?;
         }
-        // What was told last is taken, whoever sleeps now.
+        // What was published last is found, whoever sleeps now.
         world.act(Turn::Tell)?;
         world.act(Turn::Look)?;
         for _ in 0..20 {

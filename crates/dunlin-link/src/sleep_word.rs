@@ -1,21 +1,22 @@
-//! Sleep and wake-ups between the two ends of a queue pair: an end that has announced its sleep is woken by the next
-//! thing that its peer tells it.
+//! Sleep and wake-ups between the two ends of a queue pair: an end that has announced its sleep is woken by the peer's
+//! next notification.
 //!
-//! Who wants to sleep WRITEs a new number into the *sleep word* of its peer. The peer compares that word with the
-//! number that it answered last, each time after it has told something; when they differ it posts one empty WRITE with
-//! immediate, which takes one of a few RECEIVEs and raises the event of the sleeper's completion channel. So one sleep
-//! costs its peer one such WRITE, not one for each message.
+//! To sleep, an end WRITEs a new number into the *sleep word* of its peer. After each thing that the peer publishes, it
+//! compares that word with the number that it answered last; if they differ, it posts one empty WRITE with immediate,
+//! which consumes one of a few RECEIVEs and raises the event of the sleeper's completion channel. So one sleep costs
+//! the peer one such WRITE, not one for each message.
 //!
-//! Nobody sleeps before its announcement is known to have arrived, because a peer that has not heard of a sleep wakes
-//! nobody; and nobody whose announcement was answered, because it is answered once. What is asked of the owner:
+//! An end must not sleep before its announcement is known to have arrived, because a peer that has not received it
+//! wakes nobody; nor after its announcement was answered, because it is answered only once. The owner must do the
+//! following:
 //!
-//! 1. WRITE [`SleepWord::announce`], signaled, and say so by [`SleepWord::announced`].
-//! 2. When [`SleepWord::is_heard`], ask for an event, take what completions there are, and ask [`SleepWord::is_heard`]
-//!    again: a wake-up that came before the event was asked for raises none.
-//! 3. Look on for what may have come, for longer than a store takes to become visible: the peer tells and then looks at
-//!    its word; we write that word and then look. Across two memories no fence orders the two pairs.
+//! 1. WRITE [`SleepWord::announce`], signaled, and call [`SleepWord::announced`].
+//! 2. Once [`SleepWord::is_heard`], request an event, take the available completions, and check [`SleepWord::is_heard`]
+//!    again: a wake-up that came before the event was requested raises none.
+//! 3. Keep polling for longer than a store takes to become visible: the peer publishes and then reads its sleep word;
+//!    this end writes that word and then polls. No fence orders the two pairs across separate memories.
 //!
-//! Each RECEIVE that a wake-up took is posted again, after [`SleepWord::woken`].
+//! Each RECEIVE that a wake-up consumed is posted again, after [`SleepWord::woken`].
 
 use std::sync::atomic::Ordering;
 
@@ -24,16 +25,16 @@ use dunlin_verbs::{Memory, Operation, RemoteAddress};
 use crate::in_flight::Ticket;
 use crate::send_queue::SendQueue;
 
-/// RECEIVEs kept posted for wake-ups. An honest peer has one under way, and one more that comes late.
+/// Number of RECEIVEs kept posted for wake-ups. An honest peer has one in flight, and one more that arrives late.
 pub const WAKE_RECEIVES: usize = 8;
 
-/// What one end knows of its sleeps and its peer's.
+/// The state of the sleeps of one end and of its peer.
 #[derive(Debug)]
 pub struct SleepWord {
-    /// Where the peer's number is in memory of ours, and ours in memory of the peer.
+    /// Offset of the peer's number in local memory, and the address of ours in the peer's memory.
     at: usize,
     remote: RemoteAddress,
-    /// The number of the peer's that was answered last.
+    /// The peer's number that was answered last.
     answered: u64,
     /// The number of our latest sleep, and whether the peer still has to answer it.
     number: u64,
@@ -42,7 +43,7 @@ pub struct SleepWord {
 }
 
 impl SleepWord {
-    /// The peer writes its number at `at` of ours; ours goes to `remote`.
+    /// The peer writes its number at `at` in local memory; ours is written to `remote`.
     pub fn new(at: usize, remote: RemoteAddress) -> Self {
         Self {
             at,
@@ -66,7 +67,7 @@ impl SleepWord {
         number != self.answered
     }
 
-    /// The WRITE of nothing that wakes the peer. It is to be solicited.
+    /// The empty WRITE that wakes the peer. It must be solicited.
     pub fn wake_up(&self) -> Operation {
         Operation::Write {
             remote: self.remote,
@@ -74,17 +75,17 @@ impl SleepWord {
         }
     }
 
-    /// The peer's sleep of this number has been answered by a wake-up.
+    /// Records that the peer's sleep with this number has been answered by a wake-up.
     pub fn answer(&mut self, number: u64) {
         self.answered = number;
     }
 
-    /// Whether a sleep was announced, or is about to be, and has not been answered.
+    /// Whether a sleep has been announced, or is about to be, and has not been answered.
     pub fn is_unanswered(&self) -> bool {
         self.unanswered
     }
 
-    /// What is to be WRITTEN to announce a sleep: the same number until it is answered, and then a new one.
+    /// What must be WRITTEN to announce a sleep: the same number until it is answered, then a new one.
     pub fn announce(&mut self) -> (Operation, [u8; 8]) {
         if !self.unanswered {
             self.number += 1;
@@ -97,22 +98,22 @@ impl SleepWord {
         (write, self.number.to_le_bytes())
     }
 
-    /// The announcement was posted.
+    /// Records that the announcement was posted.
     pub fn announced(&mut self, request: Ticket) {
         self.announcement = request;
     }
 
-    /// Whether the peer is known to have heard of a sleep of ours, and has not answered it.
+    /// Whether the peer is known to have received the announcement of a sleep and has not answered it.
     pub fn is_heard(&self, sends: &SendQueue) -> bool {
         self.unanswered && sends.is_finished(self.announcement)
     }
 
-    /// The last announcement that was posted.
+    /// The ticket of the last announcement that was posted.
     pub fn announcement(&self) -> Ticket {
         self.announcement
     }
 
-    /// A wake-up came, whoever was looking: the next sleep is announced anew.
+    /// Records a wake-up, whichever caller polled for it: the next sleep must be announced again.
     #[inline]
     pub fn woken(&mut self) {
         self.unanswered = false;
