@@ -1,5 +1,5 @@
-//! What Dunlin's crates say of themselves while they work, on standard error, for who asks by `DUNLIN_LOG`: the
-//! command, and programs in C and Python. A program in Rust has a `tracing` subscriber of its own choice instead.
+//! Log output of Dunlin's crates on standard error, enabled by `DUNLIN_LOG`: for the command, and for programs in C and
+//! Python. A Rust program uses a `tracing` subscriber of its own choice instead.
 #![forbid(unsafe_code)]
 
 use std::sync::Once;
@@ -7,11 +7,11 @@ use std::sync::Once;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::prelude::*;
 
-/// The variable: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or crates with levels
+/// Name of the variable. Its value is a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or crates with levels
 /// (`dunlin_rpc=debug,dunlin_shm=trace`).
 pub const VARIABLE: &str = "DUNLIN_LOG";
 
-/// The variable says nothing that can be understood.
+/// The value of the variable is not valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE}={wanted}: {cause}")]
 pub struct WrongFilter {
@@ -21,16 +21,16 @@ pub struct WrongFilter {
 }
 
 impl WrongFilter {
-    /// What it may be.
+    /// The allowed values.
     pub const HELP: &str =
         "a level such as debug, or crates with levels: dunlin_rpc=debug,dunlin_shm=trace";
 }
 
-/// Begins to log as the variable says; without it as `otherwise` does, or not at all. Where the process has a
-/// subscriber already, that one stays.
+/// Starts logging as the variable says; if it is not set, as `otherwise` says, or not at all. A subscriber that the
+/// process already has is kept.
 ///
 /// # Errors
-/// When the variable says nothing that can be understood.
+/// When the value of the variable is not valid.
 pub fn start(otherwise: Option<&str>) -> Result<(), WrongFilter> {
     let wanted = match (std::env::var(VARIABLE), otherwise) {
         (Ok(wanted), _) => wanted,
@@ -50,8 +50,8 @@ pub fn start(otherwise: Option<&str>) -> Result<(), WrongFilter> {
     Ok(())
 }
 
-/// As [`start`] without a default, the first time that it is called; for libraries, which say on standard error that
-/// the variable is wrong and go on.
+/// As [`start`] without a default, at the first call; for libraries, which report an invalid variable on standard error
+/// and continue.
 pub fn start_once() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
