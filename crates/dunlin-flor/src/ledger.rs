@@ -1,4 +1,4 @@
-//! Entries by numbers that only grow, of which the oldest go first: a queue with places that can be looked up.
+//! A queue whose entries have increasing numbers by which they can be looked up. The oldest entries are removed first.
 
 use std::collections::VecDeque;
 
@@ -19,12 +19,12 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// The number that the next entry gets.
+    /// The number of the next entry.
     pub(crate) fn next(&self) -> u64 {
         self.base + self.entries.len() as u64
     }
 
-    /// How far the next number is from the oldest entry.
+    /// The distance from the oldest entry to the next number.
     pub(crate) fn span(&self) -> usize {
         self.entries.len()
     }
@@ -70,7 +70,7 @@ impl<T> Ledger<T> {
 
     /// The oldest entry.
     pub(crate) fn first(&self) -> Option<(u64, &T)> {
-        // What is in front is never empty.
+        // The front entry is never empty.
         Some((self.base, self.entries.front()?.as_ref()?))
     }
 

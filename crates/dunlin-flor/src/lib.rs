@@ -1,15 +1,15 @@
-//! Flor (Li et al., OSDI '23): the data path stays the NIC's, the control path is software above its queue pairs.
+//! Flor (Li et al., OSDI '23): the data path remains in the NIC, the control path is software above its queue pairs.
 //!
-//! A *logical connection* is made of a primary queue pair, backups and a queue pair for acknowledgements. Messages are
-//! cut into chunks ([`chunking`]), each of which is one work request with a number ([`number`]); the peer acknowledges
-//! the numbers ([`ack`]), and what is not acknowledged is sent again ([`reliability`]). Round trips ([`round_trip`])
-//! steer the size of the chunks, the timeouts and the window ([`congestion`]).
+//! A *logical connection* consists of a primary queue pair, backups and a queue pair for acknowledgements. Messages are
+//! split into chunks ([`chunking`]), each of which is one work request with a number ([`number`]). The peer
+//! acknowledges the numbers ([`ack`]), and what is not acknowledged is retransmitted ([`reliability`]). Measured round
+//! trips ([`round_trip`]) determine the size of the chunks, the timeouts and the window ([`congestion`]).
 //!
-//! All but [`logical`] and [`device`] is state machines over values: events and times go in, actions and deadlines come
-//! out. [`logical`] drives them over the queue pairs of a device, without a clock or a thread; [`device`] makes queue
-//! pairs of that, as a device of its own. Times are nanoseconds of any clock that does not go back. `docs/flor.md`
-//! lists what the paper has, where it is here, and what is not met.
-// `Device::register_raw` is passed on, with its contract.
+//! All modules except [`logical`] and [`device`] are state machines over values: events and times go in, actions and
+//! deadlines come out. [`logical`] drives them over the queue pairs of a device, without a clock or a thread;
+//! [`device`] makes queue pairs of these connections, as a device of its own. Times are nanoseconds of any monotonic
+//! clock. `docs/flor.md` lists what the paper describes, where it is here, and what is not met.
+// `Device::register_raw` is forwarded, with its contract.
 #![deny(unsafe_code)]
 
 pub mod ack;

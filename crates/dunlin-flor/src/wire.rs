@@ -12,71 +12,71 @@
 //! | 24..28 | bytes of the message |
 //! | 28..32 | bytes of the payload |
 //!
-//! The paper says which numbers travel, not where. Epoch, grants and what renews a queue pair are ours.
+//! The paper says which numbers are sent, but not where. The epoch, grants and the renewal of queue pairs are ours.
 
 use dunlin_verbs::{EndpointAddress, RemoteAddress, RemoteKey, ENDPOINT_ADDRESS_BYTES};
 
 use crate::number::{GlobalNumber, SendNumber, WriteLayout, WriteNumber};
 
-/// Bytes in front of the payload.
+/// Length of the header in front of the payload.
 pub const SEND_HEADER_BYTES: usize = 32;
-/// The longest payload that is for the connection itself.
+/// Maximum length of a payload that concerns the connection itself.
 pub const MAX_BODY_BYTES: usize = ENDPOINT_ADDRESS_BYTES;
-/// The longest message that is sent by SEND (Flor §3.2). Longer ones are written.
+/// Maximum length of a message that is sent by SEND (Flor §3.2). Longer ones are written.
 pub const MAX_SEND_BYTES: u32 = 32 << 10;
 
-/// Bytes of a grant: an address, a key, and four bytes of zero.
+/// Length of a grant: an address, a key, and four bytes of zero.
 const GRANT_BYTES: usize = 16;
 const HINT: u8 = 1;
 
-/// What a SEND carries.
+/// The contents of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A message, or a part of one.
     Fragment {
         /// The message, counted by the sender among those that are sent.
         message: u32,
-        /// Where the fragment begins, in bytes.
+        /// Offset of the fragment in bytes.
         offset: u32,
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         total: u32,
     },
-    /// Asks for memory for a message that is to be written.
+    /// Requests memory for a message that is to be written.
     Announce {
         /// The message, counted among those that are written.
         message: u32,
-        /// Its bytes.
+        /// Length in bytes.
         total: u32,
-        /// What the sender's user calls it.
+        /// The tag that the sender's user gave it.
         tag: u32,
     },
-    /// Memory for an announced message.
+    /// Grants memory for an announced message.
     Grant {
         /// The message.
         message: u32,
-        /// Where it goes.
+        /// Its destination.
         place: RemoteAddress,
     },
-    /// An announced message is not wanted.
+    /// Refuses an announced message.
     Refuse {
         /// The message.
         message: u32,
     },
-    /// A part of a message that was written and got lost.
+    /// Part of a written message that was lost.
     Chunk(WriteNumber),
-    /// Nothing: the connection has changed its queue pair, somebody asks whether the peer is there, or what the number
-    /// stood for is not needed any more.
+    /// Nothing: the connection has changed its queue pair, the peer is being probed, or the contents with this number
+    /// are not needed any more.
     Empty,
-    /// A queue pair was made anew and has this address.
+    /// A queue pair was renewed and has this address.
     Renewed {
-        /// Which of the connection's.
+        /// Index of the connection's queue pair.
         path: u32,
         /// Its address.
         address: EndpointAddress,
     },
-    /// A queue pair that was made anew is connected.
+    /// A renewed queue pair is connected.
     Ready {
-        /// Which of the connection's.
+        /// Index of the connection's queue pair.
         path: u32,
     },
     /// The sender's queue pair for acknowledgements has this address.
@@ -86,7 +86,7 @@ pub enum Content {
     },
 }
 
-/// A SEND's header.
+/// The header of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// See [`WriteNumber::hint`].
@@ -99,11 +99,11 @@ pub struct Header {
     pub global: GlobalNumber,
     /// What follows.
     pub content: Content,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub payload_bytes: u32,
 }
 
-/// Header and, where the connection speaks for itself, the body: what is put in front of a message's bytes.
+/// The header and, for the connection's own messages, the body: what precedes a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
     bytes: [u8; SEND_HEADER_BYTES + MAX_BODY_BYTES],
@@ -111,21 +111,21 @@ pub struct Front {
 }
 
 impl Front {
-    /// Its bytes.
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// Why bytes are no SEND of this protocol.
+/// Why bytes are not a SEND of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// It is shorter than a header, or its payload has another length than it says.
+    /// It is shorter than a header, or the length of its payload is not what the header says.
     #[error("a SEND of {received} bytes that speaks of a payload of {payload} after {SEND_HEADER_BYTES} bytes of header")]
     Length {
-        /// What has come.
+        /// The received length.
         received: usize,
-        /// What the header says.
+        /// The length in the header.
         payload: u32,
     },
     /// An unknown kind or flag.
@@ -139,11 +139,11 @@ pub enum HeaderError {
     /// A fragment beyond its message, or a message too long to be sent.
     #[error("a fragment of {bytes} bytes at {offset} of a message of {total}; messages of more than {MAX_SEND_BYTES} are written")]
     Fragment {
-        /// Where it begins.
+        /// Its offset.
         offset: u32,
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: u32,
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         total: u32,
     },
 }
@@ -163,7 +163,7 @@ impl Content {
         }
     }
 
-    /// Bytes that the connection itself puts after the header.
+    /// Number of bytes that the connection itself puts after the header.
     fn body_bytes(&self) -> usize {
         match self {
             Self::Grant { .. } => GRANT_BYTES,
@@ -172,14 +172,15 @@ impl Content {
         }
     }
 
-    /// Whether the payload is a message's.
+    /// Whether the payload belongs to a message.
     pub fn carries_message(&self) -> bool {
         matches!(self, Self::Fragment { .. } | Self::Chunk(_))
     }
 }
 
 impl Header {
-    /// What goes in front of the message's bytes. [`Header::payload_bytes`] counts where the payload is a message's.
+    /// Encodes what precedes the message's bytes. [`Header::payload_bytes`] is used if the payload belongs to a
+    /// message.
     pub fn encode(&self, layout: WriteLayout) -> Front {
         let mut bytes = [0; SEND_HEADER_BYTES + MAX_BODY_BYTES];
         let body = self.content.body_bytes();
@@ -229,11 +230,11 @@ impl Header {
         }
     }
 
-    /// Reads what has come. `front` is the beginning of a SEND of `received` bytes: all of it, or at least
+    /// Decodes a received header. `front` is the beginning of a SEND of `received` bytes: all of it, or at least
     /// [`SEND_HEADER_BYTES`] + [`MAX_BODY_BYTES`].
     ///
     /// # Errors
-    /// When it is none of ours.
+    /// When it does not belong to this protocol.
     pub fn decode(front: &[u8], received: usize, layout: WriteLayout) -> Result<Self, HeaderError> {
         let (header, body) =
             front
@@ -393,7 +394,7 @@ mod tests {
             mut bytes in prop::collection::vec(any::<u8>(), 0..100),
             small in any::<[u8; 3]>(),
         ) {
-            // Random lengths would hardly ever fit: say the one that does, most of the time.
+            // Random lengths would hardly ever fit, so use the one that does most of the time.
             if bytes.len() >= SEND_HEADER_BYTES {
                 bytes[0] = kind;
                 bytes[1] = small[0] % 3;

@@ -8,21 +8,21 @@
 //! | 16..24 | nanoseconds from the arrival of the last of them to this packet, T3' - T2; top bit: congestion was marked |
 //! | 24.. | the numbers |
 //!
-//! The paper's text and its example contradict each other about the bitmap: here a set bit is a SEND, and the number
-//! that comes first has the highest bit. Its formula for 32 bits of a global number is lost: here it is the distance
-//! from the least one. It has no place for a mark of congestion, which a control by ECN needs: here it is the top bit
-//! of the delay, which no delay reaches.
+//! The paper's text and its example contradict each other about the bitmap: here a set bit is a SEND, and the first
+//! number has the highest bit. Its formula for the 32 bits of a global number is missing: here they are the distance
+//! from the least one. It has no field for a congestion mark, which congestion control by ECN needs: here it is the top
+//! bit of the delay, which no delay reaches.
 
 use crate::number::GlobalNumber;
 
-/// Bytes before the numbers.
+/// Length of the header in bytes.
 pub const ACK_HEADER_BYTES: usize = 24;
-/// Numbers of one packet: the bits of the bitmap.
+/// Maximum number of numbers in a packet: the bits of the bitmap.
 pub const ACK_NUMBERS: usize = 32;
-/// Bytes of the longest packet.
+/// Maximum length of a packet in bytes.
 pub const MAX_ACK_BYTES: usize = ACK_HEADER_BYTES + 4 * ACK_NUMBERS;
 
-/// The top bit of the delay.
+/// The top bit of the delay, which marks congestion.
 const MARKED: u64 = 1 << 63;
 
 /// One number of an acknowledgement.
@@ -30,35 +30,35 @@ const MARKED: u64 = 1 << 63;
 pub enum AckedNumber {
     /// A SEND, by its global number.
     Send(GlobalNumber),
-    /// A WRITE, by its reliable number: the immediate data it came with.
+    /// A WRITE, by its reliable number, which was its immediate data.
     Write(u32),
 }
 
 /// An acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The queue pair, as its owner counts it.
+    /// The queue pair, as its owner numbers it.
     pub queue_pair: u32,
     /// T3' - T2 of the last number.
     pub delay_ns: u64,
-    /// Whether what arrived had been marked by a congested switch.
+    /// Whether arrivals had been marked by a congested switch.
     pub marked: bool,
     numbers: [AckedNumber; ACK_NUMBERS],
     count: usize,
 }
 
-/// Why bytes are no acknowledgement.
+/// Why bytes are not a valid acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
-    /// It is too short, too long or ends within a number.
+    /// The packet is too short, too long, or ends within a number.
     #[error("an acknowledgement of {0} bytes: the header has {ACK_HEADER_BYTES}, each of 1 to {ACK_NUMBERS} numbers 4")]
     Length(usize),
-    /// The bitmap speaks of numbers that are not there.
+    /// The bitmap has bits for numbers that are not in the packet.
     #[error("bitmap {bitmap:#010x} for {count} numbers")]
     Bitmap {
         /// The bitmap.
         bitmap: u32,
-        /// Numbers of the packet.
+        /// Number of numbers in the packet.
         count: usize,
     },
     /// A global number beyond 64 bits.
@@ -66,13 +66,13 @@ pub enum AckError {
     Number {
         /// The least number.
         least: u64,
-        /// What is to be added.
+        /// The distance to be added.
         distance: u32,
     },
 }
 
 impl Ack {
-    /// One without numbers.
+    /// Creates an acknowledgement without numbers.
     pub const fn new(queue_pair: u32, delay_ns: u64, marked: bool) -> Self {
         Self {
             queue_pair,
@@ -83,7 +83,8 @@ impl Ack {
         }
     }
 
-    /// Adds a number, unless the packet is full or the number too far from the others for 32 bits.
+    /// Adds a number, unless the packet is full or the number is too far from the others for 32 bits. Returns whether
+    /// it was added.
     #[must_use]
     pub fn push(&mut self, number: AckedNumber) -> bool {
         if self.count == ACK_NUMBERS {
@@ -100,7 +101,7 @@ impl Ack {
         true
     }
 
-    /// The numbers, in the order of their arrival.
+    /// The numbers, in order of arrival.
     pub fn numbers(&self) -> &[AckedNumber] {
         &self.numbers[..self.count]
     }
@@ -116,7 +117,7 @@ impl Ack {
         Some((globals().min()?, globals().max()?))
     }
 
-    /// Writes the packet to the front of `bytes` and says how long it is.
+    /// Writes the packet to the start of `bytes` and returns its length.
     pub fn encode(&self, bytes: &mut [u8; MAX_ACK_BYTES]) -> usize {
         let least = self.range().map_or(0, |(least, _)| least);
         let mut bitmap = 0_u32;
@@ -124,7 +125,7 @@ impl Ack {
             let word = match number {
                 AckedNumber::Send(number) => {
                     bitmap |= bit(index);
-                    // `push` has seen to it that it fits.
+                    // `push` has checked that it fits.
                     (number.0 - least) as u32
                 }
                 AckedNumber::Write(number) => *number,
@@ -143,7 +144,7 @@ impl Ack {
     /// Reads a packet.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a valid packet.
     pub fn decode(bytes: &[u8]) -> Result<Self, AckError> {
         let length = AckError::Length(bytes.len());
         let (header, words) = bytes.split_at_checked(ACK_HEADER_BYTES).ok_or(length)?;
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Fig. 15's example: 40 bytes carry four numbers, and 0xC0000000 speaks of the first two.
+    /// Fig. 15's example: 40 bytes hold four numbers, and 0xC0000000 marks the first two.
     #[test]
     fn the_papers_example_has_four_numbers_of_which_the_first_two_have_their_bit_set() {
         let mut ack = Ack::new(7, 120_000, false);

@@ -1,17 +1,17 @@
-//! When a receiver acknowledges (Flor §5): at once by four triggers, else when a timer says so.
+//! When a receiver acknowledges (Flor §5): immediately on any of four triggers, otherwise after a timer.
 
 use std::collections::VecDeque;
 
 use super::codec::{Ack, AckedNumber, ACK_NUMBERS};
 
-/// What lets an acknowledgement out. A hint and a gap in the numbers always do.
+/// The configurable triggers of an acknowledgement. A hint and a gap in the numbers always trigger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckTriggers {
-    /// Work requests that wait for an acknowledgement.
+    /// Number of work requests that wait for an acknowledgement.
     pub work_requests: usize,
-    /// Their bytes.
+    /// Number of bytes that wait for an acknowledgement.
     pub bytes: u64,
-    /// How long the first of them waits.
+    /// Maximum delay of an acknowledgement.
     pub timer_ns: u64,
 }
 
@@ -29,31 +29,31 @@ impl AckTriggers {
 pub struct Arrival {
     /// The number to acknowledge.
     pub number: AckedNumber,
-    /// T2: when it arrived, by the clock of `now_ns`.
+    /// T2: the arrival time, by the clock of `now_ns`.
     pub arrived_ns: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// It is the last one that the sender's window let out.
+    /// Whether it is the last one that the sender's window allowed.
     pub hint: bool,
-    /// Something before it is missing, or it was missing.
+    /// Whether something before it is missing, or was missing.
     pub out_of_order: bool,
-    /// A switch has marked it.
+    /// Whether a switch marked it.
     pub marked: bool,
 }
 
-/// Gathers numbers until an acknowledgement is due.
+/// Collects numbers until an acknowledgement is due.
 #[derive(Debug)]
 pub struct AckGenerator {
     triggers: AckTriggers,
     waiting: VecDeque<Arrival>,
     bytes: u64,
-    /// When the first that waits was taken in.
+    /// When the first waiting number was added.
     since_ns: u64,
     due: bool,
 }
 
 impl AckGenerator {
-    /// One with nothing to acknowledge.
+    /// Creates a generator with nothing to acknowledge.
     pub fn new(triggers: AckTriggers) -> Self {
         Self {
             triggers,
@@ -64,7 +64,7 @@ impl AckGenerator {
         }
     }
 
-    /// Takes an arrival in.
+    /// Records an arrival.
     pub fn arrived(&mut self, now_ns: u64, arrival: Arrival) {
         if self.waiting.is_empty() {
             self.since_ns = now_ns;
@@ -77,13 +77,13 @@ impl AckGenerator {
             || self.bytes >= self.triggers.bytes;
     }
 
-    /// When an acknowledgement is due that no trigger lets out before.
+    /// When the timer makes an acknowledgement due, if one is waiting.
     pub fn deadline_ns(&self) -> Option<u64> {
         let after_ns = if self.due { 0 } else { self.triggers.timer_ns };
         (!self.waiting.is_empty()).then(|| self.since_ns.saturating_add(after_ns))
     }
 
-    /// An acknowledgement, if one is due; perhaps there is another one right after it. `queue_pair` is the peer's
+    /// Returns an acknowledgement if one is due; there may be another directly after it. `queue_pair` is the peer's
     /// number of the queue pair whose work requests have arrived.
     pub fn take(&mut self, now_ns: u64, queue_pair: u32) -> Option<Ack> {
         if self.deadline_ns().is_none_or(|deadline| now_ns < deadline) {
@@ -99,7 +99,7 @@ impl AckGenerator {
             self.bytes = self.bytes.saturating_sub(arrival.bytes);
             self.waiting.pop_front();
         }
-        // What did not fit is as late as what did.
+        // What did not fit is as overdue as what did.
         self.due = !self.waiting.is_empty();
         Some(ack)
     }

@@ -1,4 +1,4 @@
-//! Software acknowledgements (Flor §5, A.1.2): what they look like, and when one is sent.
+//! Software acknowledgements (Flor §5, A.1.2): their format, and when they are sent.
 
 mod codec;
 mod generator;

@@ -1,34 +1,35 @@
-//! How much of a message one work request carries (Flor §4.2): a chunk, the unit of retransmission and of congestion
-//! control.
+//! How much of a message one work request carries (Flor §4.2). This is a chunk, the unit of retransmission and of
+//! congestion control.
 
 mod rtt_based;
 
 pub use rtt_based::{ChunkingParameters, OnLoss, ParameterError, RttBased};
 
-/// Decides on the size of chunks.
+/// Determines the size of chunks.
 pub trait Chunking: std::fmt::Debug + Send {
-    /// Bytes of a unit (Flor's UNIT_SIZE): chunks are whole multiples of it, but for the last one of a message.
+    /// Length of a unit in bytes (Flor's UNIT_SIZE). Chunks are whole multiples of it, except for the last one of a
+    /// message.
     fn unit_bytes(&self) -> u32;
 
-    /// Bytes of the next chunk, where the window leaves so many free. A multiple of the unit, and not zero: whether
-    /// anything may be sent at all is the window's business.
+    /// Length in bytes of the next chunk, if the window leaves this many bytes free. It is a positive multiple of the
+    /// unit; whether anything may be sent at all is decided by the window.
     fn chunk_bytes(&self, available_window_bytes: u64) -> u32;
 
-    /// A round trip was measured.
+    /// Records that a round trip was measured.
     fn measured(&mut self, now_ns: u64, rtt_ns: u64);
 
-    /// A chunk was lost.
+    /// Records that a chunk was lost.
     fn lost(&mut self);
 }
 
-/// No chunking: a message is one work request, as far as the transport carries it. Table 1's first deployment.
+/// No chunking: a message is one work request, as far as the transport supports its length. Table 1's first deployment.
 #[derive(Clone, Copy, Debug)]
 pub struct WholeMessages {
     unit_bytes: u32,
 }
 
 impl WholeMessages {
-    /// `unit_bytes` is what repetitions are cut by, where there are any; at least 1.
+    /// `unit_bytes` is the size into which retransmissions are split, if there are any; at least 1.
     pub fn new(unit_bytes: u32) -> Self {
         Self {
             unit_bytes: unit_bytes.max(1),

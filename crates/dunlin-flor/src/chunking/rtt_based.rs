@@ -1,19 +1,19 @@
-//! Flor's Algorithm 1: chunks as large as the round trip is short.
+//! Flor's Algorithm 1: the shorter the round trip, the larger the chunks.
 //!
-//! Two averages of the round trip are kept, a quick and a slow one. Where the quick one is at `beta_min` times the slow
-//! one or below, chunks have their greatest size; at `beta_max` times and above they are one unit; in between the size
-//! falls in a straight line. The paper prints numerator and denominator of that line as the same expression; its text
-//! asks for `(beta_max - beta_min) * rtt_l` below, which is what stands here.
+//! It keeps two averages of the round trip, a quick and a slow one. If the quick one is at most `beta_min` times the
+//! slow one, chunks have their maximum size; at `beta_max` times and above they are one unit; in between the size falls
+//! linearly. The paper prints numerator and denominator of that line as the same expression; its text requires the
+//! denominator `(beta_max - beta_min) * rtt_l`, which is used here.
 
 use super::Chunking;
 
-/// What a loss does to the size (Flor §4.2).
+/// The effect of a loss on the size (Flor §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
-    /// RC, where the NIC repeats everything after the loss: one unit at once. How the size comes back the paper does
-    /// not say: here the bound doubles with each later update.
+    /// RC, where the NIC retransmits everything after the loss: one unit immediately. The paper does not say how the
+    /// size recovers: here the bound doubles with each later update.
     OneUnit,
-    /// UC: nothing here. The congestion window halves, and the size follows it down to one unit.
+    /// UC: no direct effect. The congestion window halves, and the size follows it down to one unit.
     FollowWindow,
 }
 
@@ -32,35 +32,35 @@ pub struct ChunkingParameters {
     pub good_ratio: f64,
     /// Flor's beta_max.
     pub bad_ratio: f64,
-    /// The bandwidth-delay product: bounds chunks before a round trip was measured.
+    /// The bandwidth-delay product, which bounds chunks until a round trip has been measured.
     pub first_bytes: u64,
-    /// What a loss does.
+    /// The effect of a loss.
     pub on_loss: OnLoss,
 }
 
-/// Parameters that make no algorithm.
+/// Parameters that are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// A size is out of range.
     #[error("units of {unit} bytes and chunks of at most {max}: a chunk is at least one unit, a unit at least one byte")]
     Sizes {
-        /// Bytes of a unit.
+        /// Length of a unit in bytes.
         unit: u32,
-        /// Bytes of the greatest chunk.
+        /// Maximum length of a chunk in bytes.
         max: u32,
     },
-    /// A weight is not one.
+    /// A weight is out of range.
     #[error("weights of the averages are above 0 and at most 1")]
     Weights,
-    /// The span of expected round trips is empty.
+    /// The range of expected round trips is empty.
     #[error("beta_min must be at least 0, and beta_max greater")]
     Ratios,
 }
 
 impl ChunkingParameters {
-    /// Units of 4 KB and chunks up to 64 KB, as in the paper's storage production; 1/8 and 1/64 as weights, 1 and 2 as
-    /// ratios, which the paper leaves free: TCP's weight for the quick average, a memory eight times as long for the
-    /// slow one, one unit where the queue has doubled the round trip.
+    /// Units of 4 KB and chunks up to 64 KB, as in the paper's storage production; weights of 1/8 and 1/64 and ratios
+    /// of 1 and 2, which the paper does not specify: TCP's weight for the quick average, a memory eight times as long
+    /// for the slow one, and one unit where the queue has doubled the round trip.
     pub const PRODUCTION: Self = Self {
         unit_bytes: 4 << 10,
         max_bytes: 64 << 10,
@@ -87,14 +87,14 @@ pub struct RttBased {
     averages: Option<(f64, f64)>,
     /// size_t, a multiple of the unit.
     size_bytes: u32,
-    /// When it was computed last: it is once for each round trip.
+    /// When it was last computed, which happens once per round trip.
     updated_ns: u64,
-    /// After a loss on RC.
+    /// Bound on the size after a loss on RC.
     bound_bytes: u32,
 }
 
 impl RttBased {
-    /// One that has measured nothing.
+    /// Creates an instance without measurements.
     ///
     /// # Errors
     /// When the parameters contradict each other.
@@ -126,7 +126,7 @@ impl RttBased {
         Ok(chunking)
     }
 
-    /// Whole units of `bytes`, at least one.
+    /// The largest multiple of the unit that is at most `bytes`, but at least one unit.
     fn aligned(&self, bytes: u64) -> u32 {
         let unit = u64::from(self.parameters.unit_bytes);
         let most = u64::from(self.parameters.max_bytes);
@@ -162,7 +162,7 @@ impl Chunking for RttBased {
         let good = if span > 0.0 {
             ((parameters.bad_ratio * slow - quick) / span).clamp(0.0, 1.0)
         } else {
-            // Round trips of no time at all.
+            // Round trips of zero length.
             1.0
         };
         self.size_bytes = self.aligned((f64::from(parameters.max_bytes) * good) as u64);
@@ -208,7 +208,7 @@ mod tests {
     fn size_falls_in_a_straight_line_over_the_span_of_expected_round_trips() {
         let mut chunking = chunking(OnLoss::FollowWindow);
         let mut now = 0;
-        // The slow average stays at 100 µs, or a little above: 1 to 2 times of it are the span.
+        // The slow average stays at or slightly above 100 µs: the range is 1 to 2 times that.
         for (rtt_us, size_kb) in [
             (100, 64),
             (125, 48),
@@ -252,7 +252,7 @@ mod tests {
         }
         assert_eq!(rc.chunk_bytes(WIDE), 4096);
         assert_eq!(uc.chunk_bytes(WIDE), 64 << 10);
-        // Halving the window is halving the chunk, until there is one unit.
+        // Halving the window halves the chunk, until it is one unit.
         let sizes = (0..6).map(|losses| uc.chunk_bytes((64 << 10) >> losses));
         assert_eq!(
             sizes.collect::<Vec<_>>(),

@@ -1,31 +1,31 @@
-//! A rate by marks, after DCQCN (Zhu et al., SIGCOMM '15): for networks whose switches mark (ECN) and for comparison
-//! with what NICs have.
+//! Rate-based control by ECN marks, after DCQCN (Zhu et al., SIGCOMM '15): for networks whose switches mark packets,
+//! and for comparison with the NICs' own control.
 //!
-//! What is marked is known once an acknowledgement came, so there are no notification packets: marks of one interval
-//! count once. Timers are looked at when something happens; nothing runs by itself.
+//! Marks are reported by acknowledgements, so there are no notification packets; marks within one interval count once.
+//! Timers are evaluated when an event occurs; nothing runs by itself.
 
 use super::{CongestionControl, Loss, Signals};
 
 /// The parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct DcqcnParameters {
-    /// The line's rate: where it begins and what it never exceeds.
+    /// The line rate: the initial rate and its maximum.
     pub line_bits_per_second: u64,
-    /// The least rate.
+    /// The minimum rate.
     pub least_bits_per_second: u64,
     /// Marks within this time count once.
     pub mark_interval_ns: u64,
-    /// Without marks, alpha falls after so long.
+    /// Without marks, alpha falls after each interval of this length.
     pub alpha_interval_ns: u64,
-    /// And the rate rises after so long.
+    /// The rate rises after each interval of this length.
     pub increase_interval_ns: u64,
     /// DCQCN's g: the weight of a new mark in alpha.
     pub alpha_weight: f64,
-    /// Rises that halve the way to the target, before the target itself rises.
+    /// Number of increases that halve the distance to the target before the target itself rises.
     pub recovery_rises: u32,
-    /// What the target rises by.
+    /// Amount by which the target rises.
     pub additive_bits_per_second: u64,
-    /// Bounds what is on its way, whatever the rate says: nothing else does when acknowledgements stay away.
+    /// Bounds the bytes in flight, whatever the rate: nothing else does when acknowledgements are missing.
     pub max_window_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ impl DcqcnParameters {
 #[derive(Debug)]
 pub struct Dcqcn {
     parameters: DcqcnParameters,
-    /// Bits a second, now and before the last cut.
+    /// Rate in bits per second, now and before the last reduction.
     rate: f64,
     target: f64,
     alpha: f64,
@@ -60,7 +60,7 @@ pub struct Dcqcn {
 }
 
 impl Dcqcn {
-    /// One at the line's rate.
+    /// Creates an instance at the line rate.
     pub fn new(parameters: DcqcnParameters) -> Self {
         let rate = parameters.line_bits_per_second.max(1) as f64;
         Self {
@@ -76,7 +76,7 @@ impl Dcqcn {
         }
     }
 
-    /// The rate, in bits a second.
+    /// The rate in bits per second.
     pub fn bits_per_second(&self) -> u64 {
         self.rate as u64
     }
@@ -97,7 +97,8 @@ impl Dcqcn {
         self.rises = 0;
     }
 
-    /// What the timers would have done until now. A silence counts for as many rises as lead anywhere.
+    /// Applies what the timers would have done until now. A silence counts for at most as many increases as make a
+    /// difference.
     fn advance(&mut self, now_ns: u64) {
         let passed = |since: u64, interval: u64| now_ns.saturating_sub(since) / interval.max(1);
         let decays = passed(self.alpha_ns, self.parameters.alpha_interval_ns);

@@ -1,4 +1,4 @@
-//! How much may be on its way (Flor §3.2): one controller for each queue pair, by a window or by a rate.
+//! How much may be in flight (Flor §3.2): one controller for each queue pair, by a window or by a rate.
 
 mod dcqcn;
 mod swift;
@@ -6,41 +6,41 @@ mod swift;
 pub use dcqcn::{Dcqcn, DcqcnParameters};
 pub use swift::{Swift, SwiftParameters};
 
-/// What an acknowledgement says of the network.
+/// What an acknowledgement reveals about the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signals {
-    /// Bytes that it acknowledges.
+    /// Number of bytes that it acknowledges.
     pub bytes: u64,
-    /// The round trip, where it could be told.
+    /// The round trip, if it could be measured.
     pub rtt_ns: Option<u64>,
-    /// Whether a switch marked what is acknowledged. In-band telemetry would stand beside it.
+    /// Whether a switch marked what is acknowledged. In-band telemetry would be another field.
     pub marked: bool,
 }
 
-/// How it was found out that something is lost.
+/// How a loss was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// What was sent after these work requests was acknowledged; how many they are.
+    /// Something sent after these work requests was acknowledged; the number of work requests.
     Overtaken(u32),
-    /// Nothing was heard for so long; the number counts the times in a row.
+    /// There was no acknowledgement for too long; the number of consecutive timeouts.
     Timeout(u32),
 }
 
-/// A congestion control.
+/// A congestion control algorithm.
 pub trait CongestionControl: std::fmt::Debug + Send {
-    /// So many bytes were sent.
+    /// Records that this many bytes were sent.
     fn sent(&mut self, now_ns: u64, bytes: u64);
 
-    /// An acknowledgement came.
+    /// Records an acknowledgement.
     fn acknowledged(&mut self, now_ns: u64, signals: Signals);
 
-    /// Something is lost.
+    /// Records a loss.
     fn lost(&mut self, now_ns: u64, loss: Loss);
 
-    /// Bytes that may be on their way: nothing is sent while there are as many, unless there are none.
+    /// Maximum number of bytes in flight: nothing is sent while there are as many, unless there are none.
     fn window_bytes(&self) -> u64;
 
-    /// Nothing is sent before this time, where there is a rate.
+    /// Nothing may be sent before this time, if there is a rate.
     fn not_before_ns(&self) -> u64 {
         0
     }
@@ -53,12 +53,12 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// A window of so many bytes.
+    /// Creates a window of this many bytes.
     pub fn new(window_bytes: u64) -> Self {
         Self { window_bytes }
     }
 
-    /// One bandwidth-delay product.
+    /// Creates a window of one bandwidth-delay product.
     pub fn of(bits_per_second: u64, rtt_ns: u64) -> Self {
         let bytes = u128::from(bits_per_second) * u128::from(rtt_ns) / 8_000_000_000;
         Self::new(u64::try_from(bytes).unwrap_or(u64::MAX))

@@ -1,45 +1,46 @@
-//! A window by delay, after Swift (Kumar et al., SIGCOMM '20), Flor's default (§4, §7.1).
+//! A delay-based window, after Swift (Kumar et al., SIGCOMM '20), Flor's default (§4, §7.1).
 //!
-//! Below a target delay the window grows by a constant each round trip, above it shrinks by the excess, once each round
-//! trip. The target is higher for small windows (*flow scaling*): with many flows into one port each has little, and
-//! the queue they make together is longer. The paper fixes the base round trip, 50 µs, and the least window, one chunk;
-//! Swift's constants it does not give. Left out of Swift: scaling by hops, the delay of the hosts as a second window,
-//! and pacing below one packet, which Flor does not mention.
+//! Below a target delay the window grows by a constant per round trip; above it, it shrinks in proportion to the
+//! excess, once per round trip. The target is higher for small windows (*flow scaling*): with many flows into one port
+//! each has a small window, and the queue that they form together is longer. The paper fixes the base round trip, 50
+//! µs, and the minimum window, one chunk, but does not give Swift's constants. Not implemented from Swift: scaling by
+//! hops, the delay of the hosts as a second window, and pacing below one packet, which Flor does not mention.
 
 use super::{CongestionControl, Loss, Signals};
 
-/// The parameters. Windows count units.
+/// The parameters. Windows are counted in units.
 #[derive(Clone, Copy, Debug)]
 pub struct SwiftParameters {
-    /// Bytes of a unit: the least window, and what it grows by.
+    /// Length of a unit in bytes: the minimum window, and the unit of its growth.
     pub unit_bytes: u32,
-    /// The target for wide windows.
+    /// The target delay for large windows.
     pub base_target_ns: u64,
-    /// By how much flow scaling raises it at most.
+    /// Maximum amount by which flow scaling raises it.
     pub scaling_range_ns: u64,
-    /// Windows of so many units or fewer have the whole range.
+    /// Windows of this many units or fewer get the full range.
     pub scaling_min_units: f64,
-    /// Windows of so many units or more have nothing of it.
+    /// Windows of this many units or more get none of it.
     pub scaling_max_units: f64,
-    /// Units by which the window grows each round trip.
+    /// Units by which the window grows per round trip.
     pub additive_units: f64,
-    /// Swift's beta: how much of the excess it shrinks by.
+    /// Swift's beta: the share of the excess by which the window shrinks.
     pub multiplier: f64,
-    /// Swift's max_mdf: the most it shrinks by at once.
+    /// Swift's max_mdf: the maximum decrease at a time.
     pub max_decrease: f64,
-    /// The widest window, in units.
+    /// The maximum window, in units.
     pub max_units: f64,
-    /// Timeouts in a row after which the least window is left.
+    /// Number of consecutive timeouts after which the window is reset to the minimum.
     pub reset_timeouts: u32,
-    /// Lost work requests for each unit that arrives, above which a loss halves the window: zero for the paper's rule,
-    /// by which each does. With units of about a packet it is the share of packets that a network may lose without
-    /// being full.
+    /// Number of lost work requests per unit that arrives above which a loss halves the window; zero for the paper's
+    /// rule, by which every loss does. With units of about a packet it is the share of packets that a network may lose
+    /// without being congested.
     pub tolerated_loss: f64,
 }
 
 impl SwiftParameters {
     /// Flor's base round trip and units of 4 KB; the constants of htsim's model of Swift, which its authors call
-    /// guesses: beta 0.8, half at once, one unit a round trip, five times the base as range of the scaling.
+    /// guesses: beta 0.8, at most half at a time, one unit per round trip, five times the base as the range of the
+    /// scaling.
     pub const DEFAULT: Self = Self {
         unit_bytes: 4 << 10,
         base_target_ns: 50_000,
@@ -61,13 +62,13 @@ pub struct Swift {
     parameters: SwiftParameters,
     /// 1 to `max_units`.
     window_units: f64,
-    /// The last round trip: how long a decrease lasts.
+    /// The last round trip, which is the minimum time between decreases.
     rtt_ns: u64,
     decreased_ns: Option<u64>,
     losses: Losses,
 }
 
-/// How much of what was sent lately is lost.
+/// The share of recent data that was lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Losses {
     /// Units that arrived.
@@ -77,7 +78,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// Units after which older ones count half.
+    /// Number of units after which older ones count half.
     const MEMORY: f64 = 1024.0;
 
     fn arrived(&mut self, units: f64) {
@@ -88,7 +89,7 @@ impl Losses {
         }
     }
 
-    /// Whether the network loses more than that share, by three standard deviations of what so few would show.
+    /// Whether the network loses more than that share, by three standard deviations of what such a share would show.
     fn exceeds(&self, share: f64) -> bool {
         let expected = share * (self.arrived + self.lost);
         self.lost > expected + 3.0 * expected.sqrt()
@@ -96,7 +97,7 @@ impl Losses {
 }
 
 impl Swift {
-    /// One with the widest window: there is a queue only once others send, and then the delay says so.
+    /// Creates an instance with the maximum window: a queue forms only once others send, and then the delay shows it.
     pub fn new(parameters: SwiftParameters) -> Self {
         Self {
             window_units: parameters.max_units.max(1.0),
@@ -107,7 +108,7 @@ impl Swift {
         }
     }
 
-    /// The target delay at the present window.
+    /// The target delay for the current window.
     fn target_ns(&self) -> f64 {
         let SwiftParameters {
             scaling_range_ns,
@@ -123,7 +124,7 @@ impl Swift {
         self.parameters.base_target_ns as f64 + range * share.clamp(0.0, 1.0)
     }
 
-    /// Shrinks to `factor` of the window, if it did not shrink in this round trip.
+    /// Shrinks the window to `factor` of its size, unless it has already shrunk in this round trip.
     fn decrease(&mut self, now_ns: u64, factor: f64) {
         let earlier = |then: u64| now_ns.saturating_sub(then) >= self.rtt_ns;
         if self.decreased_ns.is_none_or(earlier) {
@@ -233,7 +234,8 @@ mod tests {
             swift.set(units);
             assert!((swift.target_ns() - target_us * 1e3).abs() < 1.0, "{units}");
         }
-        // Incast: a window of one unit does not shrink below it, and grows again at a delay that a wide one dislikes.
+        // Incast: a window of one unit does not shrink further, and grows again at a delay at which a large one would
+        // shrink.
         swift.set(1.0);
         swift.acknowledged(0, acknowledged(4096, 10_000_000));
         assert_eq!(swift.window_bytes(), 4096);

@@ -1,4 +1,4 @@
-//! What a connection wants done. Whoever drives it carries actions out in their order.
+//! Actions that a connection requests. Its driver carries them out in order.
 
 use dunlin_verbs::{EndpointAddress, RemoteAddress};
 
@@ -15,18 +15,18 @@ pub struct MessageId(pub u64);
 pub struct Piece {
     /// The message.
     pub message: MessageId,
-    /// Where the piece begins, in bytes.
+    /// Offset of the piece in the message, in bytes.
     pub offset: u32,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
 /// The two verbs that Flor uses (§3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// SEND: `front`, and behind it the piece.
+    /// SEND: `front`, followed by the piece.
     Send {
-        /// Header, and what the connection itself has to say.
+        /// The header, and the connection's own data.
         front: Front,
         /// Bytes of a message.
         piece: Option<Piece>,
@@ -35,65 +35,65 @@ pub enum Verb {
     Write {
         /// The bytes.
         piece: Piece,
-        /// Where they go.
+        /// Their destination.
         remote: RemoteAddress,
         /// The reliable number.
         immediate: u32,
     },
 }
 
-/// A work request. Always signaled: its completion is T1, and says when the piece may change.
+/// A work request. It is always signaled: its completion is T1, and tells when the piece may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// Which of the connection's queue pairs.
+    /// Index of the connection's queue pair.
     pub path: usize,
-    /// Its number, to be told with its completion.
+    /// Its number, to be passed back with its completion.
     pub global: GlobalNumber,
-    /// What it does.
+    /// Its operation.
     pub verb: Verb,
 }
 
-/// A message that comes in pieces.
+/// A message that arrives in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Incoming {
-    /// Sent in fragments; the driver keeps it in memory of its own.
+    /// Sent in fragments; the driver assembles it in its own memory.
     Assembled(u32),
     /// Written, and repaired by SENDs; it is in the memory that was provided.
     Written(u32),
 }
 
-/// A message that has come whole.
+/// A message that has arrived in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// In one SEND: it is in this receive buffer, behind the header. The driver posts the buffer again afterwards.
     Whole {
         /// The receive buffer.
         receive: u64,
-        /// Its bytes.
+        /// Length in bytes.
         bytes: u32,
     },
     /// In pieces.
     Pieces {
-        /// Which.
+        /// The message.
         message: Incoming,
-        /// Its bytes.
+        /// Length in bytes.
         bytes: u32,
-        /// The network may still hold a WRITE into the memory it is in, and the device would carry it out, with the
-        /// same bytes. For so long the memory is not used again, or its key is revoked.
+        /// Set if the network may still hold a WRITE to the message's memory that the device would carry out, with the
+        /// same bytes. For this time the memory must not be used again, unless its key is revoked.
         quarantine_ns: Option<u64>,
     },
 }
 
-/// Why a message was not delivered, or nobody knows whether it was.
+/// Why a message was not delivered, or may not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The peer has no memory for it.
     #[error("the peer has no memory for the message")]
     Refused,
-    /// The connection has failed. The message may have been delivered or not.
+    /// The connection has failed. The message may or may not have been delivered.
     #[error("the connection has lost its last queue pair: connect again; the message may have been delivered")]
     ConnectionLost,
-    /// [`super::Connection::abandon`] has given it up. It may have been delivered or not.
+    /// Given up by [`super::Connection::abandon`]. The message may or may not have been delivered.
     #[error("the message was given up by its sender; it may have been delivered")]
     Abandoned,
 }
@@ -104,15 +104,15 @@ pub enum LostBy {
     /// Nothing that was sent is acknowledged, and there is no backup to try.
     #[error("the peer has acknowledged nothing for {timeouts} timeouts in a row, and no backup queue pair is connected")]
     Silence {
-        /// Timeouts of one work request, each up to twice as long as the one before.
+        /// Number of timeouts of one work request, each up to twice as long as the previous one.
         timeouts: u32,
     },
-    /// The device says that the queue pair in use has failed, and there is no backup.
+    /// The device reports that the queue pair in use has failed, and there is no backup.
     #[error("the queue pair in use has failed, and no backup queue pair is connected")]
     QueuePair,
 }
 
-/// Something to be done.
+/// An action to be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Boxing acknowledgements would allocate on the path of every message; actions are moved once or twice.
 #[allow(clippy::large_enum_variant)]
@@ -127,51 +127,51 @@ pub enum Action {
         receive: u64,
         /// The message.
         message: Incoming,
-        /// Where in the message.
+        /// Offset in the message.
         offset: u32,
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
-        /// Bytes of the message: at its first piece an assembled one needs memory.
+        /// Length of the message: memory for an assembled message is needed from its first piece on.
         total: u32,
     },
-    /// Nothing more is wanted of a receive buffer: post it again.
+    /// A receive buffer is no longer needed: post it again.
     Recycle(u64),
     /// Find memory for a message and answer with `provide` or `refuse`.
     Provide {
         /// The message.
         message: u32,
-        /// Its bytes.
+        /// Length in bytes.
         bytes: u32,
-        /// What the peer's user calls it.
+        /// The tag that the peer's user gave it.
         tag: u32,
     },
-    /// Hand a message to the application.
+    /// Pass a message to the application.
     Deliver(Delivery),
-    /// Forget a message of which not everything will come. Queue pairs that could write to it were fenced before.
+    /// Discard a message that will not be completed. Queue pairs that could write to it were fenced before.
     Discard(Incoming),
-    /// A message is done with: its bytes may change.
+    /// A message is finished: its bytes may change.
     Finished(MessageId, Result<(), Failure>),
-    /// Move this queue pair to Error before anything else is done: from now on no peer writes by it. Completions of its
-    /// work requests are told, as failed.
+    /// Move this queue pair to Error before anything else is done, so that no peer can write through it any more.
+    /// Completions of its work requests are reported as failed.
     Fence {
-        /// Which of the connection's queue pairs.
+        /// Index of the connection's queue pair.
         path: usize,
     },
-    /// All of its work requests have completed: reset this queue pair, or make another one in its place, and tell its
-    /// address by `renewed`.
+    /// All of its work requests have completed: reset this queue pair, or create another one in its place, and report
+    /// its address by `renewed`.
     Renew {
-        /// Which of the connection's queue pairs.
+        /// Index of the connection's queue pair.
         path: usize,
     },
-    /// Connect a renewed queue pair, and say so by `connected`.
+    /// Connect a renewed queue pair, and report that by `connected`.
     Connect {
-        /// Which of the connection's queue pairs.
+        /// Index of the connection's queue pair.
         path: usize,
         /// The peer's address.
         address: EndpointAddress,
     },
     /// Send acknowledgements to this address.
     AcknowledgeTo(EndpointAddress),
-    /// There is no queue pair left: nothing more will come.
+    /// There is no queue pair left; no further events follow.
     Lost,
 }

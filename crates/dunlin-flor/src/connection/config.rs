@@ -1,4 +1,4 @@
-//! What a connection is made of: limits, and a module for each question. Table 1's deployments are made here.
+//! The configuration of a connection: limits, and a module for each decision. Table 1's deployments are defined here.
 
 use dunlin_verbs::Transport;
 
@@ -12,69 +12,70 @@ use crate::reliability::{Hardware, Reliability, Selective, SelectiveParameters};
 use crate::round_trip::{ByAcknowledgement, ByCompletion, RoundTrip, Unmeasured};
 use crate::wire::MAX_SEND_BYTES;
 
-/// What becomes of a WRITE that arrives after its bytes were sent again and the message delivered.
+/// What the device does with a WRITE that arrives after its bytes were sent again and the message was delivered.
 ///
-/// The paper counts on UC to drop it, because its sequence number is behind the one that is expected (§5). As we read
-/// the standard, UC takes the first packet of a message with any number, and `dunlin-roce` does so.
+/// The paper relies on UC to drop it, because its sequence number is behind the expected one (§5). As we read the
+/// standard, UC accepts the first packet of a message with any number, and `dunlin-roce` does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateWrites {
     /// The device drops it: RC, or UC that compares sequence numbers.
     Dropped,
-    /// The device carries it out. The memory of messages of which a part was sent again rests for so long; it must be
-    /// longer than the network keeps a packet.
+    /// The device carries it out. The memory of messages of which a part was sent again is not reused for this time,
+    /// which must be longer than the network keeps a packet.
     AfterRepair {
-        /// The rest.
+        /// Time before the memory is used again.
         quarantine_ns: u64,
     },
-    /// The network also doubles packets, so that any WRITE may come again: that of all written messages rests.
+    /// The network also duplicates packets, so any WRITE may arrive again: the memory of all written messages is held
+    /// back.
     Always {
-        /// The rest.
+        /// Time before the memory is used again.
         quarantine_ns: u64,
     },
 }
 
-/// Limits and agreements. Both ends have the same `layout`, and modules with the same unit.
+/// Limits and agreed parameters. Both ends must have the same `layout`, and modules with the same unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How reliable numbers of WRITEs are divided.
+    /// How the reliable numbers of WRITEs are divided.
     pub layout: WriteLayout,
-    /// Queue pairs for data: the primary and its backups.
+    /// Number of queue pairs for data: the primary and its backups.
     pub paths: usize,
-    /// How many of them are connected from the start. The others are made known to the peer over those, as renewed ones
-    /// are.
+    /// How many of them are connected from the start. The addresses of the others are sent to the peer over those, as
+    /// for renewed queue pairs.
     pub connected_paths: usize,
-    /// Work requests of one queue pair at once.
+    /// Maximum number of outstanding work requests of one queue pair.
     pub send_queue: usize,
-    /// RECEIVEs that the peer has posted to a queue pair: so many work requests may be without acknowledgement at once,
-    /// since UC drops what finds none. Two of them are kept for the connection's own messages.
+    /// Number of RECEIVEs that the peer has posted to a queue pair. This bounds the work requests without
+    /// acknowledgement, since UC drops those that find no RECEIVE. Two are reserved for the connection's own messages.
     pub peer_receives: usize,
-    /// SENDs that may be without acknowledgement at once; a power of two. The receiver tells as many apart.
+    /// Maximum number of SENDs without acknowledgement; a power of two. The receiver's window has the same size.
     pub number_window: u32,
-    /// Messages that were submitted and are not finished.
+    /// Maximum number of messages that were submitted and are not finished.
     pub max_messages: usize,
-    /// Written messages at once, announced or under way, in each direction.
+    /// Maximum number of written messages, announced or in flight, in each direction.
     pub max_written: usize,
-    /// Messages that come in fragments at once.
+    /// Maximum number of messages being received in fragments.
     pub max_assembled: usize,
-    /// Messages up to so many bytes are sent, longer ones and those with a tag written; [`MAX_SEND_BYTES`] at most.
+    /// Messages up to this length are sent; longer ones, and those with a tag, are written. At most [`MAX_SEND_BYTES`].
     pub max_sent_bytes: u32,
-    /// Bytes of a message that one SEND carries at most; what receive buffers have to take beside the header.
+    /// Maximum number of message bytes in one SEND; receive buffers must hold this and the header.
     pub max_fragment_bytes: u32,
     /// When to acknowledge.
     pub ack_triggers: AckTriggers,
     /// What the device does with late WRITEs.
     pub late_writes: LateWrites,
-    /// After so long a silence of a peer that is to answer, it is asked whether it is there.
+    /// After this time without a message from a peer that owes an answer, it is probed.
     pub probe_ns: u64,
-    /// By this number the peer's acknowledgements name this connection: that of its first queue pair here.
+    /// The number by which the peer's acknowledgements name this connection: that of its first queue pair here.
     pub own_queue_pair: u32,
-    /// The peer's, by which ours name it.
+    /// The peer's number, by which acknowledgements sent here name it.
     pub peer_queue_pair: u32,
 }
 
 impl Config {
-    /// A primary and two backups (§6), 32 KB as the limit between SEND and WRITE (§3.2), and limits that keep what one
-    /// connection holds below a few megabytes.
+    /// A primary and two backups (§6), 32 KB as the boundary between SEND and WRITE (§3.2), and limits that keep the
+    /// memory of one connection below a few megabytes.
     pub const DEFAULT: Self = Self {
         layout: WriteLayout::PAPER,
         paths: 1 + Hardware::BACKUPS,
@@ -97,44 +98,45 @@ impl Config {
     };
 }
 
-/// Flor's modules (§3.2). Each can be another implementation, of the user's own too, or hand its question to the NIC.
+/// Flor's modules (§3.2). Each can be replaced by another implementation, including the user's own, or leave its
+/// decision to the NIC.
 #[derive(Debug)]
 pub struct Modules {
     /// How much one work request carries.
     pub chunking: Box<dyn Chunking>,
     /// How a round trip is measured.
     pub round_trip: Box<dyn RoundTrip>,
-    /// What is lost.
+    /// Decides what is lost.
     pub reliability: Box<dyn Reliability>,
-    /// How much may be on its way.
+    /// Decides how much may be in flight.
     pub congestion: Box<dyn CongestionControl>,
 }
 
-/// The scenarios of Table 1. Where it leaves the transport open, both are there.
+/// The scenarios of Table 1. Where the table leaves the transport open, both variants are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deployment {
-    /// Within a pod, with PFC: no chunking, RC, control by the NIC.
+    /// Within a pod, with PFC: no chunking, RC, congestion control by the NIC.
     IntraPodLossless,
-    /// Within a pod, PFC and ECN off: chunking, RC, control in software.
+    /// Within a pod, PFC and ECN off: chunking, RC, congestion control in software.
     IntraPodReliable,
     /// The same with UC.
     IntraPodUnreliable,
-    /// Between pods: chunking, UC, control in software.
+    /// Between pods: chunking, UC, congestion control in software.
     CrossPod,
-    /// Several generations of NICs: chunking, RC, control in software.
+    /// Several generations of NICs: chunking, RC, congestion control in software.
     HybridReliable,
     /// The same with UC.
     HybridUnreliable,
 }
 
-/// What a deployment has to know of the network.
+/// Properties of the network that a deployment needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
-    /// Bits a second of the line.
+    /// Line rate in bits per second.
     pub line_bits_per_second: u64,
-    /// The round trip without queues. The paper's is 50 µs.
+    /// Round trip time without queueing. The paper's is 50 µs.
     pub base_rtt_ns: u64,
-    /// Bytes of a unit: 4 KB in the paper's storage production, 1 KB against incast.
+    /// Length of a unit in bytes: 4 KB in the paper's storage production, 1 KB against incast.
     pub unit_bytes: u32,
     /// See [`SwiftParameters::tolerated_loss`].
     pub tolerated_loss: f64,
@@ -149,9 +151,9 @@ impl Network {
         tolerated_loss: 0.0,
     };
 
-    /// For devices that are software, whose packets wait for kernels and threads at both ends: a round trip of 50 µs
-    /// says nothing of the network there, and a window that is made by it is far too small. 2 ms by a sweep
-    /// (`docs/flor.md`); 2 % as in BBR's second version, whose networks lose packets without being full.
+    /// For software devices, whose packets wait for kernels and threads at both ends: there a round trip of 50 µs does
+    /// not describe the network, and a window derived from it is far too small. 2 ms from a sweep (`docs/flor.md`); 2 %
+    /// as in version 2 of BBR, whose networks lose packets without being congested.
     pub const SOFTWARE: Self = Self {
         base_rtt_ns: 2_000_000,
         tolerated_loss: 0.02,
@@ -175,7 +177,7 @@ impl Deployment {
         Self::HybridUnreliable,
     ];
 
-    /// The service of its queue pairs.
+    /// The transport service of its queue pairs.
     pub fn transport(self) -> Transport {
         match self {
             Self::IntraPodLossless | Self::IntraPodReliable | Self::HybridReliable => {
@@ -190,7 +192,7 @@ impl Deployment {
     /// Its modules.
     ///
     /// # Errors
-    /// When the network's unit is not one.
+    /// When the network's unit is not valid.
     pub fn modules(self, network: &Network) -> Result<Modules, ParameterError> {
         let reliable = self.transport() == Transport::ReliableConnection;
         let chunking: Box<dyn Chunking> = if self == Self::IntraPodLossless {

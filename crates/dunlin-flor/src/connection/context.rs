@@ -1,4 +1,4 @@
-//! What both halves of a connection share.
+//! State shared by both halves of a connection.
 
 use std::collections::VecDeque;
 
@@ -7,28 +7,28 @@ use super::config::{Config, Modules};
 use super::paths::{Paths, Step};
 use crate::congestion::Signals;
 
-/// What has happened to a connection.
+/// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Work requests that were handed out to be posted.
+    /// Work requests passed to the driver for posting.
     pub posted: u64,
-    /// SENDs that repeat something.
+    /// SENDs that retransmit something.
     pub repeated: u64,
-    /// Work requests that were taken for lost and acknowledged after all.
+    /// Work requests that were considered lost but were acknowledged later.
     pub spurious: u64,
-    /// Times that a timeout passed.
+    /// Timeouts that expired.
     pub timeouts: u64,
     /// Changes to another queue pair.
     pub switches: u64,
-    /// Acknowledgements that were sent.
+    /// Acknowledgements sent.
     pub acks: u64,
-    /// Numbers in acknowledgements that stand for nothing that is open: mostly of what was acknowledged before.
+    /// Acknowledged numbers that match nothing outstanding, mostly because they were acknowledged before.
     pub unknown_acks: u64,
-    /// SENDs and chunks that had come before.
+    /// SENDs and chunks that had arrived before.
     pub duplicates: u64,
-    /// WRITEs into messages that had been delivered before.
+    /// WRITEs into messages that had already been delivered.
     pub late_writes: u64,
-    /// Things from the peer that make no sense, or exceed what was agreed.
+    /// Messages from the peer that are malformed or exceed what was agreed.
     pub violations: u64,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Context {
     pub(super) paths: Paths,
     pub(super) actions: VecDeque<Action>,
     pub(super) counters: Counters,
-    /// No queue pair is left.
+    /// Whether no queue pair is left.
     pub(super) lost: bool,
-    /// Why.
+    /// The reason.
     pub(super) lost_by: Option<LostBy>,
 }
 
@@ -54,7 +54,7 @@ impl Context {
         });
     }
 
-    /// Tells the modules what an acknowledgement says, which the receiver kept back for so long.
+    /// Passes the contents of an acknowledgement, which the receiver delayed by `kept_ns`, to the modules.
     pub(super) fn signal(&mut self, now_ns: u64, signals: Signals, kept_ns: u64) {
         if let Some(rtt_ns) = signals.rtt_ns {
             let waited_ns = rtt_ns.saturating_add(kept_ns);

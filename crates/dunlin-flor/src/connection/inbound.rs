@@ -1,5 +1,5 @@
-//! The receiving half: work requests of the peer become messages, each delivered once, in whatever order they are
-//! whole.
+//! The receiving half: assembles the peer's work requests into messages and delivers each once, in the order in which
+//! they become complete.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::number::WriteNumber;
 use crate::receiver::{Coverage, Novelty, ReceivedNumbers};
 use crate::wire::{Content, Header};
 
-/// How something has come.
+/// How a work request arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// By which of the connection's queue pairs.
+    /// Index of the connection's queue pair.
     pub path: usize,
-    /// The receive buffer that it took.
+    /// The receive buffer that it consumed.
     pub receive: u64,
-    /// T2: when, by the clock of `now_ns`.
+    /// T2: the arrival time, by the clock of `now_ns`.
     pub arrived_ns: u64,
-    /// Whether a switch has marked it.
+    /// Whether a switch marked it.
     pub marked: bool,
 }
 
@@ -30,11 +30,11 @@ struct Written {
     coverage: Coverage,
     bytes: u32,
     granted: bool,
-    /// A part of it was sent again: the WRITE that was taken for lost may still come.
+    /// Whether a part of it was sent again: the WRITE that was considered lost may still arrive.
     repaired: bool,
 }
 
-/// A message that comes in fragments.
+/// A message that arrives in fragments.
 #[derive(Debug)]
 struct Assembled {
     coverage: Coverage,
@@ -52,11 +52,11 @@ pub(super) struct Inbound {
 
 /// What to do with a SEND whose number is new.
 enum Verdict {
-    /// It was taken; the receive buffer is free, or named in an action.
+    /// It was accepted; the receive buffer is free, or named in an action.
     Taken,
-    /// There is no room for it: as if it had not come.
+    /// There is no space for it: treat it as if it had not arrived.
     NoRoom,
-    /// It makes no sense.
+    /// It is malformed.
     Violation,
 }
 
@@ -70,13 +70,13 @@ impl Inbound {
         }
     }
 
-    /// Whether a part of something has come, so that more must follow.
+    /// Whether a message has arrived in part, so that more must follow.
     pub(super) fn waits(&self) -> bool {
         !self.assembled.is_empty() || !self.written.is_empty()
     }
 
-    /// A SEND of our epoch. Its header, if it is the connection's own business now. `unsaid`: so many answers to
-    /// announcements wait to go out.
+    /// Handles a SEND of the current epoch. Returns its header if it concerns the connection itself. `unsaid` is the
+    /// number of answers to announcements that have not been sent yet.
     pub(super) fn send(
         &mut self,
         cx: &mut Context,
@@ -149,8 +149,8 @@ impl Inbound {
                 total,
                 tag,
             } => {
-                // An honest peer announces no more before it has heard the answers; another could have refusals, which
-                // leave nothing here, pile up by taking none of them.
+                // An honest peer makes no further announcements before it has received the answers; a dishonest one
+                // could accept none, so that refusals, which leave no state here, would pile up.
                 if unsaid >= cx.config.max_written {
                     return Verdict::NoRoom;
                 }
@@ -207,7 +207,7 @@ impl Inbound {
         Verdict::Taken
     }
 
-    /// A message is to be written. `None`: the driver is asked for memory.
+    /// Records the announcement of a message to be written. `None`: the driver is asked for memory.
     fn announce(
         &mut self,
         cx: &mut Context,
@@ -220,7 +220,7 @@ impl Inbound {
         if known || u64::from(total) > cx.config.max_message_bytes(unit) {
             return Some(Verdict::Violation);
         }
-        // The sender may already count as finished what has still to be taken from here.
+        // The sender may already consider messages finished that have not been handled here yet.
         if self.written.len() >= cx.config.max_written {
             return Some(Verdict::NoRoom);
         }
@@ -241,7 +241,7 @@ impl Inbound {
         None
     }
 
-    /// The driver has answered: whether it has memory. `false`: nobody asked.
+    /// Records the driver's answer whether it has memory. Returns `false` if there was no request.
     pub(super) fn provided(&mut self, message: u32, has_memory: bool) -> bool {
         let Some(written) = self.written.get_mut(&message) else {
             return false;
@@ -256,7 +256,7 @@ impl Inbound {
         true
     }
 
-    /// A part of a written message that was sent again.
+    /// Handles a part of a written message that was sent again.
     fn chunk(
         &mut self,
         cx: &mut Context,
@@ -265,7 +265,7 @@ impl Inbound {
         bytes: u32,
     ) -> Verdict {
         let Some(written) = self.written.get_mut(&number.message) else {
-            // It was delivered before: the application may have changed it since.
+            // The message was already delivered, and the application may have changed it since.
             cx.counters.duplicates += 1;
             cx.actions.push_back(Action::Recycle(receive));
             return Verdict::Taken;
@@ -290,7 +290,7 @@ impl Inbound {
         Verdict::Taken
     }
 
-    /// A WRITE with immediate data has come.
+    /// Handles a WRITE with immediate data.
     pub(super) fn write(
         &mut self,
         cx: &mut Context,
@@ -306,7 +306,7 @@ impl Inbound {
             out_of_order = !written.coverage.is_next(number.offset_units);
             let covered = match written.granted {
                 true => written.coverage.cover(number.offset_units, bytes).ok(),
-                // Nobody told the peer where.
+                // The peer was never given an address for it.
                 false => None,
             };
             let Some(new) = covered else {
@@ -353,7 +353,7 @@ impl Inbound {
         }
     }
 
-    /// The connection is lost: what is not whole never will be.
+    /// Discards incomplete messages: the connection is lost, so they will never be complete.
     pub(super) fn give_up(&mut self, cx: &mut Context) {
         let written = self
             .written
@@ -368,7 +368,7 @@ impl Inbound {
 }
 
 impl Context {
-    /// Copies what has come into its message; the receive buffer is free then.
+    /// Copies what has arrived into its message; the receive buffer is then free.
     fn place(&mut self, receive: u64, message: Incoming, offset: u32, bytes: u32, total: u32) {
         self.actions.push_back(Action::Place {
             receive,

@@ -1,8 +1,8 @@
-//! The logical connection (Flor §3.2): both directions of it, over several queue pairs, as one state machine.
+//! The logical connection (Flor §3.2): both directions, over several queue pairs, as one state machine.
 //!
-//! Events go in by methods, each with the time; [`Connection::poll`] gives actions until there is none, and
-//! [`Connection::next_deadline`] says when it wants to be polled if nothing happens before. The bytes of messages,
-//! memory and queue pairs are the driver's.
+//! Events are passed in by method calls, each with the time; [`Connection::poll`] returns actions until there are none,
+//! and [`Connection::next_deadline`] returns the time of the next poll if there is no event before. The bytes of
+//! messages, memory and queue pairs belong to the driver.
 
 mod action;
 mod config;
@@ -32,38 +32,38 @@ use inbound::Inbound;
 use outbound::Outbound;
 use paths::Paths;
 
-/// Why no connection can be made of a configuration.
+/// Why a configuration is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A limit is zero, or too great.
+    /// A limit is zero or too large.
     #[error("{name} is {value}: choose {least} to {most}")]
     Limit {
-        /// Which.
+        /// Name of the limit.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// The least.
+        /// The minimum.
         least: u64,
-        /// The greatest.
+        /// The maximum.
         most: u64,
     },
 }
 
-/// Why a message was not taken.
+/// Why a message was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// It is longer than offsets reach.
+    /// It is longer than offsets can express.
     #[error("a message of {bytes} bytes: {limit} at most, by the units and bits of chunk offsets")]
     TooLong {
-        /// Its bytes.
+        /// Length in bytes.
         bytes: u32,
-        /// The longest.
+        /// The maximum length.
         limit: u64,
     },
     /// Too many messages are not finished.
     #[error("{limit} messages are under way: wait until one is finished")]
     Full {
-        /// How many there may be.
+        /// Maximum number of messages.
         limit: usize,
     },
     /// The connection is lost.
@@ -72,7 +72,7 @@ pub enum SubmitError {
 }
 
 impl Config {
-    /// Bytes of the longest message with units of so many bytes.
+    /// Maximum length of a message in bytes, with units of this length.
     pub fn max_message_bytes(&self, unit_bytes: u32) -> u64 {
         let reach = u64::from(self.layout.max_units()) * u64::from(unit_bytes);
         reach.min(u32::MAX.into())
@@ -80,11 +80,11 @@ impl Config {
 
     fn check(&self, unit_bytes: u32) -> Result<(), ConfigError> {
         let sent = u64::from(MAX_SEND_BYTES);
-        // By 16 bits of a header one epoch is told from the others.
+        // 16 bits in the header must distinguish one epoch from the others.
         let paths = 1 << 8;
         let window = u64::from(crate::receiver::ReceivedNumbers::MAX_WINDOW);
         let most = usize::MAX as u64;
-        // Half of a layout's messages, so that no number comes again while it is known.
+        // Half of the layout's message numbers, so that no number is reused while it is in use.
         let written = u64::from(self.layout.messages() / 2);
         for (name, value, least, most) in [
             ("unit_bytes", unit_bytes.into(), 1, sent),
@@ -129,13 +129,13 @@ pub struct Connection {
     cx: Context,
     outbound: Outbound,
     inbound: Inbound,
-    /// The last sign of life, or the last question for one.
+    /// When the peer was last heard from or probed.
     heard_ns: u64,
     ended: bool,
 }
 
 impl Connection {
-    /// One whose first queue pairs are connected, as many as [`Config::connected_paths`] says.
+    /// Creates a connection whose first [`Config::connected_paths`] queue pairs are connected.
     ///
     /// # Errors
     /// When a limit is out of range.
@@ -158,18 +158,18 @@ impl Connection {
         })
     }
 
-    /// By which numbers acknowledgements name the two ends: [`Config::own_queue_pair`], [`Config::peer_queue_pair`].
-    /// The peer's is known only once it has said where it can be reached.
+    /// Sets the numbers by which acknowledgements name the two ends: [`Config::own_queue_pair`],
+    /// [`Config::peer_queue_pair`]. The peer's is known only once it has sent its address.
     pub fn name(&mut self, own_queue_pair: u32, peer_queue_pair: u32) {
         self.cx.config.own_queue_pair = own_queue_pair;
         self.cx.config.peer_queue_pair = peer_queue_pair;
     }
 
-    /// Takes a message of so many bytes. They must not change before it is finished. One with a `tag` is written
-    /// however short it is: the peer's user is told the tag when it is asked for memory.
+    /// Submits a message of this length. Its bytes must not change before it is finished. A message with a `tag` is
+    /// written however short it is: the peer's user receives the tag when it is asked for memory.
     ///
     /// # Errors
-    /// When it is too long or there are too many.
+    /// When the message is too long or there are too many.
     pub fn submit(&mut self, now_ns: u64, bytes: u32, tag: u32) -> Result<MessageId, SubmitError> {
         if self.cx.lost {
             return Err(SubmitError::Lost);
@@ -189,25 +189,25 @@ impl Connection {
         Ok(self.outbound.submit(bytes, written, tag))
     }
 
-    /// Gives up those of the messages that are not finished: from now on no work request with bytes of theirs is handed
-    /// out, not even one that repeats something. Each is finished when the NIC has completed those that were.
+    /// Gives up those of these messages that are not finished: from now on no work request with their bytes is issued,
+    /// not even a retransmission. Each is finished when the NIC has completed those already issued.
     pub fn abandon(&mut self, which: impl Fn(MessageId) -> bool) {
         self.outbound.abandon(&mut self.cx, which);
     }
 
-    /// Whether a message is not finished: the NIC may read its bytes.
+    /// Whether a message is not finished, so that the NIC may still read its bytes.
     pub fn is_under_way(&self, id: MessageId) -> bool {
         self.outbound.messages.get(id.0).is_some()
     }
 
-    /// Bytes of the longest message.
+    /// Maximum length of a message in bytes.
     pub fn max_message_bytes(&self) -> u64 {
         let unit = self.cx.modules.chunking.unit_bytes();
         self.cx.config.max_message_bytes(unit)
     }
 
-    /// A work request has completed: at `at_ns` by the clock of `now_ns` if it went well, else `None`, which means that
-    /// its queue pair has failed.
+    /// Records that a work request has completed, at `at_ns` by the clock of `now_ns` if it succeeded; `None` means
+    /// that its queue pair has failed.
     pub fn completed(&mut self, now_ns: u64, global: GlobalNumber, at_ns: Option<u64>) {
         if at_ns.is_some() && self.cx.modules.reliability.completion_acknowledges() {
             self.heard_ns = now_ns;
@@ -216,17 +216,17 @@ impl Connection {
         self.end_if_lost();
     }
 
-    /// A queue pair has failed, as the device says.
+    /// Records that the device has reported the failure of a queue pair.
     pub fn path_failed(&mut self, now_ns: u64, path: usize) {
         let by = LostBy::QueuePair;
         self.outbound.path_failed(&mut self.cx, now_ns, path, by);
         self.end_if_lost();
     }
 
-    /// A SEND of `bytes` has come. `front` is its beginning: all of it, or at least the header and 48 bytes.
+    /// Handles a SEND of `bytes`. `front` is its beginning: all of it, or at least the header and 48 bytes.
     ///
     /// # Errors
-    /// When it is none of this protocol. Its receive buffer is recycled like any other.
+    /// When it does not belong to this protocol. Its receive buffer is recycled like any other.
     pub fn received_send(
         &mut self,
         now_ns: u64,
@@ -243,7 +243,7 @@ impl Connection {
             return Ok(());
         }
         self.heard_ns = now_ns;
-        // What comes from an epoch that is over was under way when we left it: on RC the peer may count it as
+        // A SEND from a past epoch was in flight when this end left that epoch: on RC the peer may consider it
         // delivered.
         let epoch = self.cx.paths.epoch_of(header.epoch);
         if self.cx.paths.is_ahead(epoch, received.path) {
@@ -274,7 +274,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A WRITE with immediate data has come.
+    /// Handles a WRITE with immediate data.
     pub fn received_write(
         &mut self,
         now_ns: u64,
@@ -292,10 +292,10 @@ impl Connection {
             .write(&mut self.cx, now_ns, immediate, bytes, received);
     }
 
-    /// An acknowledgement has come, at `at_ns` by the clock of `now_ns`.
+    /// Handles an acknowledgement that arrived at `at_ns` by the clock of `now_ns`.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a valid acknowledgement.
     pub fn received_ack(&mut self, now_ns: u64, bytes: &[u8], at_ns: u64) -> Result<(), AckError> {
         let ack = Ack::decode(bytes).inspect_err(|_| self.cx.counters.violations += 1)?;
         if ack.queue_pair != self.cx.config.own_queue_pair {
@@ -308,21 +308,22 @@ impl Connection {
         Ok(())
     }
 
-    /// There is memory for a message of the peer.
+    /// Provides memory for a message of the peer.
     pub fn provide(&mut self, message: u32, place: RemoteAddress) {
         if self.inbound.provided(message, true) {
             self.outbound.say(Content::Grant { message, place });
         }
     }
 
-    /// There is none.
+    /// Refuses a message of the peer for lack of memory.
     pub fn refuse(&mut self, message: u32) {
         if self.inbound.provided(message, false) {
             self.outbound.say(Content::Refuse { message });
         }
     }
 
-    /// A queue pair was made anew, as [`Action::Renew`] asked, once for all such actions since the last time.
+    /// Records that a queue pair was renewed as [`Action::Renew`] requested; called once for all such actions since the
+    /// last call.
     pub fn renewed(&mut self, path: usize, address: EndpointAddress) {
         if self.cx.lost {
             return;
@@ -337,31 +338,31 @@ impl Connection {
         }
     }
 
-    /// A queue pair was connected, as [`Action::Connect`] asked: told before any other event.
+    /// Records that a queue pair was connected as [`Action::Connect`] requested; to be called before any other event.
     pub fn connected(&mut self, path: usize) {
         if self.cx.paths.connected(path) && !self.cx.lost {
             self.outbound.say(Content::Ready { path: path as u32 });
         }
     }
 
-    /// Tells the peer where this side takes acknowledgements.
+    /// Tells the peer where this side receives acknowledgements.
     pub fn acknowledged_at(&mut self, address: EndpointAddress) {
         self.outbound.say(Content::Acknowledgements { address });
     }
 
-    /// Asks the peer whether it is there, unless something is under way that it has to acknowledge anyway.
+    /// Probes the peer, unless something is in flight that it has to acknowledge anyway.
     pub fn probe(&mut self) {
         if !self.cx.lost && self.outbound.is_quiet() {
             self.outbound.say(Content::Empty);
         }
     }
 
-    /// When the peer was heard of last, or asked for a sign of life.
+    /// When the peer was last heard from or probed.
     pub fn heard_ns(&self) -> u64 {
         self.heard_ns
     }
 
-    /// The next thing to do, if there is one.
+    /// Returns the next action, if any.
     pub fn poll(&mut self, now_ns: u64) -> Option<Action> {
         self.outbound.handle_timer(&mut self.cx, now_ns);
         self.end_if_lost();
@@ -385,7 +386,7 @@ impl Connection {
         Some(Action::Post(work))
     }
 
-    /// When to poll if nothing happens before. After an empty [`Connection::poll`].
+    /// When to poll next if there is no event before. To be called when [`Connection::poll`] has returned nothing.
     pub fn next_deadline(&self, now_ns: u64) -> Option<u64> {
         if self.cx.lost {
             return None;
@@ -403,8 +404,7 @@ impl Connection {
         .min()
     }
 
-    /// When the peer is asked whether it is there: it has to say something, and nothing is under way whose loss would
-    /// be noticed.
+    /// When to probe the peer: it owes a message, and nothing is in flight whose loss would be noticed.
     fn probe_ns(&self) -> Option<u64> {
         let waits =
             self.outbound.waits_in_silence() || self.inbound.waits() && self.outbound.is_quiet();
@@ -425,7 +425,7 @@ impl Connection {
         self.cx.actions.push_back(Action::Lost);
     }
 
-    /// Whether no message is under way, in either direction.
+    /// Whether no message is in flight in either direction.
     pub fn is_idle(&self) -> bool {
         self.outbound.messages.is_empty() && !self.inbound.waits()
     }
@@ -440,17 +440,17 @@ impl Connection {
         self.cx.lost_by
     }
 
-    /// The queue pair that is in use.
+    /// Index of the queue pair in use.
     pub fn primary(&self) -> usize {
         self.cx.paths.primary()
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.cx.counters
     }
 
-    /// The modules, to see what they make of the network.
+    /// The modules, for inspection.
     pub fn modules(&self) -> &Modules {
         &self.cx.modules
     }

@@ -1,21 +1,22 @@
-//! The queue pairs of a connection (Flor's Connection Management): which one is primary, and how the others come back.
+//! The queue pairs of a connection (Flor's Connection Management): which one is primary, and how the others are
+//! renewed.
 //!
 //! The *epoch* counts the changes of the primary; queue pair `epoch mod paths` is primary in it. Both ends may change
-//! at the same time: the greater epoch wins, and who hears of it fences all queue pairs of the epochs before. What a
-//! fenced queue pair still had under way can then not arrive behind what is sent again over the new one.
+//! at the same time: the greater epoch wins, and the end that learns of it fences all queue pairs of earlier epochs.
+//! What a fenced queue pair still had in flight then cannot arrive after what is sent again over the new one.
 
 use dunlin_verbs::EndpointAddress;
 
 /// One queue pair.
 #[derive(Clone, Copy, Debug)]
 struct Path {
-    /// It can be primary.
+    /// Whether it can be primary.
     ready: bool,
-    /// The epoch in which it was fenced last.
+    /// The epoch in which it was last fenced.
     fenced: u64,
-    /// Work requests without completion.
+    /// Number of work requests without completion.
     outstanding: usize,
-    /// It was fenced and is to be renewed as soon as nothing is outstanding.
+    /// Whether it was fenced and is to be renewed as soon as nothing is outstanding.
     flushing: bool,
     renewed: bool,
     peer: Option<EndpointAddress>,
@@ -24,7 +25,7 @@ struct Path {
     peer_ready: bool,
 }
 
-/// What has to be done about a queue pair.
+/// An action required on a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Renew,
@@ -35,14 +36,14 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Paths {
     epoch: u64,
-    /// The peer is known to be in this epoch.
+    /// Whether the peer is known to be in this epoch.
     confirmed: bool,
     paths: Vec<Path>,
 }
 
 impl Paths {
-    /// The first so many connected, and the very first primary; the others are as renewed ones before the peer is
-    /// told.
+    /// The first `connected` queue pairs are connected, and the very first is primary; the others are in the state of
+    /// renewed ones that have not been announced to the peer.
     pub(super) fn new(paths: usize, connected: usize) -> Self {
         let path = |index| Path {
             ready: index < connected,
@@ -78,7 +79,7 @@ impl Paths {
         (epoch % self.paths.len() as u64) as usize
     }
 
-    /// WRITEs name no epoch: none goes out before the peer is known to be in ours.
+    /// Whether WRITEs may be sent: they carry no epoch, so the peer must be known to be in ours.
     pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed
     }
@@ -91,7 +92,7 @@ impl Paths {
         self.paths[path].outstanding += 1;
     }
 
-    /// A work request has completed. Says what has to be done now.
+    /// Records that a work request has completed; returns what has to be done now.
     pub(super) fn completed(&mut self, path: usize) -> Option<Step> {
         let path = &mut self.paths[path];
         path.outstanding = path.outstanding.saturating_sub(1);
@@ -102,13 +103,13 @@ impl Paths {
         self.paths[path].outstanding
     }
 
-    /// The epoch that follows when the primary has failed; without a backup there is none.
+    /// The next epoch when the primary has failed; `None` without a backup.
     pub(super) fn next_epoch(&self) -> Option<u64> {
         (self.epoch + 1..self.epoch + self.paths.len() as u64)
             .find(|epoch| self.paths[self.of(*epoch)].ready)
     }
 
-    /// The epoch that the low bits in a header speak of: one of those that can follow ours, or one that is over.
+    /// The epoch that the low bits in a header refer to: one that can follow ours, or a past one.
     pub(super) fn epoch_of(&self, low: u16) -> u64 {
         let ahead = low.wrapping_sub(self.epoch as u16);
         if u64::from(ahead) < self.paths.len() as u64 {
@@ -118,13 +119,13 @@ impl Paths {
         }
     }
 
-    /// Whether we should change to an epoch of which a header from `path` speaks.
+    /// Whether to change to the epoch in a header received from `path`.
     pub(super) fn is_ahead(&self, epoch: u64, path: usize) -> bool {
         let usable = self.paths.get(path).is_some_and(|path| path.connected);
         epoch > self.epoch && usable && self.of(epoch) == path
     }
 
-    /// Changes to a later epoch. Says which queue pairs are to be fenced, each followed by what to do with it.
+    /// Changes to a later epoch. Returns the queue pairs to be fenced, each with what to do afterwards.
     pub(super) fn change(&mut self, epoch: u64) -> Vec<(usize, Option<Step>)> {
         let mut fenced = Vec::new();
         for old in self.epoch..epoch {
@@ -145,20 +146,20 @@ impl Paths {
         }
         self.epoch = epoch;
         self.confirmed = false;
-        // The peer would not have changed to it if it were not.
+        // The peer would not have changed to it otherwise.
         let primary = self.primary();
         self.paths[primary].ready = true;
         fenced
     }
 
-    /// It was made anew here.
+    /// Records that a queue pair was renewed here.
     pub(super) fn renewed(&mut self, path: usize) -> Option<Step> {
         let path = self.paths.get_mut(path)?;
         path.renewed = !path.flushing && !path.connected;
         path.step()
     }
 
-    /// The peer, in this epoch of its own, has made it anew.
+    /// Records that the peer, in this epoch of its own, has renewed a queue pair.
     pub(super) fn peer_renewed(
         &mut self,
         path: u32,
@@ -173,7 +174,7 @@ impl Paths {
         Some((number, path.step()?))
     }
 
-    /// It was connected here.
+    /// Records that a queue pair was connected here.
     pub(super) fn connected(&mut self, path: usize) -> bool {
         let Some(path) = self.paths.get_mut(path).filter(|path| path.connecting) else {
             return false;
@@ -184,7 +185,7 @@ impl Paths {
         true
     }
 
-    /// The peer, in this epoch of its own, has connected it.
+    /// Records that the peer, in this epoch of its own, has connected a queue pair.
     pub(super) fn peer_ready(&mut self, path: u32, epoch: u64) {
         let number = usize::try_from(path).unwrap_or(usize::MAX);
         let path = self.paths.get_mut(number);

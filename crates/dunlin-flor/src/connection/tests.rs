@@ -1,4 +1,4 @@
-//! A connection against expectations, event by event; both ends at once are hunted in `tests/hunt`.
+//! Tests of a connection event by event; both ends together are tested by `tests/hunt`.
 
 use dunlin_verbs::{RemoteAddress, RemoteKey};
 
@@ -72,7 +72,7 @@ fn acknowledge(connection: &mut Connection, now_ns: u64, numbers: &[AckedNumber]
         .unwrap();
 }
 
-/// A SEND of the peer, in our first epoch.
+/// A SEND of the peer in our first epoch.
 fn hear(
     connection: &mut Connection,
     number: u32,
@@ -101,9 +101,9 @@ fn hear(
     std::iter::from_fn(|| connection.cx.actions.pop_front()).collect()
 }
 
-/// Flor's Fig. 14: a message of 40 KB goes as WRITEs of 8 and 32 KB with a SEND of 1 KB in between; the first WRITE and
-/// the SEND are lost, and come again as two SENDs of 4 KB and one of 1 KB. Before it, as GN 0, goes the announcement,
-/// which the figure leaves out, and which here has the SENDs' number 0.
+/// Flor's Fig. 14: a message of 40 KB is sent as WRITEs of 8 and 32 KB, with a SEND of 1 KB in between; the first WRITE
+/// and the SEND are lost, and retransmitted as two SENDs of 4 KB and one of 1 KB. Before it, as GN 0, comes the
+/// announcement, which the figure omits and which here is number 0 of the SENDs.
 #[test]
 fn figure_14() {
     let mut sender = connection(modules(8 << 10, 4 << 10));
@@ -156,13 +156,13 @@ fn figure_14() {
     );
     assert_eq!(remote, PLACE);
     let number = WriteLayout::PAPER.decode(immediate);
-    // MID=1, OFF=0; and nothing more fits into the window.
+    // MID=1, OFF=0; and nothing more fits in the window.
     assert_eq!(
         (number.message, number.offset_units, number.hint),
         (1, 0, true)
     );
 
-    // A SEND of 1 KB goes before the rest, a WRITE of 32 KB.
+    // A SEND of 1 KB is sent before the rest, a WRITE of 32 KB.
     sender.cx.modules = modules(1 << 20, 32 << 10);
     sender.submit(20, KB, 0).unwrap();
     let next = posts(&mut sender, 20);
@@ -186,7 +186,7 @@ fn figure_14() {
     let number = WriteLayout::PAPER.decode(immediate);
     assert_eq!((number.message, number.offset_units), (1, 2));
 
-    // Only the last one is acknowledged: both others are lost. Chunks have their least size now.
+    // Only the last one is acknowledged: both others are lost. Chunks now have their minimum size.
     sender.cx.modules = modules(1 << 20, 4 << 10);
     acknowledge(&mut sender, 30, &[AckedNumber::Write(immediate)]);
     let again = posts(&mut sender, 30);
@@ -206,7 +206,8 @@ fn figure_14() {
             )
         })
         .collect();
-    // The figure has the repeated SEND last, as GN 6; here repeated SENDs go first, and then WRITEs as SENDs.
+    // In the figure the retransmitted SEND comes last, as GN 6; here retransmitted SENDs come first, and then WRITEs as
+    // SENDs.
     assert_eq!(
         told,
         [
@@ -217,8 +218,8 @@ fn figure_14() {
     );
 }
 
-/// A window of 72 KB with chunks of 32 KB: two go out, and the second says that it is the last. What is left of the
-/// window would be a crumb of 8 KB; it waits until a chunk is acknowledged.
+/// A window of 72 KB with chunks of 32 KB: two are sent, and the second has the hint that it is the last. The rest of
+/// the window would allow only a chunk of 8 KB; it waits until a chunk is acknowledged.
 #[test]
 fn no_crumbs_are_sent_into_a_window_that_is_nearly_full() {
     let mut sender = connection(modules(72 << 10, 32 << 10));
@@ -285,7 +286,7 @@ fn a_late_acknowledgement_of_a_write_ends_its_repetitions() {
         })
         .collect();
     acknowledge(&mut sender, 3, &[AckedNumber::Write(immediates[1])]);
-    // Its first repetition is out when the WRITE turns out to have arrived.
+    // Its first retransmission is in flight when the WRITE turns out to have arrived.
     let repeated = posts(&mut sender, 3);
     assert_eq!(repeated.len(), 1);
     acknowledge(&mut sender, 4, &[AckedNumber::Write(immediates[0])]);
@@ -297,7 +298,7 @@ fn a_late_acknowledgement_of_a_write_ends_its_repetitions() {
         sender.completed(5, GlobalNumber(global), Some(5));
     }
     assert_eq!(actions(&mut sender, 5), [Action::Finished(large, Ok(()))]);
-    // The number of the repetition is still waited for: it goes again, without bytes.
+    // The number of the retransmission is still waited for: it is sent again, without bytes.
     let again = posts(&mut sender, 10_000_000_000);
     assert_eq!(again.len(), 1);
     let empty = header(&again[0]);
@@ -333,7 +334,8 @@ fn a_receiver_takes_each_send_once_and_in_any_order() {
     assert_eq!(ack.numbers(), numbers);
 }
 
-/// §5: what is sent again after the message was delivered does not touch it, and a WRITE that comes late is known.
+/// §5: what is sent again after the message was delivered does not change it, and a WRITE that arrives late is
+/// recognised.
 #[test]
 fn repetitions_after_the_delivery_touch_nothing() {
     let mut receiver = connection(modules(1 << 20, 32 << 10));
@@ -387,7 +389,7 @@ fn repetitions_after_the_delivery_touch_nothing() {
                 total: 8 * KB
             },
             Action::Recycle(1),
-            // The WRITE that the chunk repeats may still come, where UC takes it.
+            // The WRITE that the chunk retransmits may still arrive, if UC accepts it.
             Action::Deliver(Delivery::Pieces {
                 message,
                 bytes: 8 * KB,
@@ -400,8 +402,8 @@ fn repetitions_after_the_delivery_touch_nothing() {
     assert_eq!(receiver.counters().late_writes, 1);
 }
 
-/// §6: the sender's NIC gives up, although everything has arrived. What was not answered goes over the backup as SENDs;
-/// WRITEs wait until the peer is known to have fenced the queue pair that failed.
+/// §6: the sender's NIC gives up, although everything has arrived. Requests without an answer are sent over the backup
+/// as SENDs; WRITEs wait until the peer is known to have fenced the queue pair that failed.
 #[test]
 fn a_failed_queue_pair_is_replaced_by_a_backup() {
     let mut modules = modules(1 << 20, 32 << 10);
@@ -438,18 +440,18 @@ fn a_failed_queue_pair_is_replaced_by_a_backup() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // First what tells of the change, then both WRITEs in pieces of a unit, since RC has lost something.
+    // First the SEND that announces the change, then both WRITEs in pieces of a unit, since RC has lost something.
     assert!(sends.iter().all(|header| header.epoch == 1));
     assert_eq!(sends[0].content, Content::Empty);
     assert_eq!(sends.len(), 1 + 96 / 4);
-    // The old queue pair is renewed once the NIC has given everything back.
+    // The old queue pair is renewed once the NIC has completed everything.
     assert_eq!(actions(&mut sender, 4), []);
     sender.completed(4, GlobalNumber(2), None);
     assert_eq!(actions(&mut sender, 4), [Action::Renew { path: 0 }]);
 }
 
-/// A peer whose process stands still acknowledges nothing on any queue pair. The last one is not given up for that
-/// before several seconds have passed.
+/// A peer whose process is stopped acknowledges nothing on any queue pair. The last one is not given up for that until
+/// several seconds have passed.
 #[test]
 fn the_last_queue_pair_waits_longer_than_one_with_a_backup() {
     let last_ns = |paths| {
@@ -515,7 +517,7 @@ fn a_peer_that_says_nothing_is_asked() {
     acknowledge(&mut sender, 2, &[AckedNumber::Send(GlobalNumber(0))]);
     assert_eq!(posts(&mut sender, 2), []);
     let deadline = sender.next_deadline(2).unwrap();
-    // A timer without anything to time may come before.
+    // A timer may expire earlier with nothing to time out.
     assert!(deadline <= 2 + Config::DEFAULT.probe_ns);
     let probe = posts(&mut sender, 2 + Config::DEFAULT.probe_ns);
     assert_eq!(header(&probe[0]).content, Content::Empty);
@@ -554,7 +556,7 @@ fn limits_have_names() {
 #[test]
 fn hostile_things_of_a_peer_change_nothing() {
     let mut receiver = connection(modules(1 << 20, 32 << 10));
-    // Written without a grant, out of the message, of a message that nobody announced.
+    // Written without a grant, outside the message, or to a message that was never announced.
     hear(
         &mut receiver,
         0,
@@ -617,7 +619,7 @@ fn hostile_things_of_a_peer_change_nothing() {
         );
         assert_eq!(receiver.counters().violations, 4 + at as u64);
     }
-    // A number that no honest sender has.
+    // A number that no honest sender uses.
     hear(&mut receiver, 5000, Content::Empty, 0);
     assert_eq!(receiver.counters().violations, 8);
     hear(

@@ -1,4 +1,4 @@
-//! Completion queues of logical queue pairs, as their owners hold them.
+//! Completion queues of logical queue pairs, as seen by their owners.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use dunlin_verbs::{Completion, CompletionQueue, CompletionQueueError, Device, No
 
 use super::core::Handle;
 
-/// A completion queue of a [`FlorDevice`](super::FlorDevice): polling an empty one has the device work, for
-/// the queue pairs that complete there.
+/// A completion queue of a [`FlorDevice`](super::FlorDevice). Polling an empty one makes progress on the queue pairs
+/// that complete there.
 #[derive(Debug)]
 pub struct FlorCompletionQueue<D: Device> {
     completions: Arc<Completions<D::CompletionChannel>>,
@@ -55,7 +55,7 @@ impl<D: Device> CompletionQueue for FlorCompletionQueue<D> {
             });
         }
         self.completions.arm(notify);
-        // Who polled is about to sleep: the device's thread looks for it.
+        // The caller is about to sleep: the device's thread takes over polling.
         core.attend();
         Ok(())
     }

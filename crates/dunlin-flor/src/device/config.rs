@@ -1,4 +1,4 @@
-//! How logical queue pairs are made.
+//! The configuration of logical queue pairs.
 
 use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
 
@@ -9,25 +9,25 @@ use crate::effort::CHUNK_NS;
 use crate::logical::LinkConfig;
 use crate::number::WriteLayout;
 
-/// Bytes of a message that one SEND carries, and of a receive buffer: 1.5 MB of them for three queue pairs of 64
+/// Maximum number of message bytes in a SEND, and in a receive buffer: 1.5 MB of buffers for three queue pairs of 64
 /// RECEIVEs.
 const FRAGMENT_BYTES: u32 = 8 << 10;
-/// Bits of a chunk's place in its message: with units of 4 KB messages of 64 MiB.
+/// Number of bits of a chunk's offset in its message: with units of 4 KB, messages of 64 MiB.
 const OFFSET_BITS: u32 = 14;
 /// See [`FlorConfig::look_at_all_ns`].
 const LOOK_AT_ALL_NS: u64 = 10_000;
 
-/// How a [`FlorDevice`](super::FlorDevice) makes its queue pairs. Both ends need the same.
+/// The configuration by which a [`FlorDevice`](super::FlorDevice) creates its queue pairs. Both ends need the same one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FlorConfig {
-    /// The logical connection of each queue pair. A traffic class that a queue pair is connected with takes the place
-    /// of its own.
+    /// The logical connection of each queue pair. A traffic class given when a queue pair is connected overrides the
+    /// one in here.
     pub link: LinkConfig,
-    /// A fixed window of so many bytes in place of the deployment's congestion control.
+    /// Use a fixed window of this many bytes instead of the deployment's congestion control.
     pub window_bytes: Option<u64>,
-    /// Who polls an empty completion queue looks at its own queue pairs, and at all of the device's when nobody has for
-    /// so long: 10 us, by the sweep in `docs/flor.md`.
+    /// A thread that polls an empty completion queue makes progress on its own queue pairs, and on all of the device's
+    /// if that has not been done for this time: 10 us, by the sweep in `docs/flor.md`.
     pub look_at_all_ns: u64,
 }
 
@@ -45,8 +45,8 @@ impl FlorConfig {
         }
     }
 
-    /// The deployment of Table 1 that fits a device: where nothing is lost RC and its own control, elsewhere UC under
-    /// control by software, or RC where the device has neither UC nor UD.
+    /// The deployment of Table 1 that fits a device: on a lossless network RC and the device's own congestion control,
+    /// elsewhere UC with congestion control in software, or RC where the device lacks UC or UD.
     pub fn for_device(attributes: &DeviceAttributes) -> Self {
         let written = Verbs::SEND | Verbs::WRITE_WITH_IMMEDIATE;
         let has_unreliable = attributes.transports.uc.contains(written)
@@ -62,12 +62,12 @@ impl FlorConfig {
         config
     }
 
-    /// The service of the queue pairs below.
+    /// The transport service of the underlying queue pairs.
     pub fn transport(&self) -> Transport {
         self.link.deployment.transport()
     }
 
-    /// Bytes of the longest message.
+    /// Maximum length of a message in bytes.
     pub fn max_message_bytes(&self) -> usize {
         let unit = self.link.network.unit_bytes;
         let reach = self.link.connection.max_message_bytes(unit);

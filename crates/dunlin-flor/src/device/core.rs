@@ -1,5 +1,5 @@
-//! What all objects of one device share, and the thread that works while nobody polls: a NIC answers its peer whatever
-//! its process does, and so does this.
+//! State shared by all objects of a device, and the thread that makes progress while nobody polls: like a NIC, the
+//! device answers its peers whatever its process does.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, RwLock};
@@ -17,42 +17,43 @@ use super::pair::Shared;
 use super::region::RegionTable;
 use super::sync::{lock, read, write};
 
-/// How often the thread looks whether somebody polls.
+/// Interval at which the thread checks whether others poll.
 const ATTENDED: Duration = Duration::from_millis(2);
-/// Looks of others since its own by which somebody polls.
+/// Number of polls by others, since its own last one, that make the thread leave polling to them.
 const ATTENDED_LOOKS: u64 = 10;
-/// Least rest of a simulated thread before the next deadline: a deadline that is over is met with the next look.
+/// Minimum rest of a simulated thread before the next deadline: a deadline that has passed is handled by the next poll.
 const LEAST_REST: Duration = Duration::from_micros(1);
-/// How long it sleeps when there is nothing to wait for: it is woken by what comes.
+/// How long it sleeps when there is nothing to wait for: it is woken by arrivals.
 const AT_REST: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Core<D: Device> {
-    /// A child of this process has no thread of the device.
+    /// The process that created the device: a child has no thread of the device.
     pub(crate) made_in: Generation,
     pub(crate) device: D,
     pub(crate) config: Arc<FlorConfig>,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) regions: Arc<RegionTable<D::Region>>,
-    /// Where the device below tells the thread that something has come.
+    /// Channel on which the underlying device notifies the thread.
     pub(crate) channel: D::CompletionChannel,
     pairs: RwLock<Vec<Arc<Shared<D>>>>,
-    /// The thread runs.
+    /// Whether the thread is running.
     driven: Mutex<bool>,
     began: Instant,
-    /// The simulated host that it is in.
+    /// The simulated host that the device belongs to.
     simulated_host: Option<u64>,
-    /// Simulated threads that rest, of which the last has the completions below wake it, and then the others.
+    /// Simulated threads that rest. The last one is woken by completions of the underlying device, and then wakes the
+    /// others.
     resting: Mutex<Vec<Waker>>,
     numbers: AtomicU32,
     domains: AtomicU64,
-    /// Looks at all queue pairs by threads that poll, and when the last by anybody was.
+    /// Number of polls of all queue pairs by threads that poll, and the time of the last one by any thread.
     looks: AtomicU64,
     looked_ns: AtomicU64,
-    /// How often the thread was asked to look.
+    /// Number of times that the thread was asked to poll.
     calls: AtomicU64,
-    /// The thread leaves the looking to who polls.
+    /// Whether the thread leaves polling to others.
     naps: AtomicBool,
 }
 
@@ -87,7 +88,7 @@ impl<D: Device> Core<D> {
         self.domains.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number that no queue pair has; 24 bits, as on the wire.
+    /// Returns a number that no queue pair has; 24 bits, as on the wire.
     pub(crate) fn next_number(&self) -> u32 {
         loop {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
@@ -129,14 +130,14 @@ impl<D: Device> Core<D> {
         write(&self.pairs).retain(|pair| pair.number != number);
     }
 
-    /// Whether the thread has nothing to do any more: the next queue pair that is connected starts another.
+    /// Whether the thread has nothing to do any more; the next queue pair that is connected starts another.
     fn retire(&self) -> bool {
         let mut driven = lock(&self.driven);
         *driven = read(&self.pairs).iter().any(|pair| pair.is_at_work());
         !*driven
     }
 
-    /// A look by a thread that polls.
+    /// A poll by a thread other than the device's.
     pub(crate) fn poll(&self) {
         self.poll_at(self.now_ns());
     }
@@ -148,9 +149,9 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// A look by a thread that has found this queue empty: at the queue pairs that complete there, and at all others
-    /// only where nobody has looked at them for a while. Who has a queue for each of many connections would otherwise
-    /// look at all connections for each.
+    /// A poll by a thread that has found this queue empty: makes progress on the queue pairs that complete there, and
+    /// on all others only if nobody has polled them for a while. Otherwise a thread with a separate queue for each of
+    /// many connections would poll all connections for each queue.
     pub(crate) fn poll_for(&self, completions: &Arc<Completions<D::CompletionChannel>>) {
         let (now_ns, looked_ns) = (self.now_ns(), self.looked_ns.load(Ordering::Relaxed));
         if now_ns.saturating_sub(looked_ns) >= self.config.look_at_all_ns {
@@ -160,7 +161,7 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Says whether there was something that others may wait for.
+    /// Polls all queue pairs; returns whether something was found that others may be waiting for.
     fn look(&self) -> bool {
         self.look_at_all(self.now_ns())
     }
@@ -171,7 +172,7 @@ impl<D: Device> Core<D> {
     }
 
     fn look_at(&self, now_ns: u64, which: impl Fn(&Shared<D>) -> bool) -> bool {
-        // Simulated threads are of one real thread, which must not wait for a lock of its own.
+        // Simulated threads run on one real thread, which must not wait for a lock that it holds itself.
         thread::hold(|| {
             let mut found = false;
             for pair in read(&self.pairs).iter().filter(|pair| which(pair)) {
@@ -183,8 +184,8 @@ impl<D: Device> Core<D> {
         })
     }
 
-    /// Has simulated threads that rest look again: what they wait for may have come, and who looked last is the one
-    /// whom completions below wake. Says whether there were any.
+    /// Lets resting simulated threads poll again: what they wait for may have arrived, and the thread that polled last
+    /// is the one that completions of the underlying device wake. Returns whether there were any.
     fn wake_resting(&self) -> bool {
         if self.simulated_host.is_none() {
             return false;
@@ -196,7 +197,7 @@ impl<D: Device> Core<D> {
         !resting.is_empty()
     }
 
-    /// Has the thread look: somebody is about to sleep, or has left something to do.
+    /// Makes the thread poll: somebody is about to sleep, or has left something to do.
     pub(crate) fn attend(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.naps.swap(false, Ordering::SeqCst) {
@@ -204,8 +205,9 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Has the device below wake the thread by what comes from now on. `false`: somebody is at one of them. Nobody is
-    /// waited for here: a simulated thread may be who is to let go.
+    /// Requests that the underlying device wake the thread for further arrivals. Returns `false` if some engine is in
+    /// use by another thread. This does not wait for locks: it could be a simulated thread that would have to release
+    /// one.
     fn request_notify(&self) -> bool {
         thread::hold(|| {
             let mut all = true;
@@ -262,7 +264,7 @@ fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) && !core.retire() {
         let called = core.calls.load(Ordering::SeqCst);
         core.look();
-        // Simulated threads look when there is something, and not all the time.
+        // Simulated threads poll when there is something, not continuously.
         let rested = core.wake_resting();
         let looked = core.looks.load(Ordering::Relaxed);
         let polled = looked.wrapping_sub(looks) >= ATTENDED_LOOKS;
@@ -295,7 +297,7 @@ fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
     }
 }
 
-/// The thread; ends when dropped.
+/// The thread; it ends when dropped.
 #[derive(Debug)]
 struct Driver<D: Device> {
     core: Arc<Core<D>>,
@@ -328,7 +330,7 @@ impl<D: Device> Drop for Driver<D> {
     fn drop(&mut self) {
         let running = lock(&self.running).take();
         if !self.core.made_in.is_current() {
-            // There is no such thread in a child.
+            // A child has no such thread.
             return std::mem::forget(running);
         }
         self.stop.store(true, Ordering::SeqCst);
@@ -343,7 +345,7 @@ impl<D: Device> Drop for Driver<D> {
 #[derive(Debug)]
 pub(crate) struct Handle<D: Device> {
     core: Arc<Core<D>>,
-    /// While there are connected queue pairs.
+    /// Present while there are connected queue pairs.
     driver: Mutex<Option<Driver<D>>>,
     registered: Once,
 }
@@ -361,7 +363,7 @@ impl<D: Device> Handle<D> {
         &self.core
     }
 
-    /// Starts the thread for a queue pair of the core's that has been connected, unless it runs.
+    /// Starts the thread, unless it is running, because a queue pair of this device has been connected.
     pub(crate) fn drive(&self) -> Result<(), VerbsError> {
         let mut driver = lock(&self.driver);
         let mut driven = lock(&self.core.driven);
@@ -373,7 +375,7 @@ impl<D: Device> Handle<D> {
         drop(driven);
         let former = driver.replace(next);
         drop(driver);
-        // It has retired. Waiting for it may take virtual time, in which others want the lock.
+        // The old thread has retired. Waiting for it may take virtual time, in which others need the lock.
         drop(former);
         self.registered
             .call_once(|| match self.core.simulated_host {

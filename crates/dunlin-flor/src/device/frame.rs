@@ -1,5 +1,5 @@
-//! What the two ends of a logical queue pair say to each other: one *frame* is one message of the logical connection.
-//! 48 bytes, little endian, and behind them the payload where it is short.
+//! The messages between the two ends of a logical queue pair: one *frame* is one message of the logical connection. It
+//! has 48 bytes, little endian, followed by the payload if that is short.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -17,9 +17,9 @@
 
 use dunlin_verbs::{CompletionStatus, Operation, RemoteAddress, RemoteKey};
 
-/// Bytes in front of a payload.
+/// Length of the header in front of a payload.
 pub(crate) const FRAME_BYTES: usize = 48;
-/// The longest payload that is in the frame itself: a message up to this long is sent, a longer one written.
+/// Maximum length of a payload that is in the frame itself: a message up to this length is sent, a longer one written.
 pub(crate) const MAX_SHORT_BYTES: usize = crate::wire::MAX_SEND_BYTES as usize - FRAME_BYTES;
 
 const SOLICITED: u8 = 1;
@@ -33,12 +33,12 @@ const TAG_REQUEST: u32 = 1 << 30;
 const TAG_ANSWER: u32 = 1 << 31;
 const TAG_SEQUENCE: u32 = TAG_REQUEST - 1;
 
-/// Whose payload a long message is.
+/// The request or answer to which a long message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// Of the request with this sequence number, in its lower 30 bits.
+    /// The request with this sequence number, in its lower 30 bits.
     Request(u32),
-    /// Of the answer to it.
+    /// The answer to it.
     Answer(u32),
 }
 
@@ -50,9 +50,9 @@ impl Tag {
         }
     }
 
-    /// What a tag says, with the sequence number closest to `near`.
+    /// Decodes a tag, with the sequence number closest to `near`.
     pub(crate) fn decode(tag: u32, near: u32) -> Option<Self> {
-        // The difference to `near`, with its sign from 30 bits.
+        // The difference to `near`, sign-extended from 30 bits.
         let ahead = (tag.wrapping_sub(near) << 2) as i32 >> 2;
         let sequence = near.wrapping_add(ahead as u32);
         match tag & !TAG_SEQUENCE {
@@ -63,27 +63,27 @@ impl Tag {
     }
 }
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A work request of the sender.
     Request {
         operation: Operation,
         solicited: bool,
-        /// Whether it waits to hear that it is done.
+        /// Whether the sender waits to learn that it is done.
         wants_done: bool,
-        /// The payload comes as a message of its own.
+        /// Whether the payload is a separate message.
         long: bool,
         /// As [`dunlin_verbs::ConnectAttributes::receiver_not_ready_retries`].
         not_ready_retries: u8,
     },
-    /// What a READ or an atomic has brought.
+    /// The result of a READ or an atomic.
     Answer { long: bool },
     /// A request was refused; those behind it are not carried out.
     Failed { status: CompletionStatus },
-    /// Only what is done.
+    /// Only reports which requests are done.
     Done,
-    /// The sender's queue pair is in error or gone: it carries out nothing more.
+    /// The sender's queue pair is in error or gone: it executes nothing more.
     Closed,
 }
 
@@ -93,15 +93,15 @@ pub(crate) struct Frame {
     pub(crate) kind: Kind,
     pub(crate) sequence: u32,
     pub(crate) done: u32,
-    /// Of the payload, wherever it is.
+    /// Length of the payload, wherever it is.
     pub(crate) bytes: u32,
 }
 
-/// Why bytes are no frame.
+/// The bytes are not a valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Statuses that travel.
+/// Statuses that can be sent.
 const STATUSES: [CompletionStatus; 4] = [
     CompletionStatus::RemoteInvalidRequest,
     CompletionStatus::RemoteAccess,
@@ -194,7 +194,7 @@ impl Frame {
         bytes
     }
 
-    /// Reads a message: the frame, and its payload where it is short.
+    /// Decodes a message: the frame, and its payload if it is short.
     pub(crate) fn decode(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (bytes, payload) = message.split_at_checked(FRAME_BYTES).ok_or(Malformed)?;
         let half = |at: usize| {
@@ -248,7 +248,7 @@ impl Frame {
                 ..
             }
             | Kind::Answer { .. } => !long,
-            // An atomic is for eight bytes, and brings as many.
+            // An atomic has eight bytes of operand and returns as many.
             Kind::Request {
                 operation: Operation::CompareAndSwap { .. } | Operation::FetchAndAdd { .. },
                 ..

@@ -1,5 +1,5 @@
 //! Flor as a device: its queue pairs are logical connections over the queue pairs of any other device, with the service
-//! and all verbs of RC, so that whatever runs on a queue pair runs on it (docs/flor.md).
+//! and all verbs of RC, so that everything that runs on a queue pair runs on them (docs/flor.md).
 
 mod completions;
 mod config;
@@ -39,14 +39,14 @@ const MAX_SEGMENTS: usize = 32;
 const MAX_INLINE_BYTES: usize = 4096;
 const MAX_COMPLETIONS: usize = 1 << 22;
 
-/// A device whose queue pairs are Flor's, over those of `D`. Clones are handles on the same device. Peers need one too,
+/// A device whose queue pairs are Flor's, over those of `D`. Clones are handles to the same device. Peers need one too,
 /// over a device that reaches this one, with the same configuration.
 #[derive(Clone, Debug)]
 pub struct FlorDevice<D: Device> {
     handle: Arc<Handle<D>>,
 }
 
-/// Protection domain: regions and queue pairs of one domain work together.
+/// Protection domain: regions and queue pairs can be used together only within one domain.
 #[derive(Clone, Debug)]
 pub struct FlorProtectionDomain<D: Device> {
     inner: D::ProtectionDomain,
@@ -55,10 +55,10 @@ pub struct FlorProtectionDomain<D: Device> {
 }
 
 impl<D: Device> FlorDevice<D> {
-    /// Flor over a device.
+    /// Creates a Flor device over `device`.
     ///
     /// # Errors
-    /// When the device has not what the configuration needs.
+    /// When the device lacks what the configuration requires.
     pub fn new(device: D, config: FlorConfig) -> Result<Self, VerbsError> {
         let transport = config.transport();
         let written = Verbs::SEND | Verbs::WRITE | Verbs::WRITE_WITH_IMMEDIATE;
@@ -80,7 +80,7 @@ impl<D: Device> FlorDevice<D> {
         })
     }
 
-    /// The device below.
+    /// The underlying device.
     pub fn inner(&self) -> &D {
         &self.core().device
     }
@@ -108,7 +108,7 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
         | Verbs::READ
         | Verbs::ATOMIC
         | Verbs::SHARED_RECEIVE;
-    // The queue pair for acknowledgements is one more.
+    // The queue pair for acknowledgements is an additional one.
     let of_each = config.link.connection.paths + 1;
     DeviceAttributes {
         name: format!("flor-{}", below.name),
@@ -117,7 +117,7 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
             uc: Verbs::empty(),
             ud: Verbs::empty(),
         },
-        // A processor places what has come, in order.
+        // A processor places data, in order.
         placement: Placement::InOrder,
         writes_are_messages: true,
         max_queue_pairs: below.max_queue_pairs / of_each,
@@ -129,7 +129,7 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
         max_message_bytes: config.max_message_bytes().min(below.max_message_bytes),
         max_shared_receive_requests: MAX_REQUESTS,
         timestamps: false,
-        // Peers reach no memory of the user's but by requests that this device checks.
+        // Peers access the user's memory only by requests that this device checks.
         raw_memory_remote: true,
         grants_are_mappings: false,
         speaks_roce: false,
@@ -137,8 +137,8 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
     }
 }
 
-// SAFETY: memory is that of the device below, one region for each; its work requests are posted there, or bytes are
-// copied, before those here complete, and peers reach what was granted by frames whose rights are checked.
+// SAFETY: memory is that of the underlying device, one region for each; its work requests are posted there, or bytes
+// are copied, before those here complete, and peers reach only what was granted, by frames whose rights are checked.
 #[allow(unsafe_code)]
 unsafe impl<D: Device> Device for FlorDevice<D> {
     type ProtectionDomain = FlorProtectionDomain<D>;
@@ -189,7 +189,7 @@ unsafe impl<D: Device> Device for FlorDevice<D> {
         self.check_domain(domain)?;
         let core = self.core();
         let below = inner_access(access);
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let region = unsafe {
             core.device
                 .register_raw(&domain.inner, start, length, below)?
@@ -361,7 +361,7 @@ unsafe impl<D: Device> Device for FlorDevice<D> {
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {
-        // Events of queue pairs below are dealt with here, and their numbers mean nothing above.
+        // Events of underlying queue pairs are handled here, and their numbers mean nothing above.
         let event = self.core().device.poll_async_event()?;
         let own = matches!(
             event,

@@ -1,4 +1,4 @@
-//! Logical queue pairs, as their owners hold them: states, and posting.
+//! Logical queue pairs, as seen by their owners: states and posting.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::connection::Counters;
 
 const RC: Transport = Transport::ReliableConnection;
 
-/// A queue pair made of queue pairs: RC's service, whatever is below.
+/// A queue pair made of queue pairs, with RC's service whatever the underlying transport.
 #[derive(Debug)]
 pub struct FlorQueuePair<D: Device> {
     device: Arc<Handle<D>>,
     shared: Arc<Shared<D>>,
     limits: Limits,
     send_requests: usize,
-    /// Sends posted so far.
+    /// Number of sends posted so far.
     posted: u32,
 }
 
@@ -51,12 +51,12 @@ impl<D: Device> FlorQueuePair<D> {
         self.device.core()
     }
 
-    /// What has happened to its connection.
+    /// Counters of its connection.
     pub fn counters(&self) -> Counters {
         self.shared.engine().counters()
     }
 
-    /// Moves the queue pair below that is in use to Error, as a failure of the device would.
+    /// Moves the underlying queue pair in use to Error, as a failure of the device would.
     pub fn fail_primary(&self) {
         self.shared.engine().fail_primary();
     }
@@ -140,8 +140,8 @@ impl<D: Device> FlorQueuePair<D> {
     }
 }
 
-/// The address of a logical queue pair: that of its first queue pair below, whose number is in the place of the queue
-/// key, which no connected queue pair has.
+/// The address of a logical queue pair: that of its first underlying queue pair, whose number is in the field of the
+/// queue key, which no connected queue pair uses.
 fn outer(number: u32, inner: EndpointAddress) -> EndpointAddress {
     EndpointAddress {
         queue_pair: number,
@@ -150,7 +150,7 @@ fn outer(number: u32, inner: EndpointAddress) -> EndpointAddress {
     }
 }
 
-/// The address of the first queue pair below.
+/// The address of the first underlying queue pair.
 pub(crate) fn inner(address: &EndpointAddress) -> EndpointAddress {
     EndpointAddress {
         queue_pair: address.queue_key,
@@ -159,7 +159,7 @@ pub(crate) fn inner(address: &EndpointAddress) -> EndpointAddress {
     }
 }
 
-/// `change` applied to the address below.
+/// Applies `change` to the underlying address.
 pub(crate) fn with_inner(
     address: EndpointAddress,
     change: impl FnOnce(EndpointAddress) -> EndpointAddress,
@@ -224,7 +224,7 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
         dunlin_verbs::thread::hold(|| engine.connect(&inner(remote), attributes))?;
         self.shared.set_state(QueuePairState::ReadyToReceive);
         drop(engine);
-        // There is a connection more to look after.
+        // There is one more connection to be driven.
         self.device.drive()?;
         self.core().attend();
         Ok(())
@@ -319,7 +319,7 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
         let now_ns = self.core().now_ns();
         let blocked = engine.is_blocked();
         if blocked {
-            // A peer that has given up what waits does not take the RECEIVE for it.
+            // A peer that has given up a waiting request must not consume the RECEIVE for it.
             dunlin_verbs::thread::hold(|| engine.step(shared, now_ns));
         }
         let result = shared.receives.post(requests);

@@ -1,4 +1,4 @@
-//! Registered memory as a logical queue pair's peers may reach it: by keys of this device, which it checks itself.
+//! Registered memory as accessed by the peers of logical queue pairs: by keys of this device, which it checks itself.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,12 +18,13 @@ pub(crate) struct Grant<R> {
     adopted: bool,
 }
 
-/// Where an access goes.
+/// The target of an access.
 #[derive(Clone, Debug)]
 pub(crate) struct Found<R> {
     pub(crate) region: R,
     pub(crate) offset: usize,
-    /// It is of another protection domain of the device below, whose queue pairs here cannot send from it.
+    /// Whether it belongs to another protection domain of the underlying device, so that the queue pairs here cannot
+    /// send from it.
     pub(crate) adopted: bool,
 }
 
@@ -53,7 +54,7 @@ impl<R: Region> RegionTable<R> {
         }
     }
 
-    /// The region of a key and where in it an access of so many bytes begins, if the key grants it to the domain.
+    /// The region of a key and the offset at which an access of this length begins, if the key grants it to the domain.
     pub(crate) fn find(
         &self,
         remote: RemoteAddress,
@@ -75,7 +76,7 @@ impl<R: Region> RegionTable<R> {
     }
 }
 
-/// One to one; neighbours get keys that differ in many bits.
+/// A bijection that gives neighbours keys which differ in many bits.
 fn spread(number: u32) -> u32 {
     let mut key = number.wrapping_mul(0x9e37_79b1);
     key ^= key >> 15;
@@ -96,7 +97,7 @@ struct Handle<R: Region> {
 impl<R: Region> Drop for Handle<R> {
     fn drop(&mut self) {
         let grant = write(&self.table.grants).remove(&self.key);
-        // The device below has its turn when nothing is locked.
+        // The underlying device is called when nothing is locked.
         drop(grant);
     }
 }
@@ -112,7 +113,7 @@ impl<R: Region> FlorRegion<R> {
         Self::of(table, region, (access, domain), false)
     }
 
-    /// One whose memory is of another protection domain of the device below.
+    /// Makes a region whose memory belongs to another protection domain of the underlying device.
     pub(crate) fn adopt(
         table: &Arc<RegionTable<R>>,
         region: R,
@@ -156,18 +157,18 @@ impl<R: Region> FlorRegion<R> {
         self.handle.domain
     }
 
-    /// Whether queue pairs below cannot send from it: what is to be sent is copied first.
+    /// Whether underlying queue pairs cannot send from it, so that data to be sent must be copied first.
     pub(crate) fn is_adopted(&self) -> bool {
         self.handle.adopted
     }
 }
 
-/// What the device below has to allow: what peers do is done by this one.
+/// The access that the underlying device has to allow: accesses by peers are executed by this device.
 pub(crate) fn inner_access(access: Access) -> Access {
     access & Access::LOCAL_WRITE
 }
 
-// SAFETY: the window is that of the region below, which the handle keeps.
+// SAFETY: the window is that of the underlying region, which the handle keeps alive.
 #[allow(unsafe_code)]
 unsafe impl<R: Region> Region for FlorRegion<R> {
     fn memory(&self) -> &Memory {

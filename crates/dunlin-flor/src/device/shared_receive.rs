@@ -1,4 +1,4 @@
-//! Receive queues that several logical queue pairs draw from.
+//! Receive queues that are shared by several logical queue pairs.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl<D: Device> SharedReceiveQueue for FlorSharedReceiveQueue<D> {
         let core = self.device.core();
         core.made_in.check().map_err(PostError::forked)?;
         let posted = self.queue.post(requests);
-        // Somebody may have waited for them.
+        // A request may have been waiting for them.
         core.attend();
         posted
     }

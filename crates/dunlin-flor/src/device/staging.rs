@@ -1,12 +1,12 @@
-//! Registered memory that messages are put together in: slots of powers of two, used again.
+//! Registered memory in which messages are assembled: slots whose sizes are powers of two, which are reused.
 
 use dunlin_verbs::{Access, Device, VerbsError};
 
 use crate::logical::Source;
 
-/// Bytes of the smallest slots.
+/// Size of the smallest slots in bytes.
 const LEAST: usize = 256;
-/// Slots up to this size come many from one region.
+/// Slots up to this size are allocated many at a time from one region.
 const SLAB: usize = 64 << 10;
 const CLASSES: usize = usize::BITS as usize;
 
@@ -26,7 +26,7 @@ impl<D: Device> Staging<D> {
         bytes.max(LEAST).next_power_of_two().trailing_zeros() as usize
     }
 
-    /// A slot with room for so many bytes.
+    /// Takes a slot of at least this many bytes.
     pub(crate) fn take(
         &mut self,
         device: &D,
@@ -49,7 +49,7 @@ impl<D: Device> Staging<D> {
         })
     }
 
-    /// Takes a slot back that [`Staging::take`] gave.
+    /// Returns a slot that [`Staging::take`] gave out.
     pub(crate) fn give_back(&mut self, slot: Source<D::Region>) {
         let class = Self::class(slot.bytes as usize);
         self.free[class].push((slot.region, slot.offset));

@@ -1,4 +1,4 @@
-//! Locks that nobody who panicked can spoil: what they protect is whole between any two statements.
+//! Locks that ignore poisoning: what they protect is consistent between any two statements.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -21,9 +21,9 @@ pub(crate) struct Piece<R> {
 /// The bytes of a request.
 #[derive(Debug)]
 pub(crate) enum Bytes<R> {
-    /// Copied when it was posted.
+    /// Copied when posted.
     Inline(Box<[u8]>),
-    /// In one piece; no allocation for what is posted most.
+    /// In one piece, the most frequent case, which needs no allocation.
     Piece(Piece<R>),
     /// In several pieces, or none.
     Pieces(Box<[Piece<R>]>),
@@ -38,7 +38,7 @@ impl<R: Region> Bytes<R> {
         }
     }
 
-    /// Bytes in all.
+    /// Total length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Inline(bytes) => bytes.len(),
@@ -60,7 +60,7 @@ impl<R: Region> Bytes<R> {
         }
     }
 
-    /// Whether it is in one place of one region.
+    /// Whether it is contiguous in one region.
     pub(crate) fn is_one_piece(&self) -> bool {
         match self {
             Self::Piece(_) => true,
@@ -69,7 +69,7 @@ impl<R: Region> Bytes<R> {
         }
     }
 
-    /// Copies bytes in, from the first on. There is room for them.
+    /// Copies bytes in, from the first on. The caller has checked that they fit.
     pub(crate) fn scatter(&self, mut source: &[u8]) {
         for piece in self.pieces() {
             let (now, rest) = source.split_at(piece.length.min(source.len()));
@@ -90,7 +90,7 @@ impl<R: Region> Bytes<R> {
     }
 }
 
-/// What one request may have.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) segments: usize,
@@ -98,7 +98,8 @@ pub(crate) struct Limits {
     pub(crate) message_bytes: usize,
 }
 
-/// Checks segments and keeps what they name: within their regions, of the protection domain, with the access.
+/// Checks segments and keeps what they name: they must be in bounds of their regions, in the protection domain, and
+/// have the access.
 pub(crate) fn bytes_of<R: Region>(
     segments: &[Segment<'_, FlorRegion<R>>],
     limit: usize,
@@ -128,7 +129,7 @@ pub(crate) fn bytes_of<R: Region>(
     if let [segment] = segments {
         let piece = piece((0, segment))?;
         return Ok(match segment.region.is_adopted() {
-            // Put together elsewhere, like several.
+            // Assembled elsewhere, like several pieces.
             true => Bytes::Pieces([piece].into()),
             false => Bytes::Piece(piece),
         });
@@ -138,7 +139,7 @@ pub(crate) fn bytes_of<R: Region>(
     pieces.map(Bytes::Pieces)
 }
 
-/// Checks the payload of a send that may be inline.
+/// Checks the payload of a send, which may be inline.
 pub(crate) fn payload_of<R: Region>(
     payload: &Payload<'_, FlorRegion<R>>,
     limits: &Limits,

@@ -9,7 +9,8 @@ use dunlin_verbs::{
 
 use crate::ack::{Ack, MAX_ACK_BYTES};
 
-/// Datagrams at once, in either direction: what is not taken in time is lost, and acknowledged again with a repetition.
+/// Number of datagrams in each direction: those that are not taken in time are lost, and their numbers are acknowledged
+/// again after a retransmission.
 const SLOTS: usize = 64;
 const SLOT_BYTES: usize = 256;
 const _: () = assert!(GRH_BYTES + MAX_ACK_BYTES <= SLOT_BYTES);
@@ -25,10 +26,10 @@ struct Peer<H> {
 pub(super) struct AckEnd<D: Device> {
     queue_pair: D::QueuePair,
     completions: D::CompletionQueue,
-    /// Slots to receive in, then slots to send from.
+    /// Receive slots, followed by send slots.
     buffers: D::Region,
     free: Vec<usize>,
-    /// Of what is connected from now on.
+    /// Applies to what is connected from now on.
     pub(super) traffic_class: u8,
     peer: Option<Peer<D::AddressHandle>>,
 }
@@ -84,7 +85,7 @@ impl<D: Device> AckEnd<D> {
         self.queue_pair.address()
     }
 
-    /// Acknowledgements go there from now on.
+    /// Sends acknowledgements to this peer from now on.
     pub(super) fn connect(
         &mut self,
         device: &D,
@@ -115,7 +116,7 @@ impl<D: Device> AckEnd<D> {
         self.completions.poll(some)
     }
 
-    /// What a completion brought, if it is an acknowledgement.
+    /// Returns what a completion brought, if it is an acknowledgement.
     pub(super) fn take(
         &mut self,
         completion: &Completion,
@@ -139,7 +140,7 @@ impl<D: Device> AckEnd<D> {
         Ok(taken)
     }
 
-    /// Sends an acknowledgement; without a free slot it is as good as lost.
+    /// Sends an acknowledgement; without a free slot it is dropped, as if lost.
     pub(super) fn send(&mut self, ack: &Ack) -> Result<(), PostError> {
         let Some(peer) = &self.peer else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the state machine wants done: work requests, memory, and what is told to the user.
+//! Carries out the actions of the state machine: work requests, memory, and events for the user.
 
 use dunlin_verbs::{Device, Work};
 
@@ -70,7 +70,7 @@ impl<D: Device> LogicalConnection<D> {
         Ok(())
     }
 
-    /// Sends an acknowledgement among the data, where they share a queue pair. One that is not taken is lost.
+    /// Sends an acknowledgement on the data queue pair, if they share it. One that is not accepted is lost.
     fn share(&mut self, ack: &Ack) {
         let Some(shared) = &mut self.shared_acks else {
             return;
@@ -96,7 +96,7 @@ impl<D: Device> LogicalConnection<D> {
         let place = self.posted.push(slot);
         debug_assert_eq!(place, global);
         if taken.is_err() {
-            // A queue pair in error takes nothing on some devices: told as a failed completion.
+            // On some devices, a queue pair in error accepts nothing: report that as a failed completion.
             self.refused.push_back(global);
         }
         Ok(())
@@ -136,7 +136,7 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     pub(super) fn provide(&mut self, message: u32, bytes: u32) {
-        // Memory that cannot be had is refused, whatever the reason.
+        // If memory is not available, the message is refused, whatever the reason.
         match self.landing(bytes, false) {
             Some(landing) => self.grant(message, 0, landing),
             None => self.connection.refuse(message),

@@ -1,4 +1,4 @@
-//! What the device below tells: completions of acknowledgements, sends and RECEIVEs, as events of the state machine.
+//! Events from the underlying device: completions of acknowledgements, sends and RECEIVEs, passed to the state machine.
 
 use dunlin_verbs::{Completion, CompletionOpcode, CompletionQueue, Device, Work};
 
@@ -10,8 +10,8 @@ use crate::number::GlobalNumber;
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
 impl<D: Device> LogicalConnection<D> {
-    /// When something has happened, by the clock of `now_ns`. Where the device cannot be asked for its time, a
-    /// completion that carries a timestamp is also a reading of the NIC's clock, late by its time in the queue.
+    /// When an event happened, by the clock of `now_ns`. If the device's clock cannot be queried, a completion with a
+    /// timestamp also serves as a reading of the NIC's clock, late by its time in the queue.
     pub(super) fn time(&mut self, now_ns: u64, completion: &Completion) -> u64 {
         if let Some(hardware_ns) = completion.timestamp_ns {
             let device = &self.device;
@@ -33,7 +33,7 @@ impl<D: Device> LogicalConnection<D> {
                 return Ok(());
             };
             if let Some((bytes, length)) = acks.take(&completion)? {
-                // A datagram may come from anybody: what is no acknowledgement is counted and dropped.
+                // A datagram may come from anyone: one that is not an acknowledgement is counted and dropped.
                 let told = self
                     .connection
                     .received_ack(now_ns, &bytes[..length], at_ns);
@@ -82,7 +82,7 @@ impl<D: Device> LogicalConnection<D> {
             let (path, slot) = paths::receive_of(completion.id);
             if !completion.is_success() {
                 self.paths[path].flushed(slot);
-                // Of a queue pair that was renewed meanwhile nothing is left to be said.
+                // Completions of a queue pair that was renewed meanwhile are ignored.
                 if self.numbers.get(&completion.queue_pair) == Some(&path) {
                     self.connection.path_failed(now_ns, path);
                 }
@@ -105,7 +105,7 @@ impl<D: Device> LogicalConnection<D> {
                 let mut front = [0; SEND_HEADER_BYTES + MAX_BODY_BYTES];
                 let length = completion.bytes.min(front.len());
                 self.paths[path].read(slot, 0, &mut front[..length]);
-                // What is none of ours is counted; its buffer comes back as an action.
+                // A foreign message is counted; its buffer is returned by an action.
                 let front = &front[..length];
                 if self.shared_ack(now_ns, &received, front, completion.bytes)? {
                     continue;
@@ -119,7 +119,7 @@ impl<D: Device> LogicalConnection<D> {
         Ok(())
     }
 
-    /// Takes what was received for an acknowledgement, if it is one that came among the data.
+    /// Handles a received message as an acknowledgement, if it is one that was sent among the data.
     fn shared_ack(
         &mut self,
         now_ns: u64,
@@ -137,7 +137,7 @@ impl<D: Device> LogicalConnection<D> {
         self.recycle(received.receive)?;
         if let Some(ack) = SharedAcks::<D::Region>::is_one(&whole[..length]) {
             let at_ns = received.arrived_ns;
-            // What is none is counted.
+            // An invalid one is counted.
             self.connection.received_ack(now_ns, ack, at_ns).ok();
         }
         Ok(true)

@@ -1,4 +1,4 @@
-//! What a logical connection is made of, and what it tells.
+//! The configuration, errors and events of a logical connection.
 
 use dunlin_verbs::{CompletionQueueError, Device, PostError, VerbsError};
 
@@ -7,39 +7,40 @@ use crate::chunking::ParameterError;
 use crate::connection::{Config, ConfigError, Deployment, Failure, MessageId, Network};
 use crate::reliability::Hardware;
 
-/// How a logical connection is made.
+/// The configuration of a logical connection.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// Which modules, and the service of the queue pairs.
+    /// Determines the modules, and the transport service of the queue pairs.
     pub deployment: Deployment,
-    /// What they have to know.
+    /// Properties of the network that the modules need.
     pub network: Network,
     /// Limits.
     pub connection: Config,
-    /// Receive buffers of each queue pair, of [`Config::max_fragment_bytes`] and a header each. The peer has to have it
-    /// as [`Config::peer_receives`].
+    /// Number of receive buffers of each queue pair, each of [`Config::max_fragment_bytes`] and a header. The peer must
+    /// have the same number as [`Config::peer_receives`].
     pub receives: usize,
-    /// How often RC's NIC repeats what is not answered before a queue pair is given up.
+    /// Number of retries by RC's NIC before a queue pair is given up.
     pub retries: u8,
-    /// Bytes of memory for written messages at most; more is refused. Who calls [`super::LogicalConnection::landing`]
-    /// may go beyond it, and what was had so is not kept.
+    /// Maximum number of bytes of memory for written messages; more is refused. Callers of
+    /// [`super::LogicalConnection::landing`] may exceed it, but the excess is not kept.
     pub max_landing_bytes: usize,
-    /// Acknowledgements go over the queue pair of the data and its completion queues: the paper's counterexample (Fig.
-    /// 16), there to be measured. They take RECEIVEs of the peer beyond [`Config::peer_receives`]; those that find none
-    /// are lost. Both ends need the same.
+    /// Send acknowledgements over the queue pair of the data and its completion queues: the paper's counterexample
+    /// (Fig. 16), for measurements. They consume RECEIVEs of the peer beyond [`Config::peer_receives`]; those that find
+    /// none are lost. Both ends need the same setting.
     pub shares_acks: bool,
     /// Traffic class of the queue pairs for data; see [`ConnectAttributes`](dunlin_verbs::ConnectAttributes).
     pub traffic_class: u8,
-    /// That of the queue pair for acknowledgements, which should have a higher priority (§4.1).
+    /// Traffic class of the queue pair for acknowledgements, which should have a higher priority (§4.1).
     pub ack_traffic_class: u8,
     /// Nanoseconds that a simulated core is charged for each chunk before it is posted: zero, unless a
-    /// [`FlorConfig`](crate::device::FlorConfig) has made it [`CHUNK_NS`](crate::effort::CHUNK_NS). Nothing on a real
-    /// device.
+    /// [`FlorConfig`](crate::device::FlorConfig) has set it to [`CHUNK_NS`](crate::effort::CHUNK_NS). No effect on a
+    /// real device.
     pub chunk_ns: u64,
 }
 
 impl LinkConfig {
-    /// For a deployment, with 64 receive buffers, as many work requests under way, and 64 MiB for written messages.
+    /// The configuration for a deployment, with 64 receive buffers, as many work requests in flight, and 64 MiB for
+    /// written messages.
     pub fn new(deployment: Deployment) -> Self {
         let receives = 64;
         Self {
@@ -48,7 +49,7 @@ impl LinkConfig {
             connection: Config {
                 send_queue: receives,
                 peer_receives: receives,
-                // One address is exchanged: the others' go over the queue pair that it leads to.
+                // Only one address is exchanged: the others are sent over the queue pair that it leads to.
                 connected_paths: 1,
                 ..Config::DEFAULT
             },
@@ -63,17 +64,17 @@ impl LinkConfig {
     }
 }
 
-/// Why a logical connection cannot be made or goes no further.
+/// Why a logical connection cannot be created or continued.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The device refused.
+    /// The device reported an error.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// A work request was refused.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// A completion queue has lost something.
+    /// A completion queue overran.
     #[error(transparent)]
     Completions(#[from] CompletionQueueError),
     /// A limit is out of range.
@@ -84,30 +85,30 @@ pub enum LinkError {
     Parameter(#[from] ParameterError),
 }
 
-/// What a logical connection tells.
+/// An event of a logical connection.
 #[derive(Debug)]
 pub enum LinkEvent<D: Device> {
-    /// A message that was sent has come.
+    /// A message that was sent has arrived.
     Message(Vec<u8>),
-    /// A message that was written has come, and is in place. Give the memory back by
+    /// A message that was written has arrived, and is in place. Return the memory by
     /// [`release`](super::LogicalConnection::release).
     Landed {
-        /// What the peer's user calls it; zero without a tag.
+        /// The tag that the peer's user gave it; zero without a tag.
         tag: u32,
-        /// Where it is.
+        /// The memory that holds it.
         landing: Landing<D::Region>,
     },
-    /// A message with a tag is to be written here: answer with [`grant`](super::LogicalConnection::grant) or
+    /// The peer wants to write a message with a tag: answer with [`grant`](super::LogicalConnection::grant) or
     /// [`refuse`](super::LogicalConnection::refuse).
     Announced {
         /// The message.
         message: u32,
-        /// Its bytes.
+        /// Length in bytes.
         bytes: u32,
-        /// What the peer's user calls it; anything.
+        /// The tag that the peer's user gave it; may be anything.
         tag: u32,
     },
-    /// A message of ours is done with: its bytes may change.
+    /// A submitted message is finished: its bytes may change.
     Finished(MessageId, Result<(), Failure>),
     /// No queue pair is left.
     Lost,

@@ -1,5 +1,5 @@
-//! Memory of a logical connection: of messages that are submitted, headers that go in front, and messages that are
-//! written to us.
+//! Memory of a logical connection: for submitted messages, for the headers in front of them, and for messages that the
+//! peer writes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,36 +8,37 @@ use dunlin_verbs::{Access, Device, Region, RemoteAddress, VerbsError};
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
 const FRONT_BYTES: usize = SEND_HEADER_BYTES + MAX_BODY_BYTES;
-/// Memory for written messages comes in powers of two, from this size on, so that it is found again.
+/// Memory for written messages is allocated in powers of two, from this size on, so that it can be reused.
 const LEAST_LANDING_BYTES: usize = 64 << 10;
 
-/// The bytes of a message that is submitted.
+/// The bytes of a submitted message.
 #[derive(Clone, Debug)]
 pub struct Source<R: Region> {
-    /// The registered memory that they are in.
+    /// The registered memory that contains them.
     pub region: R,
-    /// Where they begin.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// How many there are.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// Memory that a message of the peer was written into. The peer can still write there, if it does not keep to the
-/// protocol: what is read is to be read once and then checked.
+/// Memory into which a message of the peer was written. A peer that violates the protocol can still write there, so
+/// read each value once and then check it.
 #[derive(Debug)]
 pub struct Landing<R: Region> {
     region: R,
     offset: usize,
     bytes: usize,
-    /// It is memory of the connection.
+    /// Whether it is memory of the connection.
     pooled: bool,
-    /// A WRITE that was taken for lost may still come, with the same bytes: so long the memory is not used again.
+    /// Set if a WRITE that was considered lost may still arrive, with the same bytes: the memory is not reused for this
+    /// time.
     pub(super) rest_ns: Option<u64>,
 }
 
 impl<R: Region> Landing<R> {
-    /// Memory of the user's. Where the device carries out late WRITEs the region must be registered for this message
-    /// alone, so that its key ends with it.
+    /// Memory of the user. If the device carries out late WRITEs, the region must be registered for this message alone,
+    /// so that its key ends with it.
     pub fn lent(region: R, offset: usize, bytes: usize) -> Self {
         Self {
             region,
@@ -48,7 +49,7 @@ impl<R: Region> Landing<R> {
         }
     }
 
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -61,19 +62,19 @@ impl<R: Region> Landing<R> {
     /// Copies a part of the message.
     ///
     /// # Panics
-    /// When it is not inside.
+    /// When it is out of bounds.
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         self.region.memory().read(self.offset + offset, target);
     }
 
-    /// The message.
+    /// Copies the message.
     pub fn copy(&self) -> Vec<u8> {
         let mut copy = vec![0; self.bytes];
         self.read(0, &mut copy);
         copy
     }
 
-    /// The memory, and where in it the message begins.
+    /// The memory, and the offset of the message in it.
     pub(crate) fn place(&self) -> (&R, usize) {
         (&self.region, self.offset)
     }
@@ -87,7 +88,7 @@ impl<R: Region> Landing<R> {
     }
 }
 
-/// Memory for written messages: what was given back is used again.
+/// Memory for written messages, which is reused after it is returned.
 #[derive(Debug)]
 pub(super) struct Landings<D: Device> {
     free: BTreeMap<usize, Vec<D::Region>>,
@@ -106,7 +107,7 @@ impl<D: Device> Landings<D> {
         }
     }
 
-    /// Memory for a message, unless the limit is reached or the device has none.
+    /// Takes memory for a message, unless the limit is reached or the device has none.
     pub(super) fn take(
         &mut self,
         device: &D,
@@ -135,7 +136,7 @@ impl<D: Device> Landings<D> {
         })
     }
 
-    /// Whether so much more is within the limit, once memory of other sizes that nobody uses is given up.
+    /// Whether this much more is within the limit, after releasing unused memory of other sizes.
     fn make_room(&mut self, size: usize) -> bool {
         let unused = |(size, regions): (&usize, &Vec<D::Region>)| size * regions.len();
         let unused: usize = self.free.iter().map(unused).sum();
@@ -156,7 +157,7 @@ impl<D: Device> Landings<D> {
 
     pub(super) fn release(&mut self, now_ns: u64, landing: Landing<D::Region>) {
         match landing.rest_ns {
-            // Its key ends here, if it was made for this message.
+            // Its key ends here, if it was registered for this message.
             _ if !landing.pooled => {}
             None => self.give_back(landing.region),
             Some(rest_ns) => {
@@ -168,7 +169,7 @@ impl<D: Device> Landings<D> {
 
     fn give_back(&mut self, region: D::Region) {
         let size = region.memory().len();
-        // What was had beyond the limit is not kept.
+        // Memory beyond the limit is not kept.
         if self.allocated > self.limit {
             self.allocated -= size;
             return;
@@ -176,7 +177,7 @@ impl<D: Device> Landings<D> {
         self.free.entry(size).or_default().push(region);
     }
 
-    /// When the next that rests can be used again.
+    /// When the next resting memory can be reused.
     pub(super) fn rested_ns(&self) -> Option<u64> {
         self.resting.front().map(|(until_ns, _)| *until_ns)
     }
@@ -194,7 +195,7 @@ impl<D: Device> Landings<D> {
     }
 }
 
-/// Memory for what goes in front of a message's bytes.
+/// Memory for headers in front of a message's bytes.
 #[derive(Debug)]
 pub(super) struct Fronts<R: Region> {
     region: R,
@@ -214,7 +215,7 @@ impl<R: Region> Fronts<R> {
         })
     }
 
-    /// There are as many slots as work requests may be outstanding.
+    /// Takes a slot. There are as many slots as work requests may be outstanding.
     pub(super) fn take(&mut self, front: &[u8]) -> usize {
         let slot = self.free.pop().expect("a slot for each work request");
         self.region.memory().write(slot * FRONT_BYTES, front);
@@ -239,7 +240,8 @@ mod tests {
     use super::*;
     use dunlin_shm::{ShmConfig, ShmDevice};
 
-    /// Memory that rests cannot be used, so that whose turn it is gets more than the limit says; not for good.
+    /// Resting memory cannot be used, so the request whose turn it is gets more than the limit allows, but only
+    /// temporarily.
     #[test]
     fn what_was_had_beyond_the_limit_is_given_back() {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();
@@ -260,7 +262,7 @@ mod tests {
         assert!(landings.take(&device, &domain, size, false).is_some());
     }
 
-    /// Messages of one size had all the memory; those of another come later.
+    /// Messages of one size used all the memory; those of another size come later.
     #[test]
     fn memory_of_another_size_gives_way() {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();

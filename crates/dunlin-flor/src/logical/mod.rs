@@ -1,9 +1,9 @@
-//! The logical connection over a device: what drives a [`Connection`] with queue pairs, memory and completions.
+//! The logical connection over a device: drives a [`Connection`] with queue pairs, memory and completions.
 //!
-//! Data go over a primary queue pair and its backups, UC or RC, which share one completion queue for sends and one for
-//! receives. Acknowledgements of UC have a UD queue pair and a completion queue of their own, polled first (Flor §4.1).
-//! They have a traffic class of their own, too, of which networks and NICs make a priority where they are set up so.
-//! One owner polls; nothing here waits, reads a clock or starts a thread.
+//! Data are sent over a primary queue pair and its backups, UC or RC, which share one completion queue for sends and
+//! one for receives. Acknowledgements of UC have a separate UD queue pair and completion queue, polled first (Flor
+//! §4.1), and a separate traffic class, from which networks and NICs derive a priority if they are set up for it. A
+//! single owner polls; nothing here waits, reads a clock or starts a thread.
 
 mod acks;
 mod actions;
@@ -30,11 +30,11 @@ use memory::{Fronts, Landings};
 use paths::PathEnd;
 use shared_acks::SharedAcks;
 
-/// Completions that are taken at once.
+/// Number of completions taken at a time.
 const BATCH: usize = 32;
-/// Time between attempts to make a queue pair anew, or to connect it.
+/// Time between attempts to renew a queue pair, or to connect it.
 const RENEW_AGAIN_NS: u64 = 10_000_000;
-/// And so many times as long as the last attempt took, counted from its beginning.
+/// In addition, this multiple of the time that the last attempt took.
 const TAKEN_AGAIN_AFTER: u64 = 11;
 
 /// See the module.
@@ -47,38 +47,38 @@ pub struct LogicalConnection<D: Device> {
     sends: D::CompletionQueue,
     receives: D::CompletionQueue,
     paths: Vec<PathEnd<D>>,
-    /// Where the device acknowledges there is none.
+    /// `None` where the device acknowledges.
     acks: Option<AckEnd<D>>,
-    /// In their place, where [`LinkConfig::shares_acks`] says so.
+    /// Used instead where [`LinkConfig::shares_acks`] says so.
     shared_acks: Option<SharedAcks<D::Region>>,
     fronts: Fronts<D::Region>,
-    /// Of work requests that have not completed, by their global numbers: the slot of what goes in front, if something
-    /// does. Of messages that are not finished: where they are.
+    /// For work requests that have not completed, by global number: the slot of the header in front, if any. For
+    /// messages that are not finished: where they are.
     posted: Ledger<Option<usize>>,
     sources: Ledger<Source<D::Region>>,
     landings: Landings<D>,
     landed: HashMap<u32, (u32, Landing<D::Region>)>,
     assembled: HashMap<u32, Vec<u8>>,
-    /// Paths by their numbers on the device.
+    /// Paths by their queue pair numbers on the device.
     numbers: HashMap<u32, usize>,
     events: VecDeque<LinkEvent<D>>,
-    /// Work requests that the device did not take: as good as failed.
+    /// Work requests that the device did not accept: treated as failed.
     refused: VecDeque<u64>,
-    /// When a queue pair that the device did not make anew is asked for again.
+    /// When to try again to renew a queue pair that the device could not renew.
     renew_again_ns: Option<u64>,
     clock: ClockSync,
     /// The address of the peer's first queue pair.
     peer: Option<EndpointAddress>,
-    /// The peer has been told the other addresses.
+    /// Whether the peer has been told the other addresses.
     introduced: bool,
     /// The time of the last poll.
     now_ns: u64,
-    /// What is polled goes there: nothing is to be cleared for each look.
+    /// Buffer for polled completions, so that none has to be initialized for each poll.
     polled: Vec<Completion>,
 }
 
 impl<D: Device> LogicalConnection<D> {
-    /// One that is not connected yet.
+    /// Creates a connection that is not connected yet.
     ///
     /// # Errors
     /// When the device or the configuration does not allow it.
@@ -87,8 +87,8 @@ impl<D: Device> LogicalConnection<D> {
         Self::with_modules(device, config, modules)
     }
 
-    /// The same with modules of the caller's. They have to fit the service of the queue pairs: on UC somebody has to
-    /// repeat what is lost.
+    /// The same with the caller's modules. They have to fit the service of the queue pairs: on UC they must retransmit
+    /// what is lost.
     ///
     /// # Errors
     /// When the device or the configuration does not allow it.
@@ -101,7 +101,7 @@ impl<D: Device> LogicalConnection<D> {
         Self::in_domain(device, domain, config, modules, None)
     }
 
-    /// The same in a protection domain of the caller's, whose regions can be submitted then. With a channel
+    /// The same in the caller's protection domain, whose regions can then be submitted. With a channel,
     /// [`LogicalConnection::request_notify`] can be used.
     ///
     /// # Errors
@@ -171,22 +171,23 @@ impl<D: Device> LogicalConnection<D> {
         })
     }
 
-    /// What the peer needs to reach it: the address of its first queue pair. Those of the others follow over that one.
+    /// What the peer needs to reach it: the address of its first queue pair. Those of the others are sent over that
+    /// one.
     pub fn address(&self) -> EndpointAddress {
         self.paths[0].address()
     }
 
-    /// Memory to put messages into that are to be submitted.
+    /// Allocates memory for messages to be submitted.
     ///
     /// # Errors
-    /// As the device.
+    /// As for the device.
     pub fn allocate(&self, bytes: usize) -> Result<D::Region, LinkError> {
         let access = dunlin_verbs::Access::LOCAL_WRITE;
         Ok(self.device.allocate_region(&self.domain, bytes, access)?)
     }
 
-    /// Gives the data this traffic class, and acknowledgements the next priority (§4.1) where there is one: the upper
-    /// three bits are the priority. What is connected already keeps its own.
+    /// Sets the traffic class of the data, and gives acknowledgements the next priority (§4.1) if there is one: the
+    /// upper three bits are the priority. Existing connections keep their own.
     pub fn set_traffic_class(&mut self, traffic_class: u8) {
         const PRIORITY: u8 = 1 << 5;
         for path in &mut self.paths {
@@ -198,12 +199,12 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an
-    /// answer before it repeats, and repeats at least `retries` times: there is no backup before the peer has answered,
-    /// so the connection ends with it.
+    /// Connects it to the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an answer
+    /// before it retries, and retries at least `retries` times: there is no backup before the peer has answered, so the
+    /// connection ends with it.
     ///
     /// # Errors
-    /// When the address is none.
+    /// When the address is not valid.
     pub fn connect(
         &mut self,
         peer: &EndpointAddress,
@@ -211,15 +212,15 @@ impl<D: Device> LogicalConnection<D> {
         retries: u8,
     ) -> Result<(), LinkError> {
         self.paths[0].connect(peer, timeout_ns, retries)?;
-        // Each side's first queue pair is the name of the connection.
+        // Each side's first queue pair names the connection.
         let own = self.paths[0].number();
         self.connection.name(own, peer.queue_pair);
         self.peer = Some(*peer);
         Ok(())
     }
 
-    /// Tells the peer where the other queue pairs are: with the first thing that is said, for who speaks first knows
-    /// that the peer is connected.
+    /// Sends the peer the addresses of the other queue pairs, with the first message: a side that has something to send
+    /// knows that the peer is connected.
     fn introduce(&mut self) {
         let Some(peer) = self.peer.filter(|_| !self.introduced) else {
             return;
@@ -235,10 +236,10 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// Takes a message. Its bytes must not change before it is finished; the region is held until then.
+    /// Submits a message. Its bytes must not change before it is finished; the region is held until then.
     ///
     /// # Errors
-    /// When it is too long or there are too many.
+    /// When the message is too long or there are too many.
     pub fn submit(
         &mut self,
         now_ns: u64,
@@ -247,11 +248,11 @@ impl<D: Device> LogicalConnection<D> {
         self.submit_tagged(now_ns, source, 0)
     }
 
-    /// The same; unless the tag is zero, the message is written however short it is, and the peer's user is told the
-    /// tag when it is announced.
+    /// The same with a tag; unless that is zero, the message is written however short it is, and the peer's user
+    /// receives the tag with the announcement.
     ///
     /// # Errors
-    /// When it is too long or there are too many.
+    /// When the message is too long or there are too many.
     pub fn submit_tagged(
         &mut self,
         now_ns: u64,
@@ -266,24 +267,24 @@ impl<D: Device> LogicalConnection<D> {
         Ok(id)
     }
 
-    /// Gives up those of the messages that are not finished, as [`Connection::abandon`].
+    /// Gives up those of these messages that are not finished, as [`Connection::abandon`] does.
     pub fn abandon(&mut self, which: impl Fn(MessageId) -> bool) {
         self.connection.abandon(which);
     }
 
-    /// Gives memory back that a message came in.
+    /// Returns the memory of a received message.
     pub fn release(&mut self, landing: Landing<D::Region>) {
         self.landings.release(self.now_ns, landing);
     }
 
-    /// Memory of the connection for a message that was announced; `None` while there is none.
-    /// `beyond`: also when the limit is reached.
+    /// Memory of the connection for a message that was announced; `None` while there is none. `beyond`: even if the
+    /// limit is reached.
     pub fn landing(&mut self, bytes: u32, beyond: bool) -> Option<Landing<D::Region>> {
         self.landings
             .take(&self.device, &self.domain, bytes, beyond)
     }
 
-    /// Takes a message that was announced.
+    /// Accepts a message that was announced.
     pub fn grant(&mut self, message: u32, tag: u32, landing: Landing<D::Region>) {
         self.connection.provide(message, landing.remote());
         self.landed.insert(message, (tag, landing));
@@ -294,10 +295,10 @@ impl<D: Device> LogicalConnection<D> {
         self.connection.refuse(message);
     }
 
-    /// Asks for an event on the channel when the device has something to tell. Poll once more afterwards.
+    /// Requests an event on the channel when something arrives at the device. Poll once more afterwards.
     ///
     /// # Errors
-    /// When it was made without a channel.
+    /// When it was created without a channel.
     pub fn request_notify(&mut self) -> Result<(), VerbsError> {
         if let Some(acks) = &mut self.acks {
             acks.request_notify()?;
@@ -306,16 +307,16 @@ impl<D: Device> LogicalConnection<D> {
         self.receives.request_notify(Notify::Next)
     }
 
-    /// Asks the peer whether it is there, if nothing is under way that says so.
+    /// Probes the peer, unless something is in flight that does so anyway.
     pub fn probe(&mut self) {
         self.introduce();
         self.connection.probe();
     }
 
-    /// Does what can be done now, and says what has happened. `None`: nothing more for the time being.
+    /// Does what can be done now, and returns the next event. `None`: nothing more for the time being.
     ///
     /// # Errors
-    /// When the device fails in a way that no backup helps against.
+    /// When the device fails in a way that a backup cannot help.
     pub fn poll(&mut self, now_ns: u64) -> Result<Option<LinkEvent<D>>, LinkError> {
         if self.peer.is_none() {
             return Ok(None);
@@ -335,10 +336,10 @@ impl<D: Device> LogicalConnection<D> {
         Ok(self.events.pop_front())
     }
 
-    /// Posts what may be sent, without looking what has come.
+    /// Posts what may be sent, without polling for arrivals.
     ///
     /// # Errors
-    /// As [`LogicalConnection::poll`].
+    /// As for [`LogicalConnection::poll`].
     pub fn flush(&mut self, now_ns: u64) -> Result<(), LinkError> {
         match self.peer {
             Some(_) => self.act(now_ns),
@@ -346,7 +347,7 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// When to poll if nothing happens before.
+    /// When to poll next if there is no event before.
     pub fn next_deadline(&self, now_ns: u64) -> Option<u64> {
         let unconnected = self.paths.iter().filter_map(PathEnd::unconnected);
         let times = [
@@ -358,12 +359,12 @@ impl<D: Device> LogicalConnection<D> {
         times.into_iter().flatten().min()
     }
 
-    /// The state machine, to look at.
+    /// The state machine, for inspection.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Whose clock round trips are measured by.
+    /// The clock by which round trips are measured.
     pub fn clock_source(&self) -> ClockSource {
         if self.device.attributes().timestamps {
             ClockSource::Hardware
@@ -372,7 +373,7 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// How often the NIC was asked for its time, and how often its clock was corrected.
+    /// How often the NIC's clock was queried, and how often its offset was corrected.
     pub fn clock_counts(&self) -> ClockCounts {
         self.clock.counts()
     }
@@ -385,7 +386,8 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     fn connect_backup(&mut self, now_ns: u64, path: usize, peer: &EndpointAddress) {
-        // A device may ask the kernel for a neighbour, and stand for it: then the primary has the time until the next.
+        // A device may ask the kernel for a neighbour and block meanwhile: then leave the primary time before the next
+        // attempt.
         let began = thread::now();
         let is_connected = self.paths[path].connect_backup(peer);
         if is_connected {
@@ -397,8 +399,8 @@ impl<D: Device> LogicalConnection<D> {
         self.paths[path].try_again_at(now_ns.saturating_add(pause_ns));
     }
 
-    /// Tries once more what the device has not connected, after all that was to be fenced is. Says whether there was
-    /// any.
+    /// Retries connections that the device could not make, after everything that had to be fenced is. Returns whether
+    /// there were any.
     fn connect_again(&mut self, now_ns: u64) -> bool {
         let mut tried = false;
         for path in 0..self.paths.len() {
@@ -412,8 +414,8 @@ impl<D: Device> LogicalConnection<D> {
         tried
     }
 
-    /// Makes queue pairs anew of which the device has given everything back. They are backups: where the device has
-    /// none for now, the primary goes on meanwhile.
+    /// Renews queue pairs for which the device has completed everything. They are backups: if the device has none for
+    /// now, the primary continues meanwhile.
     fn renew(&mut self, now_ns: u64) {
         if self.renew_again_ns.is_some_and(|again| now_ns < again) {
             return;
@@ -427,7 +429,7 @@ impl<D: Device> LogicalConnection<D> {
                 continue;
             }
             let former = self.paths[path].number();
-            // After an attempt in vain it may be another's already.
+            // After a failed attempt the number may already be another's.
             if self.numbers.get(&former) == Some(&path) {
                 self.numbers.remove(&former);
             }

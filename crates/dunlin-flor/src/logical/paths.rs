@@ -1,4 +1,4 @@
-//! One queue pair for data, and its receive buffers.
+//! A queue pair for data, and its receive buffers.
 
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, EndpointAddress, Operation, Payload, PostError,
@@ -11,23 +11,23 @@ use super::{shared_acks, LinkConfig};
 use crate::connection::{Piece, Verb, WorkRequest};
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
-/// Bytes of a receive buffer: what the connection says for itself always fits.
+/// Length of a receive buffer in bytes: the connection's own messages always fit.
 fn receive_bytes(config: &LinkConfig) -> usize {
     let most = (config.connection.max_fragment_bytes as usize).max(MAX_BODY_BYTES);
     (SEND_HEADER_BYTES + most).next_multiple_of(64)
 }
 
-/// Time without an answer before RC's NIC repeats: with two retries (Flor §6) a queue pair that is dead is left after
+/// Time without an answer before RC's NIC retries: with two retries (Flor §6) a dead queue pair is abandoned after
 /// about 50 ms; a peer's thread may be off its core for as long as software devices need.
 const RC_TIMEOUT_NS: u64 = 17_000_000;
 
-/// What posting says while there is no queue pair.
+/// The result of posting while there is no queue pair.
 const NONE: PostError = PostError {
     index: 0,
     kind: PostErrorKind::State(QueuePairState::Reset),
 };
 
-/// Path and slot of a receive buffer, by the id of its RECEIVE.
+/// Path and slot of a receive buffer, from the id of its RECEIVE.
 pub(super) fn receive_of(id: u64) -> (usize, usize) {
     ((id >> 32) as usize, id as u32 as usize)
 }
@@ -36,22 +36,22 @@ pub(super) fn receive_of(id: u64) -> (usize, usize) {
 #[derive(Debug)]
 pub(super) struct PathEnd<D: Device> {
     path: usize,
-    /// None while the device has no other in the place of one that was fenced.
+    /// `None` while the device has no replacement for one that was fenced.
     queue_pair: Option<D::QueuePair>,
     number: u32,
     address: EndpointAddress,
     buffers: D::Region,
     receive_bytes: usize,
     retries: u8,
-    /// Slots that are not posted and that nobody reads.
+    /// Slots that are not posted and not being read.
     free: Vec<usize>,
-    /// RECEIVEs that the device has.
+    /// Number of RECEIVEs that the device has.
     posted: usize,
     fenced: bool,
     renewing: bool,
-    /// The peer's address, where the device has not connected it yet, and when that is tried again.
+    /// The peer's address, if the device has not connected it yet, and when to try again.
     unconnected: Option<(EndpointAddress, u64)>,
-    /// Of what is connected from now on.
+    /// Applies to what is connected from now on.
     pub(super) traffic_class: u8,
 }
 
@@ -123,8 +123,8 @@ impl<D: Device> PathEnd<D> {
         Ok(())
     }
 
-    /// Connects a backup. Where the device cannot for now, which leaves the queue pair in Init, that is tried again: a
-    /// backup that cannot be had is no reason to end what the primary does. Says whether it is connected.
+    /// Connects a backup; returns whether it is connected. If the device cannot do it now, which leaves the queue pair
+    /// in Init, it is tried again later: a missing backup is no reason to stop the primary.
     pub(super) fn connect_backup(&mut self, peer: &EndpointAddress) -> bool {
         self.unconnected = None;
         if self.connect(peer, 0, 0).is_ok() {
@@ -138,7 +138,7 @@ impl<D: Device> PathEnd<D> {
         false
     }
 
-    /// When it is tried again, if it is to be.
+    /// Sets when to try again, if necessary.
     pub(super) fn try_again_at(&mut self, at_ns: u64) {
         if let Some((_, again_ns)) = &mut self.unconnected {
             *again_ns = at_ns;
@@ -161,12 +161,12 @@ impl<D: Device> PathEnd<D> {
         self.renewing = true;
     }
 
-    /// Its RECEIVEs have all come back: what arrived before the fence was seen.
+    /// Whether all its RECEIVEs have been returned, so that everything that arrived before the fence was seen.
     pub(super) fn can_renew(&self) -> bool {
         self.renewing && self.posted == 0
     }
 
-    /// If it fails, another attempt may be made.
+    /// Renews the queue pair. If that fails, it may be tried again.
     pub(super) fn renew(
         &mut self,
         device: &D,
@@ -174,14 +174,14 @@ impl<D: Device> PathEnd<D> {
         config: &LinkConfig,
         ends: (&D::CompletionQueue, &D::CompletionQueue),
     ) -> Result<(), VerbsError> {
-        // First, since a device may have no more than all connections use.
+        // First, because a device may have only as many as all connections use.
         self.queue_pair = None;
         self.queue_pair = Some(queue_pair(device, domain, config, ends)?);
         self.fenced = false;
         let free = self.free.clone();
         let result = self.init();
         if result.is_err() {
-            // With a queue pair go its RECEIVEs, without a word.
+            // The RECEIVEs of a queue pair disappear with it, without completions.
             self.queue_pair = None;
             (self.free, self.posted, self.fenced) = (free, 0, true);
         }
@@ -189,17 +189,17 @@ impl<D: Device> PathEnd<D> {
         result
     }
 
-    /// A RECEIVE has completed; its buffer is being read.
+    /// Records that a RECEIVE has completed; its buffer is being read.
     pub(super) fn taken(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// A buffer is free: nobody reads it any more, or its RECEIVE was flushed.
+    /// Records that a buffer is free: it is not being read any more, or its RECEIVE was flushed.
     pub(super) fn returned(&mut self, slot: usize) {
         self.free.push(slot);
     }
 
-    /// A RECEIVE was flushed.
+    /// Records that a RECEIVE was flushed.
     pub(super) fn flushed(&mut self, slot: usize) {
         self.taken();
         self.returned(slot);
@@ -252,7 +252,7 @@ impl<D: Device> PathEnd<D> {
         )])
     }
 
-    /// Posts a work request whose bytes are in `front`'s slot and the source.
+    /// Posts a work request whose bytes are in the slot `front` and the source.
     pub(super) fn post(
         &mut self,
         work: &WorkRequest,

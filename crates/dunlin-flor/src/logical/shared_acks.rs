@@ -1,14 +1,14 @@
-//! Acknowledgements among the data: on the queue pair that is in use, as SENDs that are no message. The paper measures
-//! by it what a queue pair of their own is good for (Flor A.2.2).
+//! Acknowledgements among the data, on the queue pair in use, as SENDs that are not messages. The paper uses this to
+//! measure the benefit of a separate queue pair (Flor A.2.2).
 
 use dunlin_verbs::{Access, Device, Region, Segment, VerbsError};
 
 use crate::ack::{Ack, MAX_ACK_BYTES};
 
-/// Work requests at once; what finds no slot is as good as lost.
+/// Maximum number of outstanding work requests; an acknowledgement that finds no slot is dropped, as if lost.
 pub(super) const SLOTS: usize = 64;
 const SLOT_BYTES: usize = 256;
-/// In the place of a header's kind, where no message has it.
+/// Takes the place of the kind in a header; no message has this value.
 const MARK: u8 = 0xac;
 const _: () = assert!(MAX_ACK_BYTES < SLOT_BYTES);
 
@@ -31,7 +31,7 @@ impl<R: Region> SharedAcks<R> {
         })
     }
 
-    /// Id and bytes of the work request that carries an acknowledgement.
+    /// Returns the id and bytes of the work request that carries an acknowledgement.
     pub(super) fn take(&mut self, ack: &Ack) -> Option<(u64, Segment<'_, R>)> {
         let slot = self.free.pop()?;
         let mut bytes = [0; MAX_ACK_BYTES];
@@ -47,7 +47,7 @@ impl<R: Region> SharedAcks<R> {
         Some((u64::MAX - slot as u64, segment))
     }
 
-    /// Whether a completed work request was one of these; its slot is free then.
+    /// Whether a completed work request was one of these; if so, its slot is now free.
     pub(super) fn give_back(&mut self, id: u64) -> bool {
         let slot = u64::MAX - id;
         let own = slot < SLOTS as u64;
@@ -57,7 +57,7 @@ impl<R: Region> SharedAcks<R> {
         own
     }
 
-    /// The acknowledgement, if what was received is one.
+    /// Returns the acknowledgement, if the received message is one.
     pub(super) fn is_one(front: &[u8]) -> Option<&[u8]> {
         let (&mark, ack) = front.split_first()?;
         (mark == MARK).then_some(ack)

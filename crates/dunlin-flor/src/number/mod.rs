@@ -1,8 +1,9 @@
-//! The two spaces of numbers of a work request (Flor A.1.1).
+//! The two number spaces of work requests (Flor A.1.1).
 //!
-//! Every work request has a *global number* of its own ([`GlobalNumber`]), also when it repeats another, so that nobody
-//! has to guess which of the two an acknowledgement is for. Its *reliable number* says what it carries, and is kept by
-//! repetitions: SENDs are counted ([`SendNumber`]), a WRITE names its message and its place in it ([`WriteNumber`]).
+//! Every work request has its own *global number* ([`GlobalNumber`]), even if it retransmits another, so that it is
+//! clear which of the two an acknowledgement is for. Its *reliable number* identifies its contents, and is kept by
+//! retransmissions: SENDs are counted ([`SendNumber`]); a WRITE names its message and its offset in it
+//! ([`WriteNumber`]).
 
 mod write;
 
@@ -17,7 +18,7 @@ pub struct GlobalNumber(pub u64);
 pub struct SendNumber(pub u32);
 
 impl SendNumber {
-    /// By how many SENDs `self` comes after `other`, the shorter way around; negative when it comes before.
+    /// By how many SENDs `self` comes after `other`, the shorter way around; negative if it comes before.
     pub const fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }

@@ -1,31 +1,31 @@
-//! The reliable number of a WRITE: 1 bit hint, message, offset, in the 32 bits of immediate data (Flor A.1.1).
+//! The reliable number of a WRITE: 1 bit of hint, message and offset, in the 32 bits of immediate data (Flor A.1.1).
 
 /// Flor's RN of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteNumber {
-    /// Set on the last work request that the congestion window lets out: the peer acknowledges at once.
+    /// Set on the last work request that the congestion window allows: the peer acknowledges it immediately.
     pub hint: bool,
     /// Flor's MID: the message, counted by the sender; wraps.
     pub message: u32,
-    /// Flor's OFF: where the chunk begins in the message, in units.
+    /// Flor's OFF: the offset of the chunk in the message, in units.
     pub offset_units: u32,
 }
 
-/// How the 31 bits beside the hint are shared between message and offset.
+/// How the 31 bits besides the hint are divided between message and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteLayout {
     offset_bits: u32,
 }
 
-/// A layout that leaves too little for one of the two numbers.
+/// A layout that leaves too few bits for one of the two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} bits of chunk offset: choose 1 to {max}, so that {min} bits remain to tell messages apart", max = WriteLayout::MAX_OFFSET_BITS, min = 31 - WriteLayout::MAX_OFFSET_BITS)]
 pub struct LayoutError(pub u32);
 
 impl WriteLayout {
-    /// The paper's: 21 bits of message, 10 bits of offset.
+    /// The paper's layout: 21 bits for the message, 10 bits for the offset.
     pub const PAPER: Self = Self { offset_bits: 10 };
-    /// More bits of offset would leave fewer than 4096 messages, and a message's number would soon come again.
+    /// With more bits for the offset there would be fewer than 4096 messages, and message numbers would soon be reused.
     pub const MAX_OFFSET_BITS: u32 = 19;
 
     /// A layout for longer messages: "users can allocate more bits for chunk offset".
@@ -39,24 +39,24 @@ impl WriteLayout {
         Ok(Self { offset_bits })
     }
 
-    /// How many numbers of messages there are.
+    /// Number of message numbers.
     pub const fn messages(self) -> u32 {
         1 << (31 - self.offset_bits)
     }
 
-    /// Units of the longest message.
+    /// Maximum length of a message in units.
     pub const fn max_units(self) -> u32 {
         1 << self.offset_bits
     }
 
-    /// The immediate data of a WRITE. Numbers beyond the layout lose their upper bits.
+    /// Encodes a number as immediate data. Numbers beyond the layout lose their upper bits.
     pub const fn encode(self, number: WriteNumber) -> u32 {
         let message = number.message % self.messages();
         let offset_units = number.offset_units % self.max_units();
         ((number.hint as u32) << 31) | (message << self.offset_bits) | offset_units
     }
 
-    /// What immediate data say. Any 32 bits are a number; whether there is such a message the receiver finds out.
+    /// Decodes immediate data. Any 32 bits decode; the receiver checks whether there is such a message.
     pub const fn decode(self, immediate: u32) -> WriteNumber {
         WriteNumber {
             hint: immediate >> 31 != 0,

@@ -1,16 +1,16 @@
-//! Which parts of a message have come: it is whole when all its units are covered (Flor A.1.1).
+//! Tracks which parts of a message have arrived: it is complete when all its units are covered (Flor A.1.1).
 
-/// A chunk that is no part of the message: beyond its end, or not of whole units.
+/// A chunk that is not part of the message: beyond its end, or not in whole units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a chunk of {bytes} bytes at unit {offset_units} of a message of {message_bytes} bytes, units of {unit_bytes}")]
 pub struct OutOfMessage {
-    /// Where it was said to begin.
+    /// Its offset according to the sender.
     pub offset_units: u32,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub message_bytes: u64,
-    /// Bytes of a unit.
+    /// Length of a unit in bytes.
     pub unit_bytes: u32,
 }
 
@@ -26,7 +26,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Of a message of which nothing has come. A message without bytes has one unit.
+    /// For a message of which nothing has arrived. A message without bytes has one unit.
     pub fn new(message_bytes: u64, unit_bytes: u32) -> Self {
         let unit_bytes = unit_bytes.max(1);
         let units = message_bytes.div_ceil(unit_bytes.into()).max(1);
@@ -39,20 +39,20 @@ impl Coverage {
         }
     }
 
-    /// Whether all units have come.
+    /// Whether all units have arrived.
     pub fn is_whole(&self) -> bool {
         self.missing == 0
     }
 
-    /// Whether a chunk that begins here comes in order.
+    /// Whether a chunk with this offset arrives in order.
     pub fn is_next(&self, offset_units: u32) -> bool {
         offset_units == self.next
     }
 
-    /// A chunk has come. Says how many of its units are new.
+    /// Records a chunk and returns how many of its units are new.
     ///
     /// # Errors
-    /// When it is no part of the message; nothing is covered then.
+    /// When it is not part of the message; nothing is then recorded.
     pub fn cover(&mut self, offset_units: u32, bytes: u64) -> Result<u32, OutOfMessage> {
         let unit = u64::from(self.unit_bytes);
         let end = (u64::from(offset_units) * unit).saturating_add(bytes);

@@ -1,4 +1,4 @@
-//! What a receiver knows of what has come: SENDs by their numbers, chunks of a message by their places.
+//! Tracks what a receiver has received: SENDs by number, chunks of a message by offset.
 
 mod coverage;
 mod numbers;

@@ -1,36 +1,37 @@
-//! Which SENDs have come: each is taken once, in whatever order they come (Flor §5).
+//! Tracks which SENDs have arrived: each is accepted once, in whatever order they arrive (Flor §5).
 
 use crate::number::SendNumber;
 
-/// What a number is to the receiver.
+/// The status of a received number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Novelty {
     /// The next one: nothing is missing.
     Next,
     /// A new one, but not the next: something is missing, or was.
     OutOfOrder,
-    /// It has come before.
+    /// It has arrived before.
     Duplicate,
-    /// No honest sender is that far ahead.
+    /// Further ahead than any honest sender.
     TooFar,
 }
 
-/// The window of numbers that are told apart.
+/// A window of received numbers.
 #[derive(Debug)]
 pub struct ReceivedNumbers {
-    /// All before it have come.
+    /// All numbers before it have arrived.
     base: SendNumber,
-    /// After the greatest that has come.
+    /// One after the greatest that has arrived.
     end: SendNumber,
-    /// A bit for each number of the window, by the number's low bits.
+    /// One bit for each number of the window, indexed by the number's low bits.
     bits: Vec<u64>,
 }
 
 impl ReceivedNumbers {
-    /// The widest window: so many numbers can be told apart by the shorter way around.
+    /// Maximum window: the numbers that can be distinguished by the shorter way around.
     pub const MAX_WINDOW: u32 = 1 << 30;
 
-    /// Before the first SEND. `window` is rounded up to a power of two, 64 to [`ReceivedNumbers::MAX_WINDOW`].
+    /// The state before the first SEND. `window` is rounded up to a power of two, 64 to
+    /// [`ReceivedNumbers::MAX_WINDOW`].
     pub fn new(window: u32) -> Self {
         let window = window.clamp(64, Self::MAX_WINDOW).next_power_of_two();
         Self {
@@ -40,12 +41,12 @@ impl ReceivedNumbers {
         }
     }
 
-    /// Numbers that may be outstanding at once.
+    /// Maximum number of outstanding numbers.
     pub fn window(&self) -> u32 {
         self.bits.len() as u32 * 64
     }
 
-    /// What this number would be, without taking it.
+    /// The status that this number would have, without recording it.
     pub fn look(&self, number: SendNumber) -> Novelty {
         match number.distance_from(self.base) {
             ahead if ahead < 0 => Novelty::Duplicate,
@@ -56,7 +57,7 @@ impl ReceivedNumbers {
         }
     }
 
-    /// Takes a number. Only what is new changes anything.
+    /// Records a number and returns its status. Only new ones change the state.
     pub fn take(&mut self, number: SendNumber) -> Novelty {
         let novelty = self.look(number);
         if matches!(novelty, Novelty::Next | Novelty::OutOfOrder) {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set that remembers everything, over the place where the numbers wrap.
+        /// Compared with a set that remembers everything, across the point where the numbers wrap.
         #[test]
         fn it_agrees_with_a_set(steps in prop::collection::vec(-80_i32..80, 1..400)) {
             let mut numbers = ReceivedNumbers::new(64);

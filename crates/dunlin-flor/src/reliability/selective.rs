@@ -1,24 +1,23 @@
-//! Selective retransmission in software, over UC (Flor §5): what is named is the rule of the timeout, which the paper
-//! leaves free.
+//! Selective retransmission in software, over UC (Flor §5), with a timeout rule, which the paper does not specify.
 //!
-//! `timeout = max(least, smoothed + 4 * variation + ack_delay) * 2^timeouts`, RFC 6298 with what the receiver's timer
-//! may add. Smoothed is the whole wait for an acknowledgement, with the time that the receiver kept it back. Before a
-//! round trip was measured the timeout is `first`.
+//! `timeout = max(least, smoothed + 4 * variation + ack_delay) * 2^timeouts`: RFC 6298 plus what the receiver's timer
+//! may add. The smoothed value is the whole wait for an acknowledgement, including the time for which the receiver
+//! delayed it. Until a round trip has been measured, the timeout is `first`.
 
 use super::Reliability;
 
-/// The timeout is doubled so often at most: what is repeated every half second goes on soon after a peer that stood
-/// still does.
+/// The timeout is doubled at most this many times: with a retransmission every half second, the connection resumes soon
+/// after a stopped peer does.
 const MAX_DOUBLINGS: u32 = 7;
 
 /// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectiveParameters {
-    /// The timeout before a round trip was measured.
+    /// Timeout until a round trip has been measured.
     pub first_ns: u64,
-    /// The least timeout: a peer's thread may be off its core for so long.
+    /// Minimum timeout: a peer's thread may be off its core for this long.
     pub least_ns: u64,
-    /// How long a receiver may keep an acknowledgement back: its timer.
+    /// How long a receiver may delay an acknowledgement: its timer.
     pub ack_delay_ns: u64,
     /// See [`Reliability::max_timeouts`].
     pub max_timeouts: u32,
@@ -29,11 +28,12 @@ pub struct SelectiveParameters {
 }
 
 impl SelectiveParameters {
-    /// 4 ms before a round trip was measured and at least 4 ms after, by a sweep over `roce` (`docs/flor.md`): with 1
-    /// ms a software device repeats in vain, with 10 ms short messages wait longer after a loss. 120 µs as the paper's
-    /// timer of acknowledgements. The first work request that overtakes another says that it is lost: the paper takes
-    /// any gap for a loss, and UC drops most of what is overtaken. Seven timeouts in a row, after which the eighth
-    /// gives a queue pair up, are 127 times the first one; fifteen, with at most seven doublings, 1,151 times: 4.6 s.
+    /// 4 ms until a round trip has been measured and at least 4 ms after, from a sweep over `roce` (`docs/flor.md`):
+    /// with 1 ms a software device retransmits needlessly, with 10 ms short messages wait longer after a loss. 120 µs
+    /// is the paper's timer for acknowledgements. The first work request that overtakes another shows that it is lost:
+    /// the paper takes any gap for a loss, and UC drops most of what is overtaken. Seven consecutive timeouts, after
+    /// which the eighth gives up a queue pair, take 127 times the first one; fifteen, with at most seven doublings,
+    /// 1,151 times: 4.6 s.
     pub const DEFAULT: Self = Self {
         first_ns: 4_000_000,
         least_ns: 4_000_000,
@@ -53,7 +53,7 @@ pub struct Selective {
 }
 
 impl Selective {
-    /// One that has measured nothing.
+    /// Creates an instance without measurements.
     pub fn new(parameters: SelectiveParameters) -> Self {
         Self {
             parameters,

@@ -1,29 +1,29 @@
-//! The paper's way to know the NIC's clock (A.2.1): it is asked, and an error that is large enough is corrected.
+//! The paper's way to follow the NIC's clock (A.2.1): it is queried, and an error that is large enough is corrected.
 
-/// A clock that was asked so long ago is asked again with the next operation.
+/// A clock that was last queried this long ago is queried again with the next operation.
 pub const ASK_NS: u64 = 100_000;
-/// An error up to this is left as it is: the answer is itself late by some of it.
+/// An error up to this is not corrected: the answer itself may be late by about as much.
 pub const ERROR_NS: u64 = 10_000;
 
-/// How often a clock was asked, and how often that led to a correction.
+/// How often a clock was queried, and how often that led to a correction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockCounts {
-    /// Times that the device was asked, the first one not counted: it has nothing to correct.
+    /// Number of queries, not counting the first one, which has nothing to correct.
     pub asked: u64,
-    /// Times that the error was more than [`ERROR_NS`].
+    /// Number of times that the error was more than [`ERROR_NS`].
     pub corrected: u64,
 }
 
-/// What the device said.
+/// An answer of the device.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
-    /// NIC's minus processor's, wrapping, as last corrected.
+    /// The NIC's clock minus the processor's, wrapping, as last corrected.
     offset_ns: u64,
-    /// When it was asked last.
+    /// When it was last queried.
     at_ns: u64,
 }
 
-/// Knows by how much the NIC's clock is ahead, by asking.
+/// Tracks the offset of the NIC's clock by querying it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AskedClock {
     last: Option<Answer>,
@@ -31,13 +31,13 @@ pub struct AskedClock {
 }
 
 impl AskedClock {
-    /// Whether the next operation is to ask.
+    /// Whether the next operation should query the clock.
     pub fn is_due(&self, now_ns: u64) -> bool {
         self.last
             .is_none_or(|last| now_ns.saturating_sub(last.at_ns) >= ASK_NS)
     }
 
-    /// The NIC's clock showed `hardware_ns` when it was asked at `now_ns`.
+    /// Records that the NIC's clock showed `hardware_ns` when it was queried at `now_ns`.
     pub fn answered(&mut self, now_ns: u64, hardware_ns: u64) {
         let offset_ns = hardware_ns.wrapping_sub(now_ns);
         let Some(last) = &mut self.last else {
@@ -71,7 +71,7 @@ impl AskedClock {
 mod tests {
     use super::*;
 
-    /// Asks every 100 us for `rounds` times, of a clock that gains so many parts per million.
+    /// Queries a clock that gains this many parts per million every 100 us, `rounds` times.
     fn ask(parts_per_million: i64, ahead_ns: u64, rounds: u64) -> AskedClock {
         let mut clock = AskedClock::default();
         for round in 0..rounds {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_clock_is_corrected_when_it_has_drifted_far_enough() {
         for ahead in [0, 77, u64::MAX - 500_000] {
-            // 10 ns for each time: more than 10 us are there after 1,001 of them.
+            // 10 ns each time: after 1,001 of them the error exceeds 10 us.
             for drift in [100, -100] {
                 let counts = ask(drift, ahead, 4_005).counts();
                 assert_eq!((counts.asked, counts.corrected), (4_004, 4));

@@ -1,24 +1,25 @@
-//! The NIC's clock and the processor's (Flor A.2.1): timestamps come by the one, timers run by the other.
+//! The NIC's clock and the processor's (Flor A.2.1): timestamps use the one, timers the other.
 //!
-//! The paper asks the NIC for its time every 100 µs and corrects what is more than 10 µs wrong; where a device can be
-//! asked that is done, too ([`AskedClock`]). Most cannot. What there is then are completions: each is a reading of the
-//! NIC's clock that comes late, by as long as it lay in its queue, and a thread that has been busy or asleep reads tens
-//! of microseconds late. Taken as they come, such readings make a late look seem to be a long round trip. So the
-//! reading counts that was the least late, less what the clocks can have drifted apart since.
+//! The paper queries the NIC's clock every 100 µs and corrects errors of more than 10 µs; the same is done here if a
+//! device's clock can be queried ([`AskedClock`]). Most cannot. Then only completions are available: each is a reading
+//! of the NIC's clock that is late by its time in the queue, and a thread that has been busy or asleep reads it tens of
+//! microseconds late. Used directly, such readings would make a late poll look like a long round trip. So the reading
+//! with the least delay counts, corrected for how far the clocks may have drifted apart since.
 
 use super::asked::{AskedClock, ClockCounts};
 
-/// The best reading is trusted a nanosecond less after so many: several times as much as two clocks drift apart, so
-/// that the next timely reading takes its place.
+/// Trust in the best reading decreases by a nanosecond per this many: several times the drift between two clocks, so
+/// that the next timely reading replaces it.
 const DRIFT_SHARE: u64 = 1_000;
-/// A reading that is further behind was late: it says nothing of the clocks. The paper's bound for an error.
+/// A reading that is further behind was late: it says nothing about the clocks. The paper's bound for an error.
 pub const TIMELY_NS: u64 = 10_000;
-/// After so many late readings in a row, and so long, it is not the thread that is late: the NIC's clock was set back.
+/// After this many consecutive late readings, over at least `LATE_NS`, the thread is not late: the NIC's clock was
+/// set back.
 pub const LATE_READINGS: u32 = 64;
 /// See [`LATE_READINGS`].
 pub const LATE_NS: u64 = 10_000_000;
 
-/// Whose clock a timestamp is by.
+/// The clock that a timestamp refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockSource {
     /// The NIC's.
@@ -30,31 +31,31 @@ pub enum ClockSource {
 /// The best reading so far.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// NIC's minus processor's, wrapping.
+    /// The NIC's clock minus the processor's, wrapping.
     offset_ns: u64,
     at_ns: u64,
 }
 
-/// Knows by how much the NIC's clock is ahead.
+/// Tracks the offset of the NIC's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClockSync {
     best: Option<Reading>,
-    /// The last reading that was not late.
+    /// Time of the last reading that was not late.
     timely_ns: u64,
-    /// Late ones since.
+    /// Number of late ones since.
     late: u32,
-    /// What a device said that can be asked: then nothing else counts.
+    /// The offset from a device whose clock can be queried: then nothing else counts.
     asked: AskedClock,
 }
 
 impl ClockSync {
-    /// One that knows nothing yet.
+    /// Creates an instance without readings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A completion was seen at `now_ns` that had happened at `hardware_ns` by the NIC's clock, which `ask` asks if it
-    /// can be asked and if that is due.
+    /// Handles a completion seen at `now_ns` that happened at `hardware_ns` by the NIC's clock. `ask` queries that
+    /// clock; it is called if a query is due, and returns `None` if the clock cannot be queried.
     pub fn see(&mut self, now_ns: u64, hardware_ns: u64, ask: impl FnOnce() -> Option<u64>) {
         if self.asked.is_due(now_ns) {
             if let Some(shown_ns) = ask() {
@@ -66,12 +67,12 @@ impl ClockSync {
         }
     }
 
-    /// How often the device was asked and what came of it; nothing where it cannot be.
+    /// How often the device's clock was queried and corrected; zero if it cannot be queried.
     pub fn counts(&self) -> ClockCounts {
         self.asked.counts()
     }
 
-    /// A completion that was seen at `now_ns` had happened at `hardware_ns` by the NIC's clock.
+    /// Uses a completion as a reading: it was seen at `now_ns` and happened at `hardware_ns` by the NIC's clock.
     pub fn read(&mut self, now_ns: u64, hardware_ns: u64) {
         let offset_ns = hardware_ns.wrapping_sub(now_ns);
         if let Some(best) = self.best {
@@ -80,7 +81,7 @@ impl ClockSync {
                 .offset_ns
                 .wrapping_sub(drifted_ns)
                 .wrapping_sub(offset_ns);
-            // Ahead of the best one is beyond the half, since numbers wrap.
+            // A reading ahead of the best one is beyond half the range, since numbers wrap.
             if behind_ns <= i64::MAX as u64 && !self.is_set_back(now_ns, behind_ns) {
                 return;
             }
@@ -93,7 +94,8 @@ impl ClockSync {
         self.late = 0;
     }
 
-    /// Counts a reading that is so far behind the best. Whether there were too many of them for a thread that is late.
+    /// Counts a reading that is this far behind the best one. Returns whether there were too many of them to be
+    /// explained by a late thread.
     fn is_set_back(&mut self, now_ns: u64, behind_ns: u64) -> bool {
         if behind_ns <= TIMELY_NS {
             self.timely_ns = now_ns;
@@ -104,8 +106,8 @@ impl ClockSync {
         self.late >= LATE_READINGS && now_ns.saturating_sub(self.timely_ns) >= LATE_NS
     }
 
-    /// A timestamp of the NIC by the processor's clock, and whose it is: without one, or without an offset, it is
-    /// `polled_ns`, when the completion was seen. Never later than that.
+    /// Converts a timestamp of the NIC to the processor's clock, and returns which clock it is based on: without a
+    /// timestamp or an offset, it is `polled_ns`, when the completion was seen. Never later than that.
     pub fn arrival(&self, timestamp_ns: Option<u64>, polled_ns: u64) -> (u64, ClockSource) {
         let known = self.asked.offset_ns();
         let known = known.or_else(|| self.best.map(|best| best.offset_ns));
@@ -124,7 +126,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What NIC clocks that differ by `ahead_ns` say of something that was seen `late_ns` after it happened at `at_ns`.
+    /// What `sync` makes of something that happened at `at_ns` and was seen `late_ns` later, with a NIC clock that is
+    /// ahead by `ahead_ns`.
     fn look(sync: &mut ClockSync, at_ns: u64, late_ns: u64, ahead_ns: u64) -> u64 {
         let hardware = at_ns.wrapping_add(ahead_ns);
         sync.read(at_ns + late_ns, hardware);
@@ -137,9 +140,9 @@ mod tests {
         for ahead in [0, 500_000, u64::MAX - 700_000] {
             let mut sync = ClockSync::new();
             assert_eq!(sync.arrival(Some(7), 50), (50, ClockSource::Software));
-            // The first is late by 60 µs, and taken for the truth.
+            // The first is late by 60 µs, and taken as correct.
             assert_eq!(look(&mut sync, 1_000_000, 60_000, ahead), 1_060_000);
-            // One that is late by 300 ns corrects it, and later ones do not spoil it.
+            // One that is late by 300 ns corrects it, and later ones do not affect it.
             assert_eq!(look(&mut sync, 1_100_000, 300, ahead), 1_100_300);
             assert_eq!(look(&mut sync, 1_200_000, 60_000, ahead), 1_200_300);
             assert_eq!(look(&mut sync, 1_300_000, 5_000, ahead), 1_300_300);
@@ -163,7 +166,7 @@ mod tests {
             at += 200_000;
             assert!(look(&mut sync, at, 90_000, 500_000_000) <= at);
         }
-        // A timely one shows that it was the thread.
+        // A timely one shows that the thread was late.
         at += 200_000;
         look(&mut sync, at, 1_000, 500_000_000);
         for _ in 0..LATE_READINGS {
@@ -180,7 +183,7 @@ mod tests {
         sync.see(1_000_000, 700_000, || None);
         assert_eq!(sync.arrival(Some(700_000), 1_000_000).0, 1_000_000);
         assert_eq!(sync.counts(), ClockCounts::default());
-        // Asked, it is 250 us behind, so the completion had waited for 50 us.
+        // According to the query it is 250 us behind, so the completion waited for 50 us.
         sync.see(1_000_000, 700_000, || Some(750_000));
         assert_eq!(sync.arrival(Some(700_000), 1_000_000).0, 950_000);
         sync.see(1_050_000, 790_000, || unreachable!("not yet"));
@@ -193,8 +196,8 @@ mod tests {
     }
 
     proptest! {
-        /// Clocks that drift, looks that are up to 90 µs late, and one of eight on time: what is made of a timestamp is
-        /// off by 3 µs at most.
+        /// With clocks that drift, polls that are up to 90 µs late, and one in eight on time, the converted timestamp
+        /// is off by 3 µs at most.
         #[test]
         fn drift_is_followed(
             parts_per_million in -190_i64..190,

@@ -1,4 +1,4 @@
-//! Round trips (Flor §4.1): the signal that everything else is steered by.
+//! Round trips (Flor §4.1): the signal that controls everything else.
 
 mod asked;
 mod clock;
@@ -6,24 +6,24 @@ mod clock;
 pub use asked::{AskedClock, ClockCounts, ASK_NS, ERROR_NS};
 pub use clock::{ClockSource, ClockSync, LATE_NS, LATE_READINGS, TIMELY_NS};
 
-/// What is known of a work request that was acknowledged. All but `ack_delay_ns` by one clock, the sender's.
+/// The times of a work request that was acknowledged. All but `ack_delay_ns` are by the sender's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkTimes {
     /// When it was posted.
     pub posted_ns: u64,
-    /// T1: when the NIC had sent it (UC), or had its acknowledgement (RC).
+    /// T1: when the NIC had sent it (UC), or had received its acknowledgement (RC).
     pub completed_ns: Option<u64>,
-    /// T4: when the software acknowledgement came.
+    /// T4: when the software acknowledgement arrived.
     pub acknowledged_ns: Option<u64>,
-    /// T3' - T2: how long the receiver had it before it acknowledged, by the receiver's clock.
+    /// T3' - T2: how long the receiver delayed the acknowledgement, by the receiver's clock.
     pub ack_delay_ns: Option<u64>,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Makes a round trip of the times of a work request.
+/// Derives a round trip from the times of a work request.
 pub trait RoundTrip: std::fmt::Debug + Send {
-    /// The round trip, or `None` where it cannot be told.
+    /// The round trip, or `None` if it cannot be determined.
     fn sample_ns(&self, times: &WorkTimes) -> Option<u64>;
 }
 
@@ -38,11 +38,11 @@ impl RoundTrip for ByAcknowledgement {
     }
 }
 
-/// RoGUE's, which Flor takes for RC: from posting to the completion, less the time that the bytes need on the line,
-/// since that differs between chunks and says nothing of the network.
+/// RoGUE's, which Flor uses for RC: the time from posting to the completion, minus the time that the bytes need on the
+/// line, since that differs between chunks and does not depend on the network.
 #[derive(Clone, Copy, Debug)]
 pub struct ByCompletion {
-    /// The line's bits a second; zero leaves the time on the line in.
+    /// Line rate in bits per second; zero keeps the time on the line in the result.
     pub line_bits_per_second: u64,
 }
 
@@ -56,7 +56,7 @@ impl RoundTrip for ByCompletion {
     }
 }
 
-/// No measurement: control is the NIC's.
+/// No measurement: congestion control is left to the NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Unmeasured;
 
@@ -86,7 +86,7 @@ mod tests {
             ..TIMES
         };
         assert_eq!(ByAcknowledgement.sample_ns(&unknown), None);
-        // A peer that says it waited longer than everything took.
+        // A peer that claims to have waited longer than the whole exchange took.
         let hostile = WorkTimes {
             ack_delay_ns: Some(u64::MAX),
             ..TIMES

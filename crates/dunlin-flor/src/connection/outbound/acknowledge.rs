@@ -1,4 +1,4 @@
-//! What completions and acknowledgements say: what is done, and which messages are finished by it.
+//! Completions and acknowledgements: what they complete, and which messages are finished as a result.
 
 use super::{Carried, Outbound, State};
 use crate::ack::{Ack, AckedNumber};
@@ -8,7 +8,7 @@ use crate::connection::context::Context;
 use crate::number::{GlobalNumber, WriteNumber};
 
 impl Outbound {
-    /// The NIC is done with a work request; at `at_ns`, by our clock, if it went well.
+    /// Records that the NIC has completed a work request, at `at_ns` by the local clock if it succeeded.
     pub(in crate::connection) fn completed(
         &mut self,
         cx: &mut Context,
@@ -42,7 +42,7 @@ impl Outbound {
         self.trim();
     }
 
-    /// RC's completion: an acknowledgement of one work request.
+    /// Handles RC's completion, which acknowledges one work request.
     pub(super) fn acknowledge_one(
         &mut self,
         cx: &mut Context,
@@ -69,7 +69,7 @@ impl Outbound {
         }
     }
 
-    /// A software acknowledgement came, at `at_ns` by our clock.
+    /// Handles a software acknowledgement that arrived at `at_ns` by the local clock.
     pub(in crate::connection) fn acknowledged(
         &mut self,
         cx: &mut Context,
@@ -96,7 +96,7 @@ impl Outbound {
             rtt_ns = None;
             if let Some(acknowledged) = self.close(cx, global) {
                 bytes += acknowledged;
-                // The delay is that of the packet's last number.
+                // The delay refers to the packet's last number.
                 rtt_ns = cx.modules.round_trip.sample_ns(&times);
             }
         }
@@ -115,7 +115,7 @@ impl Outbound {
         self.trim();
     }
 
-    /// The work request that a number acknowledges, if it was ever posted with that number.
+    /// The work request that a number acknowledges, if one was ever posted with that number.
     pub(super) fn global_of(&self, cx: &Context, number: AckedNumber) -> Option<u64> {
         match number {
             AckedNumber::Send(global) => {
@@ -133,7 +133,8 @@ impl Outbound {
         }
     }
 
-    /// A work request is acknowledged: what it carried is done. Says how many bytes that are; `None` if it was before.
+    /// Records that a work request is acknowledged and its contents are done. Returns the number of bytes, or `None` if
+    /// it was already acknowledged.
     pub(super) fn close(&mut self, cx: &mut Context, global: u64) -> Option<u64> {
         let work = self.works.get_mut(global)?;
         if work.state == State::Acknowledged {
@@ -185,7 +186,7 @@ impl Outbound {
         self.settle(cx, id);
     }
 
-    /// Tells that a message is done with, if it is: nothing of it is open, and the NIC reads none of its bytes.
+    /// Reports that a message is finished, if nothing of it is outstanding and the NIC reads none of its bytes.
     pub(super) fn settle(&mut self, cx: &mut Context, id: u64) {
         let Some(message) = self.messages.get(id) else {
             return;
@@ -204,7 +205,7 @@ impl Outbound {
         }
     }
 
-    /// Forgets work requests that nothing more will be heard of.
+    /// Removes work requests for which no further event can arrive.
     pub(super) fn trim(&mut self) {
         while let Some((global, work)) = self.works.first() {
             let done = match (work.state, work.carried) {

@@ -1,9 +1,9 @@
-//! The sending half: messages become work requests, and acknowledgements, losses and failures become repetitions.
+//! The sending half: turns messages into work requests, and losses and failures into retransmissions.
 //!
-//! A *send* has a reliable number and stays until one of its work requests is acknowledged. A *write* stays until its
-//! work request is acknowledged or, if that got lost, until the SENDs that repeat it are (two-sided retransmission,
-//! Flor §5). A number that a send once had is never given up, since the peer waits for it: what is not needed any more
-//! goes on without bytes.
+//! A *send* has a reliable number and is kept until one of its work requests is acknowledged. A *write* is kept until
+//! its work request is acknowledged or, if that was lost, until the SENDs that retransmit it are (two-sided
+//! retransmission, Flor §5). A number assigned to a send is never given up, since the peer waits for it: a send that is
+//! not needed any more is retransmitted without bytes.
 
 mod acknowledge;
 mod repair;
@@ -24,15 +24,15 @@ use crate::wire::Content;
 pub(in crate::connection) struct Message {
     pub(in crate::connection) bytes: u32,
     tag: u32,
-    /// Its number among those that are written, or among those that are sent.
+    /// Its number among the written messages, or among the sent ones.
     pub(in crate::connection) number: u32,
     pub(in crate::connection) written: bool,
     pub(in crate::connection) place: Option<RemoteAddress>,
     pub(in crate::connection) sent: u32,
     pub(in crate::connection) all_sent: bool,
-    /// Sends and writes of it that are not acknowledged.
+    /// Number of its sends and writes that are not acknowledged.
     pub(in crate::connection) open: u32,
-    /// Work requests with bytes of it that have not completed.
+    /// Number of work requests with its bytes that have not completed.
     posted: u32,
     pub(in crate::connection) failure: Option<Failure>,
 }
@@ -42,14 +42,14 @@ pub(in crate::connection) struct Message {
 pub(in crate::connection) struct NewSend {
     pub(in crate::connection) content: Content,
     pub(in crate::connection) piece: Option<Piece>,
-    /// The message whose open it counts in.
+    /// The message in whose `open` it is counted.
     pub(in crate::connection) message: Option<u64>,
-    /// The write that it repeats.
+    /// The write that it retransmits.
     pub(in crate::connection) parent: Option<u32>,
 }
 
 impl NewSend {
-    /// One that speaks for the connection itself.
+    /// A SEND of the connection itself.
     pub(in crate::connection) fn control(content: Content) -> Self {
         Self {
             content,
@@ -71,13 +71,13 @@ struct Send {
 #[derive(Debug)]
 struct Write {
     piece: Piece,
-    /// Its one work request.
+    /// Its only work request.
     global: u64,
     number: WriteNumber,
-    /// Bytes that repetitions have still to bring, once there are any.
+    /// Bytes still to be retransmitted, once retransmission has begun.
     remaining: u32,
     repeated: bool,
-    /// Its message was given up: if it is lost it stays so.
+    /// Its message was given up: if it is lost, it is not retransmitted.
     abandoned: bool,
 }
 
@@ -116,12 +116,12 @@ pub(in crate::connection) struct Outbound {
     sends: Ledger<Send>,
     writes: HashMap<u32, Write>,
     works: Ledger<Work>,
-    /// Before it no work request is out.
+    /// No work request before this one is in flight.
     oldest_out: u64,
     in_flight: u64,
-    /// Work requests that are out: each may take a RECEIVE of the peer.
+    /// Number of work requests in flight: each may consume a RECEIVE of the peer.
     out: usize,
-    /// First the connection's own, which no window holds back.
+    /// The connection's own SENDs, which go first and are not limited by any window.
     control: VecDeque<NewSend>,
     repeats: VecDeque<u64>,
     repairs: VecDeque<NewSend>,
@@ -131,7 +131,7 @@ pub(in crate::connection) struct Outbound {
     pub(in crate::connection) announced: HashMap<u32, u64>,
     pub(in crate::connection) next_sent: u32,
     pub(in crate::connection) next_written: u32,
-    /// No work request times out before.
+    /// No work request times out before this time.
     timer_ns: Option<u64>,
 }
 
@@ -162,12 +162,12 @@ impl Outbound {
         self.in_flight
     }
 
-    /// Whether the peer has to say something, without being asked again by a repetition.
+    /// Whether the peer owes a message that no retransmission would ask for.
     pub(in crate::connection) fn waits_in_silence(&self) -> bool {
         self.is_quiet() && !self.announced.is_empty()
     }
 
-    /// Whether nothing is under way whose loss would be noticed.
+    /// Whether nothing is in flight whose loss would be noticed.
     pub(in crate::connection) fn is_quiet(&self) -> bool {
         self.sends.is_empty() && self.writes.is_empty() && self.control.is_empty()
     }
@@ -176,7 +176,7 @@ impl Outbound {
         self.control.push_back(NewSend::control(content));
     }
 
-    /// Answers to the peer's announcements that have not gone out yet.
+    /// Number of answers to the peer's announcements that have not been sent yet.
     pub(in crate::connection) fn unsaid_answers(&self) -> usize {
         let answers = self
             .control
@@ -185,7 +185,7 @@ impl Outbound {
         answers.count()
     }
 
-    /// A new message.
+    /// Adds a new message.
     pub(in crate::connection) fn submit(
         &mut self,
         bytes: u32,
@@ -212,7 +212,7 @@ impl Outbound {
         MessageId(id)
     }
 
-    /// Announces messages that are to be written, as many as there may be at once.
+    /// Announces messages that are to be written, as many as are allowed at a time.
     pub(in crate::connection) fn announce(&mut self, cx: &Context) {
         while self.announced.len() < cx.config.max_written {
             let Some(id) = self.unannounced.pop_front() else {
@@ -240,7 +240,7 @@ impl Outbound {
         }
     }
 
-    /// The peer has memory for a message.
+    /// Records that the peer has memory for a message.
     pub(in crate::connection) fn grant(&mut self, number: u32, place: RemoteAddress) {
         let Some(id) = self.announced.get(&number) else {
             return;
@@ -253,7 +253,7 @@ impl Outbound {
         }
     }
 
-    /// The peer has no memory for a message.
+    /// Records that the peer has no memory for a message.
     pub(in crate::connection) fn refuse(&mut self, cx: &mut Context, number: u32) {
         let Some(id) = self.announced.get(&number).copied() else {
             return;

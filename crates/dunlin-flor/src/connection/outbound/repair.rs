@@ -1,4 +1,5 @@
-//! What is lost, and what becomes of it: by an acknowledgement that overtakes it, by time, or with its queue pair.
+//! Loss detection and recovery: by an acknowledgement of a later work request, by timeout, or with the failure of a
+//! queue pair.
 
 use super::transmit::fragment_bytes;
 use super::{Carried, NewSend, Outbound, State};
@@ -9,7 +10,7 @@ use crate::number::WriteNumber;
 use crate::wire::Content;
 
 impl Outbound {
-    /// What was posted long enough before an acknowledged work request, and is not acknowledged itself, is lost.
+    /// Declares lost what was posted long enough before an acknowledged work request and is not acknowledged itself.
     pub(super) fn overtaken(&mut self, cx: &mut Context, now_ns: u64, latest: u64) {
         let end = latest.saturating_sub(cx.modules.reliability.reordering().saturating_sub(1));
         self.skip_settled();
@@ -38,7 +39,7 @@ impl Outbound {
         }
     }
 
-    /// A work request is lost: what it carried has to go again.
+    /// Handles the loss of a work request: its contents must be sent again.
     pub(super) fn lose(&mut self, cx: &mut Context, global: u64) {
         let Some(work) = self.works.get_mut(global) else {
             return;
@@ -60,7 +61,7 @@ impl Outbound {
         }
     }
 
-    /// Cuts a write that got lost into SENDs.
+    /// Splits a lost write into SENDs.
     pub(super) fn repair(&mut self, cx: &Context, key: u32) {
         let Some(write) = self.writes.get_mut(&key).filter(|write| !write.repeated) else {
             return;
@@ -77,7 +78,7 @@ impl Outbound {
         let chunk = cx.modules.chunking.chunk_bytes(available);
         let chunk = chunk.min(fragment_bytes(cx));
         let mut begin = 0;
-        // One at least: a message without bytes is whole when its one piece has come.
+        // At least one: a message without bytes is complete when its only piece has arrived.
         loop {
             let bytes = chunk.min(write.piece.bytes - begin);
             self.repairs.push_back(NewSend {
@@ -100,12 +101,12 @@ impl Outbound {
         }
     }
 
-    /// When something may have timed out.
+    /// When something may next have timed out.
     pub(in crate::connection) fn timer_ns(&self) -> Option<u64> {
         self.timer_ns
     }
 
-    /// Looks for what has timed out.
+    /// Checks for timeouts.
     pub(in crate::connection) fn handle_timer(&mut self, cx: &mut Context, now_ns: u64) {
         if cx.lost || self.timer_ns.is_none_or(|timer| now_ns < timer) {
             return;
@@ -150,7 +151,7 @@ impl Outbound {
             }
         }
         cx.counters.timeouts += 1;
-        // First, since what is lost is cut anew.
+        // First, because the chunk size for what is lost depends on it.
         cx.modules.congestion.lost(now_ns, Loss::Timeout(most));
         cx.modules.chunking.lost();
         for global in expired {
@@ -167,7 +168,8 @@ impl Outbound {
         }
     }
 
-    /// A queue pair has failed. If it is the primary, a backup takes over, or the connection is lost `by` this.
+    /// Handles the failure of a queue pair. If it is the primary, a backup takes over; without one the connection is
+    /// lost, for the reason `by`.
     pub(in crate::connection) fn path_failed(
         &mut self,
         cx: &mut Context,
@@ -187,7 +189,7 @@ impl Outbound {
         }
     }
 
-    /// Goes over to another queue pair: what is not acknowledged goes there again (Flor §6).
+    /// Changes to another queue pair: what is not acknowledged is sent again there (Flor §6).
     pub(in crate::connection) fn change_epoch(
         &mut self,
         cx: &mut Context,
@@ -195,7 +197,7 @@ impl Outbound {
         epoch: u64,
     ) {
         cx.counters.switches += 1;
-        // First, since what is lost is cut anew.
+        // First, because the chunk size for what is lost depends on it.
         cx.modules.congestion.lost(now_ns, Loss::Timeout(1));
         cx.modules.chunking.lost();
         let fenced = cx.paths.change(epoch);
@@ -205,7 +207,7 @@ impl Outbound {
                 cx.step(*path, *step);
             }
         }
-        // What was said of a queue pair that is broken again holds no more.
+        // Statements about a queue pair that has failed again are no longer true.
         let stale = |content: &Content| match content {
             Content::Renewed { path, .. } | Content::Ready { path } => {
                 fenced.iter().any(|(number, _)| *number == *path as usize)
@@ -226,12 +228,12 @@ impl Outbound {
             }
         }
         self.timer_ns = None;
-        // By it the peer hears of the change.
+        // This informs the peer of the change.
         self.control.push_front(NewSend::control(Content::Empty));
     }
 
-    /// Gives up these messages: nothing of them goes out any more. Numbers that the peer may wait for go on without
-    /// bytes, so that what is said afterwards arrives.
+    /// Gives up these messages: nothing of them is sent any more. Numbers that the peer may wait for are sent without
+    /// bytes, so that later SENDs arrive.
     pub(in crate::connection) fn abandon(
         &mut self,
         cx: &mut Context,
@@ -241,7 +243,7 @@ impl Outbound {
         let writes = &self.writes;
         let of_them = |new: &NewSend| match (new.message, new.parent) {
             (Some(id), _) => given_up(id),
-            // Those of a write that is over are needed by nobody.
+            // The retransmissions of a write that is over are not needed.
             (None, Some(key)) => writes
                 .get(&key)
                 .is_none_or(|write| which(write.piece.message)),
@@ -257,7 +259,7 @@ impl Outbound {
         for waiting in [&mut self.small, &mut self.unannounced, &mut self.granted] {
             waiting.retain(|id| !given_up(*id));
         }
-        // Of one that is under way the acknowledgement may still come.
+        // A write in flight may still be acknowledged.
         self.writes
             .retain(|_, write| !(write.repeated && which(write.piece.message)));
         for write in self.writes.values_mut() {
@@ -277,7 +279,7 @@ impl Outbound {
         }
     }
 
-    /// The connection is lost: no message will be delivered.
+    /// Fails all messages: the connection is lost.
     pub(in crate::connection) fn give_up(&mut self, cx: &mut Context) {
         self.fail_messages(cx, Failure::ConnectionLost, |_| true);
         self.timer_ns = None;

@@ -1,4 +1,5 @@
-//! What goes out next: the connection's own, repetitions, messages that are sent, and last what is written (Flor §3.2).
+//! Selects what to send next: the connection's own SENDs, retransmissions, messages that are sent, and last those that
+//! are written (Flor §3.2).
 
 use super::{Carried, NewSend, Outbound, Send, State, Work, Write};
 use crate::connection::action::{MessageId, Piece, Verb, WorkRequest};
@@ -6,18 +7,18 @@ use crate::connection::context::Context;
 use crate::number::{GlobalNumber, SendNumber, WriteNumber};
 use crate::wire::{Content, Header, SEND_HEADER_BYTES};
 
-/// RECEIVEs of the peer that messages leave to the connection's own.
+/// Number of the peer's RECEIVEs that messages leave for the connection's own SENDs.
 const CONTROL_RECEIVES: usize = 2;
 
-/// Bytes of a message that one SEND carries: whole units.
+/// Number of message bytes that one SEND carries: whole units.
 pub(super) fn fragment_bytes(cx: &Context) -> u32 {
     let unit = cx.modules.chunking.unit_bytes();
     cx.config.max_fragment_bytes / unit * unit
 }
 
-/// The least that is worth a work request, if there is as much. A window that is nearly full would let out a crumb,
-/// which is acknowledged by itself, being the last in the window, and makes room for the next crumb: TCP's silly window
-/// (RFC 1122 §4.2.3.4).
+/// Minimum number of bytes worth a work request, if that many are left. Without it, a nearly full window would allow a
+/// tiny chunk, which, as the last in the window, is acknowledged by itself and makes space for the next tiny chunk:
+/// TCP's silly window (RFC 1122 §4.2.3.4).
 fn least_bytes(cx: &Context) -> u64 {
     let window = cx.modules.congestion.window_bytes();
     let unit = cx.modules.chunking.unit_bytes().into();
@@ -26,13 +27,13 @@ fn least_bytes(cx: &Context) -> u64 {
 }
 
 impl Outbound {
-    /// The next work request that may go out.
+    /// Returns the next work request that may be sent.
     pub(in crate::connection) fn next(
         &mut self,
         cx: &mut Context,
         now_ns: u64,
     ) -> Option<WorkRequest> {
-        // Most looks end here, before any module is asked.
+        // Most calls end here, before any module is consulted.
         if self.control.is_empty() && self.unannounced.is_empty() && !self.has_more() {
             return None;
         }
@@ -69,7 +70,7 @@ impl Outbound {
             0 => 0,
             _ => least_bytes(cx),
         };
-        // What is left of a message may be less, and is then enough.
+        // The rest of a message may be less, which is then enough.
         let fits = |rest: u32| available >= least.min(rest.into());
         if numbers {
             while let Some(new) = self.repairs.pop_front() {
@@ -239,7 +240,7 @@ impl Outbound {
         }
     }
 
-    /// Enters a work request, and says whether it is the last one that the window lets out.
+    /// Records a work request; returns its number and whether it is the last one that the window allows.
     pub(super) fn post(
         &mut self,
         cx: &mut Context,
@@ -281,7 +282,7 @@ impl Outbound {
     pub(super) fn timeouts(&self, carried: Carried) -> u32 {
         match carried {
             Carried::Send(number) => self.sends.get(number).map_or(0, |send| send.timeouts),
-            // After the first one it is repeated by sends.
+            // After the first time, a write is retransmitted by sends.
             Carried::Write(_) => 0,
         }
     }

@@ -1,8 +1,8 @@
-//! How messages end that do not end well at once.
+//! Tests of messages that do not succeed at the first attempt.
 
 use super::*;
 
-/// A sender of this message, which the peer has granted memory for, and the WRITEs that are handed out of it.
+/// A sender with this message, for which the peer has granted memory, and the WRITEs issued for it.
 fn written(bytes: u32, tag: u32) -> (Connection, MessageId, Vec<WorkRequest>) {
     let mut sender = connection(modules(1 << 20, 32 << 10));
     let message = sender.submit(0, bytes, tag).unwrap();
@@ -22,8 +22,8 @@ fn has_bytes(work: &WorkRequest) -> bool {
     }
 }
 
-/// All that a sender hands out until long after the last timeout of anything, each completed at once; the contents of
-/// what goes by SEND.
+/// Everything that a sender issues until long after the last timeout, each completed immediately; returns what is sent
+/// by SEND.
 fn until_all_is_late(sender: &mut Connection) -> Vec<WorkRequest> {
     let mut all = Vec::new();
     for round in 1..20 {
@@ -36,15 +36,15 @@ fn until_all_is_late(sender: &mut Connection) -> Vec<WorkRequest> {
     all
 }
 
-/// The user has been told that its messages have failed, and may have changed their bytes: neither what was lost nor
-/// what has still to go out is read from them again, but what is said afterwards arrives.
+/// The user has been told that its messages have failed, and may have changed their bytes: neither lost nor unsent
+/// bytes are read again, but later SENDs arrive.
 #[test]
 fn nothing_goes_out_of_messages_that_were_given_up() {
     let (mut sender, large, writes) = written(96 * KB, 0);
     let small = sender.submit(2, KB, 0).unwrap();
     let sent = posts(&mut sender, 2);
     assert_eq!((writes.len(), sent.len()), (3, 1));
-    // The first WRITE and the SEND were read; nothing of it all is ever acknowledged.
+    // The first WRITE and the SEND were read; nothing is ever acknowledged.
     let unsent = [
         sender.submit(3, KB, 0).unwrap(),
         sender.submit(3, 40 * KB, 0).unwrap(),
@@ -74,7 +74,7 @@ fn nothing_goes_out_of_messages_that_were_given_up() {
         assert_eq!(piece.message, last);
     }
     let numbers: Vec<u32> = then.iter().map(|work| header(work).number.0).collect();
-    // The number of the SEND that was lost goes on, without bytes.
+    // The number of the lost SEND is sent again, without bytes.
     assert!(numbers.contains(&1) && numbers.contains(&2), "{numbers:?}");
     let acknowledged: Vec<_> = then
         .iter()
@@ -87,14 +87,14 @@ fn nothing_goes_out_of_messages_that_were_given_up() {
     assert_eq!(sender.outbound.in_flight_bytes(), 0);
 }
 
-/// Repetitions of a WRITE that wait, or are out, are given up with it.
+/// Retransmissions of a WRITE that are waiting or in flight are given up with it.
 #[test]
 fn repairs_are_given_up_too() {
     let (mut sender, large, writes) = written(96 * KB, 0);
     for work in &writes {
         sender.completed(3, work.global, Some(3));
     }
-    // Lost by time; the window lets a part of the repetitions out.
+    // Lost by timeout; the window allows a part of the retransmissions.
     sender.cx.modules = modules(8 << 10, 4 << 10);
     let repairs = posts(&mut sender, 1_000_000_000);
     assert!(!repairs.is_empty() && repairs.iter().all(has_bytes));
@@ -110,7 +110,7 @@ fn repairs_are_given_up_too() {
     assert!(!then.iter().any(has_bytes), "{then:?}");
 }
 
-/// Who refuses a request still owes the answers to those before it.
+/// An end that refuses a request still owes the answers to those before it.
 #[test]
 fn messages_that_are_not_given_up_go_on() {
     let (mut sender, kept, writes) = written(40 * KB, 0);
@@ -133,7 +133,7 @@ fn messages_that_are_not_given_up_go_on() {
     assert!(!then.iter().any(|work| of(work) == Some(dropped)));
 }
 
-/// A tagged message is written however short it is; the repetition of a WRITE without bytes has none either.
+/// A tagged message is written however short it is; the retransmission of a WRITE without bytes has none either.
 #[test]
 fn a_written_message_without_bytes_is_repaired() {
     let (mut sender, message, writes) = written(0, 7);
@@ -156,7 +156,7 @@ fn a_written_message_without_bytes_is_repaired() {
     let finished = Action::Finished(message, Ok(()));
     assert_eq!(sender.cx.actions.pop_front(), Some(finished));
 
-    // And it makes the message whole where it arrives.
+    // And it completes the message at the receiver.
     let mut receiver = connection(modules(1 << 20, 32 << 10));
     let announced = Content::Announce {
         message: 1,
@@ -170,7 +170,7 @@ fn a_written_message_without_bytes_is_repaired() {
     assert!(delivered.iter().any(is_delivery), "{delivered:?}");
 }
 
-/// A peer that announces and takes no answer, neither refusals nor grants of what it then brings by itself.
+/// A peer that makes announcements and accepts no answers, neither refusals nor grants of what it then sends anyway.
 #[test]
 fn answers_that_nobody_takes_do_not_pile_up() {
     let limit = Config::DEFAULT.max_written;
@@ -192,7 +192,7 @@ fn answers_that_nobody_takes_do_not_pile_up() {
         assert!(taken <= limit);
     }
     assert_eq!((taken, receiver.outbound.unsaid_answers()), (limit, limit));
-    // As if it had not come: it is taken when it is repeated.
+    // As if it had not arrived: it is accepted when it is retransmitted.
     assert_eq!(receiver.counters().violations, 0);
     assert!(!posts(&mut receiver, 0).is_empty());
     assert!(announce(&mut receiver, taken));

@@ -1,23 +1,23 @@
-//! Why a logical queue pair is in error: what a completion's status has no words for.
+//! Why a logical queue pair is in error, in more detail than a completion's status.
 
 use crate::connection::LostBy;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cause {
-    /// No queue pair below is left.
+    /// No underlying queue pair is left.
     #[error("{0}")]
     Lost(LostBy),
-    /// The device below failed.
+    /// The underlying device failed.
     #[error("the device below: {0}")]
     Device(String),
     /// The peer's end is closed.
     #[error("the peer has closed its end")]
     PeerClosed,
-    /// The peer is waited for, and nothing has come.
+    /// The peer owes a message, and nothing has arrived.
     #[error("nothing has come from the peer for {milliseconds} ms")]
     Silent {
-        /// How long, not counting time in which this side did not look.
+        /// The duration, not counting time in which this side did not poll.
         milliseconds: u64,
     },
     /// The peer has refused a request.
@@ -26,13 +26,13 @@ pub(crate) enum Cause {
     /// This side has refused a request of the peer's.
     #[error("a request of the peer was refused")]
     RefusedPeer,
-    /// The peer does not keep to the protocol.
+    /// The peer violated the protocol.
     #[error("the peer broke Flor's protocol")]
     Violation,
-    /// A completion queue had no room.
+    /// A completion queue overran.
     #[error("a completion queue of it has overrun")]
     Overrun,
-    /// This side has ended it.
+    /// This side ended it.
     #[error("this side has ended it")]
     Ended,
 }

@@ -1,4 +1,4 @@
-//! Room for long messages that the peer has announced.
+//! Memory for long messages that the peer has announced.
 
 use dunlin_verbs::Device;
 
@@ -38,11 +38,11 @@ impl<D: Device> Engine<D> {
                 None => None,
             };
             match wanted {
-                // Nobody asked for it.
+                // It was never requested.
                 None => link.refuse(message),
-                // Its request has not come yet.
+                // Its request has not arrived yet.
                 Some(None) => self.announced.push_back(announced),
-                // What all others wait for gets memory in any case.
+                // The request that all others wait for gets memory in any case.
                 Some(Some(first)) => match link.landing(bytes, first) {
                     Some(landing) => link.grant(message, tag, landing),
                     None => self.announced.push_back(announced),
@@ -52,7 +52,7 @@ impl<D: Device> Engine<D> {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        // A request may be two messages.
+        // A request may take two messages.
         self.held.len() + 4 <= self.place.config.link.connection.max_messages
     }
 }

@@ -1,8 +1,9 @@
-//! A logical queue pair: work requests of this side, and those of the peer, as messages of a logical connection.
+//! A logical queue pair: work requests of this side and of the peer, as messages of a logical connection.
 //!
-//! A request is a frame (`frame.rs`) with its payload behind it; payloads of more than [`MAX_SHORT_BYTES`] are messages
-//! of their own, which the logical connection writes. The peer carries requests out in the order of their sequence
-//! numbers, whatever order they come in, and says how far it is: that is RC's acknowledgement. Nothing here waits.
+//! A request is a frame (`frame.rs`) followed by its payload; payloads of more than [`MAX_SHORT_BYTES`] are separate
+//! messages, which the logical connection writes. The peer executes requests in the order of their sequence numbers,
+//! whatever order they arrive in, and reports how far it has got, which serves as RC's acknowledgement. Nothing here
+//! blocks.
 
 mod cause;
 mod ending;
@@ -34,13 +35,13 @@ pub(crate) use cause::Cause;
 pub(crate) use requester::Posted;
 pub(crate) use shared::{Parts, Shared};
 
-/// Requests that may be sent before the peer has said that they are done; it keeps those that come too early.
+/// Maximum number of requests sent before the peer has reported that they are done; it keeps those that arrive early.
 const RUN_AHEAD: u32 = 256;
-/// Bytes of short payloads among them.
+/// Maximum number of bytes of short payloads among them.
 const RUN_AHEAD_BYTES: usize = 1 << 20;
-/// Events of the connection that are handled before others have their turn.
+/// Number of events of the connection that are handled before others get their turn.
 const EVENTS_PER_STEP: usize = 256;
-/// A peer that says nothing for so long is gone, if it is not given longer: a thread may be off its core meanwhile.
+/// Minimum silence after which a peer is considered gone: a thread may be off its core meanwhile.
 const LEAST_SILENCE_NS: u64 = 2_000_000_000;
 
 /// A message that the peer wants to write.
@@ -51,16 +52,16 @@ struct Announced {
     tag: u32,
 }
 
-/// A message of this side's that is under way.
+/// A message of this side that is in flight.
 #[derive(Debug)]
 struct Held<R: dunlin_verbs::Region> {
-    /// The memory that it comes from, where that is a slot.
+    /// The memory that it is sent from, if that is a slot.
     slot: Option<Source<R>>,
-    /// It belongs to a request of this side's.
+    /// Whether it belongs to a request of this side.
     of_request: bool,
 }
 
-/// What belongs to a queue pair's device.
+/// What a queue pair uses of its device.
 #[derive(Debug)]
 pub(crate) struct Place<D: Device> {
     pub(crate) device: D,
@@ -83,13 +84,13 @@ pub(crate) struct Engine<D: Device> {
     requester: Requester<D::Region>,
     responder: Responder<D::Region>,
     announced: VecDeque<Announced>,
-    /// In error: how the first request ends, once all may.
+    /// Set in the error state: the status with which the first request ends, once all may end.
     first_end: Option<CompletionStatus>,
-    /// The peer carries out nothing more.
+    /// The peer executes nothing more.
     peer_closed: bool,
-    /// It knows that we do not either.
+    /// The peer knows that this side executes nothing more.
     told_closed: bool,
-    /// Since when nothing has come from a peer that we wait for.
+    /// Since when nothing has arrived from a peer that owes a message.
     silent_since_ns: u64,
     probed_ns: u64,
     watched_ns: u64,
@@ -117,7 +118,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Makes the connection, which has an address then.
+    /// Creates the connection, which then has an address.
     pub(crate) fn open(&mut self) -> Result<(), VerbsError> {
         if self.link.is_some() {
             return Ok(());
@@ -162,14 +163,14 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// What the peer's primary and ours are at, for people and tests.
+    /// Counters of the connection, for diagnosis and tests.
     pub(crate) fn counters(&self) -> crate::connection::Counters {
         let link = self.link.as_ref();
         link.map(|link| link.connection().counters())
             .unwrap_or_default()
     }
 
-    /// Fails the queue pair that is in use, as its device might.
+    /// Fails the queue pair in use, as its device might.
     pub(crate) fn fail_primary(&mut self) {
         if let Some(link) = &mut self.link {
             let primary = link.connection().primary();
@@ -177,7 +178,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Back to the beginning: nothing is left of the connection, and no completion comes.
+    /// Returns to the initial state: nothing is left of the connection, and no completions are generated.
     pub(crate) fn reset(&mut self, now_ns: u64) {
         self.say_closed(now_ns);
         self.link = None;
@@ -192,19 +193,19 @@ impl<D: Device> Engine<D> {
         self.told_closed = false;
     }
 
-    /// Whether requests of the peer wait.
+    /// Whether requests of the peer are waiting.
     pub(crate) fn is_blocked(&self) -> bool {
         self.responder.is_blocked()
     }
 
     pub(crate) fn request_notify(&mut self) {
         if let Some(link) = self.link.as_mut().filter(|_| self.connected) {
-            // It was made with a channel.
+            // The connection was created with a channel.
             let _ = link.request_notify();
         }
     }
 
-    /// Takes what has come, and does what can be done. Says whether there was anything that others may wait for.
+    /// Handles arrivals and does what can be done. Returns whether there was anything that others may be waiting for.
     pub(crate) fn step(&mut self, shared: &Shared<D>, now_ns: u64) -> bool {
         if !self.connected {
             return false;
@@ -218,7 +219,7 @@ impl<D: Device> Engine<D> {
             match link.poll(now_ns) {
                 Ok(Some(event)) => self.handle(shared, event),
                 Ok(None) => break,
-                // Nothing goes on without the device.
+                // Nothing can continue without the device.
                 Err(error) => {
                     self.lose(shared, Cause::Device(error.to_string()));
                     return true;
@@ -230,7 +231,7 @@ impl<D: Device> Engine<D> {
         handled > 0 || shared.state() != state
     }
 
-    /// Does what can be done without looking at the device.
+    /// Does what can be done without polling the device.
     pub(crate) fn work(&mut self, shared: &Shared<D>, now_ns: u64) {
         if shared.is_overrun() {
             self.fail(shared, None, Cause::Overrun);
@@ -241,7 +242,7 @@ impl<D: Device> Engine<D> {
         self.grant();
         self.execute(shared, now_ns);
         if self.peer_closed {
-            // What still waits was given up.
+            // What is still waiting was given up.
             self.responder.stop();
         }
         self.transmit(shared, now_ns);
@@ -252,7 +253,7 @@ impl<D: Device> Engine<D> {
         self.watch(shared, now_ns);
         if shared.state() == QueuePairState::Error {
             self.end_requests(shared);
-            // Whatever has failed here: the link lives on and answers the peer, which would wait for ever.
+            // Whatever failed here, the link is still alive and answers the peer, which would wait forever.
             if !self.peer_closed {
                 self.say_closed(now_ns);
             }
@@ -261,7 +262,7 @@ impl<D: Device> Engine<D> {
 
     fn flush(&mut self, now_ns: u64) {
         if let Some(link) = &mut self.link {
-            // A failure shows with the next poll.
+            // A failure is reported by the next poll.
             let _ = link.flush(now_ns);
         }
     }
@@ -299,7 +300,7 @@ impl<D: Device> Engine<D> {
         let Ok((frame, _)) = Frame::decode(&message) else {
             return self.violated(shared);
         };
-        // Requests come in any order, so what one says may be older than what is known.
+        // Requests arrive in any order, so one may carry a count older than the known one.
         if self.requester.advance(frame.done).is_err() {
             return self.violated(shared);
         }
@@ -330,7 +331,7 @@ impl<D: Device> Engine<D> {
         self.settle(shared);
     }
 
-    /// Ends requests of which all is known.
+    /// Ends requests whose outcome is known.
     fn settle(&mut self, shared: &Shared<D>) {
         self.requester.complete(shared);
         if let Some(status) = self.requester.refusal() {
@@ -340,7 +341,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A long payload is in place.
+    /// Handles a long payload that has arrived.
     fn landed(&mut self, tag: u32, landing: crate::logical::Landing<D::Region>) {
         let landing = match Tag::decode(tag, self.responder.next()) {
             Some(Tag::Request(sequence)) => self.responder.landed(sequence, landing),
@@ -358,7 +359,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Sends a frame, with its payload behind it where there is one. There is room. `false`: there was no memory.
+    /// Sends a frame, followed by its payload if there is one. The caller has checked that it fits. Returns `false` if
+    /// there was no memory.
     fn send(
         &mut self,
         now_ns: u64,
@@ -412,7 +414,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Sends a long payload, from where it is or from a slot.
+    /// Sends a long payload, from its place or from a slot.
     fn send_long(&mut self, now_ns: u64, source: Source<D::Region>, slot: bool, tag: Tag) {
         let Some(link) = &mut self.link else {
             return;
@@ -421,7 +423,7 @@ impl<D: Device> Engine<D> {
             slot: slot.then(|| source.clone()),
             of_request: matches!(tag, Tag::Request(_)),
         };
-        // A connection that takes nothing more says so with the next poll.
+        // A connection that accepts nothing more reports that at the next poll.
         if let Ok(id) = link.submit_tagged(now_ns, source, tag.encode()) {
             let place = self.held.push(held);
             debug_assert_eq!(place, id.0);
@@ -429,7 +431,7 @@ impl<D: Device> Engine<D> {
     }
 }
 
-/// Where a short payload is.
+/// Location of a short payload.
 pub(super) enum Content<'a, R> {
     Bytes(&'a Bytes<R>),
     Word([u8; 8]),

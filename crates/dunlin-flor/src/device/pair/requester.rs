@@ -1,4 +1,4 @@
-//! Work requests of this side: which are posted, sent, done, and what their completions say.
+//! Work requests of this side: which are posted, sent and done, and their completions.
 
 use std::collections::VecDeque;
 
@@ -12,9 +12,9 @@ use crate::device::work::Bytes;
 use crate::logical::{Landing, Source};
 use dunlin_verbs::software::Retirement;
 
-/// READs and atomics without an answer.
+/// Maximum number of READs and atomics without an answer.
 const MAX_READS: usize = 16;
-/// Of requests that nobody waits for, one in so many asks to hear that it is done: so that room comes back.
+/// Of requests without a signal, one in this many asks to be told that it is done, so that the window moves on.
 const WORD_EVERY: u32 = 32;
 
 /// A posted request.
@@ -26,7 +26,7 @@ pub(crate) struct Posted<R> {
     pub(crate) solicited: bool,
     pub(crate) fenced: bool,
     pub(crate) bytes: Bytes<R>,
-    /// Its number among those that were posted, which gives its entry back.
+    /// Its number among the posted requests, by which its entry is freed.
     pub(crate) entry: u32,
     pub(crate) answered: bool,
 }
@@ -55,24 +55,24 @@ impl<R: Region> Posted<R> {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Requester<R> {
-    /// Those that are not complete, from number `first` on.
+    /// Requests that are not complete, from number `first` on.
     queue: VecDeque<Posted<R>>,
     first: u32,
-    /// How many of the queue were sent.
+    /// Number of requests in the queue that were sent.
     sent: usize,
-    /// Those before it are done at the peer.
+    /// Requests before this number are done at the peer.
     done: u32,
-    /// Sent, and without the answer that they want.
+    /// Number of requests that were sent and still lack an answer.
     reads: usize,
     /// Bytes of short payloads that were sent and are not done.
     ahead_bytes: usize,
-    /// Up to here they are counted in it.
+    /// Requests from this number on are counted in it.
     ahead_from: u32,
-    /// The peer has refused this one: it fails when all before it are complete.
+    /// The request that the peer has refused: it fails once all before it are complete.
     refused: Option<(u32, CompletionStatus)>,
 }
 
-/// The peer says what cannot be.
+/// The peer's message is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Violation;
 
@@ -98,7 +98,7 @@ impl<R: Region> Requester<R> {
         self.first
     }
 
-    /// Whether something was sent whose end is not known.
+    /// Whether something was sent whose outcome is not known.
     pub(super) fn waits(&self) -> bool {
         self.sent > 0
     }
@@ -112,7 +112,7 @@ impl<R: Region> Requester<R> {
         (index < self.sent).then_some(index)
     }
 
-    /// The peer has carried out all before this number.
+    /// Records that the peer has executed all requests before this number.
     pub(super) fn advance(&mut self, done: u32) -> Result<(), Violation> {
         if done.wrapping_sub(self.sent_end()) as i32 > 0 {
             return Err(Violation);
@@ -130,7 +130,7 @@ impl<R: Region> Requester<R> {
         Ok(())
     }
 
-    /// The peer has refused a request, after it has carried out those before it.
+    /// Records that the peer has refused a request, after executing those before it.
     pub(super) fn refused(
         &mut self,
         sequence: u32,
@@ -142,20 +142,21 @@ impl<R: Region> Requester<R> {
         Ok(())
     }
 
-    /// How the first request fails, if that is known.
+    /// The status with which the first request fails, if that is known.
     pub(super) fn refusal(&self) -> Option<CompletionStatus> {
         let (sequence, status) = self.refused?;
         (sequence == self.first).then_some(status)
     }
 
-    /// An answer has come; `None` when its payload is a message of its own.
+    /// Handles an answer; the payload is `None` if it is a separate message.
     pub(super) fn answered(
         &mut self,
         sequence: u32,
         payload: Option<&[u8]>,
     ) -> Result<(), Violation> {
         let Some(payload) = payload else {
-            // Its message may have come first, and that of a later request that said so: then it is complete.
+            // Its payload message may have arrived first, followed by that of a later request that reported it as done:
+            // then it is already complete.
             let is_sent = (sequence.wrapping_sub(self.sent_end()) as i32) < 0;
             return is_sent.then_some(()).ok_or(Violation);
         };
@@ -171,7 +172,7 @@ impl<R: Region> Requester<R> {
         Ok(())
     }
 
-    /// Whether a long answer of so many bytes is waited for.
+    /// Whether a long answer of this length is expected.
     pub(super) fn wants(&self, sequence: u32, bytes: u32) -> bool {
         self.index(sequence).is_some_and(|index| {
             let posted = &self.queue[index];
@@ -180,7 +181,7 @@ impl<R: Region> Requester<R> {
         })
     }
 
-    /// A long answer is there.
+    /// Handles a long answer.
     pub(super) fn landed(&mut self, sequence: u32, landing: &Landing<R>) {
         if !self.wants(sequence, landing.len() as u32) {
             return;
@@ -194,7 +195,7 @@ impl<R: Region> Requester<R> {
         }
     }
 
-    /// Completes what is done, in order.
+    /// Completes requests that are done, in order.
     pub(super) fn complete<D: Device<Region = R>>(&mut self, shared: &Shared<D>) {
         while let Some(posted) = self.take_done() {
             if posted.signaled {
@@ -203,7 +204,7 @@ impl<R: Region> Requester<R> {
         }
     }
 
-    /// The first request, if it is done.
+    /// Removes the first request, if it is done.
     fn take_done(&mut self) -> Option<Posted<R>> {
         let answered = |posted: &Posted<R>| posted.answered || !posted.wants_answer();
         if self.first == self.done || !self.queue.front().is_some_and(answered) {
@@ -214,7 +215,7 @@ impl<R: Region> Requester<R> {
         self.queue.pop_front()
     }
 
-    /// Ends all, the first as it is said.
+    /// Ends all requests, the first with the given status.
     pub(super) fn flush<D: Device<Region = R>>(
         &mut self,
         shared: &Shared<D>,
@@ -242,7 +243,7 @@ fn short_bytes<R: Region>(posted: &Posted<R>) -> usize {
     }
 }
 
-/// Puts a completion into the queue.
+/// Adds a completion to the queue.
 fn report<D: Device>(shared: &Shared<D>, posted: &Posted<D::Region>, status: CompletionStatus) {
     let bytes = match posted.operation {
         Operation::Send { .. } | Operation::Write { .. } => 0,
@@ -273,7 +274,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Sends what may be sent.
+    /// Sends the requests that may be sent.
     pub(super) fn transmit(&mut self, shared: &Shared<D>, now_ns: u64) {
         if self.peer_closed && !self.requester.queue.is_empty() {
             return self.fail(
@@ -289,7 +290,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Sends the next request; `false` when there is none, or it has to wait.
+    /// Sends the next request; returns `false` if there is none, or it has to wait.
     fn send_next(&mut self, now_ns: u64) -> bool {
         let requester = &mut self.requester;
         let index = requester.sent;
@@ -317,7 +318,7 @@ impl<D: Device> Engine<D> {
             not_ready_retries: self.attributes.receiver_not_ready_retries,
         };
         let wants_answer = posted.wants_answer();
-        // The queue is not touched meanwhile: its bytes are lent to what sends them.
+        // The queue is not accessed meanwhile: its bytes are lent to the function that sends them.
         let queue = std::mem::take(&mut requester.queue);
         let bytes = &queue[index].bytes;
         let sent = if long {
@@ -336,7 +337,7 @@ impl<D: Device> Engine<D> {
         sent
     }
 
-    /// Sends a request and its long payload: from where that is, if it is one piece.
+    /// Sends a request and its long payload, directly from its place if it is one piece.
     fn send_with_long(
         &mut self,
         now_ns: u64,
@@ -404,11 +405,11 @@ mod tests {
         requester
     }
 
-    /// A network that loses frames brings them again when all that they speak of may be over.
+    /// A network that loses frames delivers retransmissions when everything that they refer to may be over.
     #[test]
     fn the_frame_of_a_long_answer_may_come_after_its_request_is_complete() {
         let mut requester = reading(2, 8);
-        // Payloads first, as messages of their own bring them; then the frame of the second answer.
+        // Payloads first, as separate messages bring them; then the frame of the second answer.
         requester.answered(0, Some(&[1; 8])).unwrap();
         requester.answered(1, Some(&[1; 8])).unwrap();
         requester.advance(1).unwrap();
@@ -416,7 +417,7 @@ mod tests {
         assert_eq!(requester.take_done().map(|posted| posted.id), Some(0));
         assert!(requester.take_done().is_none());
         assert_eq!(requester.answered(0, None), Ok(()));
-        // But none of a request that was not sent.
+        // But not for a request that was not sent.
         assert_eq!(requester.answered(2, None), Err(Violation));
         assert_eq!(requester.answered(0, Some(&[1; 8])), Err(Violation));
     }

@@ -1,4 +1,4 @@
-//! Work requests of the peer: taken in any order, carried out in theirs.
+//! Work requests of the peer: accepted in any order, executed in sequence.
 
 mod requests;
 
@@ -16,34 +16,34 @@ use crate::device::work::Receive;
 use crate::logical::{Landing, Source};
 use requests::{Request, Requests};
 
-/// Requests that are carried out before others have their turn.
+/// Number of requests that are executed before others get their turn.
 const REQUESTS_PER_STEP: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Responder<R: Region> {
-    /// Number of the request that is carried out next.
+    /// Number of the next request to be executed.
     next: u32,
     requests: Requests<R>,
     held_bytes: usize,
-    /// What the peer was told last.
+    /// The number of executed requests that was last reported to the peer.
     told: u32,
-    /// It waits to hear more.
+    /// Whether the peer waits for a report.
     owes: bool,
-    /// When the first request ends that waits for a RECEIVE.
+    /// When the first request, which waits for a RECEIVE, times out.
     gives_up_ns: Option<u64>,
-    /// Nothing more is carried out.
+    /// Whether execution has stopped.
     stopped: bool,
 }
 
-/// The peer asks for what cannot be.
+/// The peer's request is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Violation;
 
-/// What became of a request.
+/// The outcome of a request.
 enum Outcome {
     Done,
-    /// It is not whole yet, or there is no room for its answer.
+    /// It is not complete yet, or there is no space for its answer.
     NotYet,
     /// It needs a RECEIVE.
     NotReady,
@@ -76,7 +76,7 @@ impl<R: Region> Responder<R> {
         self.owes && self.told != self.next
     }
 
-    /// Whether a request waits for something.
+    /// Whether a request is waiting for something.
     pub(super) fn is_blocked(&self) -> bool {
         !self.requests.is_empty()
     }
@@ -85,7 +85,7 @@ impl<R: Region> Responder<R> {
         self.gives_up_ns
     }
 
-    /// Nothing more is carried out.
+    /// Stops the execution of requests.
     pub(super) fn stop(&mut self) {
         self.stopped = true;
         self.requests.clear();
@@ -97,7 +97,7 @@ impl<R: Region> Responder<R> {
         sequence.wrapping_sub(self.next) < RUN_AHEAD
     }
 
-    /// A request has come.
+    /// Accepts a request.
     pub(super) fn take(&mut self, frame: &Frame, message: Vec<u8>) -> Result<(), Violation> {
         let Kind::Request {
             operation,
@@ -113,7 +113,7 @@ impl<R: Region> Responder<R> {
             return Ok(());
         }
         let carried = message.len() - FRAME_BYTES;
-        // One alone is never too much.
+        // A single request is never too much.
         let fits = self.held_bytes + carried <= RUN_AHEAD_BYTES + MAX_SHORT_BYTES;
         let known = self.requests.get(frame.sequence).is_some();
         if known || !fits || !self.is_ahead(frame.sequence) {
@@ -136,7 +136,7 @@ impl<R: Region> Responder<R> {
         Ok(())
     }
 
-    /// Whether a long payload belongs to a request: `Some(false)` when that may still come.
+    /// Whether a long payload belongs to a request: `Some(false)` if that request may still arrive.
     pub(super) fn wants(&self, sequence: u32, bytes: u32) -> Option<bool> {
         if self.stopped || !self.is_ahead(sequence) {
             return None;
@@ -150,7 +150,7 @@ impl<R: Region> Responder<R> {
         }
     }
 
-    /// A long payload is there; given back when nobody wants it.
+    /// Handles a long payload; returns it if no request wants it.
     pub(super) fn landed(&mut self, sequence: u32, landing: Landing<R>) -> Option<Landing<R>> {
         let ahead = self.is_ahead(sequence);
         match self.requests.get_mut(sequence).filter(|_| ahead) {
@@ -163,7 +163,7 @@ impl<R: Region> Responder<R> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Carries out what has its turn.
+    /// Executes the requests whose turn it is.
     pub(super) fn execute(&mut self, shared: &Shared<D>, now_ns: u64) {
         for _ in 0..REQUESTS_PER_STEP {
             let receives = matches!(
@@ -205,7 +205,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The first request waits for a RECEIVE; the peer says for how many offers.
+    /// Handles a first request that waits for a RECEIVE, for as many retries as the peer has specified.
     fn not_ready(&mut self, now_ns: u64, sequence: u32, retries: u8) {
         if retries >= 7 {
             return;
@@ -216,18 +216,18 @@ impl<D: Device> Engine<D> {
         let until_ns = *self.responder.gives_up_ns.get_or_insert(until_ns);
         if until_ns <= now_ns {
             let status = CompletionStatus::ReceiverNotReadyRetryExceeded;
-            // Else the peer would wait for ever: it is told with another look.
+            // Otherwise the peer would wait forever: it is told at the next poll.
             if self.send(now_ns, Kind::Failed { status }, sequence, 0, None) {
                 self.responder.stop();
             }
         }
     }
 
-    /// The peer has asked for what it may not: it hears so, and this end is in error.
+    /// Refuses a request that the peer is not allowed to make: the peer is told, and this end goes to the error state.
     fn refuse(&mut self, shared: &Shared<D>, now_ns: u64, sequence: u32, status: CompletionStatus) {
-        // With a failure go all messages that were submitted before.
+        // Failing discards all messages that were submitted before.
         self.fail(shared, None, Cause::RefusedPeer);
-        // Where there is no memory for that, it hears later that this end is closed.
+        // If there is no memory for that, the peer learns later that this end is closed.
         self.told_closed = self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
     }
 
@@ -315,7 +315,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Where an access goes, if it is granted; inside `None` when it is for no bytes, whose key nobody looks at.
+    /// Resolves the target of an access, if it is granted; the inner value is `None` for an access of no bytes, whose
+    /// key is not checked.
     #[allow(clippy::type_complexity)]
     fn find(
         &self,
@@ -334,7 +335,7 @@ impl<D: Device> Engine<D> {
         regions.find(remote, bytes, access, shared.domain).map(Some)
     }
 
-    /// Answers a READ: a long one with a message of its own, from where the bytes are.
+    /// Answers a READ: a long answer is a separate message, sent directly from where the bytes are.
     fn answer(
         &mut self,
         now_ns: u64,
@@ -351,7 +352,7 @@ impl<D: Device> Engine<D> {
             Some(found) => Some(Content::Region(&found.region, found.offset)),
             None => None,
         };
-        // Before anything is said: there may be no memory for a copy.
+        // Before anything is sent, because there may be no memory for a copy.
         let mut long_source = None;
         if let Some(found) = source.as_ref().filter(|_| long) {
             let Some(from) = self.source(found, bytes) else {
@@ -371,8 +372,8 @@ impl<D: Device> Engine<D> {
         Outcome::Done
     }
 
-    /// Where a long answer is sent from, and whether that is a slot with a copy: of memory of another protection domain
-    /// below. `None`: there is no memory for it.
+    /// The source of a long answer, and whether that is a slot with a copy, which memory of another protection domain
+    /// of the underlying device needs. `None`: there is no memory for it.
     fn source(
         &mut self,
         found: &Found<D::Region>,
@@ -417,7 +418,7 @@ impl<D: Device> Engine<D> {
         let old = change(region.memory().atomic_u64(offset)).to_ne_bytes();
         let kind = Kind::Answer { long: false };
         if !self.send(now_ns, kind, sequence, 8, Some(Content::Word(old))) {
-            // It was carried out, and cannot be again.
+            // It has been executed, and cannot be again.
             return Outcome::Refused(CompletionStatus::RemoteOperation);
         }
         Outcome::Done

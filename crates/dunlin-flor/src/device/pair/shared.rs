@@ -1,4 +1,4 @@
-//! What a logical queue pair's owner, its device's thread and whoever polls share.
+//! State of a logical queue pair that is shared by its owner, its device's thread and any thread that polls.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -9,7 +9,7 @@ use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, Device, Queue
 use super::{Cause, Engine};
 use crate::device::work::ReceiveQueue;
 
-/// What one is made of.
+/// What a queue pair is created from.
 #[derive(Debug)]
 pub(crate) struct Parts<D: Device> {
     pub(crate) number: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Shared<D: Device> {
     pub(crate) receive_completions: Arc<Completions<D::CompletionChannel>>,
     pub(crate) receives: Arc<ReceiveQueue<D::Region>>,
     pub(crate) shares_receives: bool,
-    /// How many of the send queue's entries have ever come back.
+    /// Total number of entries of the send queue that have been freed.
     pub(crate) retired: Arc<AtomicU32>,
     /// Why it is in error.
     cause: Mutex<Option<Cause>>,
@@ -62,17 +62,17 @@ impl<D: Device> Shared<D> {
         self.state.store(state as u32, Ordering::Release);
     }
 
-    /// Whether anything can come or is to be done: before it is connected there is nothing.
+    /// Whether anything can arrive or is to be done, which is not the case before it is connected.
     pub(crate) fn is_at_work(&self) -> bool {
         !matches!(self.state(), QueuePairState::Reset | QueuePairState::Init)
     }
 
-    /// It goes to error for this: what is said first holds.
+    /// Records why it went to the error state; the first cause counts.
     pub(crate) fn failed_by(&self, cause: Cause) {
         dunlin_verbs::thread::lock(&self.cause).get_or_insert(cause);
     }
 
-    /// Why it is in error, if it is.
+    /// Why it is in the error state, if it is.
     pub(crate) fn cause(&self) -> Option<String> {
         let cause = dunlin_verbs::thread::lock(&self.cause);
         cause.as_ref().map(Cause::to_string)
@@ -86,7 +86,7 @@ impl<D: Device> Shared<D> {
         dunlin_verbs::thread::lock(&self.engine)
     }
 
-    /// The engine, unless another thread is at it.
+    /// The engine, unless another thread is using it.
     pub(crate) fn free_engine(&self) -> Option<MutexGuard<'_, Engine<D>>> {
         match self.engine.try_lock() {
             Ok(engine) => Some(engine),
@@ -95,14 +95,14 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// Whether completions of it go there.
+    /// Whether it completes to this queue.
     pub(crate) fn completes_to(&self, queue: &Arc<Completions<D::CompletionChannel>>) -> bool {
         [&self.send_completions, &self.receive_completions]
             .iter()
             .any(|own| Arc::ptr_eq(own, queue))
     }
 
-    /// Whether one of its completion queues has lost something.
+    /// Whether one of its completion queues has overrun.
     pub(crate) fn is_overrun(&self) -> bool {
         let overrun = self.send_completions.is_overrun() || self.receive_completions.is_overrun();
         overrun && self.state() != QueuePairState::Error

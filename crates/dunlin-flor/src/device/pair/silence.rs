@@ -1,11 +1,11 @@
-//! Whether a peer that is waited for still says anything, and when to look next.
+//! Detects a peer that owes a message and has fallen silent, and determines when to check next.
 
 use dunlin_verbs::{CompletionStatus, ConnectAttributes, Device};
 
 use super::{Cause, Engine, Shared, LEAST_SILENCE_NS};
 
 impl<D: Device> Engine<D> {
-    /// Whether a peer that is waited for says anything.
+    /// Checks whether a peer that owes a message still sends anything.
     pub(super) fn watch(&mut self, shared: &Shared<D>, now_ns: u64) {
         let most_ns = self.most_silence_ns();
         let away_ns = now_ns.saturating_sub(self.watched_ns);
@@ -15,7 +15,7 @@ impl<D: Device> Engine<D> {
             return;
         };
         if away_ns > most_ns / 8 {
-            // Nobody looked meanwhile: what the peer said then is still to be read.
+            // Nobody polled meanwhile: what the peer sent then has not been read yet.
             self.silent_since_ns = self.silent_since_ns.saturating_add(away_ns).min(now_ns);
         }
         let heard_ns = link.connection().heard_ns().max(self.silent_since_ns);
@@ -43,7 +43,7 @@ impl<D: Device> Engine<D> {
         asked.max(LEAST_SILENCE_NS)
     }
 
-    /// When to look at it if nothing happens before.
+    /// When to check next if there is no event before.
     pub(crate) fn next_deadline(&self, now_ns: u64) -> Option<u64> {
         let link = self.link.as_ref().filter(|_| self.connected)?;
         let waits = self.requester.waits();

@@ -1,4 +1,4 @@
-//! Requests that have come and are not carried out yet, by sequence.
+//! Requests that have arrived and are not executed yet, by sequence number.
 
 use dunlin_verbs::{Operation, Region};
 
@@ -14,12 +14,12 @@ pub(super) struct Request<R: Region> {
     pub(super) long: bool,
     pub(super) not_ready_retries: u8,
     pub(super) bytes: usize,
-    /// The frame, and behind it the payload.
+    /// The frame, followed by the payload.
     pub(super) message: Vec<u8>,
     pub(super) landing: Option<Landing<R>>,
 }
 
-/// Requests by their numbers, of which as many may be here as a sender may run ahead.
+/// Requests by number. There is a place for as many as a sender may run ahead.
 #[derive(Debug)]
 pub(super) struct Requests<R: Region> {
     pub(super) places: Vec<Option<Request<R>>>,
@@ -46,7 +46,7 @@ impl<R: Region> Requests<R> {
         self.places.get_mut(Self::place(sequence))?.as_mut()
     }
 
-    /// Its place is free, since it is less than [`RUN_AHEAD`] from all others.
+    /// Inserts a request. Its place is free, since its number is less than [`RUN_AHEAD`] from all others.
     pub(super) fn insert(&mut self, sequence: u32, request: Request<R>) {
         if self.places.is_empty() {
             self.places.resize_with(RUN_AHEAD as usize, || None);
