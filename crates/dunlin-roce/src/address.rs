@@ -1,8 +1,8 @@
-//! Addresses of queue pairs: what [`EndpointAddress`] carries on this device, and where that leads.
+//! Addresses of queue pairs: what [`EndpointAddress`] contains on this device, and how a peer is derived from it.
 //!
-//! The global identifier is an IPv6 or mapped IPv4 address, as on every RoCE device. The token, which means nothing to
-//! kernels and NICs, says what a device of Dunlin adds; zero is what those have, or, from `dunlin-ibv`, how many READs
-//! and atomics of a peer's they answer at once.
+//! The global identifier is an IPv6 or mapped IPv4 address, as on every RoCE device. The token, which has no meaning
+//! for kernels and NICs, describes the extensions of a Dunlin device. For kernels and NICs it is zero or, from
+//! `dunlin-ibv`, the number of a peer's READs and atomics that they answer at a time.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,26 +11,28 @@ use dunlin_verbs::{EndpointAddress, VerbsError};
 use crate::config::ROCE_PORT;
 use crate::packet::{whole_payload_steps, MAX_PAYLOAD_BYTES, PAYLOAD_STEP_BYTES};
 
-/// The token is one of Dunlin's: its low 16 bits are the UDP port, of the sender's packets and for those to it.
+/// Set if the token is one of Dunlin's: its low 16 bits are then the UDP port from which the owner sends and at which
+/// it receives.
 const TOKEN_DUNLIN: u64 = 1 << 16;
-/// It does without the invariant CRC.
+/// The owner does not use the invariant CRC.
 const TOKEN_OMITS_ICRC: u64 = 1 << 17;
-/// From this bit on: the payload of its packets at most, in steps of 64 bytes, where that is not the path MTU.
+/// From this bit on: the maximum payload of its packets, in steps of 64 bytes, if that is not the path MTU.
 const TOKEN_PAYLOAD_SHIFT: u32 = 18;
 const TOKEN_PAYLOAD_BITS: u64 = 0x3ff;
-/// From this bit on: KiB of the receive buffer.
+/// From this bit on: the size of the receive buffer in KiB.
 const TOKEN_BUFFER_SHIFT: u32 = 32;
 
-/// The smaller receive buffer holds at least so many payloads, so that a window, which is half of it, is some packets.
+/// The smaller receive buffer must hold at least this many payloads, so that a window, which is half of it, is several
+/// packets.
 const PAYLOADS_IN_BUFFER: usize = 32;
 
-/// The receive buffer that is assumed of a peer that does not say: a quarter of what Linux gives without being asked.
+/// The receive buffer assumed for a peer that does not report its own: a quarter of Linux's default.
 const UNKNOWN_BUFFER_BYTES: usize = 64 << 10;
 
-/// READs and atomics on their way at once, at either end.
+/// Maximum number of READs and atomics in flight, at either end.
 pub(crate) const MAX_OUTSTANDING_READS: usize = 16;
 
-/// What this device says of itself in an address.
+/// What this device reports about itself in an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     pub(crate) port: u16,
@@ -39,7 +41,7 @@ pub(crate) struct Habits {
 }
 
 impl Habits {
-    /// `payload_bytes`: what a packet carries at most on the way, or zero for no more than the path MTU.
+    /// `payload_bytes`: the maximum payload of a packet on the path, or zero for no more than the path MTU.
     pub(crate) fn token(&self, payload_bytes: usize) -> u64 {
         let icrc = if self.omit_icrc { TOKEN_OMITS_ICRC } else { 0 };
         let kilobytes = self.kilobytes() as u64;
@@ -47,7 +49,7 @@ impl Habits {
         with_payload(token, payload_bytes)
     }
 
-    /// Of the receive buffer, as the token says them.
+    /// Size of the receive buffer, as encoded in the token.
     fn kilobytes(&self) -> usize {
         (self.receive_buffer_bytes >> 10).min(u32::MAX as usize)
     }
@@ -62,35 +64,37 @@ fn payload_of(token: u64) -> usize {
     (token >> TOKEN_PAYLOAD_SHIFT & TOKEN_PAYLOAD_BITS) as usize * PAYLOAD_STEP_BYTES
 }
 
-/// A token of this device's, for a way that carries payloads of so many bytes.
+/// Limits a token of this device to a path that carries payloads of this length.
 pub(crate) fn limit_payload(token: u64, payload_bytes: usize) -> u64 {
     with_payload(token, payload_of(token).min(payload_bytes))
 }
 
-/// Where a peer's device is, and how it speaks.
+/// The address of a peer's device, and its properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
-    /// Where packets to it go.
+    /// UDP port to which packets are sent.
     pub(crate) port: u16,
-    /// Whether it is a device of this kind. Its packets come from that port; those of kernels and NICs come from any.
+    /// Whether it is a device of this kind. Its packets come from that port; those of kernels and NICs may come from
+    /// any.
     pub(crate) is_dunlin: bool,
     /// Whether packets carry the invariant CRC.
     pub(crate) icrc: bool,
-    /// Bytes that may be on their way to it at once.
+    /// Maximum number of bytes in flight to it.
     pub(crate) buffer_bytes: usize,
-    /// READs and atomics that it answers at once: one more is refused, or forgotten before it is asked for again.
+    /// Maximum number of READs and atomics that it answers at a time: further ones are refused, or forgotten before
+    /// they are retransmitted.
     pub(crate) answers: usize,
-    /// Payload of a packet to it or from it at most, as far as its own limit and both receive buffers allow; zero for
-    /// no more than the path MTU. With both ends' ways it comes to the same number at either.
+    /// Maximum payload of a packet to it or from it, as far as its own limit and both receive buffers allow; zero for
+    /// no more than the path MTU. Together with the paths of both ends, both compute the same number.
     pub(crate) payload_bytes: usize,
 }
 
 impl Peer {
-    /// Reads an address.
+    /// Decodes an address.
     ///
     /// # Errors
-    /// When it is not one of a RoCE device.
+    /// When it does not belong to a RoCE device.
     pub(crate) fn new(address: &EndpointAddress, ours: &Habits) -> Result<Self, VerbsError> {
         let ip = Ipv6Addr::from(address.gid);
         let bad = |why: &str| Err(VerbsError::Address(format!("{ip}: {why}")));
@@ -131,7 +135,7 @@ impl Peer {
         })
     }
 
-    /// A device of Dunlin that has asked something and is connected to nobody yet.
+    /// A Dunlin device that has sent a probe and is not connected to anything yet.
     pub(crate) fn asking(source: &SocketAddr, icrc: bool) -> Self {
         Self {
             address: source.ip(),
@@ -144,22 +148,22 @@ impl Peer {
         }
     }
 
-    /// Whether a datagram from there can be one of its packets.
+    /// Whether a datagram from this source can be one of its packets.
     #[inline]
     pub(crate) fn sends_from(&self, source: &SocketAddr) -> bool {
         source.ip() == self.address && (!self.is_dunlin || source.port() == self.port)
     }
 }
 
-/// Where datagrams go: a peer's device.
+/// The destination of datagrams: a peer's device.
 #[derive(Clone, Debug)]
 pub struct RoceAddressHandle {
-    /// The address of this host on the way there.
+    /// This host's address on the path to it.
     pub(crate) local: IpAddr,
     pub(crate) peer: Peer,
 }
 
-/// The global identifier of an address.
+/// Encodes an IP address as a global identifier.
 pub(crate) fn gid(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -227,7 +231,7 @@ mod tests {
         let token = large.token(57_344);
         assert_eq!(limit_payload(token, 8896), large.token(8896));
         assert_eq!(limit_payload(large.token(0), 8896), large.token(0));
-        // A peer may say anything.
+        // A peer may send anything.
         let wild = Peer::new(&address(u64::MAX), &large).unwrap();
         assert_eq!(wild.payload_bytes, 57_344);
         assert_eq!(seen(&habits(0), 57_344, &large), 0);

@@ -20,12 +20,12 @@ impl Event {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// Raises it; nothing can be done about a failure, and a full counter is an event too.
+    /// Raises the event. A failure is ignored, and a full counter is an event too.
     pub(crate) fn raise(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Consumes it; `false` when there was none.
+    /// Consumes the event; `false` if there was none.
     pub(crate) fn consume(&self) -> Result<bool, Errno> {
         match rustix::io::read(&self.0, &mut [0; 8]) {
             Ok(_) => Ok(true),
@@ -41,7 +41,7 @@ impl AsFd for Event {
     }
 }
 
-/// A duration as the system has it.
+/// Converts a duration for the system call.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -49,7 +49,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Where a thread sleeps until a completion comes.
+/// A completion channel, on which a thread sleeps until a completion arrives.
 #[derive(Clone, Debug)]
 pub struct RoceCompletionChannel {
     event: Arc<Event>,
@@ -74,7 +74,7 @@ impl AsFd for RoceCompletionChannel {
 
 impl CompletionChannel for RoceCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
-        // A child would take the events of its parent.
+        // A child would take its parent's events.
         self.made_in.check()?;
         let mut set = [PollFd::new(&*self.event, PollFlags::IN)];
         match poll(&mut set, Some(&timespec(timeout))) {

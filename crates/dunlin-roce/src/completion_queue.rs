@@ -1,4 +1,4 @@
-//! Completion queues, as their owners hold them: polling one takes packets off the socket.
+//! Completion queues, as seen by their owners: polling one receives packets from the socket.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use dunlin_verbs::{Completion, CompletionQueue, CompletionQueueError, Notify, Ve
 use crate::channel::RoceCompletionChannel;
 use crate::port::Port;
 
-/// What its completion queues hold.
+/// The contents of this device's completion queues.
 pub(crate) type RoceCompletions = Completions<RoceCompletionChannel>;
 
 /// A completion queue of the RoCE device.
@@ -54,12 +54,12 @@ impl CompletionQueue for RoceCompletionQueue {
                 why: "the completion queue has no channel".to_owned(),
             });
         }
-        // Who goes to sleep does not look.
+        // A thread that goes to sleep does not poll.
         self.port.send_postponed();
         self.completions.arm(notify);
         core.armed.fetch_add(1, Ordering::SeqCst);
         if core.wakes_ns.load(Ordering::SeqCst) == 0 {
-            // The device's thread may be leaving the socket to who polls.
+            // The device's thread may be leaving the socket to threads that poll.
             core.call.raise();
         }
         Ok(())

@@ -9,57 +9,57 @@ use crate::socket::Link;
 
 /// UDP port of RoCEv2, where kernels and NICs listen.
 pub const ROCE_PORT: u16 = 4791;
-/// The largest path MTU of the standard.
+/// The maximum path MTU of the standard.
 const MAX_MTU_BYTES: usize = 4096;
 
-/// How a [`crate::RoceDevice`] is opened.
+/// The configuration with which a [`crate::RoceDevice`] is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoceConfig {
-    /// The device's name for people.
+    /// The device's name for display.
     pub name: String,
-    /// The address of this host that packets come from and go to. `None`: all of them, each peer by the one that the
-    /// routing table has for it.
+    /// The address of this host from which packets are sent and at which they are received. `None`: all addresses; for
+    /// each peer, the one that the routing table selects.
     pub local_address: Option<IpAddr>,
-    /// UDP port; zero for one of the system's choice, which travels in the addresses of queue pairs. [`ROCE_PORT`] to
-    /// be reached by a kernel or a NIC, which know no other.
+    /// UDP port; zero lets the system choose one, which is then part of the addresses of queue pairs. [`ROCE_PORT`] is
+    /// needed to be reached by a kernel or a NIC, which use no other.
     pub port: u16,
-    /// Path MTU at most, in bytes: 256, 512, 1024, 2048 or 4096. Less where an interface or a route carries less.
+    /// Maximum path MTU in bytes: 256, 512, 1024, 2048 or 4096. It is lower where an interface or a route requires it.
     pub mtu_bytes: usize,
-    /// Payload of a packet of RC or UC between two devices of Dunlin at most, in bytes, up to
-    /// [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES). It is what the way between them carries, if that is
-    /// less (1,280 on Ethernet of 1,500, 8,768 on that of 9,000). With 4096 or less here, or an `mtu_bytes` below 4096,
-    /// it is the path MTU.
+    /// Maximum payload in bytes of an RC or UC packet between two Dunlin devices, up to
+    /// [`MAX_PAYLOAD_BYTES`](crate::packet::MAX_PAYLOAD_BYTES). It is lower if the path between them carries less
+    /// (1,280 on Ethernet with 1,500 bytes, 8,768 with 9,000). If this is 4096 or less, or `mtu_bytes` is below 4096,
+    /// the payload is the path MTU.
     pub payload_bytes: usize,
-    /// Bytes of the socket's receive buffer. The system gives less when `net.core.rmem_max` is less and the process may
-    /// not go beyond it.
+    /// Size of the socket's receive buffer in bytes. The system limits it to `net.core.rmem_max` unless the process may
+    /// exceed that.
     pub receive_buffer_bytes: usize,
-    /// Bytes of the socket's send buffer, under `net.core.wmem_max` likewise.
+    /// Size of the socket's send buffer in bytes, limited by `net.core.wmem_max` in the same way.
     pub send_buffer_bytes: usize,
-    /// Whether packets between two devices of Dunlin go without the invariant CRC: UDP's own checksum guards them.
+    /// Whether packets between two Dunlin devices omit the invariant CRC: UDP's own checksum then protects them.
     pub omit_icrc: bool,
-    /// Whether packets say that they may be marked instead of dropped where a queue grows long (ECN), and marks of
-    /// those that come are heeded.
+    /// Whether packets are sent as ECN-capable, so that congested switches mark them instead of dropping them, and
+    /// marks of received packets are honoured.
     pub congestion_marks: bool,
     /// The queue key of all datagram queue pairs, for peers that cannot be told one, such as rdma-core's
-    /// `ibv_ud_pingpong`. `None`: each has one of its own, by chance.
+    /// `ibv_ud_pingpong`. `None`: each has a random key of its own.
     pub queue_key: Option<u32>,
-    /// Reserved huge pages for regions of 2 MiB and more, where there are any.
+    /// Use reserved huge pages for regions of 2 MiB and more, if there are any.
     pub huge_pages: bool,
-    /// Regions registered at once, at most 65536.
+    /// Maximum number of regions registered at a time, at most 65536.
     pub max_regions: usize,
-    /// Bytes registered at once.
+    /// Maximum number of bytes registered at a time.
     pub max_registered_bytes: usize,
-    /// Queue pairs at once, at most 32768.
+    /// Maximum number of queue pairs at a time, at most 32768.
     pub max_queue_pairs: usize,
 }
 
 impl RoceConfig {
-    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC`,
-    /// `_PAYLOAD`, `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
+    /// The defaults, overridden by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC`, `_PAYLOAD`,
+    /// `_CONGESTION_MARKS` and `_HUGE_PAGES` (`yes` or `no`), `_QUEUE_KEY`.
     ///
     /// # Errors
-    /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
+    /// [`VerbsError::Invalid`] with the variable's name when a value is not valid.
     pub fn from_environment() -> Result<Self, VerbsError> {
         fn parse<T: std::str::FromStr>(name: &'static str) -> Result<Option<T>, VerbsError> {
             let Ok(text) = std::env::var(name) else {
@@ -91,8 +91,8 @@ impl RoceConfig {
         Ok(config)
     }
 
-    /// What packets may carry on a way that carries `way`, or on one that is not known yet. A payload of zero: no more
-    /// than the path MTU.
+    /// The limits of packets on a path that carries `way`, or on one that is not known yet. A payload of zero means no
+    /// more than the path MTU.
     pub(crate) fn link(&self, way: Option<Link>) -> Link {
         let mtu_bytes = self
             .mtu_bytes

@@ -1,4 +1,4 @@
-//! What all objects of one device share.
+//! State shared by all objects of a device.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,27 +19,28 @@ use crate::socket::Socket;
 use crate::sync::{lock, system};
 use crate::timers::Timers;
 
-/// Events kept for a user who does not fetch them.
+/// Maximum number of events kept for a user who does not fetch them.
 const EVENTS_MAX: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// A child of this process has no thread of the device, and its socket is the parent's.
+    /// The process that created the device: a child has no thread of the device, and its socket belongs to the parent.
     pub(crate) made_in: Generation,
     pub(crate) config: RoceConfig,
     pub(crate) socket: Socket,
     pub(crate) regions: RegionTable,
     timers: Timers,
     pub(crate) postponed: Postponed,
-    /// How often somebody has asked to be woken.
+    /// Number of times that a completion queue was armed.
     pub(crate) armed: AtomicU64,
-    /// Raised to have the device's thread look around.
+    /// Raised to make the device's thread poll.
     pub(crate) call: Event,
-    /// When that thread wakes by itself; zero while it is awake, and while others keep the time.
+    /// When that thread wakes by itself; zero while it is awake, and while other threads handle the timers.
     pub(crate) wakes_ns: AtomicU64,
     events: Mutex<VecDeque<AsyncEvent>>,
-    /// What its queue pairs have measured of peers, by address and port, as long as one is connected to them.
+    /// Round trips measured by its queue pairs, by the peer's address and port, kept as long as one is connected to
+    /// that peer.
     round_trips: Mutex<HashMap<(IpAddr, u16), Weak<PeerRoundTrip>>>,
     next_domain: AtomicU64,
 }
@@ -74,7 +75,7 @@ impl Core {
         }
     }
 
-    /// What is measured of a peer.
+    /// The shared round trip measurements of a peer.
     pub(crate) fn round_trip(&self, peer: (IpAddr, u16)) -> Arc<PeerRoundTrip> {
         let mut all = lock(&self.round_trips);
         if let Some(known) = all.get(&peer).and_then(Weak::upgrade) {
@@ -90,13 +91,13 @@ impl Core {
         &self.timers
     }
 
-    /// Has a queue pair looked at when it is `deadline_ns`, by whoever polls then or by the device's thread.
+    /// Sets a timer of a queue pair for `deadline_ns`, handled by a thread that polls then or by the device's thread.
     pub(crate) fn set_timer(&self, deadline_ns: u64, number: u32) {
         self.timers.set(deadline_ns, number);
         self.wake_for(deadline_ns);
     }
 
-    /// Has a queue pair acknowledge when it is `due_ns`, likewise.
+    /// Sets the time at which a queue pair acknowledges, likewise.
     pub(crate) fn set_acknowledgement(&self, due_ns: u64, number: u32) {
         self.timers.acknowledge(due_ns, number);
         self.wake_for(due_ns);
@@ -109,7 +110,7 @@ impl Core {
         }
     }
 
-    /// Keeps an event, once.
+    /// Queues an event, unless it is already queued.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
         let mut events = lock(&self.events);
         if events.len() < EVENTS_MAX && !events.contains(&event) {

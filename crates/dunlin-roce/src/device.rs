@@ -1,4 +1,4 @@
-//! The device: opening it, and making everything else.
+//! The device: opening it, and creating all other objects.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ptr::NonNull;
@@ -35,27 +35,27 @@ const MAX_INLINE_BYTES: usize = 4096;
 const MAX_COMPLETIONS: usize = 1 << 22;
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
-/// A software RNIC on UDP. Clones are handles on the same device.
+/// A software RNIC on UDP. Clones are handles to the same device.
 #[derive(Clone, Debug)]
 pub struct RoceDevice {
     handle: Arc<Handle>,
-    /// Where it is seen from, if that was chosen.
+    /// The local address, if one was chosen.
     local: Option<IpAddr>,
-    /// What the way from there carries, as far as settings allow.
+    /// The limits of the path from there, as far as the configuration allows.
     link: Link,
     attributes: Arc<DeviceAttributes>,
 }
 
-/// The open device; its thread ends when the last handle is gone, and the last queue pair.
+/// The open device; its thread ends when the last handle and the last queue pair are gone.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) port: Arc<Port>,
-    /// Its thread, from the first queue pair on.
+    /// Its thread, once the first queue pair has been created.
     driver: Mutex<Option<Driver>>,
 }
 
 impl Handle {
-    /// Starts the device's thread, unless it runs.
+    /// Starts the device's thread, unless it is running.
     fn drive(&self) -> Result<(), VerbsError> {
         let mut driver = lock(&self.driver);
         if driver.is_none() {
@@ -67,7 +67,7 @@ impl Handle {
     }
 }
 
-/// Protection domain: regions and queue pairs of one domain work together.
+/// Protection domain: regions and queue pairs can be used together only within one domain.
 #[derive(Clone, Debug)]
 pub struct RoceProtectionDomain {
     id: u64,
@@ -78,7 +78,7 @@ impl RoceDevice {
     /// Opens a device: binds its UDP port and starts its thread.
     ///
     /// # Errors
-    /// When a setting is out of its range, the port is taken, or another system call fails.
+    /// When a setting is out of range, the port is in use, or another system call fails.
     pub fn open(config: RoceConfig) -> Result<Self, VerbsError> {
         check(&config)?;
         let local = config.local_address.map(|address| address.to_canonical());
@@ -97,8 +97,8 @@ impl RoceDevice {
         })
     }
 
-    /// The same device for one peer: queue pairs that are made by it have the address of this host, and the path MTU,
-    /// that the routing table has for that peer. Itself where it was opened for one address, or there is no route.
+    /// Returns the same device for one peer: queue pairs created with it have the local address and path MTU that the
+    /// routing table gives for that peer. Unchanged if the device was opened for one address, or there is no route.
     #[must_use]
     pub fn towards(&self, peer: IpAddr) -> Self {
         let config = &self.core().config;
@@ -117,7 +117,7 @@ impl RoceDevice {
         }
     }
 
-    /// The address of this host that its queue pairs name, if one was chosen.
+    /// The local address of its queue pairs, if one was chosen.
     pub fn local_address(&self) -> Option<IpAddr> {
         self.local
     }
@@ -127,19 +127,19 @@ impl RoceDevice {
         self.core().socket.port()
     }
 
-    /// Longest payload of a packet between two devices of Dunlin, in bytes, on the way that this device was opened for
-    /// or that [`RoceDevice::towards`] found; 0 where all packets keep to the MTU. What both ends' receive buffers
-    /// allow may be less.
+    /// Maximum payload in bytes of a packet between two Dunlin devices, on the path for which this device was opened or
+    /// which [`RoceDevice::towards`] found; 0 if all packets respect the MTU. The receive buffers of both ends may
+    /// limit it further.
     pub fn payload_bytes(&self) -> usize {
         self.link.payload_bytes
     }
 
-    /// Bytes of the socket's receive buffer, as the system gave them.
+    /// Size of the socket's receive buffer in bytes, as granted by the system.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.core().socket.receive_buffer_bytes()
     }
 
-    /// How often something happened to packets since the device was opened.
+    /// Number of such events since the device was opened.
     pub fn count(&self, what: Count) -> u64 {
         self.core().socket.statistics.get(what)
     }
@@ -227,8 +227,8 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
     }
 }
 
-// SAFETY: each region that is allocated has memory of its own; packets change what a work request or a grant names, by
-// the checks of the responder and the requester.
+// SAFETY: each allocated region has memory of its own; packets change only what a work request or a grant names, by the
+// checks of the responder and the requester.
 #[allow(unsafe_code)]
 unsafe impl Device for RoceDevice {
     type ProtectionDomain = RoceProtectionDomain;
@@ -275,7 +275,7 @@ unsafe impl Device for RoceDevice {
         access: Access,
     ) -> Result<RoceRegion, VerbsError> {
         self.check_domain(domain)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { RoceRegion::raw(self.core(), domain.id, start, length, access) }
     }
 
@@ -401,7 +401,7 @@ unsafe impl Device for RoceDevice {
         let route = || Route::find(None, peer.address).map(|route| route.local);
         let local = self.local.or_else(route);
         Ok(RoceAddressHandle {
-            // Without a route the system says so with each datagram.
+            // Without a route the system reports that for each datagram.
             local: local.unwrap_or(Ipv6Addr::UNSPECIFIED.into()),
             peer,
         })
@@ -415,12 +415,12 @@ unsafe impl Device for RoceDevice {
             mtu_bytes: own.mtu_bytes as usize,
             payload_bytes: route.map_or(0, |route| route.link.payload_bytes),
         };
-        // Where the local address was chosen, what was said of the MTU before holds.
+        // If the local address was chosen, what was determined about the MTU before still holds.
         let (gid, carried) = match route {
             Some(route) if chosen.is_none() => (gid(route.local), carried.min(route.link)),
             _ => (own.gid, carried),
         };
-        // What the peer is told here is what the queue pair goes by itself when it is connected.
+        // The value given to the peer here is also used by the queue pair itself when it is connected.
         let carried = self.handle.port.probes.limit(remote, carried);
         EndpointAddress {
             gid,
@@ -439,7 +439,7 @@ unsafe impl Device for RoceDevice {
         let peer = Peer::new(address, &self.core().habits())?;
         let port = &self.handle.port;
         port.find_out(peer, self.local, self.link, patience);
-        // Whoever speaks for it has come by TCP, from where the handshake says.
+        // The peer's handshake came by TCP, from the address that it states.
         Ok(PeerConfirmation::Confirmed { user: None })
     }
 

@@ -1,10 +1,11 @@
-//! The RoCEv2 device of Dunlin: a software RNIC for hosts that have none, in the wire format of the standard.
+//! The device `roce`: a software RNIC for hosts without one, in the wire format of RoCEv2.
 //!
-//! From the bottom up: [`packet`] is bytes and values; [`reliable`] and [`unreliable`] are the protocols of RC and UC
-//! as state machines without sockets and clocks; the socket sends and receives trains of packets by the kernel's own
-//! segmentation; an engine for each queue pair joins a protocol with posted requests and completions; the port brings
-//! packets and deadlines to the engines, called by whoever polls a completion queue, or by the device's thread while
-//! nobody does. [`RoceDevice`] and what it makes are the verbs of `dunlin-verbs` on top.
+//! From the bottom up: [`packet`] converts between bytes and values; [`reliable`] and [`unreliable`] are the protocols
+//! of RC and UC as state machines without sockets and clocks. The socket sends and receives trains of packets, using
+//! the kernel's segmentation offload. An engine for each queue pair connects a protocol with posted requests and
+//! completions. The port passes packets and deadlines to the engines; it is called by threads that poll a completion
+//! queue, or by the device's thread while nobody does. On top, [`RoceDevice`] and its objects implement the traits of
+//! `dunlin-verbs`.
 
 #![deny(unsafe_code)]
 

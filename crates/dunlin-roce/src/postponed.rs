@@ -1,10 +1,10 @@
-//! Short requests of RC that are posted one by one and go out together with the next look at the socket: one system
-//! call for each train of packets instead of one for each request.
+//! Postponed sending: short RC requests that are posted one by one are sent together at the next poll of the socket,
+//! with one system call for each train of packets instead of one for each request.
 //!
-//! A request waits where several of its queue pair are under way already, and a look has just found something: whoever
-//! looks is then at work on answers, and looks again when it has posted what follows from them. So nothing waits that
-//! would be alone on its way. While the device's thread sleeps until something comes nothing waits either; where nobody
-//! looks again that thread does, within the 2 ms of its rounds.
+//! A request is postponed if several of its queue pair are already in flight and a poll has just found something: the
+//! polling thread is then processing answers, and polls again when it has posted the requests that follow from them. So
+//! no request is postponed that would be the only one in flight. Nothing is postponed while the device's thread sleeps
+//! until something arrives. If nobody else polls again, that thread does, within its interval of 2 ms.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,49 +12,49 @@ use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// How long after a look that found something requests may wait for the next, in nanoseconds: about what 64 short
-/// answers take. Who computes for longer looks seldom.
+/// How long after a successful poll requests may wait for the next one, in nanoseconds: about as long as 64 short
+/// answers take. A thread that computes for longer polls rarely.
 const WINDOW_NS: u64 = 50_000;
-/// Requests of a queue pair that are under way when another one waits, at least.
+/// Minimum number of a queue pair's requests in flight when another one is postponed.
 pub(crate) const UNDER_WAY: usize = 4;
-/// Requests of one queue pair that wait at most.
+/// Maximum number of postponed requests of a queue pair.
 pub(crate) const MAX_POSTPONED: usize = 32;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Postponed {
-    /// Until when the last look that found something has just been.
+    /// End of the window after the last successful poll.
     until_ns: AtomicU64,
-    /// Queue pairs with requests that wait. One whose requests went out otherwise may still be here.
+    /// Queue pairs with postponed requests. One whose requests have been sent otherwise may still be listed.
     numbers: Mutex<VecDeque<u32>>,
     some: AtomicBool,
 }
 
 impl Postponed {
-    /// A look at `now_ns` has found something.
+    /// Records that a poll at `now_ns` has found something.
     pub(crate) fn note_found(&self, now_ns: u64) {
         self.until_ns.store(now_ns + WINDOW_NS, Ordering::Relaxed);
     }
 
-    /// Whether a look has just found something: then what is posted may wait for the next.
+    /// Whether a poll has just found something, so that posted requests may wait for the next one.
     pub(crate) fn has_just_found(&self, now_ns: u64) -> bool {
         now_ns < self.until_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether any wait.
+    /// Whether any requests are postponed.
     #[inline]
     pub(crate) fn has_some(&self) -> bool {
         self.some.load(Ordering::SeqCst)
     }
 
-    /// Requests of a queue pair wait.
+    /// Records that requests of a queue pair are postponed.
     pub(crate) fn push(&self, number: u32) {
         let mut numbers = lock(&self.numbers);
         numbers.push_back(number);
         self.some.store(true, Ordering::SeqCst);
     }
 
-    /// The queue pair that has waited longest.
+    /// Removes the queue pair that has waited longest.
     pub(crate) fn pop(&self) -> Option<u32> {
         let mut numbers = lock(&self.numbers);
         let number = numbers.pop_front();

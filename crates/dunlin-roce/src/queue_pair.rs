@@ -1,4 +1,4 @@
-//! Queue pairs, as their owners hold them: states, and posting.
+//! Queue pairs, as seen by their owners: states and posting.
 
 mod posting;
 
@@ -23,21 +23,21 @@ use crate::socket::{Link, Path, Route, LONG_PAYLOAD_BYTES};
 use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
 
-/// Packets on their way at most, whatever the peer's buffer.
+/// Maximum number of packets in flight, whatever the peer's buffer.
 const MAX_WINDOW_PACKETS: usize = 128;
-/// What the kernel keeps for a packet beside its bytes, roughly.
+/// Approximate memory that the kernel uses for a packet besides its bytes.
 const PACKET_OVERHEAD_BYTES: usize = 512;
 
 type SendOf<'a> = SendRequest<'a, RoceRegion, RoceAddressHandle>;
 
-/// What one request may have.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) segments: usize,
     pub(crate) inline_bytes: usize,
-    /// Of one message, or of one datagram.
+    /// Maximum length of a message or of a datagram.
     pub(crate) message_bytes: usize,
-    /// What this side's link carries, or may.
+    /// The limits of this side's link and configuration.
     pub(crate) link: Link,
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub struct RoceQueuePair {
     port: Arc<Port>,
-    /// Its thread runs as long as there is a queue pair.
+    /// Keeps the device's thread running as long as there is a queue pair.
     _device: Arc<Handle>,
     shared: Arc<Shared>,
     limits: Limits,
-    /// The address of this host that its packets have, where one was chosen.
+    /// The local address of its packets, if one was chosen.
     local: Option<IpAddr>,
-    /// Sends posted so far.
+    /// Number of sends posted so far.
     posted: u32,
 }
 
@@ -72,12 +72,12 @@ impl RoceQueuePair {
         }
     }
 
-    /// Begins a move to another state, if it is allowed from where the queue pair stands. It stands there until the
-    /// engine is given back.
+    /// Begins a transition to another state, if it is allowed from the current one. The state does not change until the
+    /// engine is released.
     fn begin_move(&self, to: QueuePairState) -> Result<MutexGuard<'_, Engine>, VerbsError> {
         self.port.core.made_in.check()?;
         let shared = &self.shared;
-        // A completion queue that has overrun is noticed here.
+        // An overrun of a completion queue is detected here.
         shared.state();
         let engine = shared.engine();
         let from = shared.state_in_engine();
@@ -91,7 +91,7 @@ impl RoceQueuePair {
         })
     }
 
-    /// The protocol of a connection.
+    /// Creates the protocol of a connection.
     fn connect(
         &self,
         engine: &mut Engine,
@@ -102,7 +102,7 @@ impl RoceQueuePair {
         let peer = Peer::new(remote, &habits)?;
         let route = Route::find(self.local, peer.address);
         let (local, link) = match (self.local, route) {
-            // What was said of the MTU before holds.
+            // What was determined about the MTU before still holds.
             (Some(local), route) => {
                 let payload_bytes = route.map_or(0, |route| route.link.payload_bytes);
                 (local, self.limits.link.with_payload(payload_bytes))
@@ -124,7 +124,7 @@ impl RoceQueuePair {
             0 => link.mtu_bytes,
             theirs => link.mtu_bytes.min(theirs as usize).max(256),
         };
-        // Packets of two devices of Dunlin need not end at the standard's sizes.
+        // Packets between two Dunlin devices are not limited to the standard's sizes.
         let payload_bytes = peer.payload_bytes.min(link.payload_bytes).max(mtu_bytes);
         let payload = payload_bytes as u32;
         let theirs = Psn::new(remote.packet_sequence);
@@ -133,7 +133,7 @@ impl RoceQueuePair {
         engine.mtu_bytes = Some(mtu_bytes as u32);
         engine.protocol = match self.shared.transport {
             Transport::ReliableConnection => {
-                // Half of what the peer can keep: others may send to it, too.
+                // Half of what the peer can buffer: others may send to it, too.
                 let window = peer.buffer_bytes / 2 / (payload_bytes + PACKET_OVERHEAD_BYTES);
                 let requester = Requester::new(RequesterConfig {
                     peer_queue_pair: remote.queue_pair,
@@ -145,7 +145,7 @@ impl RoceQueuePair {
                     timeout_ns: attributes.timeout_ns,
                     retry_count: attributes.retry_count,
                     receiver_not_ready_retries: attributes.receiver_not_ready_retries,
-                    // Of kernels and NICs it is not known that they acknowledge what they were not asked for.
+                    // Kernels and NICs are not known to acknowledge without a request.
                     asks_for_each: !peer.is_dunlin,
                 });
                 let responder = Responder::new(ResponderConfig {
@@ -360,7 +360,7 @@ impl QueuePair for RoceQueuePair {
             return Err(refused(PostErrorKind::State(state)));
         }
         let result = post_receives(&shared.receives, requests);
-        // It may have failed meanwhile, and has flushed what was posted then.
+        // It may have failed meanwhile, after flushing what was posted then.
         if shared.state() == QueuePairState::Error {
             shared.engine().flush(shared);
         }

@@ -1,4 +1,4 @@
-//! Registered memory, as its owner holds it.
+//! Registered memory, as seen by its owner.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct RoceRegion {
     handle: Arc<Handle>,
 }
 
-/// Ends the registration when the last of its owner's handles is gone; work requests hold the [`RegionCore`] only.
+/// Ends the registration when the owner's last handle is dropped; work requests hold only the [`RegionCore`].
 #[derive(Debug)]
 struct Handle {
     region: Arc<RegionCore>,
@@ -123,7 +123,7 @@ impl RoceRegion {
         })
     }
 
-    /// Registers the memory of `self` once more, in `domain`, with this access of what it has.
+    /// Registers the memory of `self` a second time, in `domain`, with this access, which is part of its own.
     pub(crate) fn again(
         &self,
         core: &Arc<Core>,
@@ -158,7 +158,7 @@ impl RoceRegion {
     }
 }
 
-// SAFETY: the window is of an allocation or of another region, which the handle keeps, and is made once.
+// SAFETY: the window belongs to an allocation or to another region, which the handle keeps alive, and is created once.
 #[allow(unsafe_code)]
 unsafe impl Region for RoceRegion {
     fn memory(&self) -> &Memory {

@@ -1,4 +1,4 @@
-//! Shared receive queues, and what is checked of every RECEIVE.
+//! Shared receive queues, and the checks for all RECEIVEs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dunlin_verbs::{Access, PostError, PostErrorKind, ReceiveRequest, Segment, Sh
 use crate::region::RoceRegion;
 use crate::work::{Bytes, Piece, Receive, ReceiveQueue};
 
-/// A receive queue that several queue pairs draw from.
+/// A receive queue that is shared by several queue pairs.
 #[derive(Debug)]
 pub struct RoceSharedReceiveQueue {
     queue: Arc<ReceiveQueue>,
@@ -68,7 +68,8 @@ fn receive_of(
     })
 }
 
-/// Checks segments and keeps what they name: within their regions, of the protection domain, with the access.
+/// Checks segments and keeps what they name: they must be in bounds of their regions, in the protection domain, and
+/// have the access.
 pub(crate) fn bytes_of(
     segments: &[Segment<'_, RoceRegion>],
     limit: usize,

@@ -1,11 +1,11 @@
-//! Locks, time and random numbers, as the other rooms use them.
+//! Locks, time and random numbers for the other modules.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use dunlin_verbs::{random, VerbsError};
 
-/// Locks a mutex whose data stay sound when a holder panics.
+/// Locks a mutex whose data remain consistent when a holder panics.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
@@ -31,14 +31,15 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     }
 }
 
-/// Nanoseconds of a clock that does not go back.
+/// The time in nanoseconds of a monotonic clock.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// A random number of the system's generator: keys, numbers and sequences are not to be guessed.
+/// Returns a random number from the system's generator, for keys, numbers and sequence numbers that must not be
+/// guessable.
 pub(crate) fn random_u32() -> Result<u32, VerbsError> {
     Ok(random_u64()? as u32)
 }
@@ -48,7 +49,7 @@ pub(crate) fn random_u64() -> Result<u64, VerbsError> {
     random::number().map_err(system("getrandom"))
 }
 
-/// Makes the wall's error of one of the system's.
+/// Converts a system error to an error of the verbs layer.
 pub(crate) fn system<E: Into<std::io::Error>>(call: &'static str) -> impl Fn(E) -> VerbsError {
     move |error| VerbsError::System {
         call,

@@ -1,4 +1,4 @@
-//! When which queue pair wants to be looked at again.
+//! The times at which queue pairs must be handled next.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,13 +10,13 @@ use crate::sync::lock;
 /// No time.
 const NEVER: u64 = u64::MAX;
 
-/// Times of queue pairs. One may have several here; those that mean nothing any more are found out when they come.
+/// Times of queue pairs. One queue pair may have several; outdated ones are recognised when they expire.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// Deadlines far apart, which seldom come.
+    /// Deadlines, which are far apart and seldom expire.
     deadlines: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
     first_deadline_ns: AtomicU64,
-    /// Acknowledgements that wait a little, all equally long: in the order in which they come.
+    /// Delayed acknowledgements, all with the same delay, hence in the order in which they were added.
     acknowledgements: Mutex<VecDeque<(u64, u32)>>,
     first_acknowledgement_ns: AtomicU64,
 }
@@ -31,7 +31,7 @@ impl Timers {
         }
     }
 
-    /// The queue pair of this number is to be looked at when it is `deadline_ns`.
+    /// Registers a deadline of the queue pair with this number.
     pub(crate) fn set(&self, deadline_ns: u64, number: u32) {
         let mut deadlines = lock(&self.deadlines);
         deadlines.push(Reverse((deadline_ns, number)));
@@ -39,7 +39,7 @@ impl Timers {
             .fetch_min(deadline_ns, Ordering::SeqCst);
     }
 
-    /// The queue pair of this number acknowledges when it is `due_ns`, unless it has before.
+    /// Registers the time at which the queue pair with this number acknowledges, unless it has before.
     pub(crate) fn acknowledge(&self, due_ns: u64, number: u32) {
         let mut acknowledgements = lock(&self.acknowledgements);
         acknowledgements.push_back((due_ns, number));
@@ -47,7 +47,7 @@ impl Timers {
             .fetch_min(due_ns, Ordering::SeqCst);
     }
 
-    /// The first of all times.
+    /// The earliest of all times.
     #[inline]
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let deadline_ns = self.first_deadline_ns.load(Ordering::SeqCst);
@@ -56,7 +56,7 @@ impl Timers {
         (next_ns != NEVER).then_some(next_ns)
     }
 
-    /// The next queue pair whose deadline has come.
+    /// Returns the next queue pair whose deadline has expired.
     pub(crate) fn pop_deadline(&self, now_ns: u64) -> Option<u32> {
         if self.first_deadline_ns.load(Ordering::Relaxed) > now_ns {
             return None;
@@ -74,7 +74,7 @@ impl Timers {
         Some(number)
     }
 
-    /// The next queue pair whose acknowledgement is due.
+    /// Returns the next queue pair whose acknowledgement is due.
     pub(crate) fn pop_acknowledgement(&self, now_ns: u64) -> Option<u32> {
         if self.first_acknowledgement_ns.load(Ordering::Relaxed) > now_ns {
             return None;

@@ -8,7 +8,7 @@ use dunlin_verbs::CompletionOpcode;
 use crate::memory::RegionCore;
 use crate::sync::lock;
 
-/// A piece of a region of ours.
+/// A piece of a local region.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) region: Arc<RegionCore>,
@@ -19,9 +19,9 @@ pub(crate) struct Piece {
 /// The bytes of a request.
 #[derive(Debug)]
 pub(crate) enum Bytes {
-    /// Copied when it was posted.
+    /// Copied when posted.
     Inline(Box<[u8]>),
-    /// In one piece; no allocation for what is posted most.
+    /// In one piece, the most frequent case, which needs no allocation.
     Piece(Piece),
     /// In several pieces, or none.
     Pieces(Box<[Piece]>),
@@ -40,7 +40,7 @@ impl Bytes {
         }
     }
 
-    /// Bytes in all.
+    /// Total length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Inline(bytes) => bytes.len(),
@@ -48,8 +48,8 @@ impl Bytes {
         }
     }
 
-    /// The region that holds all of `offset .. offset + length`, and the place there; `None` when several pieces do, or
-    /// none.
+    /// The region that contains all of `offset .. offset + length`, and the offset there; `None` if it is in several
+    /// pieces, or none.
     pub(crate) fn in_one_piece(
         &self,
         mut offset: usize,
@@ -65,7 +65,7 @@ impl Bytes {
         None
     }
 
-    /// Calls `each` with the parts of `offset .. offset + length`: a piece, the place in its region, and the range of
+    /// Calls `each` with the parts of `offset .. offset + length`: a piece, the offset in its region, and the range of
     /// the caller's bytes.
     fn walk(
         &self,
@@ -91,7 +91,8 @@ impl Bytes {
         Ok(())
     }
 
-    /// Copies from `offset` on out. Without a registration the target is zeros: it may have held bytes of others.
+    /// Copies out, from `offset` on. If the registration has ended, the target is zeroed: it may have held bytes of
+    /// others.
     pub(crate) fn gather(&self, offset: usize, target: &mut [u8]) -> Result<(), Gone> {
         let gathered = self.gather_into(offset, target);
         if gathered.is_err() {
@@ -158,7 +159,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds one; `false` when the queue is full.
+    /// Adds a RECEIVE; `false` if the queue is full.
     pub(crate) fn push(&self, receive: Receive) -> bool {
         let mut waiting = lock(&self.waiting);
         let fits = waiting.len() < self.limit;
@@ -168,7 +169,7 @@ impl ReceiveQueue {
         fits
     }
 
-    /// Puts one back that was taken and nothing came of: it is for the next message. Who posts meanwhile may have
+    /// Returns a RECEIVE that was taken but not used: it is for the next message. RECEIVEs posted meanwhile may have
     /// filled the queue, but its place was counted before.
     pub(crate) fn put_back(&self, receive: Receive) {
         lock(&self.waiting).push_front(receive);

@@ -1,14 +1,15 @@
-//! Congestion marks: who gets marked packets tells their sender, and who is told sends less (RoCEv2's annex A17.9).
+//! Congestion marks: the receiver of marked packets notifies their sender, which then sends less (RoCEv2's annex
+//! A17.9).
 
 use super::{Engine, Protocol, Shared};
 use crate::packet::{Header, Operation, Psn, Service, DEFAULT_PARTITION_KEY};
 use crate::socket::{Count, Train};
 
-/// A sender is told no more often: its window is a round trip's, and the marks of one queue come in runs. What NICs do
-/// by default.
+/// Minimum interval between notifications to a sender: its window covers a round trip, and the marks of one queue come
+/// in bursts. The default of NICs.
 const APART_NS: u64 = 50_000;
 
-/// What a queue pair has to tell its peer.
+/// Notifications that a queue pair owes its peer.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     /// When the last one was due.
@@ -17,7 +18,7 @@ pub(super) struct Notifications {
 }
 
 impl Notifications {
-    /// A marked packet has come.
+    /// Records a marked packet.
     fn note(&mut self, now_ns: u64) {
         let recent = |last_ns: u64| now_ns.saturating_sub(last_ns) < APART_NS;
         if !self.last_ns.is_some_and(recent) {
@@ -53,8 +54,8 @@ impl Engine {
         let _ = train.add(&shared.core.socket, path, &header, 0, |_| Ok(()));
     }
 
-    /// A packet of the peer came with a mark. What answers our READs is as much as we have asked for, so it is ours to
-    /// ask for less; a NIC's is told like all others.
+    /// Handles a marked packet of the peer. The amount of data that answers our READs is what we have requested, so we
+    /// reduce it by requesting less; a NIC is notified nevertheless.
     pub(super) fn handle_mark(&mut self, now_ns: u64, header: &Header) {
         if header.service == Service::Congestion {
             return;
@@ -67,8 +68,8 @@ impl Engine {
         }
     }
 
-    /// The peer says that packets from here were marked. UC's sender has no window to make smaller: it is counted
-    /// there.
+    /// Handles a notification that packets from here were marked. UC's sender has no window to reduce, so it is only
+    /// counted there.
     pub(super) fn handle_notification(&mut self, shared: &Shared) {
         let statistics = &shared.core.socket.statistics;
         statistics.count(Count::CongestionNotification);

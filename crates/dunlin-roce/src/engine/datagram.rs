@@ -1,4 +1,4 @@
-//! Datagrams: one packet each, to any peer, behind a routing header where they arrive.
+//! Datagrams: one packet each, to any peer, delivered with a routing header in front.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::reliable::Delivered;
 use crate::socket::{Count, Path, Train};
 use crate::work::Gone;
 
-/// Where a datagram goes and what it carries beside its bytes.
+/// The destination of a datagram, and its header fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Datagram {
     pub(crate) path: Path,
@@ -21,7 +21,7 @@ pub(crate) struct Datagram {
 }
 
 impl Engine {
-    /// Sends the newest send as a datagram, which ends it.
+    /// Sends the newest send as a datagram, which completes it.
     pub(crate) fn send_datagram(&mut self, shared: &Shared, train: &mut Train, to: &Datagram) {
         let Protocol::Datagram { next } = &mut self.protocol else {
             return;
@@ -86,7 +86,7 @@ impl Engine {
             return statistics.count(Count::NoReceive);
         };
         if receive.bytes.len() < GRH_BYTES + payload.len() {
-            // It stays, for one that fits.
+            // The RECEIVE is kept for a datagram that fits.
             return statistics.count(Count::Refused);
         }
         let placed = receive
@@ -111,8 +111,8 @@ impl Engine {
     }
 }
 
-/// What stands in front of a datagram: an IPv6 header, or after twenty bytes of no meaning an IPv4 one (IBTA annex
-/// A17.4.5.1). Only the source is filled in: who looks for more finds it in the completion.
+/// The header in front of a received datagram: an IPv6 header, or twenty meaningless bytes and an IPv4 header (IBTA
+/// annex A17.4.5.1). Only the source is filled in; everything else is in the completion.
 fn routing_header(source: IpAddr, payload_bytes: usize) -> [u8; GRH_BYTES] {
     let mut header = [0; GRH_BYTES];
     match source {

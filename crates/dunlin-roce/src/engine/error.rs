@@ -1,4 +1,4 @@
-//! The error state: everything posted is flushed, and stays so until a reset.
+//! The error state: everything posted is flushed, until a reset.
 
 use dunlin_verbs::{AsyncEvent, CompletionStatus, QueuePairState};
 
@@ -7,8 +7,8 @@ use crate::socket::Train;
 use crate::sync::now_ns;
 
 impl Engine {
-    /// Moves the queue pair to error because its user has it so, who knows what was delivered: the peer is told of that
-    /// first.
+    /// Moves the queue pair to error at the request of its user, who knows what was delivered: so that is acknowledged
+    /// to the peer first.
     pub(crate) fn give_up(&mut self, shared: &Shared, train: &mut Train) {
         self.send_postponed(shared, train);
         self.acknowledge_last(shared, now_ns(), train);
@@ -26,7 +26,7 @@ impl Engine {
         if let Protocol::Reliable { requester, .. } = &mut self.protocol {
             requester.fail(CompletionStatus::Flushed);
         }
-        // Those that ended before have the status that they ended with.
+        // Requests that finished before keep their own status.
         self.report_finished(shared);
         self.protocol = Protocol::None;
         self.held_back.clear();
@@ -39,7 +39,7 @@ impl Engine {
             self.end_send(shared, CompletionStatus::Flushed);
         }
         match self.current.take() {
-            // Of a shared queue: it is for the next message of another, whatever becomes of this queue pair.
+            // A RECEIVE of a shared queue is for the next message of another queue pair, whatever becomes of this one.
             Some(receive) if shared.shares_receives => shared.receives.put_back(receive),
             Some(receive) => shared.fail_receive(&receive, CompletionStatus::Flushed),
             None => {}

@@ -1,6 +1,7 @@
-//! The inside of a queue pair: its protocol, what is posted on it, and how packets become completions.
+//! The internals of a queue pair: its protocol, its posted requests, and how packets become completions.
 //!
-//! An [`Engine`] is behind one lock, which its poster takes, and whoever takes packets off the socket.
+//! An [`Engine`] is protected by one lock, which is taken by the thread that posts and by threads that receive packets
+//! from the socket.
 
 mod congestion;
 mod datagram;
@@ -28,10 +29,10 @@ use crate::sync::now_ns;
 use crate::unreliable::{Receiver, Sender};
 use crate::work::{Receive, Send};
 
-/// How the queue pair speaks with its peer, once it has one.
+/// The protocol of the queue pair.
 #[derive(Debug)]
 pub(crate) enum Protocol {
-    /// It has none yet.
+    /// Not connected yet.
     None,
     /// RC.
     Reliable {
@@ -49,35 +50,35 @@ pub(crate) enum Protocol {
 pub(crate) struct Engine {
     /// What peers may do through this queue pair.
     pub(crate) access: Access,
-    /// Sequence number of our first packet.
+    /// Sequence number of the first packet sent.
     pub(crate) first_psn: Psn,
     pub(crate) path: Option<Path>,
-    /// The path MTU on which both ends of a connection agree.
+    /// The path MTU that both ends of a connection agreed on.
     pub(crate) mtu_bytes: Option<u32>,
     pub(crate) protocol: Protocol,
-    /// Posted sends that have not ended, in order.
+    /// Posted sends that have not completed, in order.
     sends: VecDeque<Send>,
-    /// Those of them that the protocol does not know yet, because the send queue is drained.
+    /// Those of them that have not been passed to the protocol, because the send queue is drained.
     held_back: VecDeque<Request>,
-    /// Sends that have ended so far.
+    /// Number of sends that have completed so far.
     ended: u64,
-    /// The RECEIVE that a message is coming into.
+    /// The RECEIVE that is being filled by a message.
     current: Option<Receive>,
-    /// The earliest time for which a timer was set.
+    /// The earliest time for which a timer is set.
     timer_ns: Option<u64>,
-    /// When an acknowledgement goes out, whatever else does.
+    /// When an acknowledgement must be sent at the latest.
     acknowledge_ns: Option<u64>,
-    /// Whether that is noted where time is kept.
+    /// Whether that is registered with the timers.
     acknowledgement_is_set: bool,
-    /// Packets taken since the last acknowledgement.
+    /// Number of packets received since the last acknowledgement.
     unacknowledged: u32,
-    /// When those are acknowledged although nobody asked for it.
+    /// When those are acknowledged even without a request.
     unasked_ns: Option<u64>,
-    /// What is told the peer of marked packets.
+    /// Congestion notifications for the peer.
     notifications: Notifications,
-    /// Requests posted since it last sent, which wait for the next look.
+    /// Number of requests posted since it last sent, which wait for the next poll.
     postponed: usize,
-    /// Whether it has got packets since it last sent: whoever took them has it send, once.
+    /// Whether it has received packets since it last sent: the thread that received them then makes it send, once.
     pub(crate) is_touched: bool,
 }
 
@@ -104,19 +105,19 @@ impl Engine {
         }
     }
 
-    /// Keeps a send, and says by which number the protocol is to know it.
+    /// Keeps a send, and returns the number by which the protocol knows it.
     pub(crate) fn keep(&mut self, send: Send) -> u64 {
         self.sends.push_back(send);
         self.ended + self.sends.len() as u64 - 1
     }
 
-    /// The send of a number.
+    /// The send with this number.
     fn send(&self, number: u64) -> Option<&Send> {
         let index = usize::try_from(number.checked_sub(self.ended)?).ok()?;
         self.sends.get(index)
     }
 
-    /// Hands a request to the protocol, or keeps it for when the send queue goes on.
+    /// Passes a request to the protocol, or keeps it until the send queue resumes.
     pub(crate) fn post(&mut self, request: Request, held_back: bool) {
         if held_back || !self.held_back.is_empty() {
             self.held_back.push_back(request);
@@ -132,10 +133,11 @@ impl Engine {
         }
     }
 
-    /// Has the newest `requests` wait for the next look at the socket, if they may. They go out at once otherwise.
+    /// Lets the newest `requests` wait for the next poll of the socket, if that is allowed; returns whether they wait.
+    /// Otherwise the caller sends them immediately.
     pub(crate) fn postpone(&mut self, shared: &Shared, now_ns: u64, requests: usize) -> bool {
         let core = &shared.core;
-        // While the device's thread sleeps until something comes nobody would see to them.
+        // While the device's thread sleeps until something arrives, nobody would send them.
         let is_awake = || core.wakes_ns.load(Ordering::SeqCst) == 0;
         let waiting = self.postponed + requests;
         let may_wait = matches!(self.protocol, Protocol::Reliable { .. })
@@ -150,25 +152,25 @@ impl Engine {
             core.postponed.push(shared.number);
         }
         self.postponed = waiting;
-        // It looks whether any wait after it has said that it sleeps.
+        // Checked again, because that thread looks for waiting requests only after it has announced its sleep.
         is_awake()
     }
 
-    /// Sends the requests that wait for the next look.
+    /// Sends the requests that wait for the next poll.
     pub(crate) fn send_postponed(&mut self, shared: &Shared, train: &mut Train) {
         if self.postponed > 0 {
             self.progress(shared, now_ns(), train);
         }
     }
 
-    /// Hands over what was held back.
+    /// Passes the requests that were held back to the protocol.
     pub(crate) fn release(&mut self) {
         for request in std::mem::take(&mut self.held_back) {
             self.post(request, false);
         }
     }
 
-    /// The oldest send has ended.
+    /// Completes the oldest send.
     pub(crate) fn end_send(&mut self, shared: &Shared, status: CompletionStatus) {
         if let Some(send) = self.sends.pop_front() {
             self.ended += 1;
@@ -176,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Ends the sends that the requester has finished, each as it says.
+    /// Completes the sends that the requester has finished, each with its status.
     fn report_finished(&mut self, shared: &Shared) {
         while let Protocol::Reliable { requester, .. } = &mut self.protocol {
             let Some(finished) = requester.poll_finished() else {
@@ -186,10 +188,10 @@ impl Engine {
         }
     }
 
-    /// Forgets everything, for a queue pair that is reset. Says how many sends there have been.
+    /// Clears all state, for a queue pair that is reset. Returns the total number of sends so far.
     pub(crate) fn reset(&mut self, shared: &Shared, first_psn: Psn) -> u64 {
-        // Half a message may have come into it. Of a shared queue it is others', too, and no completion tells its owner
-        // that it is gone.
+        // It may contain part of a message. In a shared queue it belongs to others, too, and no completion would tell
+        // the owner that it is gone.
         if let (true, Some(receive)) = (shared.shares_receives, self.current.take()) {
             shared.receives.put_back(receive);
         }

@@ -9,10 +9,11 @@ use crate::reliable::{ReadPlacement, Verdict};
 use crate::socket::Count;
 use crate::work::Gone;
 
-/// Packets that are taken without a word; then an acknowledgement does not wait any longer for company.
+/// Number of packets received without an acknowledgement after which it is no longer delayed to be sent with other
+/// packets.
 const SILENT_PACKETS: u32 = 16;
-/// How long packets for which no acknowledgement was asked wait for one, in nanoseconds: much less than any peer waits
-/// before it sends again.
+/// How long packets that do not request an acknowledgement wait for one, in nanoseconds: much less than any peer waits
+/// before it retransmits.
 pub(super) const UNASKED_NS: u64 = 200_000;
 
 impl Engine {
@@ -52,7 +53,7 @@ impl Engine {
             current: &mut self.current,
         };
         let count = match responder.handle(header, payload, &mut inbound) {
-            // Its answer says that everything up to it has come.
+            // Its answer acknowledges everything up to it.
             Verdict::Taken if !header.operation.has_payload() => {
                 self.unacknowledged = 0;
                 self.unasked_ns = None;
@@ -76,7 +77,7 @@ impl Engine {
         shared.core.socket.statistics.count(count);
     }
 
-    /// Puts an answer where its request wants it.
+    /// Writes an answer to the buffers of its request.
     fn place(&self, id: u64, offset: usize, bytes: &[u8]) -> Result<(), Gone> {
         self.send(id)
             .map_or(Ok(()), |send| send.bytes.scatter(offset, bytes))

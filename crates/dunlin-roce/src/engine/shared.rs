@@ -1,4 +1,5 @@
-//! What a queue pair's owner, the socket's reader and the device's thread have in common of it.
+//! State of a queue pair that is shared by its owner, the thread that receives from the socket, and the device's
+//! thread.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +19,7 @@ use crate::reliable::Delivered;
 use crate::sync::lock;
 use crate::work::{Receive, ReceiveQueue, Send};
 
-/// What a queue pair is made of.
+/// What a queue pair is created from.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) core: Arc<Core>,
@@ -29,7 +30,7 @@ pub(crate) struct Parts {
     pub(crate) send_completions: Arc<RoceCompletions>,
     pub(crate) receive_completions: Arc<RoceCompletions>,
     pub(crate) receives: Arc<ReceiveQueue>,
-    /// Whether others draw from the receive queue, too.
+    /// Whether the receive queue is shared with other queue pairs.
     pub(crate) shares_receives: bool,
     pub(crate) send_requests: usize,
 }
@@ -39,9 +40,9 @@ pub(crate) struct Parts {
 pub(crate) struct Shared {
     pub(crate) parts: Parts,
     state: AtomicU32,
-    /// Sends whose entries have come back to the send queue.
+    /// Number of sends whose entries of the send queue have been freed.
     pub(crate) retired: Arc<AtomicU32>,
-    /// The address of this host on the way to the peer, for who has not the engine.
+    /// This host's address on the path to the peer, for callers that do not hold the engine.
     local: Mutex<Option<IpAddr>>,
     engine: Mutex<Engine>,
 }
@@ -69,7 +70,7 @@ impl Shared {
         lock(&self.engine)
     }
 
-    /// The address of this host on the way to the peer.
+    /// This host's address on the path to the peer.
     pub(crate) fn local(&self) -> Option<IpAddr> {
         *lock(&self.local)
     }
@@ -78,7 +79,7 @@ impl Shared {
         *lock(&self.local) = Some(local);
     }
 
-    /// Where it stands; that a completion queue has overrun is found out by others than its queue pairs.
+    /// The current state; an overrun of a completion queue is detected here, too.
     pub(crate) fn state(&self) -> QueuePairState {
         let number = self.state.load(Ordering::SeqCst);
         let state = QueuePairState::from_number(number).unwrap_or(QueuePairState::Error);
@@ -90,13 +91,13 @@ impl Shared {
         state
     }
 
-    /// Where it stands, for who has the engine.
+    /// The current state, for callers that hold the engine.
     pub(crate) fn state_in_engine(&self) -> QueuePairState {
         let number = self.state.load(Ordering::SeqCst);
         QueuePairState::from_number(number).unwrap_or(QueuePairState::Error)
     }
 
-    /// To be called by who has the engine.
+    /// Sets the state; to be called only while holding the engine.
     pub(crate) fn set_state(&self, state: QueuePairState) {
         self.state.store(state as u32, Ordering::SeqCst);
     }
@@ -105,7 +106,7 @@ impl Shared {
         self.send_completions.is_overrun() || self.receive_completions.is_overrun()
     }
 
-    /// Reports the end of a send, if it is to be reported.
+    /// Reports the completion of a send, if it is to be reported.
     pub(super) fn complete_send(&self, send: &Send, status: CompletionStatus, until: u32) {
         if status == CompletionStatus::Success && !send.signaled {
             return;
@@ -123,7 +124,7 @@ impl Shared {
         self.push(&self.send_completions, completion, false, retirement);
     }
 
-    /// Reports a RECEIVE that a message has come into.
+    /// Reports a RECEIVE that was filled by a message.
     pub(super) fn complete_receive(
         &self,
         receive: &Receive,
@@ -152,7 +153,7 @@ impl Shared {
         );
     }
 
-    /// Reports a RECEIVE that nothing came of.
+    /// Reports a RECEIVE that failed.
     pub(super) fn fail_receive(&self, receive: &Receive, status: CompletionStatus) {
         let completion = Completion {
             id: receive.id,

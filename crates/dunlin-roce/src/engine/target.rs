@@ -1,4 +1,4 @@
-//! What packets of a peer act on: memory that was granted, and RECEIVEs.
+//! The targets of a peer's packets: memory that was granted, and RECEIVEs.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::packet::{AtomicTarget, RemoteRange};
 use crate::reliable::{AccessError, Delivered, Target};
 use crate::work::Receive;
 
-/// A queue pair as its peer's packets see it.
+/// A queue pair as seen by its peer's packets.
 #[derive(Debug)]
 pub(super) struct Inbound<'a> {
     pub(super) shared: &'a Shared,
@@ -19,7 +19,7 @@ pub(super) struct Inbound<'a> {
     pub(super) current: &'a mut Option<Receive>,
 }
 
-/// The memory that a key of `shared`'s protection domain grants through a queue pair that allows `allowed`.
+/// The memory that a key grants in the protection domain of `shared`, through a queue pair that allows `allowed`.
 pub(super) fn granted(
     shared: &Shared,
     allowed: Access,

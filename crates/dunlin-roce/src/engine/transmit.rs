@@ -1,4 +1,4 @@
-//! What happens to a queue pair from outside: packets, time, and the wish to send.
+//! External events of a queue pair: packets, timers, and sending.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,17 +13,17 @@ use crate::reliable::{Responder, Transmit};
 use crate::socket::{Count, Path, Socket, Train};
 use crate::work::{Gone, Send};
 
-/// How long an acknowledgement waits for a packet that it can go out with, in nanoseconds: about what a server takes to
-/// answer a request. It saves one system call in two of a ping-pong.
+/// How long an acknowledgement is delayed so that it can be sent together with another packet, in nanoseconds: about as
+/// long as a server takes to answer a request. This saves every other system call of a ping-pong.
 const ACKNOWLEDGE_DELAY_NS: u64 = 10_000;
-/// Answers that one turn sends, and their bytes: a peer may ask for a gigabyte, and others wait.
+/// Maximum number of answers, and of their bytes, sent in one turn: a peer may request a gigabyte while others wait.
 const ANSWERS_PER_TURN: usize = 256;
 const ANSWERED_BYTES_PER_TURN: usize = 1 << 20;
-/// When to look again whether a socket that was full takes packets, in nanoseconds.
+/// Interval at which a full socket is tried again, in nanoseconds.
 const BLOCKED_NS: u64 = 50_000;
 
 impl Engine {
-    /// Takes a packet that names this queue pair.
+    /// Handles a packet for this queue pair.
     pub(crate) fn handle(
         &mut self,
         shared: &Shared,
@@ -65,8 +65,8 @@ impl Engine {
         }
     }
 
-    /// A time that was noted for this queue pair has come. Says whether its timer has: what was noted before an earlier
-    /// one took its place means nothing.
+    /// Handles a time that was registered for this queue pair. Returns whether its timer has expired: a registration
+    /// that was superseded by an earlier one is ignored.
     pub(crate) fn handle_timeout(&mut self, shared: &Shared, now_ns: u64) -> bool {
         if self.timer_ns.is_none_or(|timer_ns| timer_ns > now_ns) {
             return false;
@@ -84,13 +84,14 @@ impl Engine {
         true
     }
 
-    /// An acknowledgement was noted for now; says whether there still is one to send, or to note again.
+    /// Handles a time registered for an acknowledgement; returns whether there still is one to send, or to register
+    /// again.
     pub(crate) fn handle_acknowledgement_due(&mut self) -> bool {
         self.acknowledgement_is_set = false;
         self.acknowledge_ns.is_some()
     }
 
-    /// Sends what there is to send, reports what has ended, and sets the timer.
+    /// Sends what is to be sent, reports what has completed, and sets the timer.
     pub(crate) fn progress(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
         self.postponed = 0;
         self.is_touched = false;
@@ -98,7 +99,7 @@ impl Engine {
         match &self.protocol {
             Protocol::Reliable { .. } => {
                 more = self.transmit_reliable(shared, now_ns, train);
-                // Who hears that a request has ended, by a failure too, may change its memory.
+                // A user who learns that a request has completed, even by a failure, may change its memory.
                 train.release(&shared.core.socket);
                 self.finish_reliable(shared);
             }
@@ -114,7 +115,7 @@ impl Engine {
     }
 
     /// Sends what the peer is owed, before the connection is given up. Its last message may have been delivered while
-    /// the acknowledgement waited for a packet to go out with, or for more packets; a NIC would have sent it.
+    /// the acknowledgement was delayed to be sent with other packets; a NIC would have sent it.
     pub(crate) fn acknowledge_last(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
         if self.acknowledge_ns.is_none() && self.unasked_ns.is_none() {
             return;
@@ -124,8 +125,8 @@ impl Engine {
         train.send(&shared.core.socket);
     }
 
-    /// Answers first, then requests, then an acknowledgement: the shortest of them, so it fits at the end of a train.
-    /// Says whether there are more answers than one turn sends.
+    /// Sends answers first, then requests, then an acknowledgement: it is the shortest of them, so it fits at the end
+    /// of a train. Returns whether there are more answers than one turn sends.
     fn transmit_reliable(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) -> bool {
         let Some(path) = self.path else {
             return false;
@@ -139,7 +140,7 @@ impl Engine {
             return false;
         };
         let access = self.access;
-        // Says how many bytes of payload an answer has; nothing when there is none to send.
+        // Returns the number of payload bytes of the next answer; `None` if there is nothing to send.
         let respond = |responder: &mut Responder, train: &mut Train| {
             let response = responder.poll_transmit()?;
             let range = response.payload.map(|payload| payload.range);
@@ -198,7 +199,7 @@ impl Engine {
         {
             let is_queued = responder.acknowledge_unasked();
             self.acknowledge_ns = Some(now_ns);
-            // It leaves behind the answers, however many turns these take; where they leave no room for it, it is tried
+            // It is sent after the answers, however many turns these take; if they leave no space for it, it is tried
             // again.
             self.unasked_ns = (!is_queued).then_some(now_ns + UNASKED_NS);
         }
@@ -218,7 +219,7 @@ impl Engine {
         more
     }
 
-    /// Reports requests that have ended; after a failure of either end the queue pair is in error.
+    /// Reports requests that have completed; after a failure of either end the queue pair goes to the error state.
     fn finish_reliable(&mut self, shared: &Shared) {
         let Protocol::Reliable {
             requester,
@@ -230,7 +231,7 @@ impl Engine {
         let failed =
             requester.is_failed() || responder.is_failed() && responder.poll_transmit().is_none();
         if failed {
-            // The state first: who has the completion of a failure may ask for it.
+            // The state first: a user who has the completion of a failure may query it.
             return self.enter_error(shared);
         }
         self.report_finished(shared);
@@ -265,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// The next time something is to be done, as far as it is earlier than what is set already.
+    /// Registers the next time at which something is to be done, if it is earlier than what is registered already.
     fn set_timer(&mut self, shared: &Shared, now_ns: u64, more: bool) {
         let protocol_ns = match &self.protocol {
             Protocol::Reliable { requester, .. } => requester.deadline_ns(),
@@ -274,7 +275,7 @@ impl Engine {
         };
         let blocked = shared.core.socket.has_backlog();
         let blocked_ns = blocked.then_some(now_ns + BLOCKED_NS);
-        // Not in this look, which other queue pairs wait for.
+        // Not in this poll, which other queue pairs wait for.
         let more_ns = more.then_some(now_ns + 1);
         if let (Some(due_ns), false) = (self.acknowledge_ns, self.acknowledgement_is_set) {
             self.acknowledgement_is_set = true;
@@ -284,7 +285,8 @@ impl Engine {
         let Some(next_ns) = deadlines.into_iter().flatten().min() else {
             return;
         };
-        // Not in this look either, whatever is overdue: the earliest deadline is seen to first, each time.
+        // Not in this poll either, even if something is overdue: the earliest deadline would otherwise be handled first
+        // each time.
         let next_ns = next_ns.max(now_ns + 1);
         if self.timer_ns.is_none_or(|timer_ns| next_ns < timer_ns) {
             self.timer_ns = Some(next_ns);
@@ -293,8 +295,8 @@ impl Engine {
     }
 }
 
-/// Adds a packet of a request to a train, with the bytes of the posted send that it is of. `ended`: how many sends have
-/// ended before the first of `sends`.
+/// Adds a packet of a request to a train, with the bytes of its posted send. `ended` is the number of sends that
+/// completed before the first of `sends`.
 fn add_packet(
     train: &mut Train,
     socket: &Socket,

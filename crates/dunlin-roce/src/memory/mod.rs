@@ -1,4 +1,4 @@
-//! Registered memory: regions, the table of their keys, and the checks on what peers ask of them.
+//! Registered memory: regions, the table of their keys, and the checks of peers' requests.
 
 mod region;
 mod table;

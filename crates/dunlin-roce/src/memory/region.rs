@@ -1,4 +1,4 @@
-//! A registration: memory, what was granted on it, and until when.
+//! A registration: its memory, the access granted, and its lifetime.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, RwLock};
@@ -13,62 +13,61 @@ use crate::sync::{read, write};
 pub(crate) struct Grant {
     pub(crate) domain: u64,
     pub(crate) access: Access,
-    /// Local and remote key alike.
+    /// The key, both local and remote.
     pub(crate) key: u32,
 }
 
-/// Whose the memory is.
+/// The owner of the memory.
 #[derive(Clone, Debug)]
 enum Owner {
     /// The device's own pages.
     Device(Arc<Pages>),
-    /// Of a region of another device.
+    /// A region of another device.
     Adopted(Arc<dyn AnyRegion>),
-    /// The caller's, who keeps it for as long as the registration is in force.
+    /// The caller, who keeps it valid for as long as the registration is in force.
     Caller,
 }
 
-/// The memory of a registration. Work requests hold it; the registration itself ends with [`RegionCore::end`].
+/// The memory of a registration. Work requests hold it; the registration itself is ended by [`RegionCore::end`].
 #[derive(Debug)]
 pub(crate) struct RegionCore {
     pub(crate) grant: Grant,
     memory: Memory,
-    /// What the memory lives as long as; shared by all registrations of it. `None`: the registration is not in force
-    /// any more. Held for reading by every access, so that none goes on after the end: memory of the caller may be
-    /// freed then.
+    /// Keeps the memory alive; shared by all registrations of it. `None`: the registration has ended. Every access
+    /// holds the lock for reading, so that none continues after the end: the caller's memory may then be freed.
     owner: RwLock<Option<Owner>>,
-    /// Bytes taken out of the device's budget.
+    /// Number of bytes taken from the device's budget.
     pub(crate) reserved: usize,
 }
 
 impl RegionCore {
-    /// On pages of the device's own.
+    /// Registers pages of the device's own.
     pub(crate) fn allocate(grant: Grant, length: usize, huge: bool) -> Result<Self, Errno> {
         let pinned = false;
         let pages = Pages::allocate(length, PagesWanted { huge, pinned })?;
         let start = pages.start();
         let owner = Owner::Device(Arc::new(pages));
-        // SAFETY: the pages are aligned and have at least `length` bytes; `owner` keeps them.
+        // SAFETY: the pages are aligned and have at least `length` bytes; `owner` keeps them alive.
         Ok(unsafe { Self::on(grant, start, length, owner, length) })
     }
 
-    /// On the memory of a region of another device.
+    /// Registers the memory of a region of another device.
     pub(crate) fn adopt(grant: Grant, region: Arc<dyn AnyRegion>) -> Self {
-        // Asked once: a region is whatever its type makes of it, and one window is as long as it says.
+        // Called once: a region is whatever its type makes of it, and one window is as long as it says.
         let memory = region.memory();
         let (start, length) = (memory.start(), memory.len());
-        // SAFETY: the region's own window has this memory, to which nobody makes references; `owner` keeps it.
+        // SAFETY: the region's own window has this memory, to which nobody makes references; `owner` keeps it alive.
         unsafe { Self::on(grant, start, length, Owner::Adopted(region), 0) }
     }
 
-    /// On the pages of another registration; `None` when those are the caller's, or it has ended.
+    /// Registers the pages of another registration; `None` if those are the caller's, or if it has ended.
     pub(crate) fn again(&self, grant: Grant) -> Option<Self> {
         let owner = match &*read(&self.owner) {
             None | Some(Owner::Caller) => return None,
             Some(owner) => owner.clone(),
         };
         let (start, length) = (self.memory.start(), self.memory.len());
-        // SAFETY: the window of `self`, and `owner` keeps the memory.
+        // SAFETY: the window of `self`, and `owner` keeps the memory alive.
         Some(unsafe { Self::on(grant, start, length, owner, 0) })
     }
 
@@ -93,12 +92,13 @@ impl RegionCore {
         }
     }
 
-    /// On memory of the caller.
+    /// Registers the caller's memory.
     ///
     /// # Safety
-    /// As for [`dunlin_verbs::Device::register_raw`], until [`RegionCore::end`] has returned; `start` on 8 bytes.
+    /// As for [`dunlin_verbs::Device::register_raw`], until [`RegionCore::end`] has returned; `start` must be aligned
+    /// to 8 bytes.
     pub(crate) unsafe fn raw(grant: Grant, start: NonNull<u8>, length: usize) -> Self {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { Self::on(grant, start, length, Owner::Caller, length) }
     }
 
@@ -115,20 +115,20 @@ impl RegionCore {
         }
     }
 
-    /// The address of byte 0, as peers count it.
+    /// The address of byte 0, as used by peers.
     pub(crate) fn base(&self) -> u64 {
         self.memory.start().as_ptr() as u64
     }
 
-    /// Ends the registration: waits for accesses under way, and lets no other begin. Then the memory is given back,
-    /// whatever work requests still name it: with a region of another device the rights of that end as well.
+    /// Ends the registration: waits for accesses in progress, and allows no others. The memory is then released,
+    /// whatever work requests still name it; this includes the hold on a region of another device.
     pub(crate) fn end(&self) {
         let owner = write(&self.owner).take();
         drop(owner);
     }
 
-    /// Does something with the memory while the registration is in force; `None` when it is not, or the range is not
-    /// inside.
+    /// Runs `action` on the memory while the registration is in force; `None` if it has ended, or the range is out of
+    /// bounds.
     #[inline]
     pub(crate) fn access<T>(
         &self,
@@ -140,7 +140,7 @@ impl RegionCore {
         (owner.is_some() && self.memory.contains(offset, length)).then(|| action(&self.memory))
     }
 
-    /// The offset of an address of ours, when the range from there is inside.
+    /// The offset of a local address, if the range from there is in bounds.
     #[inline]
     pub(crate) fn offset_of(&self, address: u64, length: u32) -> Option<usize> {
         let offset = usize::try_from(address.checked_sub(self.base())?).ok()?;
@@ -149,11 +149,11 @@ impl RegionCore {
             .then_some(offset)
     }
 
-    /// Writes so that the bytes become visible in ascending order; `false` when the registration has ended.
+    /// Writes so that the bytes become visible in ascending order; `false` if the registration has ended.
     #[inline]
     pub(crate) fn write_in_order(&self, offset: usize, bytes: &[u8]) -> bool {
         let written = self.access(offset, bytes.len(), |memory| {
-            // SAFETY: `access` has checked that the range is inside the window; `bytes` is memory of ours and cannot
+            // SAFETY: `access` has checked that the range is inside the window; `bytes` is private memory and cannot
             // overlap it.
             unsafe {
                 let target = memory.start().as_ptr().add(offset);

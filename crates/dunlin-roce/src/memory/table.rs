@@ -1,4 +1,4 @@
-//! The regions of a device by their keys.
+//! The table of a device's regions by key.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, RwLock};
@@ -8,9 +8,9 @@ use dunlin_verbs::{Access, VerbsError};
 use super::region::RegionCore;
 use crate::sync::{lock, random_u32, read, write};
 
-/// Bits of a key that are its index; the rest are random.
+/// Number of bits of a key that are its index; the rest are random.
 const INDEX_BITS: u32 = 16;
-/// Regions at most.
+/// Maximum number of regions.
 pub(crate) const MAX_REGIONS: usize = 1 << INDEX_BITS;
 
 /// See the module.
@@ -24,7 +24,7 @@ pub(crate) struct RegionTable {
 
 #[derive(Debug)]
 struct Free {
-    /// Indices that were given back, oldest first.
+    /// Indices that were freed, oldest first.
     indices: VecDeque<u32>,
     bytes: usize,
 }
@@ -51,7 +51,7 @@ impl RegionTable {
         }
     }
 
-    /// Takes `bytes` out of the budget, and makes a region under a new key.
+    /// Takes `bytes` from the budget, and creates a region under a new key.
     pub(crate) fn insert(
         &self,
         bytes: usize,
@@ -86,7 +86,7 @@ impl RegionTable {
         }
     }
 
-    /// Ends a registration: when this returns no peer's access is under way, and none will be.
+    /// Ends a registration: when this returns, no peer's access is in progress, and none will begin.
     pub(crate) fn remove(&self, region: &RegionCore) {
         let index = region.grant.key % MAX_REGIONS as u32;
         region.end();
@@ -98,8 +98,8 @@ impl RegionTable {
         drop(gone);
     }
 
-    /// The region of a key that grants `access` to `length` bytes from `address` within a protection domain, and the
-    /// offset there.
+    /// The region whose key grants `access` to `length` bytes from `address` within a protection domain, and the offset
+    /// in it.
     #[inline]
     pub(crate) fn find(
         &self,

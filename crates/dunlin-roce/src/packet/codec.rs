@@ -6,17 +6,17 @@ use super::header::{
 };
 use super::psn::{Psn, PSN_COUNT};
 
-/// Why bytes are no packet, or a packet has no wire form.
+/// Why bytes are not a valid packet, or a packet cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
     /// It ends within its headers or its padding.
     #[error("the packet ends after {bytes} bytes, within its headers or padding")]
     Truncated {
-        /// Bytes that there were.
+        /// Number of bytes present.
         bytes: usize,
     },
-    /// Nobody here knows such packets.
+    /// The opcode is not supported.
     #[error("opcode {0:#04x} is not supported: RC without invalidation, UC, UD and congestion notifications are")]
     Opcode(u8),
     /// The base header has another version than zero.
@@ -30,7 +30,7 @@ pub enum PacketError {
     Payload {
         /// Its opcode.
         opcode: u8,
-        /// How many.
+        /// Length of the payload in bytes.
         bytes: usize,
     },
     /// The operation does not exist on the transport.
@@ -42,14 +42,14 @@ pub enum PacketError {
     /// The buffer is too short for the packet.
     #[error("the buffer has {bytes} bytes, and the packet takes {needed}")]
     Room {
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         bytes: usize,
-        /// Bytes of the packet.
+        /// Length of the packet in bytes.
         needed: usize,
     },
 }
 
-/// Takes fields off the front of what arrived.
+/// Takes fields from the front of a received packet.
 struct Reader<'a> {
     rest: &'a [u8],
     total: usize,
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
             0x14 => {
                 let target = self.target()?;
                 let add = self.double_word()?;
-                // The standard has the same header for both atomics; the last word means nothing here.
+                // The standard uses the same header for both atomics; the last word has no meaning here.
                 self.double_word()?;
                 Operation::FetchAdd { target, add }
             }
@@ -173,10 +173,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads a packet: its header and its payload without padding. `bytes` end before the invariant CRC.
+/// Decodes a packet: its header and its payload without padding. `bytes` end before the invariant CRC.
 ///
 /// # Errors
-/// When they are no packet of a supported kind.
+/// When the bytes are not a packet of a supported kind.
 pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), PacketError> {
     let mut reader = Reader {
         rest: bytes,
@@ -232,7 +232,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), PacketError> {
     Ok((header, &reader.rest[..payload_bytes]))
 }
 
-/// Puts fields behind each other.
+/// Appends fields to a buffer.
 struct Writer<'a> {
     buffer: &'a mut [u8],
     end: usize,
@@ -317,7 +317,7 @@ impl Writer<'_> {
 }
 
 impl Header {
-    /// Bytes of the headers on the wire.
+    /// Length of the encoded headers in bytes.
     pub fn encoded_bytes(&self) -> usize {
         let acknowledgement = 4;
         let range = 16;
@@ -351,17 +351,17 @@ impl Header {
     }
 }
 
-/// Bytes of padding behind a payload.
+/// Number of padding bytes behind a payload.
 pub(crate) fn padding_of(payload_bytes: usize) -> usize {
     payload_bytes.wrapping_neg() % 4
 }
 
-/// Writes a packet with `payload_bytes` of payload to the front of `buffer` and says how many bytes it takes, padding
-/// included. `fill` is given the place of the payload, so that it is copied once, from where it is.
+/// Writes a packet with `payload_bytes` of payload to the start of `buffer` and returns its length including padding.
+/// `fill` writes the payload to its place, so that it is copied only once.
 ///
 /// # Errors
-/// When the operation does not exist on the transport or has no payload, or the buffer is too short. Nothing was
-/// written then.
+/// When the operation does not exist on the transport or has no payload, or the buffer is too short. Nothing is then
+/// written.
 pub fn encode(
     header: &Header,
     payload_bytes: usize,
@@ -384,11 +384,11 @@ pub fn encode(
     Ok(needed)
 }
 
-/// Writes the headers of a packet with `payload_bytes` of payload and says how many bytes they take. The payload and
-/// its padding go behind them.
+/// Writes the headers of a packet with `payload_bytes` of payload and returns their length. The payload and its padding
+/// follow them.
 ///
 /// # Errors
-/// As [`encode`].
+/// As for [`encode`].
 pub(crate) fn encode_header(
     header: &Header,
     payload_bytes: usize,
@@ -419,11 +419,11 @@ pub(crate) fn encode_header(
         Service::Congestion => 4,
     };
     let mut writer = Writer { buffer, end: 0 };
-    // Path migration is not supported, and its bit says *migrated*, as that of other endpoints without it does.
+    // Path migration is not supported, so its bit says *migrated*, as with other endpoints without it.
     let flags = u8::from(header.solicited) << 7 | 1 << 6 | (padding as u8) << 4;
     writer.put(&[service << 5 | code, flags]);
     writer.put(&header.partition_key.to_be_bytes());
-    // The byte before the queue pair says whether it is about packets that were marked on the way here.
+    // The byte before the queue pair tells whether the packet reports packets that were marked on the way here.
     let backward = u32::from(header.service == Service::Congestion) << 30;
     writer.put(&(backward | (header.queue_pair % PSN_COUNT)).to_be_bytes());
     writer.put(&(u32::from(header.acknowledge) << 31 | header.psn.value()).to_be_bytes());

@@ -1,12 +1,12 @@
-//! Headers: the base transport header and its extensions, as values (IBTA vol. 1 §9.2, §9.3).
+//! Packet headers: the base transport header and its extensions, as values (IBTA vol. 1 §9.2, §9.3).
 
 use super::psn::Psn;
 
-/// Bytes of a base transport header.
+/// Length of a base transport header.
 pub const BASE_BYTES: usize = 12;
-/// Bytes of the longest run of headers: a base header and that of a compare-and-swap.
+/// Length of the longest sequence of headers: a base header and that of a compare-and-swap.
 pub const MAX_HEADER_BYTES: usize = BASE_BYTES + 28;
-/// The partition key of everybody, the only one on most Ethernets.
+/// The default partition key, the only one on most Ethernets.
 pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 
 /// Low five bits of the opcode of a congestion notification, the only one of its service.
@@ -14,7 +14,7 @@ pub(super) const CONGESTION_CODE: u8 = 0x01;
 /// Reserved bytes of a congestion notification.
 pub(super) const CONGESTION_BYTES: usize = 16;
 
-/// The transport of a packet, with what only this transport's packets carry.
+/// The transport of a packet, with the fields that only its packets have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// RC.
@@ -28,7 +28,7 @@ pub enum Service {
         /// Queue pair of the sender, 24 bits.
         source_queue_pair: u32,
     },
-    /// None: what one host tells another of the network between them.
+    /// None of them: a message between hosts about congestion of the network.
     Congestion,
 }
 
@@ -39,36 +39,36 @@ pub struct RemoteRange {
     pub address: u64,
     /// Key.
     pub key: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub bytes: u32,
 }
 
 /// Eight bytes of the peer's memory (the first half of AtomicETH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicTarget {
-    /// Where, divisible by eight.
+    /// Its address, divisible by eight.
     pub address: u64,
     /// Key.
     pub key: u32,
 }
 
-/// Why a responder refuses (IBTA vol. 1 §9.7.5.2.3).
+/// Why a responder refuses a request (IBTA vol. 1 §9.7.5.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A packet before this one is missing; everything from it on is to be sent again.
+    /// A packet before this one is missing; everything from it on must be sent again.
     SequenceError,
-    /// The request is malformed, too long, or of a kind that the queue pair does not take.
+    /// The request is malformed, too long, or of a kind that the queue pair does not accept.
     InvalidRequest,
     /// The key does not allow it.
     RemoteAccess,
-    /// The responder could not carry it out.
+    /// The responder could not execute it.
     RemoteOperation,
 }
 
-/// What an acknowledgement says (AETH syndrome, IBTA vol. 1 §9.7.5.1.2).
+/// The meaning of an acknowledgement (AETH syndrome, IBTA vol. 1 §9.7.5.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Everything up to here has been carried out; five bits of end-to-end credit, 31 for none kept.
+    /// Everything up to this packet has been executed; five bits of end-to-end credit, 31 if credits are not used.
     Acknowledged(u8),
     /// No RECEIVE is posted; five bits of time to wait, see [`super::timer`].
     ReceiverNotReady(u8),
@@ -79,20 +79,20 @@ pub enum Syndrome {
 /// The acknowledgement header (AETH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// What became of the request.
+    /// The outcome of the request.
     pub syndrome: Syndrome,
-    /// Messages that the responder has completed, modulo 2^24.
+    /// Number of messages that the responder has completed, modulo 2^24.
     pub messages: u32,
 }
 
-/// What a packet does, with the headers that belong to it.
+/// The operation of a packet, with the headers that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A SEND's first of several packets.
+    /// The first of several packets of a SEND.
     SendFirst,
-    /// A SEND's packet in between.
+    /// A middle packet of a SEND.
     SendMiddle,
-    /// A SEND's last of several packets.
+    /// The last of several packets of a SEND.
     SendLast {
         /// Immediate data.
         immediate: Option<u32>,
@@ -102,28 +102,28 @@ pub enum Operation {
         /// Immediate data.
         immediate: Option<u32>,
     },
-    /// A WRITE's first of several packets.
+    /// The first of several packets of a WRITE.
     WriteFirst {
-        /// Where to.
+        /// The target range.
         target: RemoteRange,
     },
-    /// A WRITE's packet in between.
+    /// A middle packet of a WRITE.
     WriteMiddle,
-    /// A WRITE's last of several packets.
+    /// The last of several packets of a WRITE.
     WriteLast {
         /// Immediate data.
         immediate: Option<u32>,
     },
     /// A WRITE in one packet.
     WriteOnly {
-        /// Where to.
+        /// The target range.
         target: RemoteRange,
         /// Immediate data.
         immediate: Option<u32>,
     },
     /// A READ.
     ReadRequest {
-        /// What of.
+        /// The source range.
         source: RemoteRange,
     },
     /// The first of several packets that answer a READ.
@@ -131,21 +131,21 @@ pub enum Operation {
         /// Acknowledges what came before.
         acknowledgement: Acknowledgement,
     },
-    /// A packet in between.
+    /// A middle packet of the answer to a READ.
     ReadResponseMiddle,
     /// The last of several packets that answer a READ.
     ReadResponseLast {
         /// Acknowledges the READ.
         acknowledgement: Acknowledgement,
     },
-    /// The one packet that answers a READ.
+    /// The only packet of the answer to a READ.
     ReadResponseOnly {
         /// Acknowledges the READ.
         acknowledgement: Acknowledgement,
     },
     /// An acknowledgement or a refusal.
     Acknowledge {
-        /// Which.
+        /// Its contents.
         acknowledgement: Acknowledgement,
     },
     /// The answer to an atomic.
@@ -157,18 +157,18 @@ pub enum Operation {
     },
     /// Compare-and-swap.
     CompareAndSwap {
-        /// Which eight bytes.
+        /// The target of eight bytes.
         target: AtomicTarget,
-        /// The value to find there.
+        /// Expected value.
         compare: u64,
-        /// The value to put there.
+        /// New value.
         swap: u64,
     },
     /// Fetch-and-add.
     FetchAdd {
-        /// Which eight bytes.
+        /// The target of eight bytes.
         target: AtomicTarget,
-        /// What to add.
+        /// Summand.
         add: u64,
     },
     /// A congestion notification (CNP, annex A17.9): packets to its sender were marked on the way.
@@ -176,7 +176,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether packets of this kind carry payload.
+    /// Whether packets of this kind carry a payload.
     pub fn has_payload(&self) -> bool {
         !matches!(
             self,
@@ -189,7 +189,7 @@ impl Operation {
         )
     }
 
-    /// Whether it goes from a responder to a requester.
+    /// Whether it is sent by a responder to a requester.
     pub fn is_response(&self) -> bool {
         matches!(
             self,
@@ -202,7 +202,7 @@ impl Operation {
         )
     }
 
-    /// Whether it carries data and says in the same packet that there is none.
+    /// Whether it carries data together with a syndrome that excludes data.
     pub(crate) fn contradicts_itself(&self) -> bool {
         match self {
             Self::ReadResponseFirst { acknowledgement }
@@ -250,16 +250,16 @@ impl Operation {
     }
 }
 
-/// All that stands before the payload of a packet.
+/// Everything in front of the payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Transport.
     pub service: Service,
-    /// What the packet does.
+    /// Operation of the packet.
     pub operation: Operation,
     /// Whether the receiver's completion is solicited.
     pub solicited: bool,
-    /// Whether the sender asks for an acknowledgement.
+    /// Whether the sender requests an acknowledgement.
     pub acknowledge: bool,
     /// Partition key.
     pub partition_key: u16,

@@ -1,40 +1,41 @@
-//! The invariant CRC: what protects a packet from end to end (IBTA vol. 1 §7.8.1, annex A17.3.3).
+//! The invariant CRC, which protects a packet from end to end (IBTA vol. 1 §7.8.1, annex A17.3.3).
 //!
-//! It covers what no router changes: eight bytes of ones where InfiniBand has a local routing header, the IP and UDP
-//! headers with their variable fields as ones, and the packet itself with the reserved byte of its base header as ones.
+//! It covers what routers do not change: eight bytes of ones where InfiniBand has a local routing header, the IP and
+//! UDP headers with their variable fields as ones, and the packet itself with the reserved byte of its base header as
+//! ones.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::header::BASE_BYTES;
 
-/// Bytes of the invariant CRC at a packet's end.
+/// Length of the invariant CRC at the end of a packet.
 pub const ICRC_BYTES: usize = 4;
 
-/// Addresses of a datagram, as far as the invariant CRC covers its IP header.
+/// The addresses of a datagram, as far as the invariant CRC covers its IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// IPv4, without options.
     V4 {
-        /// From where.
+        /// Source address.
         source: Ipv4Addr,
-        /// To where.
+        /// Destination address.
         destination: Ipv4Addr,
-        /// The identification field, which is covered although a UDP socket does not show it. Linux sends zero with
-        /// *don't fragment* from a socket that is not connected.
+        /// The identification field, which is covered although a UDP socket does not show it. From an unconnected
+        /// socket, Linux sends zero with *don't fragment*.
         identification: u16,
         /// Whether *don't fragment* is set.
         dont_fragment: bool,
     },
     /// IPv6, without extension headers.
     V6 {
-        /// From where.
+        /// Source address.
         source: Ipv6Addr,
-        /// To where.
+        /// Destination address.
         destination: Ipv6Addr,
     },
 }
 
-/// What stands around a packet: the addresses and ports of its datagram.
+/// The addresses and ports of the datagram that contains a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// IP addresses.
@@ -48,12 +49,12 @@ pub struct Envelope {
 const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-/// The ones in place of a local routing header.
+/// Number of bytes of ones in place of a local routing header.
 const ROUTING_BYTES: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 
-/// The invariant CRC of `packet`, which is everything between the UDP header and the CRC, padding included. `None`: it
-/// is shorter than a base header, or does not fit into a datagram.
+/// The invariant CRC of `packet`, which is everything between the UDP header and the CRC, including padding. `None` if
+/// it is shorter than a base header, or does not fit into a datagram.
 pub fn icrc(envelope: &Envelope, packet: &[u8]) -> Option<[u8; ICRC_BYTES]> {
     let udp_bytes = u16::try_from(UDP_BYTES + packet.len() + ICRC_BYTES).ok()?;
     let (base, rest) = packet.split_at_checked(BASE_BYTES)?;
@@ -94,7 +95,7 @@ pub fn icrc(envelope: &Envelope, packet: &[u8]) -> Option<[u8; ICRC_BYTES]> {
     pseudo[end + 4..end + 6].copy_from_slice(&udp_bytes.to_be_bytes());
     end += UDP_BYTES;
     pseudo[end..end + BASE_BYTES].copy_from_slice(base);
-    // Congestion marks stand in this byte, and routers change them.
+    // This byte contains the congestion marks, which routers change.
     pseudo[end + 4] = 0xff;
     end += BASE_BYTES;
     let mut hasher = crc32fast::Hasher::new();
@@ -103,8 +104,8 @@ pub fn icrc(envelope: &Envelope, packet: &[u8]) -> Option<[u8; ICRC_BYTES]> {
     Some(hasher.finalize().to_le_bytes())
 }
 
-/// What stands in the reserved bits of a base header's ninth byte where the invariant CRC is left out. Only devices
-/// that agreed on it send such packets to each other; to all others the bits mean nothing.
+/// The value of the reserved bits of a base header's ninth byte if the invariant CRC is omitted. Only devices that have
+/// agreed on it send such packets to each other; for all others the bits have no meaning.
 const OMITTED: u8 = 0x35;
 /// Those bits.
 const OMITTED_BITS: u8 = 0x7f;
@@ -124,8 +125,8 @@ pub fn is_icrc_omitted(packet: &[u8]) -> bool {
         .is_some_and(|byte| byte & OMITTED_BITS == OMITTED)
 }
 
-/// Whether `crc` is the invariant CRC of `packet`. Over IPv4 that of any identification will do, since a UDP socket
-/// does not show which it was: sixteen bits of the check remain, and UDP's own checksum where the sender has one.
+/// Whether `crc` is the invariant CRC of `packet`. Over IPv4 any identification is accepted, since a UDP socket does
+/// not show the actual one: sixteen bits of the check remain, and UDP's own checksum if the sender uses one.
 pub fn icrc_agrees(envelope: &Envelope, packet: &[u8], crc: [u8; ICRC_BYTES]) -> bool {
     let Some(computed) = icrc(envelope, packet) else {
         return false;
@@ -134,15 +135,15 @@ pub fn icrc_agrees(envelope: &Envelope, packet: &[u8], crc: [u8; ICRC_BYTES]) ->
     if difference == 0 || matches!(envelope.network, Network::V6 { .. }) {
         return difference == 0;
     }
-    // A CRC is linear: another identification adds its own polynomial, moved by all bits that come after it. Moved back
-    // the difference must be such a polynomial, which has sixteen bits.
+    // A CRC is linear: another identification adds its own polynomial, shifted by all bits that follow it. Shifted
+    // back, the difference must be such a polynomial, which has sixteen bits.
     let bytes_after = IPV4_BYTES + UDP_BYTES - IDENTIFICATION_END + packet.len();
     let bits = 8 * bytes_after as u32 + 32;
     let identification = polynomial::multiply(difference, polynomial::power_of_x(u32::MAX - bits));
     identification & 0xffff == 0
 }
 
-/// Where the identification ends in an IPv4 header.
+/// Offset of the end of the identification in an IPv4 header.
 const IDENTIFICATION_END: usize = 6;
 
 /// Polynomials modulo that of the CRC, with the coefficient of x^0 in the highest bit.
@@ -163,7 +164,8 @@ mod polynomial {
         product
     }
 
-    /// x to a power. The polynomial is primitive: powers repeat after 2^32 - 1, so `u32::MAX - n` is the inverse of n.
+    /// x to a power. The polynomial is primitive: powers repeat after 2^32 - 1, so `u32::MAX - n` gives the inverse for
+    /// n.
     pub(super) fn power_of_x(mut exponent: u32) -> u32 {
         let (mut power, mut square) = (ONE, ONE >> 1);
         while exponent > 0 {

@@ -1,7 +1,7 @@
-//! Packets of RoCEv2: pure functions between bytes and values, without sockets and without state.
+//! RoCEv2 packets: pure functions between bytes and values, without sockets and without state.
 //!
-//! A datagram's payload is a packet and its invariant CRC. [`parse`] and [`encode`] are for the packet, [`icrc()`] is
-//! for the CRC; both ends of a connection's state machines stand above them, the sockets below.
+//! A datagram's payload is a packet and its invariant CRC. [`parse`] and [`encode`] handle the packet, [`icrc()`] the
+//! CRC; the state machines of a connection's two ends are above them, the sockets below.
 
 mod codec;
 mod header;
@@ -20,15 +20,15 @@ pub use icrc::{
 };
 pub use psn::{Psn, PSN_COUNT};
 
-/// The least path MTU, in bytes.
+/// The minimum path MTU in bytes.
 pub const MIN_MTU_BYTES: u32 = 256;
-/// The largest payload of one packet, in bytes, between two devices that agree on more than the 4096 of the standard:
-/// what a UDP datagram holds, in whole pages.
+/// The maximum payload of a packet in bytes between two devices that agree on more than the standard's 4096: what fits
+/// in a UDP datagram, in whole pages.
 pub const MAX_PAYLOAD_BYTES: u32 = 56 << 10;
-/// In steps of so many bytes.
+/// Payloads beyond the standard's sizes are multiples of this many bytes.
 pub(crate) const PAYLOAD_STEP_BYTES: usize = 64;
 
-/// The longest payload within so many bytes.
+/// The longest payload of at most this many bytes.
 pub(crate) fn whole_payload_steps(bytes: usize) -> usize {
     bytes - bytes % PAYLOAD_STEP_BYTES
 }

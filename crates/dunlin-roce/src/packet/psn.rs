@@ -1,6 +1,6 @@
 //! Packet sequence numbers: 24 bits that wrap (IBTA vol. 1 §9.7.1).
 
-/// How many packet sequence numbers there are.
+/// Number of packet sequence numbers.
 pub const PSN_COUNT: u32 = 1 << 24;
 
 /// A packet sequence number. Two are compared by the shorter way around the circle, so at most 2^23 may be outstanding.
@@ -24,7 +24,7 @@ impl Psn {
         Self::new(self.0.wrapping_add(packets))
     }
 
-    /// By how many packets `self` comes after `other`; negative when it comes before.
+    /// By how many packets `self` comes after `other`; negative if it comes before.
     pub const fn distance_from(self, other: Self) -> i32 {
         let forward = self.0.wrapping_sub(other.0) % PSN_COUNT;
         if forward < PSN_COUNT / 2 {

@@ -1,5 +1,5 @@
-//! The times that five bits of an acknowledgement stand for: how long a receiver that is not ready asks to be left
-//! alone (IBTA vol. 1 §9.7.5.2.8, table 45).
+//! The times encoded in five bits of an acknowledgement: how long a receiver that is not ready asks the sender to wait
+//! (IBTA vol. 1 §9.7.5.2.8, table 45).
 
 /// Microseconds of the codes 0 to 31.
 const MICROSECONDS: [u32; 32] = [
@@ -8,7 +8,7 @@ const MICROSECONDS: [u32; 32] = [
     245_760, 327_680, 491_520,
 ];
 
-/// Nanoseconds that the code in the low five bits stands for.
+/// The time in nanoseconds encoded in the low five bits of the code.
 pub fn receiver_not_ready_ns(code: u8) -> u64 {
     u64::from(MICROSECONDS[usize::from(code & 0x1f)]) * 1_000
 }
@@ -16,7 +16,7 @@ pub fn receiver_not_ready_ns(code: u8) -> u64 {
 /// The code of the shortest time that is not below `ns`; the longest, 655.36 ms, for everything beyond.
 pub fn receiver_not_ready_code(ns: u64) -> u8 {
     let code = MICROSECONDS[1..].partition_point(|time| u64::from(*time) * 1_000 < ns) + 1;
-    // Code 0 is the longest of all, behind code 31.
+    // Code 0 is the longest of all, beyond code 31.
     (code % MICROSECONDS.len()) as u8
 }
 

@@ -1,5 +1,5 @@
-//! The device's thread: it takes packets and keeps the time where nobody polls, so that a queue pair answers its peer
-//! like a NIC's, whatever its process does. While somebody polls it only looks now and then whether that is still so.
+//! The device's thread: it receives packets and handles timers while nobody polls, so that a queue pair answers its
+//! peer as on a NIC, whatever its process does. While others poll it only checks periodically whether that is still so.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,16 @@ use super::Port;
 use crate::channel::timespec;
 use crate::sync::{now_ns, system};
 
-/// How often it looks whether somebody polls.
+/// Interval at which it checks whether others poll.
 const ATTENDED: Duration = Duration::from_millis(2);
-/// How often somebody has to have polled since the last look, and how far apart at most, in nanoseconds.
+/// Minimum number of polls by others since the last check, and their maximum average distance, in nanoseconds.
 const ATTENDED_POLLS: u64 = 20;
 const ATTENDED_GAP_NS: u64 = 100_000;
-/// How long it looks on after a train of packets, in nanoseconds. More is likely to come of a long message, and a core
-/// that goes to sleep in between takes as long to wake as a window of packets to send.
+/// How long it keeps polling after a train of packets, in nanoseconds. A train is likely to be part of a long message,
+/// and waking a core that has gone to sleep takes as long as sending a window of packets.
 const LOOKS_ON_NS: u64 = 100_000;
 
-/// The running thread; ends when dropped.
+/// The running thread; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Driver {
     port: Arc<Port>,
@@ -51,7 +51,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if !self.port.core.made_in.is_current() {
-            // There is no such thread in a child.
+            // A child has no such thread.
             return std::mem::forget(thread);
         }
         self.stop.store(true, Ordering::SeqCst);
@@ -67,7 +67,7 @@ fn run(port: &Port, stop: &AtomicBool) {
     let (mut polls, mut since_ns) = (port.polls(), now_ns());
     let (mut trains, mut looks_until_ns) = (core.socket.trains(), 0);
     while !stop.load(Ordering::SeqCst) {
-        // Before anything is decided: what woke us may be for somebody who sleeps.
+        // First of all: what woke this thread may be for a completion queue that is armed.
         let armed = core.armed.load(Ordering::SeqCst);
         let is_behind = port.look_for_all();
         let now_ns = now_ns();
@@ -79,8 +79,9 @@ fn run(port: &Port, stop: &AtomicBool) {
             (polls, since_ns) = (polls.wrapping_add(looks), now_ns);
         }
         if is_attended {
-            // Who polls takes the packets of those who sleep, too, and keeps the time. Who goes to sleep raises the
-            // event from now on: it may have been the only one. Who has just done so did not.
+            // Threads that poll also receive the packets of sleeping threads, and handle the timers. From now on, a
+            // thread that goes to sleep raises the event, because it may have been the only one that polled. One that
+            // has just gone to sleep did not raise it.
             core.wakes_ns.store(0, Ordering::SeqCst);
             let slept = core.armed.load(Ordering::SeqCst) != armed;
             if !slept {
@@ -102,7 +103,7 @@ fn run(port: &Port, stop: &AtomicBool) {
             std::thread::yield_now();
             continue;
         }
-        // What is set from now on and comes earlier than what is seen here raises the event.
+        // From now on, setting a timer that expires earlier than what is seen here raises the event.
         core.wakes_ns.store(u64::MAX, Ordering::SeqCst);
         port.send_postponed();
         let next_ns = core.timers().next_ns();
@@ -116,7 +117,7 @@ fn run(port: &Port, stop: &AtomicBool) {
             PollFd::new(&core.call, PollFlags::IN),
         ];
         wait(&mut both, timeout);
-        // What this thread sets while it looks is no reason to wake it.
+        // Timers that this thread sets while it polls need not wake it.
         core.wakes_ns.store(0, Ordering::SeqCst);
         if !both[1].revents().is_empty() {
             let _ = core.call.consume();
@@ -125,6 +126,6 @@ fn run(port: &Port, stop: &AtomicBool) {
 }
 
 fn wait(set: &mut [PollFd<'_>], timeout: Option<Duration>) {
-    // An interruption is as good as an event.
+    // An interruption is treated like an event.
     let _ = poll(set, timeout.map(timespec).as_ref());
 }

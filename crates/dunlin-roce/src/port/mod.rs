@@ -1,4 +1,5 @@
-//! The port: packets from the socket to queue pairs, deadlines, and the thread that does both while nobody polls.
+//! The port: passes packets from the socket and expired timers to queue pairs, and contains the thread that does both
+//! while nobody polls.
 
 mod driver;
 mod probe;
@@ -26,17 +27,17 @@ use crate::packet::{icrc_agrees, is_icrc_omitted, parse, Header, ICRC_BYTES};
 use crate::socket::{envelope, Count, ReceiveBuffer, Route, Train, LONG_PAYLOAD_BYTES};
 use crate::sync::{lock, now_ns};
 
-/// System calls for datagrams in one look: whoever looks has other things to do.
+/// Maximum number of receiving system calls in one poll: the caller has other things to do.
 const RECEIVES_PER_LOOK: usize = 4;
-/// Deadlines seen to in one look.
+/// Maximum number of timers handled in one poll.
 const TIMERS_PER_LOOK: usize = 64;
-/// Looks of who has not looked for a while, at most.
+/// Maximum number of polls by a thread that has not polled for a while.
 const LOOKS_TO_CATCH_UP: u32 = 64;
-/// Queue pairs whose requests go out with one look.
+/// Maximum number of queue pairs whose postponed requests are sent in one poll.
 const POSTPONED_PER_LOOK: usize = 256;
 
 thread_local! {
-    /// Where this thread puts its packets together.
+    /// The buffer in which this thread assembles its packets.
     static TRAIN: RefCell<Train> = RefCell::new(Train::new());
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn with_train<T>(action: impl FnOnce(&mut Train) -> T) -> T {
         let mut train = train.try_borrow_mut().ok()?;
         Some(action.take()?(&mut train))
     });
-    // A thread that ends has none any more, and may still have queue pairs to give up.
+    // A thread that is ending has none any more, but may still have queue pairs to close.
     match (lent, action) {
         (Ok(Some(done)), _) => done,
         (_, Some(action)) => action(&mut Train::new()),
@@ -61,16 +62,16 @@ pub(crate) struct Port {
     pub(crate) core: Arc<Core>,
     pub(crate) pairs: Pairs,
     inbound: Mutex<Inbound>,
-    /// Looks by threads that poll.
+    /// Number of polls by threads other than the device's.
     polls: AtomicU64,
-    /// What ways to peers carry.
+    /// What is known about paths to peers.
     pub(crate) probes: Probes,
 }
 
 #[derive(Debug)]
 struct Inbound {
     buffer: ReceiveBuffer,
-    /// Queue pairs that got packets of this train, once each, in the order of the first ones.
+    /// Queue pairs that received packets of this train, once each, in the order of the first ones.
     touched: Vec<Arc<Shared>>,
 }
 
@@ -84,7 +85,7 @@ impl Progress for Port {
     fn catch_up(&self) -> bool {
         let is_behind =
             self.core.made_in.is_current() && !self.core.postponed.has_just_found(now_ns());
-        // A look ends with a packet that came alone.
+        // A poll ends with a packet that arrived alone.
         let looks = if is_behind { LOOKS_TO_CATCH_UP } else { 0 };
         for _ in 0..looks {
             if !self.poll() {
@@ -109,7 +110,8 @@ impl Port {
         }
     }
 
-    /// A look by a thread that polls; says whether it found something. Nothing when another thread is at it.
+    /// A poll by a thread other than the device's; returns whether it found something. Does nothing if another thread
+    /// is polling.
     #[inline]
     pub(crate) fn poll(&self) -> bool {
         self.send_postponed();
@@ -117,7 +119,7 @@ impl Port {
             Ok(inbound) => inbound,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                // Whoever is at it, this thread polls, and would look if the other did not.
+                // This thread polls too, and would do the work if the other did not.
                 self.polls.fetch_add(1, Ordering::Relaxed);
                 return false;
             }
@@ -126,15 +128,15 @@ impl Port {
         if long {
             progress::note_moved();
         }
-        // A look at long payloads takes as long as many that find nothing. Of short ones a look counts once: a thread
-        // that looks seldom must not seem to keep up with a socket that overflows.
+        // A poll with long payloads takes as long as many empty ones. With short ones it counts once: a thread that
+        // polls rarely must not appear to keep up with a socket that overflows.
         let looks = if long { 1 + trains } else { 1 };
         self.polls.fetch_add(looks, Ordering::Relaxed);
         trains > 0
     }
 
-    /// Says how many trains there were, and whether any of their packets, or of those that answer them, is likely to be
-    /// a part of a long message.
+    /// Polls the socket and the timers. Returns the number of trains, and whether any of their packets, or of the
+    /// packets sent in response, is likely to be part of a long message.
     fn look(&self, inbound: &mut Inbound) -> (u64, bool) {
         self.core.socket.send_backlog();
         let (mut trains, mut long) = (0, false);
@@ -162,7 +164,7 @@ impl Port {
         (trains, long)
     }
 
-    /// Sends the requests that wait for a look.
+    /// Sends the requests that wait for a poll.
     #[inline]
     pub(crate) fn send_postponed(&self) {
         let postponed = &self.core.postponed;
@@ -179,7 +181,7 @@ impl Port {
         }
     }
 
-    /// Hands the packets of a train to their queue pairs, and sends what these answer; says whether any had a long
+    /// Passes the packets of a train to their queue pairs, and sends the responses; returns whether any had a long
     /// payload.
     fn take(&self, inbound: &mut Inbound, train: &mut Train) -> bool {
         let mut long = false;
@@ -202,7 +204,7 @@ impl Port {
             let mut engine = shared.engine();
             long |= payload.len() >= LONG_PAYLOAD_BYTES;
             engine.handle(&shared, now_ns, &source, &header, payload, marked);
-            // Packets of one train are most often of one queue pair.
+            // Most packets of one train belong to the same queue pair.
             while let Some(packet) = packets.peek() {
                 let Some((header, payload)) = self.read(&source, packet) else {
                     packets.next();
@@ -249,7 +251,7 @@ impl Port {
         }
     }
 
-    /// Reads a packet, and checks the invariant CRC at its end where there is one.
+    /// Decodes a packet, and checks the invariant CRC at its end if there is one.
     fn read<'a>(&self, source: &SocketAddr, packet: &'a [u8]) -> Option<(Header, &'a [u8])> {
         let statistics = &self.core.socket.statistics;
         let omitted = self.core.config.omit_icrc && is_icrc_omitted(packet);
@@ -269,8 +271,8 @@ impl Port {
         read.ok()
     }
 
-    /// Of all that the CRC covers only our own address is not at hand: it is that of the queue pair's path, and for
-    /// datagrams that of the way back.
+    /// Of everything that the CRC covers, only our own address is not directly available: it is that of the queue
+    /// pair's path, and for datagrams that of the return path.
     #[cold]
     fn crc_agrees(&self, source: &SocketAddr, covered: &[u8], crc: [u8; ICRC_BYTES]) -> bool {
         let Ok((header, _)) = parse(covered) else {
@@ -278,7 +280,7 @@ impl Port {
         };
         let pair = self.pairs.get(header.queue_pair);
         if pair.is_none() && header.queue_pair != PROBE_QUEUE_PAIR {
-            // Nobody takes it, whatever it says.
+            // No queue pair accepts it, whatever it contains.
             return true;
         }
         let of_path = pair.and_then(|pair| pair.local());
@@ -301,7 +303,7 @@ impl Port {
             };
             if let Some(shared) = self.pairs.get(number) {
                 let mut engine = shared.engine();
-                // Most have gone out with other packets before.
+                // Most have already been sent with other packets.
                 if engine.handle_acknowledgement_due() {
                     with_train(|train| engine.progress(&shared, now_ns, train));
                 }
@@ -320,8 +322,8 @@ impl Port {
         }
     }
 
-    /// A look by the device's thread. Says whether it found as many short packets as a look takes: then those who poll
-    /// do not keep up. Long ones say nothing, because a window of them stands in the socket as a rule.
+    /// A poll by the device's thread. Returns whether it found as many short packets as a poll takes: then the threads
+    /// that poll do not keep up. Long ones are no indication, because a window of them is usually queued in the socket.
     fn look_for_all(&self) -> bool {
         self.send_postponed();
         let (trains, long) = self.look(&mut lock(&self.inbound));

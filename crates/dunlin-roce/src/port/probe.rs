@@ -1,7 +1,8 @@
-//! What a way carries, found out by asking: before a queue pair is connected to a peer on another host, the peer's
-//! device is sent a datagram as long as packets will be, and answers with one as long. A hop in the middle that carries
-//! less than the links of both ends drops it, and shorter ones are tried (as RFC 8899 does below other protocols). The
-//! routing table knows of such hops only where their messages come back, and not before something was dropped.
+//! Probing of the path MTU: before a queue pair is connected to a peer on another host, a datagram as long as its
+//! packets will be is sent to the peer's device, which answers with one of the same length. A hop on the way that
+//! carries less than the links of both ends drops it, and shorter ones are tried (as RFC 8899 does below other
+//! protocols). The routing table knows of such hops only if ICMP messages come back, and not before something was
+//! dropped.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,70 +17,70 @@ use crate::socket::{Count, Link, Path, Route};
 use crate::sync::{lock, now_ns, random_u64};
 use crate::work::Gone;
 
-/// Where questions and answers go: no queue pair has this number, which is that of general services on InfiniBand.
+/// Destination of probes and answers: no queue pair has this number, which on InfiniBand is that of general services.
 pub(super) const PROBE_QUEUE_PAIR: u32 = 1;
-/// What they have for a queue key.
+/// Their queue key.
 const PROBE_KEY: u32 = 0x6475_6e6c;
 /// Immediate data of both.
 const QUESTION: u32 = 0;
 const ANSWER: u32 = 1;
-/// The headers of a WRITE with immediate data are longer than those of a datagram by so many bytes.
+/// By how much the headers of a WRITE with immediate data are longer than those of a datagram.
 const BESIDE_BYTES: usize = 8;
-/// Payloads that are tried where a longer one does not come through: what Ethernet of 9,000 and of 1,500 bytes carries
-/// beside tunnels, what each IPv6 link carries, and what each IPv4 link does.
+/// Payloads that are tried if a longer one does not get through: what Ethernet with 9,000 and with 1,500 bytes carries
+/// besides tunnels, what every IPv6 link carries, and what every IPv4 link carries.
 const SHORTER: [usize; 4] = [8768, 1280, 1088, 384];
-/// How long an answer is waited for before the question is asked again, or a shorter one.
+/// How long to wait for an answer before the probe is repeated, or a shorter one is sent.
 const WAITS: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_millis(60),
     Duration::from_millis(120),
 ];
-/// Between two looks for an answer.
+/// Interval between two checks for an answer.
 const LOOK: Duration = Duration::from_micros(100);
-/// Between two answers, so that whoever asks without end takes little of a polling thread's time. Who gets no answer
-/// asks again.
+/// Minimum interval between two answers, so that endless probes take little of a polling thread's time. A prober
+/// without an answer tries again.
 const ANSWERS_APART_NS: u64 = 100_000;
-/// How long a way is believed to stay as it was found; what a kernel believes.
+/// How long a path is assumed not to change, as in kernels.
 const KEPT: Duration = Duration::from_secs(600);
-/// How long nobody asks again where nothing was answered, so that each of many connections need not wait for that.
+/// How long a path without any answer is not probed again, so that not each of many connections has to wait for it.
 const KEPT_SILENT: Duration = Duration::from_secs(10);
-/// Ways that are remembered at most.
+/// Maximum number of paths remembered.
 const WAYS_MAX: usize = 4096;
 
-/// What has been asked, and what is known.
+/// The outstanding probes, and the known paths.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     /// By the number that an answer repeats.
     asked: Mutex<HashMap<u64, Asked>>,
-    /// By the peer's host, and until when.
+    /// By the peer's host, with the time of expiry.
     known: Mutex<HashMap<IpAddr, (Way, Instant)>>,
-    /// When the next question may be answered.
+    /// When the next probe may be answered.
     next_answer_ns: AtomicU64,
 }
 
-/// What was found of a way.
+/// The result for a path.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// All that the links of both ends carry, up to so many bytes of payload: of more the peer that was asked had no
-    /// use, and another may.
+    /// Everything that the links of both ends carry, up to this many bytes of payload: the peer that was probed could
+    /// not use more, but another may.
     Whole(usize),
-    /// A payload of so many bytes, and no longer one.
+    /// A payload of this many bytes, and no longer one.
     AtMost(usize),
-    /// Nothing came back.
+    /// There was no answer.
     Silent,
 }
 
 #[derive(Debug)]
 struct Asked {
     peer: SocketAddr,
-    /// How long the questions were: an answer is as long as one of them.
+    /// Lengths of the probes: an answer is as long as one of them.
     lengths: Vec<usize>,
-    /// The longest payload that has come back.
+    /// The longest payload that was answered.
     answered: usize,
 }
 
 impl Probes {
-    /// What is left of a link on the way to a host, as far as that is known.
+    /// The part of a link's limits that the path to a host carries, as far as that is known.
     pub(crate) fn limit(&self, host: IpAddr, link: Link) -> Link {
         match self.known(host) {
             Some(Way::AtMost(payload_bytes)) => link.within(payload_bytes),
@@ -93,7 +94,7 @@ impl Probes {
         (Instant::now() < *until).then_some(*way)
     }
 
-    /// Whether there is nothing to ask about payloads of so many bytes.
+    /// Whether probing payloads of this length is unnecessary.
     fn is_known(&self, host: IpAddr, payload_bytes: usize) -> bool {
         match self.known(host) {
             Some(Way::Whole(asked)) => payload_bytes <= asked,
@@ -143,8 +144,8 @@ impl Probes {
 }
 
 impl Port {
-    /// Finds out what the way to a peer's device carries, of at most `link`, unless that is known. Without an answer in
-    /// time nothing is: the connection will tell.
+    /// Finds out what the path to a peer's device carries, of at most `link`, unless that is known. Without an answer
+    /// in time nothing is learned, and the connection will show.
     pub(crate) fn find_out(
         &self,
         peer: Peer,
@@ -162,7 +163,7 @@ impl Port {
             return;
         }
         let way = || Route::find(local, peer.address);
-        // Nothing is between a host and itself.
+        // There is nothing between a host and itself.
         let Some(route) = way().filter(|route| route.local != peer.address) else {
             return;
         };
@@ -184,7 +185,7 @@ impl Port {
             if let Some(found) = self.try_payload(&path, number, payload_bytes, until) {
                 break found;
             }
-            // A router may have told the kernel meanwhile.
+            // A router may have informed the kernel meanwhile.
             let told = way().map_or(payload_bytes, |route| longest(link.min(route.link)));
             let shorter = SHORTER.into_iter().find(|shorter| *shorter < payload_bytes);
             match shorter.filter(|_| Instant::now() < until) {
@@ -202,7 +203,7 @@ impl Port {
         self.probes.learn(peer.address, way);
     }
 
-    /// Asks with a payload of so many bytes; says how long the longest was that came back.
+    /// Probes with a payload of this length; returns the longest length that was answered.
     fn try_payload(&self, path: &Path, number: u64, bytes: usize, until: Instant) -> Option<usize> {
         let question = bytes + BESIDE_BYTES;
         if let Some(asked) = lock(&self.probes.asked).get_mut(&number) {
@@ -254,8 +255,8 @@ impl Port {
         });
     }
 
-    /// A packet for [`PROBE_QUEUE_PAIR`] has come. A question is answered with as many bytes as it has, so who asks in
-    /// another's name gains nothing.
+    /// Handles a packet for [`PROBE_QUEUE_PAIR`]. A probe is answered with as many bytes as it has, so sending one with
+    /// a forged source gains nothing.
     #[cold]
     pub(super) fn take_probe(
         &self,
@@ -274,7 +275,7 @@ impl Port {
             return statistics.count(Count::UnknownQueuePair);
         };
         if payload.len() > MAX_PAYLOAD_BYTES as usize + BESIDE_BYTES {
-            // Nobody asks for so much, and it may not fit into a train.
+            // No probe is that long, and it may not fit into a train.
             return statistics.count(Count::Malformed);
         }
         let number = u64::from_be_bytes(*number);
@@ -283,7 +284,7 @@ impl Port {
             Some(ANSWER) => self.probes.note(number, source, payload.len()),
             Some(QUESTION) if self.probes.may_answer(now_ns()) => {
                 let local = || Route::find(None, source.ip()).map(|route| route.local);
-                // Only what the CRC covers names the address of this host.
+                // Only what the CRC covers contains the address of this host.
                 let local = match icrc {
                     true => self.core.config.local_address.or_else(local),
                     false => Some(source.ip()),
@@ -308,7 +309,7 @@ mod tests {
     use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation};
     use std::net::UdpSocket;
 
-    /// Where the immediate data of a datagram end.
+    /// Offset of the end of a datagram's immediate data.
     const IMMEDIATE_END: usize = 24;
 
     fn device() -> RoceDevice {
@@ -319,7 +320,7 @@ mod tests {
         .unwrap()
     }
 
-    /// What a device says of a queue pair to a peer: MTU and payload.
+    /// What a device reports about a queue pair to a peer: MTU and payload.
     fn told(device: &RoceDevice, peer: &EndpointAddress) -> (u32, usize) {
         let habits = device.inner().core.habits();
         let own = EndpointAddress {
@@ -332,7 +333,7 @@ mod tests {
         (told.mtu_bytes, read.payload_bytes)
     }
 
-    /// Answers questions of so many bytes at most, `count` of them, and says how long they all were.
+    /// Answers `count` probes of at most this many bytes, and returns all their lengths.
     fn hop(socket: &UdpSocket, carries: usize, count: usize) -> Vec<usize> {
         let (mut lengths, mut answered) = (Vec::new(), 0);
         let mut packet = vec![0; 1 << 16];
@@ -364,7 +365,7 @@ mod tests {
             );
         });
         assert_eq!(told(&device, &address), (1024, 1280));
-        // It is known, so nobody is asked.
+        // The path is known, so no probe is sent.
         asks();
         socket.set_nonblocking(true).unwrap();
         assert!(socket.recv_from(&mut [0; 9000]).is_err());
@@ -383,7 +384,7 @@ mod tests {
         };
         let whole = told(&device, &peer().1);
         assert_eq!(asks(peer_that_takes(4096), usize::MAX), whole);
-        // It is the hop that carries less, for all of them.
+        // The hop carries less for all of them.
         assert_eq!(asks(peer(), 1400), (1024, 1280));
     }
 
@@ -399,7 +400,7 @@ mod tests {
                 packet[IMMEDIATE_END - 1] = ANSWER as u8;
                 elsewhere.send_to(&packet[..length], source).unwrap();
                 elsewhere.send_to(&packet[..30], source).unwrap();
-                // Of the right device, but as long as no question was.
+                // From the right device, but of a length that no probe had.
                 socket.send_to(&packet[..40], source).unwrap();
             });
             device
@@ -409,7 +410,7 @@ mod tests {
         });
         assert_eq!(told(&device, &address), before);
         assert!(lock(&device.inner().probes.asked).is_empty());
-        // Nor is a silent host waited for again at once.
+        // Nor is a silent host probed again immediately.
         let mut packet = vec![0; 1 << 16];
         socket.set_nonblocking(true).unwrap();
         while socket.recv_from(&mut packet).is_ok() {}
@@ -441,7 +442,7 @@ mod tests {
         };
         asks(PROBE_KEY + 1, 100);
         asks(PROBE_KEY, 4);
-        // As long as no question is, and too long for the answer to fit into a train.
+        // Of a length that no probe has, and too long for the answer to fit into a train.
         asks(PROBE_KEY, 65_000);
         let question = asks(PROBE_KEY, 100);
         let end = Instant::now() + PATIENCE;

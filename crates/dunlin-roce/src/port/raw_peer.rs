@@ -1,4 +1,4 @@
-//! A peer that is a bare socket: a test says packet by packet what comes from it.
+//! A peer that is a plain socket: a test determines each packet that it sends.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn habits(port: u16) -> Habits {
     }
 }
 
-/// Of a peer at this port.
+/// The address of a peer at this port.
 pub(super) fn address(port: u16, payload_bytes: usize) -> EndpointAddress {
     EndpointAddress {
         gid: gid(THERE.into()),
@@ -46,7 +46,7 @@ pub(super) fn address(port: u16, payload_bytes: usize) -> EndpointAddress {
     }
 }
 
-/// Sends a packet without the invariant CRC, with `bytes` of payload, and says what it was.
+/// Sends a packet without the invariant CRC, with `bytes` of payload, and returns it.
 pub(super) fn send(
     socket: &UdpSocket,
     device: &RoceDevice,

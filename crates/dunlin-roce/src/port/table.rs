@@ -1,4 +1,4 @@
-//! The queue pairs of a device by their numbers.
+//! The queue pairs of a device by number.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, RwLock};
@@ -8,12 +8,12 @@ use dunlin_verbs::VerbsError;
 use crate::engine::Shared;
 use crate::sync::{lock, random_u32, read, write};
 
-/// Bits of a number that are its index; the rest are random.
+/// Number of bits of a queue pair number that are its index; the rest are random.
 const INDEX_BITS: u32 = 15;
-/// Queue pairs at most.
+/// Maximum number of queue pairs.
 pub(crate) const MAX_QUEUE_PAIRS: usize = 1 << INDEX_BITS;
-/// Indices that rest before one of them is used again. The random bits alone give a queue pair the number of the one
-/// before it in one case of 511, and then packets to that one, which may still be on their way, would be taken by it:
+/// Number of indices that are held back before one of them is reused. With random bits alone, a queue pair would get
+/// the number of the previous one in one case of 511, and then accept packets for that one which are still in flight:
 /// over UC, whose messages may begin with any sequence number.
 const RESTING: usize = 256;
 
@@ -21,7 +21,7 @@ const RESTING: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Pairs {
     slots: RwLock<Vec<Option<Arc<Shared>>>>,
-    /// Indices that were given back, oldest first.
+    /// Indices that were freed, oldest first.
     free: Mutex<VecDeque<u32>>,
     limit: usize,
 }
@@ -35,12 +35,12 @@ impl Pairs {
         }
     }
 
-    /// Makes a queue pair under a new number.
+    /// Creates a queue pair under a new number.
     pub(crate) fn insert(
         &self,
         make: impl FnOnce(u32) -> Shared,
     ) -> Result<Arc<Shared>, VerbsError> {
-        // 24 bits as on InfiniBand; never 0 or 1, which are special there.
+        // 24 bits as on InfiniBand; never 0 or 1, which have a special meaning there.
         let secret = random_u32()? % ((1 << (24 - INDEX_BITS)) - 1) + 1;
         let mut slots = write(&self.slots);
         let mut free = lock(&self.free);
@@ -68,7 +68,7 @@ impl Pairs {
         drop(gone);
     }
 
-    /// The queue pair of a number.
+    /// The queue pair with this number.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<Arc<Shared>> {
         let slots = read(&self.slots);

@@ -1,4 +1,4 @@
-//! What looks do, one by one: the test alone looks, and the peer is a bare socket.
+//! Tests of single polls: only the test polls, and the peer is a plain socket.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::socket::{Count, Path, Socket, Train};
 use crate::sync::lock;
 use crate::{RoceDevice, RoceProtectionDomain, RoceRegion, RoceSharedReceiveQueue};
 
-/// What a packet carries, on loopback, to peers that take no more.
+/// Maximum payload on loopback for peers that accept no more.
 const MTU: usize = 4096;
 
 /// More than 64 turns of answers.
@@ -72,7 +72,7 @@ impl Here {
         }
     }
 
-    /// Keeps everybody else from looking, the device's thread, too.
+    /// Keeps everyone else from polling, including the device's thread.
     fn look_alone(&self) -> Alone<'_> {
         Alone {
             port: &self.port,
@@ -104,7 +104,7 @@ struct Alone<'a> {
 }
 
 impl Alone<'_> {
-    /// Looks once; says how many long packets that sent.
+    /// Polls once; returns the number of long packets sent.
     fn look(&mut self) -> u32 {
         let sent = || with_train(|train| train.long_payloads());
         let before = sent();
@@ -112,7 +112,7 @@ impl Alone<'_> {
         sent().wrapping_sub(before)
     }
 
-    /// Looks until so many datagrams have come.
+    /// Polls until this many datagrams have arrived.
     fn take(&mut self, datagrams: u64) {
         let mut taken = 0;
         wait("the peer's packets", || {
@@ -122,7 +122,7 @@ impl Alone<'_> {
     }
 }
 
-/// What a raw peer says to a connected queue pair.
+/// The header of a raw peer's packet to a connected queue pair.
 fn header(to: &Endpoint<RoceDevice>, psn: u32, operation: Operation) -> Header {
     Header {
         service: match to.queue_pair.transport() {
@@ -142,8 +142,8 @@ fn header(to: &Endpoint<RoceDevice>, psn: u32, operation: Operation) -> Header {
     }
 }
 
-/// A peer reads much, and behind that writes without asking for an acknowledgement, which is overdue before the answers
-/// are out.
+/// A peer READs a lot, and then WRITEs without requesting an acknowledgement, which becomes overdue before the answers
+/// are sent.
 #[test]
 fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
     let here = Here::open(READ_BYTES);
@@ -161,7 +161,7 @@ fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
     other.post(1, SEND, &[piece(&here.region, 0, 8)]);
     alone.take(1);
     assert_eq!(here.device.count(Count::Gap), 0);
-    // The acknowledgement is overdue then, and so is the answer to the other's request.
+    // By then the acknowledgement is overdue, and so is the answer to the other's request.
     std::thread::sleep(Duration::from_millis(50));
     let retransmissions = || here.device.count(Count::Retransmission);
     let before = retransmissions();
@@ -170,7 +170,7 @@ fn an_overdue_acknowledgement_behind_many_answers_takes_no_turn_of_others() {
     assert!(retransmissions() > before, "the other's turn did not come");
 }
 
-/// A train has packets of two queue pairs by turns, and the first of them is for a long READ.
+/// A train has packets of two queue pairs alternately, and the first of them is for a long READ.
 #[test]
 fn a_queue_pair_has_one_turn_for_all_its_packets_of_a_train() {
     let here = Here::open(READ_BYTES);
@@ -198,12 +198,12 @@ fn a_queue_pair_has_one_turn_for_all_its_packets_of_a_train() {
     }
     train.send(&socket);
     let sent = wait("the train", || Some(alone.look()).filter(|&sent| sent > 0));
-    // Its deadline may have a turn, too.
+    // A turn for its deadline is allowed, too.
     assert!(sent <= 2 * 256, "{sent} in one look");
 }
 
-/// A peer does not answer, and has unasked acknowledgements fall due meanwhile: each time an earlier deadline takes the
-/// place of the same later one.
+/// A peer does not answer, and unrequested acknowledgements become due meanwhile: each time an earlier deadline
+/// replaces the same later one.
 #[test]
 fn deadlines_that_were_replaced_take_no_turns() {
     const WRITES: u32 = 30;
@@ -226,13 +226,13 @@ fn deadlines_that_were_replaced_take_no_turns() {
     let read = header(&endpoint, WRITES + 1, here.read(READ_BYTES));
     send(&socket, &here.device, &read, 0);
     alone.take(1);
-    // All deadlines so far have come then.
+    // By then all deadlines so far have expired.
     std::thread::sleep(Duration::from_millis(100));
     let answers = alone.look();
     assert!(answers <= 256, "{answers} in one look");
 }
 
-/// The owner has seen the message and gives its queue pair up at once, in each of the ways there are.
+/// The owner has seen the message and closes its queue pair at once, in each of the possible ways.
 #[test]
 fn what_was_delivered_is_acknowledged_before_the_queue_pair_is_given_up() {
     type End = fn(Endpoint<RoceDevice>);
@@ -265,7 +265,7 @@ fn what_was_delivered_is_acknowledged_before_the_queue_pair_is_given_up() {
     }
 }
 
-/// The peer begins a message, or sends a datagram that is too long, and the queue pair is given up.
+/// The peer begins a message, or sends a datagram that is too long, and the queue pair is closed.
 #[test]
 fn a_receive_of_a_shared_queue_that_nothing_came_of_is_for_the_next_queue_pair() {
     let whole = Operation::SendOnly { immediate: None };

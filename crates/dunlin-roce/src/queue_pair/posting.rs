@@ -1,4 +1,4 @@
-//! Work requests, from a user's to the engine's.
+//! Conversion of a user's work requests to the engine's.
 
 use std::sync::atomic::Ordering;
 
@@ -60,7 +60,7 @@ pub(super) fn verb(operation: &Operation) -> Verb {
 }
 
 impl RoceQueuePair {
-    /// Says how many bytes the request has.
+    /// Posts one request; returns its length in bytes.
     pub(super) fn post_one(
         &mut self,
         engine: &mut Engine,

@@ -1,11 +1,11 @@
-//! READs and atomics on the wire: the peer keeps something for each of them, so their number is bounded.
+//! READs and atomics in flight: the peer keeps state for each of them, so their number is bounded.
 
 use std::collections::VecDeque;
 
-/// Requests that the peer answers with data and has not answered yet, by their sequence numbers.
+/// Requests that the peer answers with data and has not answered yet, by sequence number.
 #[derive(Clone, Debug)]
 pub(super) struct Inflight {
-    /// First and end.
+    /// First sequence number and end.
     ranges: VecDeque<(u64, u64)>,
     limit: usize,
 }
@@ -26,12 +26,12 @@ impl Inflight {
         self.ranges.is_empty()
     }
 
-    /// One was sent.
+    /// Records that a request was sent.
     pub(super) fn sent(&mut self, first: u64, end: u64) {
         self.ranges.push_back((first, end));
     }
 
-    /// Everything before `acknowledged` was answered.
+    /// Records that everything before `acknowledged` was answered.
     pub(super) fn answered(&mut self, acknowledged: u64) {
         while self
             .ranges
@@ -47,7 +47,7 @@ impl Inflight {
         self.ranges.iter().any(|range| range.1 == end)
     }
 
-    /// Everything is sent again from `acknowledged` on.
+    /// Records that everything is sent again from `acknowledged` on.
     pub(super) fn sent_again(&mut self) {
         self.ranges.clear();
     }

@@ -1,7 +1,7 @@
 //! RC as state machines: packets and time go in, packets and the next deadline come out (IBTA vol. 1 §9.7).
 //!
 //! A queue pair has a [`Requester`] for its own work requests and a [`Responder`] for those of its peer. Neither has a
-//! socket, a clock or a thread. Times are nanoseconds of any clock that does not go back.
+//! socket, a clock or a thread. Times are nanoseconds of any monotonic clock.
 
 mod inflight;
 mod recovery;
@@ -18,7 +18,7 @@ pub use responder::{Responder, ResponderConfig, Verdict};
 pub use responses::{Response, ResponsePayload};
 pub use target::{AccessError, Delivered, Target};
 
-/// Packets that messages of `bytes` take: at least one.
+/// Number of packets of a message of `bytes`: at least one.
 fn packets_of(bytes: u32, mtu_bytes: u32) -> u32 {
     bytes.div_ceil(mtu_bytes).max(1)
 }

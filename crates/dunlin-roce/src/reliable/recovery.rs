@@ -1,28 +1,30 @@
-//! When to send again, and how much at a time: a timeout from the measured round trip, and a window that losses halve.
+//! When to retransmit, and how much may be in flight: a timeout from the measured round trip, and a window that is
+//! halved by losses.
 //!
-//! Queue pairs of one peer measure the same way and the same socket at its end, so they share what they measure (as
-//! TCP's connections may, RFC 9040). Thousands that come at once make round trips of some 0.1 ms ones of 0.5 s; if each
-//! had to learn that by its own timeouts, what they send again would be most of what stands in the peer's socket.
+//! Queue pairs of one peer measure the same path and the same socket at its end, so they share their measurements (as
+//! TCP connections may, RFC 9040). Thousands that start at the same time turn round trips of about 0.1 ms into 0.5 s;
+//! if each had to learn that from its own timeouts, retransmissions would make up most of what is queued in the peer's
+//! socket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Nothing is sent again sooner: a peer's thread may be off its core for so long.
+/// Minimum timeout: a peer's thread may be off its core for this long.
 const LEAST_TIMEOUT_NS: u64 = 1_000_000;
-/// The timeout before a round trip was measured; TCP's second is for other distances.
+/// Timeout until a round trip has been measured; TCP's second is meant for longer distances.
 const FIRST_TIMEOUT_NS: u64 = 10_000_000;
-/// So many queue pairs of one peer are a crowd: what they send can be most of what stands in its socket.
+/// This many queue pairs of one peer are a crowd: what they send may be most of what is queued in its socket.
 const CROWD: usize = 64;
-/// The timeout is doubled so often at most.
+/// Maximum number of times that the timeout is doubled.
 const MOST_DOUBLINGS: u32 = 16;
-/// Losses do not make the window smaller than this: with fewer packets on their way hardly one arrives out of order,
-/// and so nobody notices before the timeout that one is missing.
+/// Losses do not reduce the window below this: with fewer packets in flight hardly any arrives out of order, so a
+/// missing one is not noticed before the timeout.
 const LEAST_WINDOW_PACKETS: u32 = 4;
 
-/// What was measured of round trips, and the timeout that follows from it (RFC 6298).
+/// Measured round trips, and the timeout derived from them (RFC 6298).
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
-    /// Zero: nothing was measured.
+    /// Zero: nothing has been measured.
     smoothed_ns: u64,
     variation_ns: u64,
 }
@@ -46,7 +48,7 @@ impl Estimate {
     }
 }
 
-/// What all requesters of one peer have measured. Two that add at once may lose one measurement of many.
+/// The measurements of all requesters of one peer. Two concurrent updates may lose one of many measurements.
 #[derive(Debug, Default)]
 pub struct PeerRoundTrip {
     smoothed_ns: AtomicU64,
@@ -76,7 +78,7 @@ impl PeerRoundTrip {
 pub(super) struct RoundTrip {
     own: Estimate,
     peer: Arc<PeerRoundTrip>,
-    /// What is being measured: the sequence number that has to be acknowledged, and when it was sent.
+    /// The measurement in progress: the sequence number that must be acknowledged, and when it was sent.
     measured: Option<(u64, u64)>,
     doublings: u32,
 }
@@ -91,15 +93,15 @@ impl RoundTrip {
         }
     }
 
-    /// A packet whose acknowledgement is asked for, and which says that everything before `end` has come, was sent for
-    /// the first time.
+    /// Records that a packet was sent for the first time whose acknowledgement is requested, and will confirm
+    /// everything before `end`.
     pub(super) fn sent(&mut self, now_ns: u64, end: u64) {
         if self.measured.is_none() {
             self.measured = Some((end, now_ns));
         }
     }
 
-    /// Everything before `end` was acknowledged.
+    /// Records that everything before `end` was acknowledged.
     pub(super) fn acknowledged(&mut self, now_ns: u64, end: u64) {
         let Some((_, sent_ns)) = self.measured.filter(|(measured, _)| end >= *measured) else {
             return;
@@ -111,16 +113,16 @@ impl RoundTrip {
         self.peer.add(measured_ns);
     }
 
-    /// Packets are sent again: nobody knows any more which of them an acknowledgement is for (Karn).
+    /// Records a retransmission: it is then unknown which transmission an acknowledgement is for (Karn).
     pub(super) fn sent_again(&mut self) {
         self.measured = None;
     }
 
-    /// The timeout has passed, after so long without progress: the next one is longer, until a round trip was measured
+    /// Records a timeout after this long without progress: the next one is longer, until a round trip has been measured
     /// again.
     ///
-    /// In a crowd only quick packets are measured: the others are sent again, and what is acknowledged then tells
-    /// nothing (Karn). So a timeout counts as a measurement there: the round trip takes at least as long.
+    /// In a crowd, only fast round trips are measured: the other packets are retransmitted, and their acknowledgements
+    /// are not usable (Karn). So there a timeout counts as a measurement: the round trip takes at least that long.
     pub(super) fn timed_out(&mut self, waited_ns: u64) {
         if Arc::strong_count(&self.peer) > CROWD {
             self.peer.add(waited_ns);
@@ -128,13 +130,13 @@ impl RoundTrip {
         self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
     }
 
-    /// Whether a timeout has passed, and no round trip was measured since.
+    /// Whether a timeout has expired and no round trip has been measured since.
     pub(super) fn is_waiting_longer(&self) -> bool {
         self.doublings > 0
     }
 
-    /// How long an acknowledgement may take, by what this queue pair has measured or all of the peer have, whichever is
-    /// more.
+    /// How long an acknowledgement may take, according to this queue pair's measurements or those of all queue pairs of
+    /// the peer, whichever is longer.
     pub(super) fn timeout_ns(&self) -> u64 {
         let own_ns = self.own.timeout_ns().unwrap_or(FIRST_TIMEOUT_NS);
         let peer_ns = self.peer.get().timeout_ns().unwrap_or(0);
@@ -143,15 +145,16 @@ impl RoundTrip {
     }
 }
 
-/// Packets that may be on their way at once: all that the peer can keep, but fewer after losses. Grows by a packet for
-/// each window that was acknowledged, and up to half of what it was before a silence with each packet.
+/// Maximum number of packets in flight: all that the peer can buffer, but fewer after losses. It grows by one packet
+/// for each window that was acknowledged; after a silence, until it reaches half of its former size, by one for each
+/// packet.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     most: u32,
     packets: u32,
-    /// Below it the window grows with each packet.
+    /// Below it, the window grows with each packet.
     threshold: u32,
-    /// Packets acknowledged since it grew last.
+    /// Number of packets acknowledged since it last grew.
     acknowledged: u32,
 }
 
@@ -169,7 +172,7 @@ impl Window {
         self.packets
     }
 
-    /// So many packets more were acknowledged.
+    /// Records that this many more packets were acknowledged.
     pub(super) fn acknowledged(&mut self, packets: u64) {
         if self.packets >= self.most {
             return;
@@ -187,7 +190,7 @@ impl Window {
         }
     }
 
-    /// A packet is missing, and others arrive.
+    /// Records that a packet is missing while others arrive.
     pub(super) fn lost(&mut self) {
         let least = LEAST_WINDOW_PACKETS.min(self.most);
         self.packets = (self.packets / 2).max(least);
@@ -195,7 +198,7 @@ impl Window {
         self.acknowledged = 0;
     }
 
-    /// Nothing was heard for as long as an acknowledgement may take.
+    /// Records that nothing was received for as long as an acknowledgement may take.
     pub(super) fn silent(&mut self) {
         self.lost();
         self.packets = LEAST_WINDOW_PACKETS.min(self.most);
@@ -213,7 +216,7 @@ mod tests {
         let mut now = 0;
         for (round, delay) in [4_000_000; 50].into_iter().enumerate() {
             trip.sent(now, round as u64 + 1);
-            // Others that leave meanwhile are not measured.
+            // Others sent meanwhile are not measured.
             trip.sent(now + 1, round as u64 + 2);
             trip.acknowledged(now + 1, round as u64);
             now += delay;
@@ -242,7 +245,7 @@ mod tests {
         slow.acknowledged(500_000_000, 1);
         assert!(other.timeout_ns() > 62_500_000);
         assert!(RoundTrip::new(Arc::clone(&peer)).timeout_ns() > 62_500_000);
-        // Those of another peer are not waited for.
+        // Those of another peer are not affected.
         assert_eq!(
             RoundTrip::new(Arc::default()).timeout_ns(),
             FIRST_TIMEOUT_NS
@@ -266,7 +269,7 @@ mod tests {
                 one.timed_out(FIRST_TIMEOUT_NS);
                 one.sent_again();
             }
-            // One that was quick is not the measure of all.
+            // A single fast one does not determine the timeout.
             all[0].sent(0, 1);
             all[0].acknowledged(10_000, 1);
             assert_eq!(all[0].timeout_ns() > LEAST_TIMEOUT_NS, crowd);

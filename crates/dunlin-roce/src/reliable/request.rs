@@ -1,11 +1,11 @@
-//! A work request as the requester sees it, from its posting through its packets to its end.
+//! A work request as the requester sees it, from its posting and its packets to its completion.
 
 use dunlin_verbs::CompletionStatus;
 
 use super::requester::MAX_MESSAGE_BYTES;
 use crate::packet::{AtomicTarget, Header, Operation, RemoteRange};
 
-/// What a request does; its bytes stay with whoever posts it.
+/// The operation of a request; its bytes are kept by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// SEND.
@@ -17,7 +17,7 @@ pub enum Verb {
     Write {
         /// First byte at the peer.
         address: u64,
-        /// Key of the peer.
+        /// The peer's key.
         key: u32,
         /// Immediate data.
         immediate: Option<u32>,
@@ -26,12 +26,12 @@ pub enum Verb {
     Read {
         /// First byte at the peer.
         address: u64,
-        /// Key of the peer.
+        /// The peer's key.
         key: u32,
     },
     /// Compare-and-swap.
     CompareAndSwap {
-        /// Which eight bytes.
+        /// The target of eight bytes.
         target: AtomicTarget,
         /// Expected value.
         compare: u64,
@@ -40,7 +40,7 @@ pub enum Verb {
     },
     /// Fetch-and-add.
     FetchAdd {
-        /// Which eight bytes.
+        /// The target of eight bytes.
         target: AtomicTarget,
         /// Summand.
         add: u64,
@@ -50,24 +50,24 @@ pub enum Verb {
 /// A work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Returned when it ends.
+    /// Returned on completion.
     pub id: u64,
-    /// What it does.
+    /// Its operation.
     pub verb: Verb,
-    /// Bytes of the message; eight for atomics.
+    /// Length of the message in bytes; eight for atomics.
     pub bytes: u32,
-    /// Whether it starts only after all READs and atomics before it have ended.
+    /// Whether it starts only after all READs and atomics before it have completed.
     pub fence: bool,
-    /// Whether somebody waits for its end: the peer is asked to acknowledge it, whatever else it is asked.
+    /// Whether its completion is waited for: the peer is always asked to acknowledge it.
     pub prompt: bool,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
 }
 
-/// Why a request was not taken.
+/// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many as may be are posted.
+    /// The maximum number of requests is posted.
     #[error("the send queue is full with {0} requests: take completions first")]
     Full(usize),
     /// The message is too long.
@@ -78,39 +78,39 @@ pub enum PostError {
     AtomicLength(u32),
 }
 
-/// The end of a request.
+/// The completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// Its id.
     pub id: u64,
-    /// How it ended.
+    /// Its status.
     pub status: CompletionStatus,
 }
 
-/// A packet to send, with the place of its payload.
+/// A packet to send, with the location of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Everything before the payload.
+    /// Everything in front of the payload.
     pub header: Header,
     /// The request whose bytes are the payload.
     pub id: u64,
-    /// First byte of the payload in the message.
+    /// Offset of the payload in the message.
     pub offset: u32,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub bytes: u32,
 }
 
-/// Where the answer to a READ or an atomic goes. To be carried out before completions are taken.
+/// Where the answer to a READ or an atomic must be stored. To be carried out before completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPlacement {
     /// The packet's payload, into the READ's buffers.
     Bytes {
         /// The READ.
         id: u64,
-        /// First byte in the message.
+        /// Offset in the message.
         offset: u32,
     },
-    /// The value from before an atomic.
+    /// The value before an atomic.
     Value {
         /// The atomic.
         id: u64,
@@ -125,8 +125,8 @@ impl Request {
         !matches!(self.verb, Verb::Send { .. } | Verb::Write { .. })
     }
 
-    /// The operation of the packet that begins `offset` bytes into the message and is its last one or not. A READ asks
-    /// for `bytes` from there.
+    /// The operation of the packet that begins at `offset` in the message; `last` if it is the last one. A READ
+    /// requests `bytes` from there.
     pub(crate) fn operation(&self, offset: u32, bytes: u32, last: bool) -> Operation {
         match self.verb {
             Verb::Send { immediate } => match (offset, last) {

@@ -1,7 +1,8 @@
-//! The requester: work requests become packets, and the answers to them completions.
+//! The requester: turns work requests into packets, and the answers into completions.
 //!
-//! Packets are counted from zero on inside, so that nothing wraps; only on the wire they have 24 bits. Everything
-//! before `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
+//! Internally, packets are counted from zero, so that numbers do not wrap; only on the wire they have 24 bits.
+//! Everything before `acknowledged` is done, `next` is the next packet to send, and going back means setting `next` to
+//! `acknowledged`.
 
 mod answers;
 
@@ -18,38 +19,39 @@ use crate::packet::{
     Header, Psn, Service, DEFAULT_PARTITION_KEY, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES,
 };
 
-/// Bytes of one message at most: 2^31, as the standard has it.
+/// Maximum length of a message in bytes: 2^31, as in the standard.
 pub const MAX_MESSAGE_BYTES: u32 = 1 << 31;
-/// After losses a READ is asked for in pieces of so many packets: when an answer is lost, the rest of its piece is sent
-/// in vain.
+/// After losses, a READ is requested in pieces of this many packets: if an answer is lost, the rest of its piece is
+/// sent in vain.
 const PIECE_PACKETS: u32 = 16;
-/// The largest window: half of the sequence numbers that can be told apart.
+/// The maximum window: half of the sequence numbers that can be distinguished.
 const MAX_WINDOW_PACKETS: u32 = 1 << 22;
 
-/// How a requester behaves.
+/// Parameters of a requester.
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterConfig {
-    /// Queue pair of the peer.
+    /// The peer's queue pair.
     pub peer_queue_pair: u32,
     /// Sequence number of the first packet.
     pub first_psn: Psn,
-    /// Payload of one packet, 256 to 57,344 bytes.
+    /// Payload of a packet, 256 to 57,344 bytes.
     pub mtu_bytes: u32,
-    /// Packets on their way at most, requests and the answers to READs alike; at least 2. After losses they are fewer.
+    /// Maximum number of packets in flight, requests and answers to READs together; at least 2. It is reduced after
+    /// losses.
     pub window_packets: u32,
-    /// Work requests posted at once.
+    /// Maximum number of posted work requests.
     pub requests: usize,
-    /// READs and atomics on their way at most: what the peer is willing to keep.
+    /// Maximum number of READs and atomics in flight: what the peer is willing to keep.
     pub max_outstanding_reads: usize,
-    /// Nanoseconds without progress that count as one retry. Packets are sent again sooner where the measured round
-    /// trip says so.
+    /// Nanoseconds without progress that count as one retry. Packets are retransmitted earlier if the measured round
+    /// trip suggests it.
     pub timeout_ns: u64,
-    /// How many retries without progress there are before a request fails.
+    /// Number of retries without progress before a request fails.
     pub retry_count: u8,
-    /// How often a message is offered to a receiver that is not ready; 7 never gives up.
+    /// Number of retries of a message to a receiver that is not ready; 7 means without limit.
     pub receiver_not_ready_retries: u8,
-    /// Whether an acknowledgement is asked for with each message. Otherwise only with those whose end somebody waits
-    /// for ([`Request::prompt`]) and four times in a window; the peer acknowledges the others by itself, a little
+    /// Whether an acknowledgement is requested with each message. Otherwise only with those whose completion is waited
+    /// for ([`Request::prompt`]) and four times per window; the peer acknowledges the others on its own, a little
     /// later.
     pub asks_for_each: bool,
 }
@@ -61,8 +63,8 @@ struct Entry {
     packets: u32,
 }
 
-/// How things stood when a timeout came. An answer to what was not sent again since then shows that nothing was lost,
-/// only late: a thread of the peer was off its core (F-RTO, RFC 5682).
+/// The state before a timeout. An answer to something that was not retransmitted since then shows that nothing was
+/// lost, only late: a thread of the peer was off its core (F-RTO, RFC 5682).
 #[derive(Debug)]
 struct Hasty {
     next: u64,
@@ -83,27 +85,27 @@ pub struct Requester {
     config: RequesterConfig,
     queue: VecDeque<Entry>,
     finished: VecDeque<Finished>,
-    /// The sequence number after everything that was posted.
+    /// The sequence number after everything that has been posted.
     posted: u64,
     acknowledged: u64,
     next: u64,
-    /// The sequence number after everything that was ever sent.
+    /// The sequence number after everything that has ever been sent.
     sent: u64,
-    /// Which entry `next` is in.
+    /// Index of the entry that contains `next`.
     cursor: usize,
     inflight: Inflight,
     round_trip: RoundTrip,
     window: Window,
-    /// What a timeout has changed, while it may turn out to have come too early.
+    /// The state to restore if the last timeout turns out to have been premature.
     hasty: Option<Hasty>,
-    /// Where the last early go-back began: a second one from the same place waits for the timer, since the peer and the
-    /// network may say several times what is missing.
+    /// Where the last early go-back began: a second one from the same position waits for the timer, since peer and
+    /// network may report several times what is missing.
     went_back_at: Option<u64>,
-    /// Congestion is not heeded again before everything before this was acknowledged.
+    /// Further congestion is ignored until everything before this has been acknowledged.
     slowed_before: u64,
-    /// The last progress, or the last time that everything was sent again.
+    /// Time of the last progress, or of the last time that everything was retransmitted.
     progress_ns: u64,
-    /// The last progress, or the last retry that was counted.
+    /// Time of the last progress, or of the last retry that was counted.
     retry_ns: u64,
     retries: u8,
     not_ready_retries: u8,
@@ -112,7 +114,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// One with nothing posted. Values out of their range are moved into it.
+    /// Creates a requester with nothing posted. Values out of range are clamped.
     pub fn new(mut config: RequesterConfig) -> Self {
         config.mtu_bytes = config.mtu_bytes.clamp(MIN_MTU_BYTES, MAX_PAYLOAD_BYTES);
         config.window_packets = config.window_packets.clamp(2, MAX_WINDOW_PACKETS);
@@ -143,22 +145,22 @@ impl Requester {
         }
     }
 
-    /// With what all requesters of its peer measure. For before anything is posted.
+    /// Uses the shared measurements of all requesters of its peer. To be called before anything is posted.
     #[must_use]
     pub fn of_peer(mut self, peer: Arc<PeerRoundTrip>) -> Self {
         self.round_trip = RoundTrip::new(peer);
         self
     }
 
-    /// Queue pair of the peer.
+    /// The peer's queue pair.
     pub fn peer_queue_pair(&self) -> u32 {
         self.config.peer_queue_pair
     }
 
-    /// Takes a request. After a failure it is flushed at once.
+    /// Posts a request. After a failure it is flushed immediately.
     ///
     /// # Errors
-    /// When the queue is full or the length is not one of the verb.
+    /// When the queue is full or the length is not valid for the verb.
     pub fn post(&mut self, request: Request) -> Result<(), PostError> {
         if self.queue.len() + self.finished.len() >= self.config.requests {
             return Err(PostError::Full(self.config.requests));
@@ -194,7 +196,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The next packet to send now, if there is one.
+    /// Returns the next packet to send now, if any.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
         if let Some(until) = self.not_ready_until_ns {
             if now_ns < until {
@@ -216,9 +218,9 @@ impl Requester {
         let mtu = self.config.mtu_bytes;
         let offset = (self.next - entry.first) as u32 * mtu;
         let reads = matches!(request.verb, Verb::Read { .. });
-        // A READ is asked for in pieces, so that its answers do not overrun the window either. What is asked for again
-        // ends where one of the pieces did that were asked for before, or within it: a responder answers nothing else
-        // twice. One piece may always be on its way.
+        // A READ is requested in pieces, so that its answers do not overrun the window either. A repeated request ends
+        // at or within the end of a piece that was requested before, because a responder accepts nothing else as a
+        // duplicate. One piece may always be in flight.
         let packets = if reads {
             let half = self.config.window_packets / 2;
             let small = half.min(PIECE_PACKETS);
@@ -236,7 +238,7 @@ impl Requester {
         let bytes = (request.bytes - offset).min(packets.saturating_mul(mtu));
         let end = self.next + u64::from(packets);
         let last = end == entry.end();
-        // Acknowledgements are asked for four times in a window, so that it moves on before it is full.
+        // Acknowledgements are requested four times per window, so that it moves on before it is full.
         let quarter = u64::from((window / 4).max(1));
         let asked = request.prompt || self.config.asks_for_each;
         let header = Header {
@@ -252,11 +254,11 @@ impl Requester {
             self.inflight.sent(self.next, end);
         }
         if self.acknowledged == self.sent {
-            // Nothing was on its way: the peer's time begins now.
+            // Nothing was in flight: the peer's time starts now.
             (self.progress_ns, self.retry_ns) = (now_ns, now_ns);
         }
         if self.next == self.sent && (header.acknowledge || request.is_answered()) {
-            // A READ's first answer tells as much as an acknowledgement.
+            // A READ's first answer serves as an acknowledgement.
             let told = if reads { self.next + 1 } else { end };
             self.round_trip.sent(now_ns, told);
         }
@@ -266,7 +268,7 @@ impl Requester {
         self.next = end;
         self.sent = self.sent.max(end);
         if self.hasty.as_ref().is_some_and(|before| end >= before.next) {
-            // All of it was sent again: nothing tells the one from the other any more.
+            // All of it was sent again: the transmissions can no longer be distinguished.
             self.hasty = None;
         }
         let bytes = if request.is_answered() { 0 } else { bytes };
@@ -294,8 +296,8 @@ impl Requester {
         }
     }
 
-    /// Packets were marked on the way by a queue that grew long: those of a request, as the peer says by a
-    /// notification, or those of an answer. The window is halved, once for all that is on its way now (RFC 3168
+    /// Records that packets were marked by a congested switch: packets of a request, as the peer reports in a
+    /// notification, or packets of an answer. The window is halved once for everything that is now in flight (RFC 3168
     /// §6.1.2).
     pub fn handle_congestion(&mut self) {
         if self.acknowledged >= self.slowed_before {
@@ -307,7 +309,7 @@ impl Requester {
         }
     }
 
-    /// When [`Requester::handle_timeout`] wants to be called, in nanoseconds.
+    /// When [`Requester::handle_timeout`] must be called next, in nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         if self.not_ready_until_ns.is_some() {
             return self.not_ready_until_ns;
@@ -319,7 +321,7 @@ impl Requester {
         })
     }
 
-    /// Looks whether a deadline has passed; then [`Requester::poll_transmit`] has packets, or requests have failed.
+    /// Checks whether a deadline has expired; if so, [`Requester::poll_transmit`] has packets, or requests have failed.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         if self.deadline_ns().is_none_or(|deadline| now_ns < deadline) {
             return;
@@ -338,7 +340,7 @@ impl Requester {
         }
         let waited_ns = now_ns.saturating_sub(self.progress_ns);
         self.progress_ns = now_ns;
-        // After a second one in a row answers may be to what was sent again after the first.
+        // After a second consecutive one, answers may be to what was retransmitted after the first.
         let hasty = (!self.round_trip.is_waiting_longer()).then(|| Hasty {
             next: self.next,
             inflight: self.inflight.clone(),
@@ -352,7 +354,7 @@ impl Requester {
         self.hasty = hasty;
     }
 
-    /// Ends the first request with `status` and flushes the others.
+    /// Completes the first request with `status` and flushes the others.
     pub fn fail(&mut self, status: CompletionStatus) {
         self.failed = true;
         self.not_ready_until_ns = None;
@@ -365,8 +367,8 @@ impl Requester {
         self.inflight.sent_again();
     }
 
-    /// The placement that [`Requester::handle`] has just asked for could not be carried out: the request of that `id`
-    /// ends with `status`, although its answer was whole, and those after it are flushed.
+    /// Reports that the placement which [`Requester::handle`] has just requested failed: the request with this `id`
+    /// completes with `status`, although its answer was complete, and those after it are flushed.
     pub fn fail_placement(&mut self, id: u64, status: CompletionStatus) {
         match self.finished.back_mut() {
             Some(finished) if finished.id == id => {
@@ -382,7 +384,7 @@ impl Requester {
         self.failed
     }
 
-    /// The next request that has ended, in the order of posting.
+    /// Returns the next completed request, in the order of posting.
     pub fn poll_finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }

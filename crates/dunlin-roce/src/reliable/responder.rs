@@ -1,6 +1,6 @@
-//! The responder: the peer's requests are carried out once and in order, and answered.
+//! The responder: executes the peer's requests once and in order, and answers them.
 //!
-//! What it touches (memory, RECEIVEs, completions) it asks of a [`Target`].
+//! It accesses memory, RECEIVEs and completions through a [`Target`].
 
 mod acknowledging;
 
@@ -17,47 +17,47 @@ use crate::packet::{
     MAX_PAYLOAD_BYTES, MIN_MTU_BYTES, PSN_COUNT,
 };
 
-/// How a responder behaves.
+/// Parameters of a responder.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderConfig {
-    /// Queue pair of the peer.
+    /// The peer's queue pair.
     pub peer_queue_pair: u32,
     /// Sequence number of the peer's first packet.
     pub first_psn: Psn,
-    /// Payload of one packet, 256 to 57,344 bytes.
+    /// Payload of a packet, 256 to 57,344 bytes.
     pub mtu_bytes: u32,
-    /// READs and atomics of the peer that are kept at once.
+    /// Maximum number of the peer's READs and atomics that are kept.
     pub max_outstanding_reads: usize,
-    /// Nanoseconds that a peer is asked to wait for a RECEIVE.
+    /// Nanoseconds for which a peer is asked to wait for a RECEIVE.
     pub receiver_not_ready_timer_ns: u64,
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was carried out.
+    /// It was executed.
     Taken,
-    /// It had been carried out before, and was answered again.
+    /// It had been executed before, and was answered again.
     Duplicate,
     /// A packet before it is missing.
     Gap,
     /// There is no RECEIVE for it.
     NotReady,
-    /// Refused: the connection is in error.
+    /// Refused: the connection is in the error state.
     Refused(Refusal),
-    /// Dropped without a word: the connection is in error, nothing can be made of it, or there is no room for the
+    /// Dropped silently: the connection is in the error state, the packet is malformed, or there is no space for the
     /// answer.
     Dropped,
 }
 
-/// A message of which packets have come.
+/// A message of which some packets have arrived.
 #[derive(Clone, Copy, Debug)]
 enum Partial {
     Send { received: u32, capacity: u64 },
     Write { target: RemoteRange, received: u32 },
 }
 
-/// An atomic that was carried out: a duplicate is answered from here.
+/// An atomic that was executed: a duplicate is answered from here.
 #[derive(Clone, Copy, Debug)]
 struct Replay {
     psn: Psn,
@@ -71,17 +71,17 @@ pub struct Responder {
     expected: Psn,
     messages: u32,
     partial: Option<Partial>,
-    /// Whether the peer was told that the expected packet is missing, or is to come later: it is told once.
+    /// Whether the peer has been told that the expected packet is missing, or must be sent later; it is told once.
     asked: bool,
     failed: bool,
     replays: VecDeque<Replay>,
     responses: Responses,
 }
 
-/// Why a packet was not carried out.
+/// Why a packet was not executed.
 enum Stop {
     NotReady,
-    /// There is no room for its answer: as good as lost, and asked for again.
+    /// There is no space for its answer: treat it as lost; it will be requested again.
     NoRoom,
     Refuse(Refusal),
 }
@@ -95,7 +95,7 @@ impl From<AccessError> for Stop {
 }
 
 impl Responder {
-    /// One that waits for the first packet. Values out of their range are moved into it.
+    /// Creates a responder that waits for the first packet. Values out of range are clamped.
     pub fn new(mut config: ResponderConfig) -> Self {
         config.mtu_bytes = config.mtu_bytes.clamp(MIN_MTU_BYTES, MAX_PAYLOAD_BYTES);
         let reads = config.max_outstanding_reads.max(1);
@@ -112,9 +112,9 @@ impl Responder {
         }
     }
 
-    /// Takes a packet of the peer's requester.
+    /// Handles a packet of the peer's requester.
     pub fn handle(&mut self, header: &Header, payload: &[u8], target: &mut impl Target) -> Verdict {
-        // A packet of UC or UD for this queue pair is nobody's.
+        // A packet of UC or UD for this queue pair is invalid.
         let reliable = header.service == Service::Reliable;
         if self.failed || !reliable || header.operation.is_response() {
             return Verdict::Dropped;
@@ -163,7 +163,7 @@ impl Responder {
         }
     }
 
-    /// Carries out the expected packet and says how many sequence numbers it takes.
+    /// Executes the expected packet and returns the number of sequence numbers that it takes.
     fn carry_out(
         &mut self,
         header: &Header,
@@ -301,7 +301,7 @@ impl Responder {
         Ok(1)
     }
 
-    /// Puts payload of a SEND into its RECEIVE and says how many bytes there are by now.
+    /// Writes payload of a SEND into its RECEIVE and returns the number of bytes received so far.
     fn receive(&mut self, payload: &[u8], target: &mut impl Target) -> Result<u32, Stop> {
         let Some(Partial::Send { received, capacity }) = &mut self.partial else {
             return Err(INVALID);
@@ -312,7 +312,7 @@ impl Responder {
             target.fail_receive(true);
             return Err(INVALID);
         }
-        // A buffer of ours that is of no use is our fault, not the peer's key's.
+        // An unusable local buffer is our fault, not that of the peer's key.
         target
             .fill_receive(*received, payload)
             .map_err(|_| Stop::Refuse(Refusal::RemoteOperation))?;
@@ -320,7 +320,7 @@ impl Responder {
         Ok(*received)
     }
 
-    /// Writes payload of a WRITE that goes on after it.
+    /// Writes payload of a WRITE that continues after it.
     fn write(&mut self, payload: &[u8], target: &mut impl Target) -> Result<(), Stop> {
         let Some(Partial::Write {
             target: range,
@@ -401,12 +401,12 @@ impl Responder {
         Ok(())
     }
 
-    /// A peer that has no more READs and atomics on their way than it was told finds room, unless it repeats itself.
+    /// A peer that respects the limit on READs and atomics in flight finds space, unless it repeats requests.
     fn room_for_answer(&self) -> Result<(), Stop> {
         self.responses.has_room().then_some(()).ok_or(Stop::NoRoom)
     }
 
-    /// Answers a packet that was carried out before.
+    /// Answers a packet that was executed before.
     fn repeat(&mut self, header: &Header, target: &mut impl Target) -> Verdict {
         match header.operation {
             Operation::ReadRequest { source } => {
@@ -425,7 +425,7 @@ impl Responder {
                     .answer_read(header.psn, acknowledgement, source, true);
             }
             Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. } => {
-                // The last one first: numbers wrap, and a value that is long out of date may have the same.
+                // Latest first: numbers wrap, and a long outdated value may have the same one.
                 let mut replays = self.replays.iter().rev();
                 let Some(replay) = replays.find(|one| one.psn == header.psn) else {
                     return Verdict::Dropped;
@@ -445,9 +445,10 @@ impl Responder {
         self.messages = (self.messages + 1) % PSN_COUNT;
     }
 
-    /// The memory of the READ that is being answered is no longer there: the READ is refused, and the connection in
-    /// error. A RECEIVE that was being filled stays as it is, to be flushed with the others. Of a READ that is answered
-    /// again only the answer ends: it may be a late copy from the network, and its memory was given up since.
+    /// Handles the loss of the memory of the READ that is being answered: the READ is refused, and the connection goes
+    /// to the error state. A RECEIVE that was being filled is kept, to be flushed with the others. If the READ was
+    /// already answered before, only the answer ends: the request may be a late copy from the network, and its memory
+    /// was released since.
     pub fn fail_read(&mut self) {
         if let Some(psn) = self.responses.drop_read() {
             self.failed = true;

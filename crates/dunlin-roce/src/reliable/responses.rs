@@ -1,4 +1,4 @@
-//! What a responder has to say: answers in the order of their sequence numbers, acknowledgements merged.
+//! A responder's queue: answers in the order of their sequence numbers, with acknowledgements merged.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use crate::packet::{
     Acknowledgement, Header, Operation, Psn, RemoteRange, Service, Syndrome, DEFAULT_PARTITION_KEY,
 };
 
-/// Where the payload of a response comes from.
+/// The source of a response's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponsePayload {
-    /// The range, checked for the right to READ when the request came, and to be checked again.
+    /// The range, checked for READ access when the request arrived, and to be checked again.
     pub range: RemoteRange,
 }
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Everything before the payload.
+    /// Everything in front of the payload.
     pub header: Header,
-    /// The payload of a READ's answer; none when the READ asks for no bytes.
+    /// The payload of a READ's answer; `None` if the READ is for no bytes.
     pub payload: Option<ResponsePayload>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    /// Room for `limit` answers with data and the acknowledgements between them.
+    /// Space for `limit` answers with data and the acknowledgements between them.
     pub(super) fn new(limit: usize, peer_queue_pair: u32, mtu_bytes: u32) -> Self {
         let limit = 2 * limit + 1;
         Self {
@@ -69,8 +69,8 @@ impl Responses {
         self.pending.len() < self.limit
     }
 
-    /// A plain acknowledgement replaces one that waits to be sent; a refusal stands for itself. Without room it is left
-    /// out: the requester asks again.
+    /// Adds an acknowledgement. A positive one replaces another that waits to be sent; a refusal is not replaced.
+    /// Without space it is dropped: the requester asks again.
     pub(super) fn acknowledge(&mut self, psn: Psn, acknowledgement: Acknowledgement) {
         let new = Pending::Acknowledge {
             psn,
@@ -84,7 +84,7 @@ impl Responses {
                 acknowledgement: says,
             }) if positive(says) => (*waiting, *says) = (psn, acknowledgement),
             _ if has_room => self.pending.push_back(new),
-            // A refusal is said once only: it takes the place of the last answer, which is asked for again.
+            // A refusal is sent only once, so it replaces the last answer, which will be requested again.
             _ if !positive(&acknowledgement) => {
                 self.pending.pop_back();
                 self.pending.push_back(new);
@@ -93,7 +93,7 @@ impl Responses {
         }
     }
 
-    /// Whether the last thing to say is that packets have come.
+    /// Whether the last entry is a positive acknowledgement.
     pub(super) fn ends_with_acknowledgement(&self) -> bool {
         matches!(
             self.pending.back(),
@@ -136,8 +136,8 @@ impl Responses {
         }
     }
 
-    /// Drops the answer to a READ at the front, and all behind it if it is owed; says then which packet of it is
-    /// missing.
+    /// Drops the answer to a READ at the front and, if that was owed, everything behind it; then returns the first
+    /// missing packet of it.
     pub(super) fn drop_read(&mut self) -> Option<Psn> {
         let Some(Pending::Read {
             psn,
@@ -157,7 +157,7 @@ impl Responses {
         Some(psn)
     }
 
-    /// The packet to send next, which stays until [`Responses::sent`].
+    /// The next packet to send, which stays until [`Responses::sent`].
     pub(super) fn front(&self) -> Option<Response> {
         let (psn, operation, payload) = match self.pending.front()? {
             Pending::Acknowledge {
@@ -202,7 +202,7 @@ impl Responses {
                     key: source.key,
                     bytes: (source.bytes - offset).min(self.mtu_bytes),
                 };
-                // A READ of nothing has named no memory: its key was not looked at, and is not to be.
+                // A READ of no bytes names no memory: its key has not been checked, and must not be.
                 let payload = (range.bytes > 0).then_some(ResponsePayload { range });
                 (psn.plus(*sent_packets), operation, payload)
             }
@@ -219,12 +219,12 @@ impl Responses {
         Some(Response { header, payload })
     }
 
-    /// Whether all there is to say is that packets have come.
+    /// Whether a positive acknowledgement is all there is to send.
     pub(super) fn is_acknowledgement_only(&self) -> bool {
         self.pending.len() == 1 && self.ends_with_acknowledgement()
     }
 
-    /// The packet at the front was sent.
+    /// Records that the packet at the front was sent.
     pub(super) fn sent(&mut self) {
         if let Some(Pending::Read {
             source,

@@ -1,6 +1,7 @@
-//! The UDP socket: trains of packets out, datagrams in, with the kernel's segmentation and its reverse.
+//! The UDP socket: sends trains of packets and receives datagrams, with the kernel's segmentation (GSO) and coalescing
+//! (GRO).
 
-// What the C library has and no crate of ours.
+// System calls that are in the C library but not in our dependencies.
 #[allow(unsafe_code)]
 mod parts;
 #[allow(unsafe_code)]
@@ -31,7 +32,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 use crate::config::RoceConfig;
 use crate::sync::{lock, system};
 
-/// Bytes kept for a socket that takes no more; what does not fit is lost, as in a switch.
+/// Maximum number of bytes queued for a socket that is full; what exceeds it is lost, as in a switch.
 const MAX_BACKLOG_BYTES: usize = 4 << 20;
 
 /// See the module.
@@ -42,7 +43,7 @@ pub(crate) struct Socket {
     port: u16,
     is_v6: bool,
     receive_buffer_bytes: usize,
-    /// What is asked of each train, since that overrides what is set for the socket.
+    /// Set for each train, since that overrides the socket's setting.
     ecn: Option<EcnCodepoint>,
     backlog: Mutex<Backlog>,
     has_backlog: AtomicBool,
@@ -50,14 +51,14 @@ pub(crate) struct Socket {
     pub(crate) statistics: Statistics,
 }
 
-/// All that the socket did not take.
+/// Everything that the socket has not accepted.
 #[derive(Debug, Default)]
 struct Backlog {
     unsent: VecDeque<Unsent>,
     bytes: usize,
 }
 
-/// What the socket did not take.
+/// A train that the socket has not accepted.
 #[derive(Debug)]
 struct Unsent {
     destination: SocketAddr,
@@ -66,14 +67,14 @@ struct Unsent {
 }
 
 impl Socket {
-    /// Binds.
+    /// Binds the socket.
     ///
     /// # Errors
-    /// When a system call fails: the port is taken, or the address is not one of this host.
+    /// When a system call fails: the port is in use, or the address does not belong to this host.
     pub(crate) fn bind(config: &RoceConfig) -> Result<Self, VerbsError> {
         let socket = match config.local_address {
             Some(address) => open(SocketAddr::new(address, config.port), config),
-            // Both families by one socket; where the host has no IPv6, IPv4.
+            // Both families on one socket; IPv4 only where the host has no IPv6.
             None => open(
                 SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), config.port),
                 config,
@@ -93,7 +94,7 @@ impl Socket {
         let address = socket
             .local_addr()
             .map_err(system("getsockname of the UDP socket"))?;
-        // The kernel counts its own bookkeeping too, and says twice what it was asked for.
+        // The kernel also counts its own bookkeeping, and reports twice what was requested.
         let receive_buffer_bytes = state
             .recv_buffer_size((&socket).into())
             .map_err(system("getsockopt of the UDP socket"))?
@@ -120,12 +121,12 @@ impl Socket {
         self.receive_buffer_bytes
     }
 
-    /// Packets of one train at most; 1 where the system cannot segment.
+    /// Maximum number of packets in a train; 1 where the system cannot segment.
     fn max_segments(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// The address as this socket's family has it.
+    /// The address in the form of this socket's family.
     fn destination(&self, address: IpAddr, port: u16) -> SocketAddr {
         let address = match address {
             IpAddr::V4(v4) if self.is_v6 => v4.to_ipv6_mapped().into(),
@@ -134,7 +135,7 @@ impl Socket {
         SocketAddr::new(address, port)
     }
 
-    /// A packet that goes alone needs no more of the kernel than the plain call.
+    /// For a packet that is sent alone, the plain system call is enough.
     #[inline]
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         if transmit.segment_size.is_some() {
@@ -145,8 +146,8 @@ impl Socket {
         sent.map(|_| ())
     }
 
-    /// Sends a train, or keeps it for later when the socket takes no more. Any other failure is a loss, which the
-    /// protocol makes good; it is counted.
+    /// Sends a train, or queues it if the socket is full. Any other failure is a loss, from which the protocol
+    /// recovers; it is counted.
     fn send(&self, bytes: &[u8], destination: SocketAddr, segment_bytes: Option<usize>) {
         if !self.has_backlog() {
             let sent = self.try_send(&self.transmit(bytes, destination, segment_bytes));
@@ -159,8 +160,8 @@ impl Socket {
         self.keep(bytes.to_vec(), destination, segment_bytes);
     }
 
-    /// Sends a train of which some payload lies in a region. When its registration has ended it is not sent, as if it
-    /// had been lost.
+    /// Sends a train of which some payload is in a region. If its registration has ended, the train is not sent, as if
+    /// it had been lost.
     fn send_parts(
         &self,
         destination: SocketAddr,
@@ -172,7 +173,7 @@ impl Socket {
             self.trains.fetch_add(1, Ordering::Relaxed);
             match parts.send(self.as_fd(), buffer, destination, segment_bytes) {
                 None | Some(Ok(())) => return,
-                // It is full, or cannot segment on this path: the library knows what to do then.
+                // The socket is full, or cannot segment on this path: the library handles that.
                 Some(Err(_)) => {}
             }
         }
@@ -192,13 +193,13 @@ impl Socket {
             ecn: self.ecn,
             contents,
             segment_size,
-            // The kernel takes the address that the path was made with: that of its routing table, or the one that
-            // the socket is bound to.
+            // The kernel selects the source address for which the path was determined: by its routing table, or the one
+            // that the socket is bound to.
             src_ip: None,
         }
     }
 
-    /// Keeps what the socket does not take now.
+    /// Queues what the socket does not accept now.
     #[cold]
     fn keep(&self, bytes: Vec<u8>, destination: SocketAddr, segment_bytes: Option<usize>) {
         let mut backlog = lock(&self.backlog);
@@ -214,12 +215,12 @@ impl Socket {
         self.has_backlog.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something waits for room in the socket.
+    /// Whether something is waiting for space in the socket.
     pub(crate) fn has_backlog(&self) -> bool {
         self.has_backlog.load(Ordering::Relaxed)
     }
 
-    /// Sends what the socket did not take before.
+    /// Sends what the socket did not accept before.
     pub(crate) fn send_backlog(&self) {
         if !self.has_backlog() {
             return;
@@ -238,7 +239,7 @@ impl Socket {
         self.has_backlog.store(false, Ordering::Relaxed);
     }
 
-    /// Takes a train that has come; `false` when there is none.
+    /// Receives a train; `false` if there is none.
     #[inline]
     pub(crate) fn receive(&self, buffer: &mut ReceiveBuffer) -> bool {
         let filled = buffer.fill(self.socket.as_fd());
@@ -248,7 +249,7 @@ impl Socket {
         filled
     }
 
-    /// How many trains of several packets have gone out or come in, modulo 2^64.
+    /// Number of trains of several packets sent or received, modulo 2^64.
     pub(crate) fn trains(&self) -> u64 {
         self.trains.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The bytes of a train, piece by piece: those that were copied, and payload that the kernel reads from where it lies.
+//! The bytes of a train as a list of parts: bytes that were copied, and payload that the kernel reads in place.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use socket2::SockAddr;
 
 use crate::memory::RegionCore;
 
-/// Pieces of one train at most: headers and payload of each of its 64 packets, padding included.
+/// Maximum number of parts of a train: headers and payload of each of its 64 packets, including padding.
 const MAX_PARTS: usize = 192;
-/// Room for the one control message that is sent: the length of the segments.
+/// Space for the only control message that is sent: the segment length.
 const CONTROL_BYTES: usize = 64;
 
-/// See the module. Payload is of one region, whose registration is in force while the kernel reads; of two, one thread
-/// could keep a second waiting that ends the other.
+/// See the module. All payload is from one region, whose registration is in force while the kernel reads; with two, a
+/// thread could make a second one wait that is ending the other registration.
 #[derive(Debug)]
 pub(super) struct Parts {
     parts: Vec<Part>,
@@ -27,7 +27,7 @@ pub(super) struct Parts {
 enum Part {
     /// A range of the train's buffer.
     Copied(Range<usize>),
-    /// A place in the region, and bytes from there on.
+    /// An offset in the region, and a length.
     Held(usize, usize),
 }
 
@@ -48,13 +48,13 @@ impl Parts {
         self.region.is_some()
     }
 
-    /// Whether payload of this region can be one of them.
+    /// Whether payload of this region can be added in place.
     pub(super) fn may_hold(&self, region: &Arc<RegionCore>) -> bool {
         let same = |held: &Arc<RegionCore>| Arc::ptr_eq(held, region);
         self.region.as_ref().is_none_or(same) && self.parts.len() + 3 <= MAX_PARTS
     }
 
-    /// Adds a range of the buffer, most often where the last one ended.
+    /// Adds a range of the buffer, which most often begins where the last one ended.
     pub(super) fn copied(&mut self, range: Range<usize>) {
         match self.parts.last_mut() {
             Some(Part::Copied(last)) if last.end == range.start => last.end = range.end,
@@ -63,14 +63,14 @@ impl Parts {
         }
     }
 
-    /// Adds payload of the region that these may hold.
+    /// Adds payload of the region that may be used in place.
     pub(super) fn held(&mut self, region: &Arc<RegionCore>, offset: usize, length: usize) {
         debug_assert!(self.may_hold(region));
         self.region.get_or_insert_with(|| Arc::clone(region));
         self.parts.push(Part::Held(offset, length));
     }
 
-    /// Hands all of them to the kernel. `None`: the registration has ended, and nothing was sent.
+    /// Passes all parts to the kernel. `None`: the registration has ended, and nothing was sent.
     pub(super) fn send(
         &self,
         socket: BorrowedFd<'_>,
@@ -114,7 +114,7 @@ impl Parts {
         })
     }
 
-    /// The bytes themselves, for a socket that takes no more now. `None`: the registration has ended.
+    /// Copies all bytes, for a socket that is full. `None`: the registration has ended.
     #[cold]
     pub(super) fn to_vec(&self, buffer: &[u8]) -> Option<Vec<u8>> {
         let region = self.region.as_ref()?;
@@ -139,7 +139,7 @@ const EMPTY: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-/// Aligned as control messages are.
+/// Aligned as control messages require.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
@@ -153,7 +153,7 @@ unsafe fn send(
 ) -> io::Result<()> {
     let name = SockAddr::from(destination);
     let mut control = Control([0; CONTROL_BYTES]);
-    // SAFETY: all zeros are a value of this plain structure.
+    // SAFETY: all zeros are a valid value of this plain structure.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_name = name.as_ptr().cast_mut().cast();
     header.msg_namelen = name.len();
@@ -161,7 +161,7 @@ unsafe fn send(
     header.msg_iovlen = slices.len() as _;
     if let Some(bytes) = segment_bytes {
         header.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: the macros compute lengths and places within the room above, which is larger than the one message.
+        // SAFETY: the macros compute lengths and places within the space above, which is larger than the one message.
         unsafe {
             header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
             let message = libc::CMSG_FIRSTHDR(&raw const header);

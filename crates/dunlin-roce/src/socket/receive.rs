@@ -1,35 +1,35 @@
-//! Receiving: one train at a time, with nothing asked of the kernel beside where it comes from and how it is cut. A
-//! thread that polls does this a million times a second and mostly in vain, so what a library would look up besides
-//! (destination, type of service, a batch of headers) is felt.
+//! Receiving: one train at a time, with nothing requested from the kernel besides its source and segment length. A
+//! polling thread does this a million times a second, mostly in vain, so anything else that a library would look up
+//! (destination, type of service, a batch of headers) is noticeable.
 
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The longest that the kernel hands over: a train put together again.
+/// Maximum length that the kernel delivers: a coalesced train.
 const TRAIN_BYTES: usize = 64 << 10;
-/// Room for the control messages that are asked for: the length of the segments, the type of service, and how many
-/// packets the kernel had to drop.
+/// Space for the control messages that are requested: the segment length, the type of service, and the number of
+/// packets dropped by the kernel.
 const CONTROL_BYTES: usize = 128;
-/// The two bits of the type of service that say that a queue grew long.
+/// The two bits of the type of service that indicate congestion.
 const CONGESTION: u8 = 3;
-/// A train of more bytes is likely to have another behind it.
+/// A train of more bytes is likely to be followed by another.
 const MANY_BYTES: usize = 4096;
 
-/// Where trains are received.
+/// The buffer into which trains are received.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     bytes: Box<[u8]>,
     length: usize,
     segment_bytes: usize,
     marked: bool,
-    /// Packets that the kernel has dropped so far, modulo 2^32, and those of them that nobody asked for yet.
+    /// Number of packets that the kernel has dropped so far, modulo 2^32, and of those that have not been reported yet.
     dropped: u32,
     new_drops: u32,
     source: SocketAddr,
 }
 
-/// Aligned as control messages are.
+/// Aligned as control messages require.
 #[repr(C, align(8))]
 struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
 
@@ -46,19 +46,19 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Where the last train came from, and its packets.
+    /// The source of the last train, and its packets.
     pub(crate) fn train(&self) -> (SocketAddr, std::slice::Chunks<'_, u8>) {
         let bytes = &self.bytes[..self.length];
         (self.source, bytes.chunks(self.segment_bytes))
     }
 
-    /// Whether the packets of the last train were marked by a queue that grew long: the kernel puts none together that
-    /// differ in this.
+    /// Whether the packets of the last train were marked by a congested switch: the kernel does not coalesce packets
+    /// that differ in this.
     pub(crate) fn is_marked(&self) -> bool {
         self.marked
     }
 
-    /// How many packets found the socket's buffer full since the last time that this was asked.
+    /// Returns the number of packets that were dropped because the socket's buffer was full since the last call.
     pub(crate) fn take_drops(&mut self) -> u32 {
         std::mem::take(&mut self.new_drops)
     }
@@ -68,7 +68,7 @@ impl ReceiveBuffer {
         self.length > MANY_BYTES
     }
 
-    /// Takes a train off the socket; `false` when there is none. An error of an earlier send is consumed with this.
+    /// Receives a train from the socket; `false` if there is none. This also consumes the error of an earlier send.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> bool {
         let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
         let mut control = Control([MaybeUninit::uninit(); CONTROL_BYTES]);
@@ -76,7 +76,7 @@ impl ReceiveBuffer {
             iov_base: self.bytes.as_mut_ptr().cast(),
             iov_len: self.bytes.len(),
         };
-        // SAFETY: all zeros are a value of this plain structure.
+        // SAFETY: all zeros are a valid value of this plain structure.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_name = name.as_mut_ptr().cast();
         header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
@@ -84,20 +84,20 @@ impl ReceiveBuffer {
         header.msg_iovlen = 1;
         header.msg_control = control.0.as_mut_ptr().cast();
         header.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: the header names a place for the source, one part that is our buffer, and room for control messages,
+        // SAFETY: the header names a place for the source, one part that is our buffer, and space for control messages,
         // each with its length; all outlive the call, and nothing else uses them.
         let received =
             unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
         let Ok(length) = usize::try_from(received) else {
             return false;
         };
-        // SAFETY: the kernel has written a source of the length that it says now.
+        // SAFETY: the kernel has written a source of the length that it reports.
         let Some(source) = (unsafe { source_of(&header) }) else {
             return false;
         };
         self.source = source;
         self.length = length.min(self.bytes.len());
-        // SAFETY: the control messages are those that the kernel wrote, and their memory is as it was.
+        // SAFETY: the control messages are those that the kernel wrote, and their memory is unchanged.
         let told = unsafe { told(&header) };
         self.segment_bytes = told.segment_bytes.unwrap_or(self.length).max(1);
         self.marked = told.service & CONGESTION == CONGESTION;
@@ -116,7 +116,8 @@ unsafe fn source_of(header: &libc::msghdr) -> Option<SocketAddr> {
     if length < size_of::<libc::sa_family_t>() {
         return None;
     }
-    // SAFETY: so many bytes are there, and the place was made for any address; what they are their family says.
+    // SAFETY: this many bytes are there, and the place is large enough for any address; the family determines their
+    // type.
     unsafe {
         match libc::c_int::from(header.msg_name.cast::<libc::sa_family_t>().read()) {
             libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
@@ -134,14 +135,14 @@ unsafe fn source_of(header: &libc::msghdr) -> Option<SocketAddr> {
     }
 }
 
-/// What the kernel tells of a train beside where it comes from.
+/// What the kernel reports about a train besides its source.
 #[derive(Default)]
 struct Told {
-    /// How long its segments are; `None` for one that is not cut.
+    /// Segment length; `None` if it is not segmented.
     segment_bytes: Option<usize>,
     /// Its type of service, or traffic class.
     service: u8,
-    /// Packets that found the socket's buffer full, if any ever did.
+    /// Number of packets that were dropped because the socket's buffer was full, if there ever were any.
     dropped: Option<u32>,
 }
 
@@ -149,7 +150,7 @@ struct Told {
 /// `header` is as the kernel left it, and its control messages are where it says.
 unsafe fn told(header: &libc::msghdr) -> Told {
     let mut told = Told::default();
-    // SAFETY: the messages are walked as the kernel wrote them; the values of these are integers, and in one a byte.
+    // SAFETY: the messages are walked as the kernel wrote them; their values are integers, and in one case a byte.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = next.as_ref() {

@@ -1,4 +1,4 @@
-//! What the system knows of ways to peers, and options of sockets that the libraries do not have.
+//! The system's knowledge of paths to peers, and socket options that the libraries lack.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -7,22 +7,24 @@ use quinn_udp::EcnCodepoint;
 
 use crate::packet::{whole_payload_steps, MAX_PAYLOAD_BYTES};
 
-/// What stands around the payload of a packet at most: IPv6, UDP, base header, RETH, immediate data, padding and
-/// invariant CRC.
+/// Maximum overhead around the payload of a packet: IPv6, UDP, base header, RETH, immediate data, padding and invariant
+/// CRC.
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4 + 3 + 4;
-/// Left for the headers of tunnels on the way, which neither end's link tells of: two of VXLAN, or one of WireGuard.
+/// Reserved for the headers of tunnels on the path, which neither end's link knows of: two of VXLAN, or one of
+/// WireGuard.
 const TUNNEL_BYTES: usize = 100;
-/// The MTU of a loopback interface, on whose way there is no tunnel.
+/// The MTU of a loopback interface, whose path has no tunnel.
 const LOOPBACK_BYTES: usize = 64 << 10;
-/// What every IPv6 link carries, for where nothing can be asked.
+/// What every IPv6 link carries, used where the MTU cannot be queried.
 const LEAST_LINK_BYTES: usize = 1280;
 
-/// What a link carries.
+/// The limits of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The largest MTU of RoCE.
     pub(crate) mtu_bytes: usize,
-    /// The longest payload of a packet between two devices that need not keep to those, in steps of 64 bytes.
+    /// The maximum payload of a packet between two devices that need not use the standard's sizes, in steps of 64
+    /// bytes.
     pub(crate) payload_bytes: usize,
 }
 
@@ -40,7 +42,7 @@ impl Link {
         }
     }
 
-    /// With payloads of so many bytes at most.
+    /// The same with a payload limit.
     pub(crate) fn with_payload(self, payload_bytes: usize) -> Self {
         Self {
             payload_bytes: self.payload_bytes.min(payload_bytes),
@@ -48,7 +50,7 @@ impl Link {
         }
     }
 
-    /// Where a payload of so many bytes comes through, and no longer one.
+    /// The limits of a path on which payloads of this length get through, but no longer ones.
     pub(crate) fn within(self, payload_bytes: usize) -> Self {
         self.min(Self {
             mtu_bytes: largest_mtu(payload_bytes),
@@ -56,7 +58,7 @@ impl Link {
         })
     }
 
-    /// What both carry.
+    /// The limits of both.
     pub(crate) fn min(self, other: Self) -> Self {
         Self {
             mtu_bytes: self.mtu_bytes.min(other.mtu_bytes),
@@ -65,7 +67,7 @@ impl Link {
     }
 }
 
-/// The largest MTU of RoCE of so many bytes at most.
+/// The largest RoCE MTU of at most this many bytes.
 fn largest_mtu(bytes: usize) -> usize {
     [4096, 2048, 1024, 512]
         .into_iter()
@@ -104,7 +106,7 @@ fn get(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> Optio
     (result == 0).then(|| usize::try_from(value).ok()).flatten()
 }
 
-/// Asks for buffers of these sizes, beyond the system's limits where this process may.
+/// Sets the sizes of the buffers, beyond the system's limits if this process may exceed them.
 pub(super) fn grow_buffers(socket: BorrowedFd<'_>, receive_bytes: usize, send_bytes: usize) {
     let level = libc::SOL_SOCKET;
     let _ = set(socket, level, libc::SO_RCVBUFFORCE, receive_bytes)
@@ -113,13 +115,14 @@ pub(super) fn grow_buffers(socket: BorrowedFd<'_>, receive_bytes: usize, send_by
         || set(socket, level, libc::SO_SNDBUF, send_bytes);
 }
 
-/// Kernels and NICs send RoCE over IPv6 with a UDP checksum of zero, which is dropped otherwise.
+/// Accepts packets without a checksum: kernels and NICs send RoCE over IPv6 with a UDP checksum of zero, which would
+/// otherwise be dropped.
 pub(super) fn take_packets_without_checksum(socket: BorrowedFd<'_>) {
     set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1);
 }
 
-/// The kernel says nothing of a datagram beside where it comes from, how many were dropped, and, where those are
-/// wanted, the marks of congestion: what else a library has asked for is not used, and takes time with each.
+/// Restricts what the kernel reports about a datagram to its source, the number of drops and, if wanted, the congestion
+/// marks: other options that a library has enabled are not used, and cost time with each datagram.
 pub(super) fn receive_plainly(socket: BorrowedFd<'_>, marks: bool) {
     let wanted = usize::from(marks);
     let (v4, v6) = (libc::IPPROTO_IP, libc::IPPROTO_IPV6);
@@ -134,7 +137,7 @@ pub(super) fn receive_plainly(socket: BorrowedFd<'_>, marks: bool) {
     }
 }
 
-/// Packets go with *don't fragment*, whatever the kernel believes of the path.
+/// Sends packets with *don't fragment*, whatever the kernel assumes about the path.
 pub(super) fn never_fragment(socket: BorrowedFd<'_>) {
     set(
         socket,
@@ -144,24 +147,24 @@ pub(super) fn never_fragment(socket: BorrowedFd<'_>) {
     );
 }
 
-/// The way to a peer, by the routing table.
+/// The path to a peer, according to the routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The address of this host that packets to it have.
+    /// The local address of packets to it.
     pub(crate) local: IpAddr,
-    /// What the way carries, by what the kernel knows of it.
+    /// The limits of the path, as far as the kernel knows.
     pub(crate) link: Link,
 }
 
 impl Route {
-    /// The way to `remote`, from `local` if that is given; `None` when there is none.
+    /// The path to `remote`, from `local` if that is given; `None` if there is none.
     pub(crate) fn find(local: Option<IpAddr>, remote: IpAddr) -> Option<Self> {
         let any = match remote {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let socket = UdpSocket::bind(SocketAddr::new(local.unwrap_or(any), 0)).ok()?;
-        // Sends nothing: it asks for the route.
+        // Sends nothing: it queries the route.
         socket.connect(SocketAddr::new(remote, 9)).ok()?;
         let link_bytes = match remote {
             IpAddr::V4(_) => get(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU),
@@ -174,8 +177,8 @@ impl Route {
     }
 }
 
-/// What the interface carries that has an address of this host; without one what all interfaces do that lead to
-/// others, and where there are none the loopback interface.
+/// The limits of the interface with this local address; without an address, those of all interfaces that lead to other
+/// hosts, and if there are none, of the loopback interface.
 pub(crate) fn link_of_interface(address: Option<IpAddr>) -> Link {
     let loopback = Link::of(LOOPBACK_BYTES);
     if address.is_some_and(|address| address.is_loopback()) {
@@ -193,16 +196,16 @@ pub(crate) fn link_of_interface(address: Option<IpAddr>) -> Link {
     })
 }
 
-/// The MTU of an interface of this network namespace, which may be another one than that of the `/sys` that is mounted.
+/// The MTU of an interface of this network namespace, which may differ from that of the mounted `/sys`.
 fn interface_bytes(name: &str) -> Option<usize> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // SAFETY: an `ifreq` is integers and unions of integers, for which zeros are values.
+    // SAFETY: an `ifreq` consists of integers and unions of integers, for which zeros are valid values.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = request.ifr_name.len() - 1;
     for (place, byte) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
         *place = byte as libc::c_char;
     }
-    // SAFETY: the descriptor is open, and the request is one of the kind that the call reads and fills.
+    // SAFETY: the descriptor is open, and the request is of the kind that the call reads and fills.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
     if result != 0 {
         return None;
@@ -211,7 +214,7 @@ fn interface_bytes(name: &str) -> Option<usize> {
     usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
-/// The names of the interfaces that have such an address.
+/// The names of the interfaces that have a matching address.
 fn interfaces_of(wanted: impl Fn(&IpAddr) -> bool) -> Vec<String> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the place is a pointer that the call fills; the list is freed below.
@@ -230,7 +233,7 @@ fn interfaces_of(wanted: impl Fn(&IpAddr) -> bool) -> Vec<String> {
         // SAFETY: the next entry of the list, or none; all of them live until `freeifaddrs`.
         next = unsafe { entry.ifa_next.as_ref() };
     }
-    // SAFETY: the list of the call above, once.
+    // SAFETY: the list returned by the call above, freed once.
     unsafe { libc::freeifaddrs(first) };
     found
 }
@@ -238,8 +241,8 @@ fn interfaces_of(wanted: impl Fn(&IpAddr) -> bool) -> Vec<String> {
 /// The IP address of an entry of `getifaddrs`' list.
 fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
     let address = entry.ifa_addr;
-    // SAFETY: the address of an entry is null or valid, and of the type that its family says; it is read by value,
-    // wherever it stands.
+    // SAFETY: the address of an entry is null or valid, and of the type that its family indicates; it is read by value,
+    // whatever its alignment.
     unsafe {
         if address.is_null() {
             return None;

@@ -1,4 +1,4 @@
-//! What was dropped, by reason.
+//! Counters of dropped packets, by reason, and of other packet events.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,7 +84,7 @@ impl Statistics {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Logged the first time, and then each time their number has doubled.
+    /// Logs the first failure, and then each time that their number has doubled.
     pub(super) fn failed_to_send(&self, error: &io::Error) {
         self.count(Count::SendFailed);
         let failures = self.get(Count::SendFailed);

@@ -1,4 +1,4 @@
-//! Trains: packets to one peer that go out in one system call, cut apart again by the kernel or not before the peer's.
+//! Trains: packets to one peer that are sent by one system call, and segmented by the kernel or only by the peer's.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,39 +13,39 @@ use crate::packet::{
 };
 use crate::work::Gone;
 
-/// Bytes of a train at most: a datagram's, with room for its headers.
+/// Maximum length of a train in bytes: that of a datagram, with space for its headers.
 const MAX_TRAIN_BYTES: usize = 65_000;
-/// The kernel takes no more segments, whatever their size.
+/// Maximum number of segments that the kernel accepts, whatever their size.
 const MAX_SEGMENTS: usize = 64;
 
-/// From where to where packets go.
+/// Source and destination of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) local: IpAddr,
     pub(crate) peer: Peer,
 }
 
-/// Payloads from this many bytes on are long: parts of messages that take many packets, as a rule. The kernel reads
-/// them from where they lie; shorter ones are copied to where their headers are, which takes no longer than the kernel
-/// takes for one more piece.
+/// Payloads of at least this many bytes are long, and usually parts of messages that take many packets. The kernel
+/// reads them in place; shorter ones are copied behind their headers, which takes no longer than the kernel takes for
+/// an additional part.
 pub(crate) const LONG_PAYLOAD_BYTES: usize = 1024;
 
-/// Packets that wait to go out together. All have the same length, but the last, which may be shorter.
+/// Packets that wait to be sent together. All have the same length, except that the last may be shorter.
 #[derive(Debug)]
 pub(crate) struct Train {
     /// Headers, and payloads that were copied.
     buffer: Box<[u8]>,
     used: usize,
-    /// What goes out, piece by piece.
+    /// What is to be sent, part by part.
     parts: Parts,
-    /// Bytes of all parts.
+    /// Total length of all parts in bytes.
     bytes: usize,
     segment_bytes: usize,
     segments: usize,
-    /// Whether the last was shorter: nothing comes after it.
+    /// Whether the last packet was shorter, so that nothing can follow it.
     closed: bool,
     path: Option<Path>,
-    /// Long payloads that were added since the train was made, modulo 2^32.
+    /// Number of long payloads added since the train was created, modulo 2^32.
     long_payloads: u32,
 }
 
@@ -64,15 +64,15 @@ impl Train {
         }
     }
 
-    /// How many long payloads were added since the train was made, modulo 2^32.
+    /// Number of long payloads added since the train was created, modulo 2^32.
     pub(crate) fn long_payloads(&self) -> u32 {
         self.long_payloads
     }
 
-    /// Adds a packet; sends what cannot go with it before. `fill` writes the payload.
+    /// Adds a packet, after sending what cannot be sent together with it. `fill` writes the payload.
     ///
     /// # Errors
-    /// As `fill`; nothing was added then.
+    /// Those of `fill`; nothing is then added.
     pub(crate) fn add(
         &mut self,
         socket: &Socket,
@@ -86,11 +86,11 @@ impl Train {
         self.put(socket, path, header, payload_bytes, fill)
     }
 
-    /// Adds a packet whose payload is in a region, from `offset` on. Long ones are not copied: the bytes are those that
-    /// are there when the train goes, at the latest when [`Train::send`] returns.
+    /// Adds a packet whose payload is in a region, from `offset` on. Long ones are not copied: their bytes are read
+    /// when the train is sent, at the latest before [`Train::send`] returns.
     ///
     /// # Errors
-    /// When the registration has ended; nothing was added then.
+    /// When the registration has ended; nothing is then added.
     pub(crate) fn add_from(
         &mut self,
         socket: &Socket,
@@ -101,7 +101,7 @@ impl Train {
     ) -> Result<(), Gone> {
         let held = payload_bytes >= LONG_PAYLOAD_BYTES && !path.peer.icrc;
         let bytes = packet_bytes(path, header, payload_bytes);
-        // What is sent here takes the lock of a region by itself, so it comes before that of this one.
+        // Sending from here takes the lock of a region by itself, so it comes before taking that of this one.
         self.make_room(socket, path, bytes, held.then_some(region));
         let added = region.access(offset, payload_bytes, |memory| match held {
             true => {
@@ -116,7 +116,7 @@ impl Train {
         added.unwrap_or(Err(Gone))
     }
 
-    /// Adds a packet that there is room for.
+    /// Adds a packet for which there is space.
     fn put(
         &mut self,
         socket: &Socket,
@@ -151,7 +151,7 @@ impl Train {
         Ok(())
     }
 
-    /// Adds a packet that there is room for, without its payload.
+    /// Adds a packet for which there is space, without copying its payload.
     fn hold(
         &mut self,
         header: &Header,
@@ -178,7 +178,7 @@ impl Train {
         self.count(headers + payload_bytes + padding);
     }
 
-    /// Sends what a packet of so many bytes cannot go with.
+    /// Sends what a packet of this length cannot be sent together with.
     fn make_room(
         &mut self,
         socket: &Socket,
@@ -186,7 +186,7 @@ impl Train {
         bytes: usize,
         region: Option<&Arc<RegionCore>>,
     ) {
-        // The CRC covers what IPv4 numbers datagrams with, which is zero for each that goes alone.
+        // The CRC covers IPv4's identification field, which is zero for each datagram that is sent alone.
         let alone = path.peer.icrc && path.peer.address.is_ipv4();
         let fits = self.path.as_ref() == Some(path)
             && !self.closed
@@ -211,7 +211,7 @@ impl Train {
         self.closed = bytes < self.segment_bytes;
     }
 
-    /// Lets go of payload: from here on its memory may change.
+    /// Releases payload that is used in place: from here on its memory may change.
     pub(crate) fn release(&mut self, socket: &Socket) {
         if self.parts.hold_payload() {
             self.send(socket);
@@ -240,13 +240,13 @@ impl Train {
     }
 }
 
-/// Bytes of a packet with its padding and its CRC.
+/// Length of a packet with its padding and its CRC.
 fn packet_bytes(path: &Path, header: &Header, payload_bytes: usize) -> usize {
     let crc_bytes = if path.peer.icrc { ICRC_BYTES } else { 0 };
     header.encoded_bytes() + payload_bytes + padding_of(payload_bytes) + crc_bytes
 }
 
-/// What the invariant CRC covers of the headers below, for packets of a socket that is not connected.
+/// The part of the headers below that the invariant CRC covers, for packets of an unconnected socket.
 pub(crate) fn envelope(
     source: IpAddr,
     source_port: u16,

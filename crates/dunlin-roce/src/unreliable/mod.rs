@@ -1,4 +1,4 @@
-//! UC as two state machines: what is lost stays lost, and takes its whole message with it (IBTA vol. 1 §9.8).
+//! UC as two state machines: a lost packet is not retransmitted, and its whole message is lost (IBTA vol. 1 §9.8).
 
 mod receiver;
 mod sender;

@@ -1,24 +1,24 @@
-//! The receiving end of UC: messages that arrive whole and in order are carried out, all others dropped.
+//! The receiving end of UC: executes messages that arrive completely and in order, and drops all others.
 
 use dunlin_verbs::Access;
 
 use crate::packet::{Header, Operation, Psn, RemoteRange, MAX_PAYLOAD_BYTES, MIN_MTU_BYTES};
 use crate::reliable::{Delivered, Target, MAX_MESSAGE_BYTES};
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was carried out.
+    /// It was executed.
     Taken,
     /// A packet of its message is missing.
     Gap,
     /// There is no RECEIVE for it.
     NoReceive,
-    /// The key does not grant it, or nothing can be made of it.
+    /// The key does not grant it, or it is malformed.
     Refused,
 }
 
-/// A message of which packets have come.
+/// A message of which some packets have arrived.
 #[derive(Clone, Copy, Debug)]
 enum Partial {
     Send { received: u32, capacity: u64 },
@@ -34,7 +34,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// One that expects the sequence number `first`.
+    /// Creates a receiver that expects the sequence number `first`.
     pub fn new(first: Psn, mtu_bytes: u32) -> Self {
         Self {
             expected: first,
@@ -43,8 +43,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a packet. A RECEIVE that was taken for a message that did not arrive whole stays the current one, for the
-    /// next message.
+    /// Handles a packet. A RECEIVE that was taken for a message that did not arrive completely remains the current one,
+    /// for the next message.
     pub fn handle(&mut self, header: &Header, payload: &[u8], target: &mut impl Target) -> Verdict {
         let in_order = header.psn == self.expected;
         self.expected = header.psn.plus(1);
@@ -121,7 +121,7 @@ impl Receiver {
         }
     }
 
-    /// Puts payload of a SEND that goes on into its RECEIVE.
+    /// Writes payload of a SEND that continues into its RECEIVE.
     fn receive(
         &mut self,
         received: u32,
@@ -164,7 +164,7 @@ impl Receiver {
         verdict
     }
 
-    /// Writes payload of a WRITE that goes on after it.
+    /// Writes payload of a WRITE that continues after it.
     fn write(
         &mut self,
         range: RemoteRange,
@@ -173,7 +173,7 @@ impl Receiver {
         target: &mut impl Target,
     ) -> Verdict {
         let end = u64::from(received) + payload.len() as u64;
-        // The whole range, before the first byte.
+        // Checks the whole range before the first byte.
         let granted = received > 0 || target.check(&range, Access::REMOTE_WRITE).is_ok();
         let address = range.address.wrapping_add(received.into());
         if end >= range.bytes.into()
@@ -207,7 +207,7 @@ impl Receiver {
         }
         self.partial = None;
         if immediate.is_some() {
-            // The bytes are written whether there is a RECEIVE or not; only the immediate data are lost without one.
+            // The bytes are written whether or not there is a RECEIVE; only the immediate data are lost without one.
             if target.take_receive().is_none() {
                 return Verdict::NoReceive;
             }

@@ -1,4 +1,4 @@
-//! The sending end of UC: requests become packets, and are done when the last is out.
+//! The sending end of UC: turns requests into packets; a request is done when its last packet has been sent.
 
 use std::collections::VecDeque;
 
@@ -14,12 +14,12 @@ pub struct Sender {
     next: Psn,
     mtu_bytes: u32,
     queue: VecDeque<Request>,
-    /// Bytes of the first request that are out.
+    /// Number of bytes of the first request that have been sent.
     offset: u32,
 }
 
 impl Sender {
-    /// One whose first packet has the sequence number `first`, for a path of 256 to 4096 bytes.
+    /// Creates a sender whose first packet has the sequence number `first`, for a path of 256 to 4096 bytes.
     pub fn new(peer_queue_pair: u32, first: Psn, mtu_bytes: u32) -> Self {
         Self {
             peer_queue_pair,
@@ -30,17 +30,17 @@ impl Sender {
         }
     }
 
-    /// Queue pair of the peer.
+    /// The peer's queue pair.
     pub fn peer_queue_pair(&self) -> u32 {
         self.peer_queue_pair
     }
 
-    /// Takes a SEND or WRITE.
+    /// Posts a SEND or WRITE.
     pub fn post(&mut self, request: Request) {
         self.queue.push_back(request);
     }
 
-    /// The next packet, and whether its request ends with it.
+    /// Returns the next packet, and whether its request ends with it.
     pub fn poll_transmit(&mut self) -> Option<(Transmit, bool)> {
         let request = *self.queue.front()?;
         let offset = self.offset;

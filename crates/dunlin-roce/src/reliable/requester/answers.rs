@@ -1,4 +1,4 @@
-//! What the responder says: acknowledgements, refusals and answers.
+//! Packets from the responder: acknowledgements, refusals and answers.
 
 use dunlin_verbs::CompletionStatus;
 
@@ -7,8 +7,8 @@ use super::{Entry, Requester};
 use crate::packet::{timer, Acknowledgement, Header, Operation, Refusal, Syndrome};
 
 impl Requester {
-    /// Takes a packet of the peer's responder. `payload_bytes` are those of a READ's answer. What is not expected is
-    /// ignored.
+    /// Handles a packet of the peer's responder. `payload_bytes` is the length of a READ's answer. Unexpected packets
+    /// are ignored.
     pub fn handle(
         &mut self,
         now_ns: u64,
@@ -54,7 +54,7 @@ impl Requester {
                 }
                 let goes_on = header.operation == Operation::ReadResponseMiddle;
                 if goes_on && self.hasty.is_some() && self.inflight.has_end(sequence + 1) {
-                    // The piece that was asked for again ends here, so this is of the longer one before.
+                    // The repeated piece ends here, so this belongs to the longer one before.
                     self.take_timeout_back();
                 }
                 self.advance(now_ns, sequence + 1);
@@ -67,7 +67,7 @@ impl Requester {
         }
     }
 
-    /// The READ or atomic that `sequence` answers, when it is the answer that is due. It acknowledges what was posted
+    /// Returns the READ or atomic that `sequence` answers, if that answer is due. It acknowledges what was posted
     /// before.
     pub(super) fn answered_request(&mut self, now_ns: u64, sequence: u64) -> Option<Request> {
         self.acknowledge(now_ns, sequence);
@@ -131,8 +131,8 @@ impl Requester {
         }
     }
 
-    /// The peer has carried out everything before `end`. A READ or atomic on the way there whose answer did not come is
-    /// asked for again.
+    /// Records that the peer has executed everything before `end`. A READ or atomic before it whose answer did not
+    /// arrive is requested again.
     pub(super) fn acknowledge(&mut self, now_ns: u64, end: u64) {
         if end <= self.acknowledged {
             return;
@@ -149,7 +149,7 @@ impl Requester {
         }
     }
 
-    /// Everything before `end` is done.
+    /// Completes everything before `end`.
     pub(super) fn advance(&mut self, now_ns: u64, end: u64) {
         if end > self.next {
             self.take_timeout_back();
@@ -166,13 +166,13 @@ impl Requester {
             self.finish_front(CompletionStatus::Success);
         }
         if self.next < end {
-            // It had gone back, and the peer had more than it seemed.
+            // This end had gone back, but the peer had received more than it seemed.
             self.next = end;
             self.cursor = 0;
         }
     }
 
-    /// The last timeout came too early, if there was one: everything before it is still on its way.
+    /// Undoes the last timeout, if it was premature: everything before it is still in flight.
     pub(super) fn take_timeout_back(&mut self) {
         let Some(before) = self.hasty.take() else {
             return;

@@ -1,4 +1,4 @@
-//! What a responder owes its requester: acknowledgements and refusals.
+//! What a responder sends to its requester: acknowledgements and refusals.
 
 use super::super::responses::Response;
 use super::Responder;
@@ -12,7 +12,7 @@ impl Responder {
         }
     }
 
-    /// No credits are kept: the code for that is 31.
+    /// Credits are not used; the code for that is 31.
     pub(super) fn positive(&self) -> Acknowledgement {
         self.acknowledgement(Syndrome::Acknowledged(31))
     }
@@ -24,7 +24,7 @@ impl Responder {
             .acknowledge(self.expected.plus(PSN_COUNT - 1), acknowledgement);
     }
 
-    /// An acknowledgement that waits to be sent is for what has come since, too.
+    /// Extends an acknowledgement that waits to be sent to what has arrived since.
     pub(super) fn acknowledge_too(&mut self) {
         if self.responses.ends_with_acknowledgement() {
             self.acknowledge();
@@ -37,14 +37,14 @@ impl Responder {
         self.responses.acknowledge(self.expected, acknowledgement);
     }
 
-    /// The next packet to send: a READ's payload is to be read from its range, with the right checked again. When that
-    /// fails, [`Responder::fail_read`]; otherwise [`Responder::sent`].
+    /// The next packet to send: a READ's payload must be read from its range, with the access checked again. If that
+    /// fails, call [`Responder::fail_read`], otherwise [`Responder::sent`].
     pub fn poll_transmit(&self) -> Option<Response> {
         self.responses.front()
     }
 
-    /// Has everything so far acknowledged, although nobody asked for it; `false` when there is no room to say so behind
-    /// the answers that wait. After a refusal nothing is left to be acknowledged.
+    /// Acknowledges everything so far without a request; `false` if there is no space for that behind the waiting
+    /// answers. After a refusal there is nothing left to acknowledge.
     pub fn acknowledge_unasked(&mut self) -> bool {
         if self.failed {
             return true;
@@ -53,12 +53,12 @@ impl Responder {
         self.responses.ends_with_acknowledgement()
     }
 
-    /// Whether all there is to send is that packets have come, which may wait a little for company.
+    /// Whether only an acknowledgement is to be sent, which may be delayed a little to be sent with other packets.
     pub fn has_acknowledgement_only(&self) -> bool {
         self.responses.is_acknowledgement_only()
     }
 
-    /// The packet that [`Responder::poll_transmit`] gave is on its way.
+    /// Records that the packet returned by [`Responder::poll_transmit`] was sent.
     pub fn sent(&mut self) {
         self.responses.sent();
     }
