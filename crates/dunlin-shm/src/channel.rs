@@ -1,4 +1,5 @@
-//! Completion channels: an event of our own and an end for each peer that may wake us, behind one epoll descriptor.
+//! Completion channels: an event of this process and one socket end for each peer that may wake it, behind one epoll
+//! descriptor.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,18 +15,18 @@ use crate::core::lock;
 use crate::system;
 use crate::wake::{self, End};
 
-/// The place of our own event in the set; peers' follow.
+/// Identifies our own event in the set; those of peers follow.
 const OWN: u64 = 0;
-/// Ends looked at in one wait; the others are found by the next.
+/// Number of ends handled in one wait; the others are found by the next one.
 const ENDS_PER_WAIT: usize = 32;
 
-/// Where a thread sleeps until a completion comes.
+/// A completion channel, on which a thread sleeps until a completion arrives.
 #[derive(Clone, Debug)]
 pub struct ShmCompletionChannel {
     inner: Arc<Inner>,
 }
 
-/// A channel that this does not keep.
+/// A weak reference to a channel.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakChannel(Weak<Inner>);
 
@@ -33,7 +34,8 @@ pub(crate) struct WeakChannel(Weak<Inner>);
 struct Inner {
     made_in: Generation,
     set: OwnedFd,
-    /// Raised by this process alone, and sent to nobody: what a peer holds can block whoever else reads or writes it.
+    /// Raised by this process alone, and sent to nobody: a peer that holds a descriptor can block everyone else who
+    /// reads or writes it.
     event: OwnedFd,
     ends: Mutex<Ends>,
 }
@@ -44,7 +46,7 @@ struct Ends {
     ends: HashMap<u64, End>,
 }
 
-/// Raises an event of this process; nothing can be done about a failure, and a full counter is an event too.
+/// Raises an event of this process. A failure is ignored, and a full counter is an event too.
 pub(crate) fn raise(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
@@ -59,7 +61,7 @@ pub(crate) fn consume(event: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// A new event, which must not leave this process.
+/// Creates an event, which must not leave this process.
 pub(crate) fn create_event() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
@@ -89,7 +91,7 @@ impl ShmCompletionChannel {
         WeakChannel(Arc::downgrade(&self.inner))
     }
 
-    /// Lets one more peer wake us: by which name it is known here, and what to send it.
+    /// Lets another peer wake this channel: returns its name here, and the descriptor to send to it.
     pub(crate) fn admit(&self) -> Result<(u64, OwnedFd), Errno> {
         let (ours, theirs) = wake::pair()?;
         let mut ends = lock(&self.inner.ends);
@@ -106,7 +108,7 @@ impl ShmCompletionChannel {
         Ok((name, theirs))
     }
 
-    /// Whether the peer of this name can still wake us.
+    /// Whether the peer with this name can still wake the channel.
     pub(crate) fn hears(&self, name: u64) -> bool {
         let ends = lock(&self.inner.ends);
         let Some(end) = ends.ends.get(&name) else {
@@ -127,7 +129,7 @@ impl WeakChannel {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&channel.inner))
     }
 
-    /// The peer of this name is gone.
+    /// Removes the peer with this name, which is gone.
     pub(crate) fn dismiss(&self, name: u64) {
         if let Some(inner) = self.0.upgrade() {
             let end = inner.remove(&mut lock(&inner.ends), name);
@@ -137,7 +139,7 @@ impl WeakChannel {
 }
 
 impl Inner {
-    /// Takes an end out of the set, to be dropped outside of the lock.
+    /// Removes an end from the set, to be dropped outside of the lock.
     fn remove(&self, ends: &mut Ends, name: u64) -> Option<End> {
         let end = ends.ends.remove(&name)?;
         // It may be closed some time later.
@@ -145,13 +147,13 @@ impl Inner {
         Some(end)
     }
 
-    /// Waits until something is ready, a signal comes (`true` both) or the time is over.
+    /// Waits until something is ready, a signal arrives (`true` in both cases) or the time is over.
     fn await_readiness(&self, timeout: Duration) -> Result<bool, VerbsError> {
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // By `poll`, whose time is not in milliseconds.
+        // With `poll`, whose timeout is not in milliseconds.
         let mut set = [PollFd::new(&self.set, PollFlags::IN)];
         match poll(&mut set, Some(&timeout)) {
             Ok(0) => Ok(false),
@@ -160,7 +162,7 @@ impl Inner {
         }
     }
 
-    /// Consumes what is ready; `false` when there was nothing.
+    /// Consumes what is ready; `false` if there was nothing.
     fn take_ready(&self) -> Result<bool, VerbsError> {
         let nothing = epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -181,7 +183,7 @@ impl Inner {
         Ok(any)
     }
 
-    /// Consumes the event of `name`; `false` when there was none.
+    /// Consumes the event of `name`; `false` if there was none.
     fn take(&self, name: u64) -> Result<bool, Errno> {
         if name == OWN {
             return consume(&self.event);
@@ -205,7 +207,7 @@ impl AsFd for ShmCompletionChannel {
 
 impl CompletionChannel for ShmCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
-        // A child would take the events of its parent.
+        // A child would take its parent's events.
         self.inner.made_in.check()?;
         let began = Instant::now();
         let mut left = timeout;
@@ -216,8 +218,8 @@ impl CompletionChannel for ShmCompletionChannel {
             if self.inner.take_ready()? {
                 return Ok(true);
             }
-            // What was ready is not there any more: the end of a peer that has gone, which the control thread has
-            // dismissed meanwhile, or an event that another thread has taken.
+            // What was ready no longer is: the end of a peer that is gone, which the control thread has removed
+            // meanwhile, or an event that another thread has taken.
             left = timeout.saturating_sub(began.elapsed());
         }
     }
@@ -234,8 +236,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// A peer's end is ready when the peer is gone, and dismissed by the control thread: a wait that has seen the first
-    /// and not the second ends no sooner for it.
+    /// A peer's end becomes ready when the peer is gone, and is removed by the control thread: a wait that has seen the
+    /// former but not the latter must not end early.
     #[test]
     fn peers_that_go_do_not_end_a_wait_before_its_time() {
         const ROUNDS: usize = 2000;

@@ -1,10 +1,10 @@
-//! Closing what a peer had a part in, where nobody waits for it.
+//! Closes descriptors in which a peer is involved, on threads that nobody waits for.
 //!
-//! The last close of a file can wait for as long as its maker likes: a TCP connection lingers until its bytes are read,
-//! a file of a file system in user space is flushed by its server. A peer can send such a file, or leave it in the
-//! queue of a socket that it shares with us, with which it is closed. So what a peer had a part in is closed by threads
-//! that do nothing else and end when nothing is left to close. What can be told to be harmless (a sealed memory file)
-//! is closed at once: [`Foreign::into_inner`].
+//! The last close of a file can block for as long as its creator likes: a TCP connection lingers until its bytes are
+//! read, a file of a FUSE file system is flushed by its server. A peer can send such a file, or leave it in the queue
+//! of a socket that it shares with us, where it is closed with the socket. So descriptors in which a peer is involved
+//! are closed by threads that do nothing else and end when nothing is left to close. One that is known to be harmless
+//! (a sealed memory file) is closed immediately: [`Foreign::into_inner`].
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +14,11 @@ use dunlin_verbs::process::PerProcess;
 
 use crate::core::lock;
 
-/// Threads that close at once: so many files can be stuck, each for as long as its maker lives, before others wait to
-/// be closed.
+/// Maximum number of closing threads: this many files can be stuck, each for as long as its creator lives, before
+/// others have to wait to be closed.
 const THREADS_MAX: usize = 16;
 
-/// A descriptor that a peer sent, or of a socket whose other end a peer has.
+/// A descriptor that a peer sent, or of a socket whose other end a peer holds.
 #[derive(Debug)]
 pub(crate) struct Foreign(Option<OwnedFd>);
 
@@ -28,11 +28,12 @@ struct Closing {
     threads: usize,
 }
 
-/// A child has none of its parent's threads, and one of them may have had the lock when it was forked.
+/// Separate for each process: a child has none of its parent's threads, one of which may have held the lock at the time
+/// of the fork.
 static CLOSING: PerProcess<Mutex<Closing>> = PerProcess::new();
 
 impl Foreign {
-    /// The descriptor, for who knows that it may be closed anywhere.
+    /// Returns the descriptor, for a caller that knows that it may be closed on any thread.
     pub(crate) fn into_inner(mut self) -> Option<OwnedFd> {
         self.0.take()
     }
@@ -68,7 +69,7 @@ fn close(file: OwnedFd) {
         if closing.threads == THREADS_MAX {
             return;
         }
-        // One more although others are at it: they may be stuck.
+        // Starts one more thread although others are running: they may be stuck.
         closing.threads += 1;
     }
     let spawned = std::thread::Builder::new()
@@ -76,7 +77,7 @@ fn close(file: OwnedFd) {
         .stack_size(64 << 10)
         .spawn(close_all);
     if let Err(error) = spawned {
-        // It waits for the next one.
+        // It waits for the next thread.
         lock(CLOSING.get()).threads -= 1;
         tracing::warn!(%error, "no thread to close a peer's descriptor");
     }

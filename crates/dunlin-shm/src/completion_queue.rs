@@ -1,4 +1,4 @@
-//! Completion queues. Sends complete into a ring; RECEIVEs complete while the queue is polled.
+//! Completion queues. Sends complete into a ring; RECEIVEs complete when the queue is polled.
 
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::port::{PortMap, ARMED_NEXT, ARMED_SOLICITED};
 use crate::queue_pair::Shared;
 use crate::receive::Drained;
 
-/// The end of one entry of a send queue.
+/// The completion of an entry of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
@@ -25,10 +25,10 @@ pub(crate) struct Entry {
     pub(crate) status: CompletionStatus,
     pub(crate) opcode: CompletionOpcode,
     pub(crate) number: u32,
-    /// Where the completion queue keeps the queue pair.
+    /// Index of the queue pair in the completion queue.
     pub(crate) member: u32,
     pub(crate) incarnation: u32,
-    /// Entries of the send queue posted up to and with this one.
+    /// Number of entries of the send queue posted up to and including this one.
     pub(crate) posted: u32,
 }
 
@@ -45,7 +45,7 @@ impl Entry {
     };
 }
 
-/// What there is to tell who waits for completions: failures wake a waiter of any kind.
+/// What to report to threads that wait for completions: failures wake any waiter.
 #[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum News {
@@ -53,7 +53,7 @@ pub(crate) enum News {
     Nothing,
     Completion,
     Failure,
-    /// A completion found no room.
+    /// A completion found the queue full.
     Overrun,
 }
 
@@ -64,7 +64,7 @@ struct Member {
     receives: bool,
 }
 
-/// A place in the list of members.
+/// An entry in the list of members.
 #[derive(Clone, Debug)]
 enum Place {
     Free,
@@ -81,7 +81,7 @@ impl Place {
     }
 }
 
-/// What queue pairs and the poller share.
+/// State shared by queue pairs and the poller.
 #[derive(Debug)]
 pub(crate) struct QueueCore {
     ring: CompletionRing<Entry>,
@@ -91,7 +91,7 @@ pub(crate) struct QueueCore {
     members: Mutex<Vec<Place>>,
     /// Counts changes of the members and their ports.
     epoch: AtomicU64,
-    /// Queue pairs with sends left over.
+    /// Number of queue pairs with sends left over.
     pub(crate) left_over: AtomicUsize,
 }
 
@@ -100,7 +100,7 @@ impl QueueCore {
         self.channel.as_ref()
     }
 
-    /// A place for a queue pair that is being made.
+    /// Reserves an entry for a queue pair that is being created.
     pub(crate) fn reserve(&self) -> u32 {
         let mut members = lock(&self.members);
         let place = members
@@ -127,23 +127,23 @@ impl QueueCore {
         self.changed();
     }
 
-    /// Tells the poller to look at the members anew.
+    /// Makes the poller refresh its view of the members.
     pub(crate) fn changed(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A new port: it is armed when the queue is.
+    /// Arms a new port, if the queue is armed.
     pub(crate) fn arm_port(&self, port: &PortMap) {
         self.changed();
         fence(Ordering::SeqCst);
         let armed = self.armed.load(Ordering::SeqCst);
-        // Never down: a poller that found the port meanwhile may have armed it.
+        // The port is never disarmed here: a poller that has found it meanwhile may have armed it.
         if armed != 0 {
             port.arm(armed);
         }
     }
 
-    /// Adds a completion; its waiter is told once no lock is held: [`Shared::tell`].
+    /// Adds a completion. The caller must wake waiters with [`Shared::tell`] once it holds no lock.
     pub(crate) fn push(&self, entry: Entry) -> News {
         if !self.ring.push(entry) {
             return News::Overrun;
@@ -154,7 +154,7 @@ impl QueueCore {
         }
     }
 
-    /// Wakes the waiter if it asked for this kind of completion.
+    /// Wakes the waiter if it has requested this kind of completion.
     pub(crate) fn signal(&self, solicited: bool) {
         let Some(channel) = &self.channel else { return };
         fence(Ordering::SeqCst);
@@ -168,7 +168,7 @@ impl QueueCore {
         }
     }
 
-    /// Ends the queue pairs of a queue that a completion found no room in.
+    /// Fails the queue pairs of a queue that was full when a completion arrived.
     #[cold]
     pub(crate) fn overran(&self) {
         if self.overrun.swap(true, Ordering::SeqCst) {
@@ -203,7 +203,7 @@ struct Watch {
     seen: u64,
 }
 
-/// Where completions gather.
+/// A completion queue of the shared-memory device.
 #[derive(Debug)]
 pub struct ShmCompletionQueue {
     core: Arc<QueueCore>,
@@ -277,7 +277,7 @@ impl ShmCompletionQueue {
         }
     }
 
-    /// Goes on with sends that could not be finished when they were posted.
+    /// Continues sends that could not be finished when they were posted.
     #[cold]
     fn progress(&self) {
         for member in self.members.iter().filter_map(Place::member) {
@@ -301,7 +301,7 @@ impl ShmCompletionQueue {
                 continue;
             };
             let pair = &member.pair;
-            // What is left of a queue pair that was dropped or reset is not reported.
+            // Entries of a queue pair that was dropped or reset are not reported.
             if pair.number != entry.number || pair.incarnation() != entry.incarnation {
                 continue;
             }
@@ -319,7 +319,7 @@ impl ShmCompletionQueue {
         made
     }
 
-    /// Makes completions of what arrived, each port in its turn.
+    /// Generates completions for arrived messages, taking the ports in turn.
     #[inline]
     fn poll_receives(&mut self, out: &mut [Completion]) -> usize {
         let count = self.watches.len();
@@ -356,7 +356,7 @@ impl Watch {
         let (index, seen) = (self.index, &mut self.seen);
         let port = &self.port;
         let result = pair.receive.try_enter(|receive| {
-            // A port that moved or went is found again after the next refresh.
+            // A port that moved or disappeared is found again after the next refresh.
             let same = matches!((receive.inbound.get(index), port), (Some(a), Some(b)) if Arc::ptr_eq(&a.port, b));
             let mut drained = Drained::default();
             if same {
@@ -371,14 +371,15 @@ impl Watch {
             if drained.failed {
                 pair.mark_error();
             }
-            // What had come before the error is delivered, in as many turns as it takes.
+            // Messages that arrived before the error are delivered, in as many turns as it takes.
             if drained.failed || state == QueuePairState::Error && !drained.more {
                 drained.made += receive.flush(pair, &mut out[drained.made..]);
             }
             drained
         });
         let Some(drained) = result else {
-            // Somebody else is at it. Who armed the queue and finds nothing would not hear of what was there before.
+            // Another thread is receiving. A thread that armed the queue and finds nothing would not be notified of
+            // messages that arrived earlier.
             pair.receive_cq.signal(true);
             return 0;
         };
@@ -387,7 +388,7 @@ impl Watch {
             pair.progress();
         }
         if drained.more {
-            // Who armed the queue, found no completion and sleeps would not hear of what is left.
+            // A thread that armed the queue, found no completion and sleeps would not be notified of the rest.
             pair.receive_cq.signal(true);
         }
         drained.made
@@ -425,7 +426,7 @@ impl CompletionQueue for ShmCompletionQueue {
             Notify::Next => ARMED_NEXT,
             Notify::Solicited => ARMED_SOLICITED,
         };
-        // First the word that new ports copy, then the ports that are there.
+        // First the word that new ports copy, then the existing ports.
         self.core.armed.store(armed, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if self.core.epoch.load(Ordering::SeqCst) != self.epoch {

@@ -1,7 +1,8 @@
-//! The ring between the threads that finish work and the one that polls: bounded, many producers, one consumer.
+//! The ring between the threads that complete requests and the one that polls: bounded, with many producers and one
+//! consumer.
 //!
-//! Each slot has a sequence number (Vyukov): `position` when it is free for the producer of that position,
-//! `position + 1` when it is full. A full ring refuses the entry; the caller turns that into an overrun.
+//! Each slot has a sequence number (Vyukov): `position` when it is free for the producer of that position, `position +
+//! 1` when it is full. A full ring refuses the entry; the caller reports that as an overrun.
 
 use crate::sync::{AtomicU64, Ordering, UnsafeCell};
 
@@ -15,7 +16,7 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-/// The ring.
+/// The completion ring.
 #[derive(Debug)]
 pub(crate) struct CompletionRing<T> {
     mask: u64,
@@ -24,14 +25,14 @@ pub(crate) struct CompletionRing<T> {
     head: Line<AtomicU64>,
 }
 
-// SAFETY: a slot's value is touched by the producer that won its position, then, after the release store of the
+// SAFETY: a slot's value is accessed by the producer that won its position, then, after the release store of the
 // sequence, by the one consumer; never by two threads at once. `T` moves between threads.
 unsafe impl<T: Send> Sync for CompletionRing<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for CompletionRing<T> {}
 
 impl<T: Copy> CompletionRing<T> {
-    /// A ring of at least `entries`, rounded up to a power of two.
+    /// Creates a ring of at least `entries`, rounded up to a power of two.
     pub(crate) fn new(entries: usize, blank: T) -> Self {
         let capacity = entries.next_power_of_two().max(2);
         Self {
@@ -47,12 +48,12 @@ impl<T: Copy> CompletionRing<T> {
         }
     }
 
-    /// Entries that fit.
+    /// Number of entries that fit.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Puts `value` in; `false` when the ring is full.
+    /// Adds `value`; `false` if the ring is full.
     pub(crate) fn push(&self, value: T) -> bool {
         let mut position = self.tail.0.load(Ordering::Relaxed);
         loop {
@@ -86,7 +87,7 @@ impl<T: Copy> CompletionRing<T> {
     /// Takes the oldest entry.
     ///
     /// # Safety
-    /// One thread at a time calls this.
+    /// Must be called by only one thread at a time.
     #[inline]
     pub(crate) unsafe fn pop(&self) -> Option<T> {
         let position = self.head.0.load(Ordering::Relaxed);
@@ -94,7 +95,7 @@ impl<T: Copy> CompletionRing<T> {
         if slot.sequence.load(Ordering::Acquire) != position + 1 {
             return None;
         }
-        // SAFETY: the sequence says that the producer is done with the slot, and we are the only consumer.
+        // SAFETY: the sequence shows that the producer is done with the slot, and we are the only consumer.
         let value = slot.value.with(|place| unsafe { place.read() });
         slot.sequence
             .store(position + self.mask + 1, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What all objects of one device share: its name, its limits, its tables, and the way to its control thread.
+//! State shared by all objects of a device: its name, its limits, its tables, and the queue to its control thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +14,15 @@ use crate::queue_pair::Shared;
 use crate::region::RegionCore;
 use crate::region_table::{RegionTable, KEY_INDEX_BITS};
 
-/// Events kept for a user who does not fetch them.
+/// Maximum number of events kept for a user who does not fetch them.
 const EVENTS_MAX: usize = 1024;
-/// Bits of a queue pair's number that are its index; the rest counts its users, so that a number is not soon used
-/// again.
+/// Number of bits of a queue pair number that are its index; the rest counts the uses of the index, so that a number is
+/// not reused soon.
 const NUMBER_INDEX_BITS: u32 = 14;
-/// Queue pairs at most.
+/// Maximum number of queue pairs.
 pub(crate) const NUMBER_INDICES: usize = 1 << NUMBER_INDEX_BITS;
 
-/// Locks a mutex whose data stay sound when a holder panics.
+/// Locks a mutex whose data remain consistent when a holder panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,
@@ -30,17 +30,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// A random number of the system.
+/// Returns a random number from the system.
 pub(crate) fn random_u64() -> u64 {
-    // The system's source fails only where there is none at all; then no token can be kept secret, and opening the
-    // device has failed before.
+    // The system's generator fails only if there is none at all; then no token can be kept secret, and opening the
+    // device has already failed.
     random::number().unwrap_or(0)
 }
 
-/// The device.
+/// The shared state of a device.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// A child of this process has no control thread, and none of what is shared with peers is its own.
+    /// The process that created the device: a child has no control thread, and owns nothing that is shared with peers.
     pub(crate) made_in: Generation,
     pub(crate) config: ShmConfig,
     pub(crate) attributes: DeviceAttributes,
@@ -101,7 +101,7 @@ impl Core {
         self.next_domain.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes `bytes` out of the budget of registered memory.
+    /// Takes `bytes` from the budget of registered memory.
     pub(crate) fn reserve_bytes(&self, bytes: usize) -> Result<(), VerbsError> {
         let mut regions = lock(&self.regions);
         let limit = self.config.max_registered_bytes;
@@ -121,7 +121,7 @@ impl Core {
         lock(&self.regions).bytes -= bytes;
     }
 
-    /// Gives a region its key: a free index and random bits.
+    /// Assigns a region its key: a free index and random bits.
     pub(crate) fn insert_region(
         &self,
         make: impl FnOnce(u32) -> Arc<RegionCore>,
@@ -146,7 +146,7 @@ impl Core {
         regions.free.push_back(index as u32);
     }
 
-    /// The region that has this key now.
+    /// The region that currently has this key.
     pub(crate) fn region(&self, key: u32) -> Option<Arc<RegionCore>> {
         let regions = lock(&self.regions);
         let region = regions
@@ -157,7 +157,7 @@ impl Core {
         (region.key == key).then_some(region)
     }
 
-    /// Gives a queue pair its number.
+    /// Assigns a queue pair its number.
     pub(crate) fn insert_queue_pair(
         &self,
         make: impl FnOnce(u32) -> Result<Arc<Shared>, VerbsError>,
@@ -169,7 +169,7 @@ impl Core {
             available: 0,
             limit: self.config.max_queue_pairs,
         })?;
-        // 24 bits as on InfiniBand; never 0 or 1, which are special there.
+        // 24 bits as on InfiniBand; never 0 or 1, which have a special meaning there.
         let users = pairs.slots[index].0 % ((1 << (24 - NUMBER_INDEX_BITS)) - 1) + 1;
         let pair = make(users << NUMBER_INDEX_BITS | index as u32)?;
         pairs.free.pop_front();
@@ -204,7 +204,7 @@ impl Core {
             .collect()
     }
 
-    /// Keeps an event, once.
+    /// Queues an event, unless it is already queued.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
         let mut events = lock(&self.events);
         if events.len() < EVENTS_MAX && !events.contains(&event) {

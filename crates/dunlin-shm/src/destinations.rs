@@ -1,8 +1,8 @@
-//! What is known of the queue pairs that datagrams go to: whether they are gone for good.
+//! Tracks whether queue pairs to which datagrams are sent are gone for good.
 //!
-//! Datagrams to nobody are lost in silence. But the control threads know: a session ends when a peer's process dies,
-//! and a peer that gives a queue pair up tells those who have its port. An address handle carries a flag that such news
-//! set; it costs its holder one load to look.
+//! Datagrams to a queue pair that does not exist are lost silently. But the control threads know: a session ends when a
+//! peer's process dies, and a peer that releases a queue pair informs those that have its port. An address handle
+//! contains a flag that is set on these events; checking it costs one load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::core::lock;
 
-/// Entries before those that nobody holds any more are looked for.
+/// Number of entries below which unused ones are not looked for.
 const FEW: usize = 64;
 
-/// Flags of the destinations that somebody has a handle for.
+/// Flags of the destinations for which there are handles.
 #[derive(Debug)]
 pub(crate) struct Destinations(Mutex<Known>);
 
 #[derive(Debug)]
 struct Known {
     flags: HashMap<([u8; 16], u32), Weak<AtomicBool>>,
-    /// At so many entries it is cleaned.
+    /// Number of entries at which unused ones are removed.
     full: usize,
 }
 
@@ -32,7 +32,7 @@ impl Destinations {
         }))
     }
 
-    /// The flag of a queue pair of the device `uid`.
+    /// The flag of a queue pair of device `uid`.
     pub(crate) fn flag(&self, uid: [u8; 16], number: u32) -> Arc<AtomicBool> {
         let mut known = lock(&self.0);
         if known.flags.len() >= known.full {
@@ -47,14 +47,14 @@ impl Destinations {
         })
     }
 
-    /// Whether somebody has a handle for a queue pair of the device `uid`.
+    /// Whether there is a handle for a queue pair of device `uid`.
     pub(crate) fn knows(&self, uid: [u8; 16]) -> bool {
         let known = lock(&self.0);
         let mut of_it = known.flags.iter().filter(|(of, _)| of.0 == uid);
         of_it.any(|(_, flag)| flag.strong_count() > 0)
     }
 
-    /// A device is no more, or, with a number, one of its queue pairs.
+    /// Records that a device is gone, or, with a number, one of its queue pairs.
     pub(crate) fn are_gone(&self, uid: [u8; 16], number: Option<u32>) {
         let concerned = |of: &([u8; 16], u32)| of.0 == uid && number.is_none_or(|one| one == of.1);
         lock(&self.0).flags.retain(|of, flag| {

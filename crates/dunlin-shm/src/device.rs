@@ -1,4 +1,4 @@
-//! The device: opening it, and making everything else.
+//! The device: opening it, and creating all other objects.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,22 +26,22 @@ use crate::region::{huge_pages, transparent_pages, ShmRegion};
 use crate::region_table::{RegionTable, KEY_INDICES};
 use crate::shared_receive::ShmSharedReceiveQueue;
 
-/// Data bytes of a port for messages without bytes, of which some two hundred then fit.
+/// Data bytes of a port for messages without payload, about two hundred of which fit.
 const EMPTY_PORT_BYTES: usize = 4096;
-/// The largest datagram.
+/// Maximum length of a datagram.
 pub(crate) const MTU_BYTES: usize = 4096;
 const MAX_REQUESTS: usize = 1 << 16;
 const MAX_SEGMENTS: usize = 32;
 const MAX_INLINE_BYTES: usize = 64 << 10;
 const MAX_COMPLETIONS: usize = 1 << 22;
 
-/// A software RNIC between processes of this host. Clones are handles on the same device.
+/// A software RNIC between processes of this host. Clones are handles to the same device.
 #[derive(Clone, Debug)]
 pub struct ShmDevice {
     handle: Arc<Handle>,
 }
 
-/// Ends the control thread when the last object of the device is gone.
+/// Ends the control thread when the last object of the device is dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     core: Arc<Core>,
@@ -58,7 +58,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if !self.core.made_in.is_current() {
-            // There is no such thread in a child.
+            // A child has no such thread.
             return std::mem::forget(thread);
         }
         self.core.control.stop();
@@ -68,7 +68,7 @@ impl Drop for Handle {
     }
 }
 
-/// Protection domain: regions and queue pairs of one domain work together.
+/// Protection domain: regions and queue pairs can be used together only within one domain.
 #[derive(Clone, Debug)]
 pub struct ShmProtectionDomain {
     id: u64,
@@ -76,11 +76,11 @@ pub struct ShmProtectionDomain {
     _device: Arc<Handle>,
 }
 
-/// Where datagrams go: a queue pair of a peer's device.
+/// The destination of datagrams: a queue pair of a peer's device.
 #[derive(Clone, Debug)]
 pub struct ShmAddressHandle {
     gid: [u8; 16],
-    /// Whether that is no more.
+    /// Whether that queue pair is gone.
     gone: Arc<AtomicBool>,
 }
 
@@ -95,7 +95,7 @@ impl ShmDevice {
     /// Opens a device and starts its control thread.
     ///
     /// # Errors
-    /// When a setting is out of its range, or a system call fails.
+    /// When a setting is out of range, or a system call fails.
     pub fn open(config: ShmConfig) -> Result<Self, VerbsError> {
         check(&config)?;
         let mut uid = [0; 16];
@@ -203,8 +203,8 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
     }
 }
 
-// SAFETY: each region that is allocated is a mapping of its own; the executor touches those that work requests name,
-// whose rights it checks, before their completions, and peers map those that grant them access.
+// SAFETY: each allocated region is a mapping of its own; the executor accesses only those that work requests name,
+// whose rights it checks, before their completions, and peers map only those that grant them access.
 #[allow(unsafe_code)]
 unsafe impl Device for ShmDevice {
     type ProtectionDomain = ShmProtectionDomain;
@@ -246,7 +246,7 @@ unsafe impl Device for ShmDevice {
         access: Access,
     ) -> Result<ShmRegion, VerbsError> {
         self.check_domain(domain)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { ShmRegion::raw(&self.handle, domain.id, start, length, access) }
     }
 
@@ -381,7 +381,7 @@ unsafe impl Device for ShmDevice {
             gone: core.destinations.flag(address.gid, address.queue_pair),
         };
         if address.gid != core.uid {
-            // From now on the end of its process is heard of, whether anything is sent or not.
+            // From now on the end of its process is detected, whether or not anything is sent.
             core.control.push(Command::Meet(address.gid));
         }
         Ok(handle)
@@ -397,7 +397,7 @@ unsafe impl Device for ShmDevice {
         address: &EndpointAddress,
         patience: Duration,
     ) -> Result<PeerConfirmation, VerbsError> {
-        // In a child there is no thread that would ask.
+        // A child has no thread that could ask.
         self.core().made_in.check()?;
         let (answer, answered) = mpsc::sync_channel(1);
         let remote = *address;

@@ -1,8 +1,8 @@
-//! What the fuzz targets `shm_port` and `shm_control` in `/fuzz` and this crate's tests of hostile peers need of the
-//! inside. Not part of the interface; nothing else may use it.
+//! Access to internals for the fuzz targets `shm_port` and `shm_control` in `/fuzz` and for this crate's tests of
+//! hostile peers. Not part of the interface; nothing else may use it.
 //!
-//! Two queue pairs of two devices of this process, and the port between them, whose words may be written as its sender
-//! could.
+//! It provides two queue pairs of two devices of this process, and the port between them, whose words may be written as
+//! its sender could.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::{
 
 /// Longer than anything takes that does not hang.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where a RECEIVE puts its bytes, and how many it takes.
+/// Where a RECEIVE stores its bytes, and how many it accepts.
 const RECEIVE_AT: usize = 1000;
 const RECEIVE_BYTES: usize = 3000;
 
@@ -43,7 +43,7 @@ impl Side {
         Self::on(device, transport, None)
     }
 
-    /// On a device, with arrivals that raise events of a channel.
+    /// Creates a side on a device, with arrivals that raise events of a channel.
     pub(crate) fn on(
         device: ShmDevice,
         transport: Transport,
@@ -73,7 +73,7 @@ impl Side {
         }
     }
 
-    /// Posts a RECEIVE, if there is room for one.
+    /// Posts a RECEIVE, if there is space for one.
     pub(crate) fn receive(&mut self) {
         let segments = [Segment {
             region: &self.region,
@@ -86,7 +86,7 @@ impl Side {
         }]);
     }
 
-    /// Sends a message to `peer`, if the send queue takes it.
+    /// Sends a message to `peer`, if the send queue accepts it.
     pub(crate) fn send(&mut self, peer: &Side) {
         let to = peer.pair.address();
         let datagram = self.pair.transport() == Transport::UnreliableDatagram;
@@ -112,7 +112,7 @@ impl Side {
     /// Takes what has completed.
     ///
     /// # Panics
-    /// When a RECEIVE says that it holds more bytes than it had room for.
+    /// When a RECEIVE reports more bytes than it has space for.
     pub(crate) fn poll(&mut self) -> usize {
         let mut completions = [Completion::EMPTY; 8];
         let taken = self.queue.poll(&mut completions).unwrap();
@@ -123,7 +123,7 @@ impl Side {
     }
 }
 
-/// Joins both sides anew, whatever became of them.
+/// Reconnects both sides, whatever their state.
 pub(crate) fn connect(a: &mut Side, b: &mut Side) {
     let (at_a, at_b) = (a.pair.address(), b.pair.address());
     for (side, remote) in [(a, at_b), (b, at_a)] {
@@ -159,10 +159,10 @@ pub struct FuzzedPort {
 }
 
 impl FuzzedPort {
-    /// Of a transport by its number: RC, UC, UD.
+    /// For a transport given by its number: RC, UC, UD.
     ///
     /// # Panics
-    /// When this machine gives no memory.
+    /// When this machine has no memory.
     pub fn new(transport: u8) -> Self {
         let transport = match transport % 3 {
             0 => Transport::ReliableConnection,
@@ -175,10 +175,10 @@ impl FuzzedPort {
         }
     }
 
-    /// Has the receiver work while words of the port change: ten bytes of `bytes` are one step, of either side.
+    /// Runs the receiver while words of the port change: ten bytes of `bytes` are one step, of either side.
     ///
     /// # Panics
-    /// When the receiver delivers more than it has room for, or reports without end.
+    /// When the receiver delivers more than it has space for, or reports endlessly.
     pub fn receive(&mut self, bytes: &[u8]) {
         let port = meet(&mut self.a, &mut self.b);
         let words = port.words_for_tests();
@@ -199,7 +199,7 @@ impl FuzzedPort {
                 5 => {
                     self.b.poll();
                 }
-                // A record that is nearly right, behind what the receiver has taken.
+                // A record that is nearly valid, behind what the receiver has taken.
                 _ => {
                     let taken = port.word_for_tests(8).load(Ordering::SeqCst);
                     let record = Record {

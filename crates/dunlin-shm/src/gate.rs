@@ -1,9 +1,9 @@
-//! A value behind a try-lock: the thread that polls enters when it can, the control path waits for its short stay to
-//! end.
+//! A value protected by a try-lock: the polling thread enters if it can, the control path waits for it to leave, which
+//! does not take long.
 
 use crate::sync::{yield_now, AtomicBool, Ordering, UnsafeCell};
 
-/// The value and its gate.
+/// The value and its lock.
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
     taken: AtomicBool,
@@ -13,7 +13,7 @@ pub(crate) struct Gate<T> {
 // SAFETY: the value is used only between a successful exchange of the flag (acquire) and its release store.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
-/// Opens the gate again, also when the visitor panics.
+/// Releases the lock, even when the closure panics.
 struct Leave<'a>(&'a AtomicBool);
 
 impl Drop for Leave<'_> {
@@ -30,7 +30,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Uses the value unless somebody else does.
+    /// Uses the value unless another thread is using it.
     #[inline]
     pub(crate) fn try_enter<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self
@@ -41,7 +41,7 @@ impl<T> Gate<T> {
             return None;
         }
         let _leave = Leave(&self.taken);
-        // SAFETY: the exchange made us the only visitor until `_leave` is dropped.
+        // SAFETY: the exchange gave us exclusive access until `_leave` is dropped.
         Some(self.value.with_mut(|value| f(unsafe { &mut *value })))
     }
 

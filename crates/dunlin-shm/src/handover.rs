@@ -1,8 +1,9 @@
-//! Ownership by flag: state that one thread uses without a lock until it shares it.
+//! Ownership by flag: state that one thread uses without a lock until it shares the state.
 //!
-//! While the flag is down the *owner* (the thread with the queue pair in its hands) uses the value directly. When work
-//! is left over it *shares* the value; from then on whoever holds the lock uses it, the owner too, until one of them
-//! takes it back by finishing the work. The flag goes down only under the lock, and only the owner raises it.
+//! While the flag is clear, the *owner* (the thread that holds the queue pair) uses the value directly. When work is
+//! left over, it *shares* the value by setting the flag; from then on every thread, including the owner, uses it only
+//! while holding the lock, until one of them finishes the work and returns the value to the owner. The flag is cleared
+//! only under the lock, and set only by the owner.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, UnsafeCell};
 
@@ -18,7 +19,7 @@ pub(crate) struct Handover<T> {
 // lock, order the two threads' accesses.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
-/// The value, in the hands of whoever holds the lock.
+/// The value, accessible to the holder of the lock.
 pub(crate) struct Held<'a, T> {
     handover: &'a Handover<T>,
     _lock: MutexGuard<'a, ()>,
@@ -39,29 +40,29 @@ impl<T> Handover<T> {
         self.shared.load(Ordering::Acquire)
     }
 
-    /// Uses the value directly; `None` when it is shared.
+    /// Uses the value directly; `None` if it is shared.
     ///
     /// # Safety
-    /// Only the owner calls this, and not while it holds the value in another way.
+    /// Must be called only by the owner, and not while it holds the value in another way.
     #[inline(always)]
     pub(crate) unsafe fn owned<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.is_shared() {
             return None;
         }
-        // SAFETY: the flag is down, only the owner can raise it, and the owner is here: nobody else touches the value.
-        // The acquire load ordered what the last holder did before us.
+        // SAFETY: the flag is clear, only the owner can set it, and the owner is here: nobody else accesses the value.
+        // The acquire load orders what the last holder did before us.
         Some(self.value.with_mut(|value| f(unsafe { &mut *value })))
     }
 
-    /// Raises the flag: from here on the lock decides.
+    /// Sets the flag: from here on access requires the lock.
     ///
     /// # Safety
-    /// Only the owner calls this, outside of [`Handover::owned`].
+    /// Must be called only by the owner, outside of [`Handover::owned`].
     pub(crate) unsafe fn share(&self) {
         self.shared.store(true, Ordering::SeqCst);
     }
 
-    /// The value, when it is shared.
+    /// The value, if it is shared.
     pub(crate) fn lock(&self) -> Option<Held<'_, T>> {
         let lock = lock(&self.lock);
         self.is_shared().then_some(Held {
@@ -70,7 +71,7 @@ impl<T> Handover<T> {
         })
     }
 
-    /// The value, when it is shared and nobody else is at it.
+    /// The value, if it is shared and no other thread is using it.
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         if !self.is_shared() {
             return None;
@@ -82,10 +83,10 @@ impl<T> Handover<T> {
         })
     }
 
-    /// The value, shared or not, for the owner.
+    /// The value, whether shared or not, for the owner.
     ///
     /// # Safety
-    /// Only the owner calls this, outside of [`Handover::owned`].
+    /// Must be called only by the owner, outside of [`Handover::owned`].
     pub(crate) unsafe fn owner_lock(&self) -> Held<'_, T> {
         Held {
             handover: self,
@@ -110,7 +111,7 @@ impl<T> Held<'_, T> {
             .with_mut(|value| f(unsafe { &mut *value }))
     }
 
-    /// Gives the value back to the owner.
+    /// Returns the value to the owner.
     pub(crate) fn give_back(self) {
         self.handover.shared.store(false, Ordering::Release);
     }
@@ -121,7 +122,7 @@ mod loom_tests {
     use super::Handover;
     use loom::sync::Arc;
 
-    /// The owner leaves work over, another thread finishes it, the owner goes on directly: no access races.
+    /// The owner leaves work over, another thread finishes it, and the owner continues directly: no access races.
     #[test]
     fn loom_handover() {
         loom::model(|| {

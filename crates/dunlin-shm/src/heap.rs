@@ -1,16 +1,16 @@
-//! Memory of connections that have ended, back to the system.
+//! Returns memory of ended connections to the system.
 //!
-//! What a connection has on the heap is small and lies between what others have, so the allocator keeps its pages when
-//! thousands of connections end: a server held 40 KiB for each connection that it ever had at once.
+//! A connection's heap objects are small and lie between those of others, so the allocator keeps the pages when
+//! thousands of connections end: a server kept 40 KiB for each connection of its historical peak.
 
 use std::time::{Duration, Instant};
 
-/// So many queue pairs are worth the work: some ten milliseconds for thousands.
+/// Number of ended queue pairs that is worth the work, which takes some ten milliseconds for thousands.
 const MANY: usize = 64;
-/// How long after the last of them: its other objects end after it, and more may follow.
+/// Delay after the last of them: its other objects end after it, and more may follow.
 const AFTER: Duration = Duration::from_millis(100);
 
-/// Gives memory back some time after many queue pairs have ended. The control thread asks.
+/// Returns memory some time after many queue pairs have ended. Driven by the control thread.
 #[derive(Debug, Default)]
 pub(crate) struct Trim {
     ended: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// A queue pair has ended.
+    /// Records that a queue pair has ended.
     pub(crate) fn queue_pair_ended(&mut self) {
         self.ended += 1;
         if self.ended >= MANY {
@@ -31,7 +31,7 @@ impl Trim {
         self.at
     }
 
-    /// Gives back what is free, if it is time.
+    /// Returns free memory, if it is time.
     pub(crate) fn expire(&mut self, now: Instant) {
         if self.at.is_some_and(|at| at <= now) {
             *self = Self::default();
@@ -46,7 +46,7 @@ fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators have ways of their own.
+/// Other allocators have their own mechanisms.
 #[cfg(not(all(target_env = "gnu", not(miri))))]
 fn trim() {}
 

@@ -1,4 +1,4 @@
-//! A peer that scribbles over every word it may write, and an owner that does.
+//! A peer that overwrites every word that it may write, and an owner that does.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn random(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// One round: `b`'s port is scribbled on while `b` receives and `a` sends into it.
+/// One round: `b`'s port is overwritten while `b` receives and `a` sends into it.
 fn round(a: &mut Side, b: &mut Side, seed: &mut u64) -> bool {
     let port = meet(a, b);
     let stop = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ fn scribble(port: &PortMap, stop: &AtomicBool, seed: &mut u64) {
     while !stop.load(Ordering::Relaxed) {
         let value = random(seed);
         let place = match random(seed) % 4 {
-            // The control words, with values that are nearly right, or with anything.
+            // The control words, with values that are nearly valid, or arbitrary ones.
             0 => (random(seed) % 40) as usize,
             1 => 0,
             _ => (random(seed) % words as u64) as usize,
@@ -85,7 +85,7 @@ fn scribbling_costs_the_queue_pair_and_nothing_else() {
         .count();
     assert!(failed > 50, "only {failed} of 100 rounds were noticed");
     assert!(b.device.poll_async_event().is_some());
-    // The rest of the device is as it was.
+    // The rest of the device is unaffected.
     connect(&mut a, &mut b);
     b.receive();
     a.send(&b);
@@ -101,7 +101,7 @@ fn scribbling_costs_the_queue_pair_and_nothing_else() {
     }
 }
 
-/// What the fuzz target does, by noise: it does not end here, but it is seen to work.
+/// The same as the fuzz target, with random input: it does not replace the target, but shows that it works.
 #[test]
 fn a_fuzzed_port_takes_noise() {
     let mut seed = 7;
@@ -130,7 +130,7 @@ fn wait(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A session of nobody's device to that of `side`.
+/// A session without a device to that of `side`.
 fn session_to(side: &Side) -> OwnedFd {
     let kind = SocketType::SEQPACKET;
     let flags = SocketFlags::CLOEXEC;
@@ -196,7 +196,7 @@ fn who_writes_nonsense_where_nobody_receives_hides_no_other_sender() {
         port
     };
     port.tail().store(8, Ordering::SeqCst);
-    // No RECEIVE is posted: the first is taken away here.
+    // No RECEIVE is posted yet, so posting the first one removes the port of the bad sender.
     b.receive();
     good.send(&b);
     wait(|| b.poll() == 1);

@@ -1,23 +1,23 @@
-//! The shared-memory device of Dunlin: a software RNIC between processes of one host.
+//! The device `shm`: a software RNIC between processes of one host, over shared memory.
 //!
-//! Regions are sealed memory files that a peer maps when it was granted them. One-sided verbs are loads, stores and
-//! atomics of the initiating thread on that mapping: as on hardware, the other side's processor has no part in it.
-//! Messages cross in a *port*, a ring in memory of the receiver that its one connected peer may write. Descriptors, and
-//! the news that a peer died, travel over a unix socket that one *control thread* per device serves; it sleeps when
-//! there is nothing to do.
+//! Regions are sealed memory files, which a peer maps when they are granted to it. One-sided verbs are loads, stores
+//! and atomics of the initiating thread on that mapping: as on hardware, the peer's processor takes no part. Messages
+//! are passed through a *port*, a ring in the receiver's memory that its single connected peer may write. Descriptors
+//! are passed over unix sockets, which also reveal the death of a peer; they are served by one *control thread* per
+//! device, which sleeps when there is nothing to do.
 //!
-//! What a peer can write is never trusted: it is read once, checked, then used, and nothing that the owner relies on is
-//! kept in memory that the peer may write.
+//! Memory that a peer can write is never trusted: values are read once, checked, then used, and the owner keeps nothing
+//! that it relies on in such memory.
 //!
 //! What differs from hardware:
-//! - completions of RECEIVEs are made when their queue is polled, so they cannot overrun it;
+//! - completions of RECEIVEs are generated when their queue is polled, so they cannot overrun it;
 //! - with a shared receive queue the receiver matches messages to RECEIVEs when it polls: the sender's SEND completes
-//!   while the message waits, and an empty queue is back-pressure, not a receiver-not-ready error;
-//! - a connected queue pair whose peer process dies goes to error at once, also when it is idle;
-//! - a SEND to a port without room waits, however many RECEIVEs are posted, until the receiver polls;
+//!   while the message waits, and an empty queue causes back-pressure, not a receiver-not-ready error;
+//! - a connected queue pair whose peer process dies goes to the error state at once, even when it is idle;
+//! - a SEND to a full port waits until the receiver polls, however many RECEIVEs are posted;
 //! - a request that cannot be finished when it is posted (the first use of a key, a receiver that is not ready) is
-//!   copied to the heap: only requests that are carried out at once are free of allocation.
-// `--cfg loom` is for the model checker; the workspace's lints do not know it.
+//!   copied to the heap: only requests that are executed at once are free of allocation.
+// `--cfg loom` is for the model checker; the workspace's lints do not declare it.
 #![allow(unexpected_cfgs)]
 
 mod channel;

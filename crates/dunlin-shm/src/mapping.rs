@@ -1,4 +1,4 @@
-//! Memory files and their mappings: created and sealed here, checked before they are mapped when a peer sent them.
+//! Memory files and their mappings: created and sealed here; those sent by a peer are checked before they are mapped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -10,16 +10,16 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// The smallest page.
+/// The smallest page size.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// A huge page of x86-64.
+/// Size of a huge page on x86-64.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Mappings of a peer's memory of these sizes are populated at once. Smaller ones, the rings of connections, are
-/// touched a page at a time, and few of their pages where a connection is little used.
+/// Mappings of a peer's memory of these sizes are populated immediately. Smaller ones, the rings of connections, are
+/// faulted in page by page, and a little used connection touches few of their pages.
 const POPULATED: std::ops::RangeInclusive<usize> = 128 << 10..=64 << 20;
 
-/// Turns an errno into the error of the wall.
+/// Converts an errno to an error of the verbs layer.
 pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> VerbsError {
     move |errno| VerbsError::System {
         call,
@@ -35,16 +35,16 @@ pub(crate) struct Mapping {
     given_back: Option<GivenBack>,
 }
 
-/// What goes back to the system with a mapping of ours, whoever else still maps the file.
+/// Memory that is returned to the system with one of our mappings, whoever else still maps the file.
 #[derive(Debug)]
 struct GivenBack {
-    /// From this byte on.
+    /// Offset of the first byte.
     from: usize,
-    /// The process whose memory it is: a child that inherited the mapping must not take it away from its parent.
+    /// The process that owns the memory: a child that inherited the mapping must not take it away from its parent.
     made_in: Generation,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and all access goes through raw copies and atomics.
+// SAFETY: a mapping belongs to the process, not to a thread, and all access is by raw copies and atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -61,7 +61,7 @@ impl Mapping {
         } else {
             ProtFlags::READ
         };
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a fresh mapping at an address that the kernel chooses does not touch existing memory.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -80,12 +80,12 @@ impl Mapping {
         })
     }
 
-    /// Has the pages from `from` on go back to the system when this mapping ends: a peer that keeps its own finds zeros
-    /// there, and what it writes afterwards is memory that it has asked for itself. `from` is a multiple of the page
-    /// size.
+    /// Returns the pages from `from` on to the system when this mapping ends: a peer that keeps its own mapping finds
+    /// zeros there, and what it writes afterwards is memory that it has requested itself. `from` is a multiple of the
+    /// page size.
     ///
-    /// Not for files that are sealed against writing, of which the system takes nothing back, and not for huge pages: a
-    /// peer that touches one later is killed if none is free.
+    /// Not for files that are sealed against writing, from which the system reclaims nothing, and not for huge pages: a
+    /// peer that accesses one later is killed if none is free.
     pub(crate) fn give_back_from(mut self, from: usize) -> Self {
         let made_in = Generation::current();
         self.given_back = Some(GivenBack { from, made_in });
@@ -101,11 +101,12 @@ impl Mapping {
     }
 
     pub(crate) fn advise(&self, advice: Advice) -> Result<(), Errno> {
-        // SAFETY: the range is this mapping, and the advices used here (huge pages, populate) keep its contents.
+        // SAFETY: the range is this mapping, and the kinds of advice used here (huge pages, populate) keep its
+        // contents.
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice) }
     }
 
-    /// Saves the faults of the first accesses; if it fails they happen.
+    /// Populates the pages to avoid faults at the first accesses; a failure has no other effect.
     pub(crate) fn populate(&self, writable: bool) {
         let _ = self.advise(if writable {
             Advice::LinuxPopulateWrite
@@ -114,7 +115,7 @@ impl Mapping {
         });
     }
 
-    /// The 8 bytes at `offset` as an atomic. (Under the model checker ports have memory of their own.)
+    /// The 8 bytes at `offset` as an atomic. (Under the model checker, ports have memory of their own.)
     #[cfg_attr(loom, allow(dead_code))]
     #[inline(always)]
     pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
@@ -152,21 +153,21 @@ impl Drop for Mapping {
     }
 }
 
-/// A memory file of `length` zeroed bytes, not sealed yet.
+/// Creates a memory file of `length` zeroed bytes, not sealed yet.
 pub(crate) fn create_file(name: &str, length: usize, huge: bool) -> Result<OwnedFd, Errno> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     }
     let file = rustix::fs::memfd_create(name, flags)?;
-    // Memory files are made for everybody; nobody else gets as far as this one's descriptors, and should one day
-    // somebody do, it is ours.
+    // Memory files are created accessible to everyone. Nobody else can get hold of this one's descriptors, but the mode
+    // is restricted in case somebody does.
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, length as u64)?;
     Ok(file)
 }
 
-/// Seals the size for good, and with `read_only` every later writable mapping too.
+/// Seals the size permanently, and with `read_only` also prevents further writable mappings.
 pub(crate) fn seal(file: BorrowedFd<'_>, read_only: bool) -> Result<(), Errno> {
     let mut seals = SealFlags::SHRINK | SealFlags::GROW;
     if read_only {
@@ -175,7 +176,7 @@ pub(crate) fn seal(file: BorrowedFd<'_>, read_only: bool) -> Result<(), Errno> {
     rustix::fs::fcntl_add_seals(file, seals | SealFlags::SEAL)
 }
 
-/// A sealed file of ours and its mapping.
+/// Creates a sealed file and its mapping.
 pub(crate) fn create_sealed(
     name: &str,
     length: usize,
@@ -187,8 +188,8 @@ pub(crate) fn create_sealed(
     Ok((file, mapping))
 }
 
-/// Maps a file that a peer sent, after checking that it can never become shorter than `length`: a truncated file
-/// would kill us with SIGBUS.
+/// Maps a file that a peer sent, after checking that it can never become shorter than `length`: accessing a truncated
+/// file would kill us with SIGBUS.
 pub(crate) fn map_foreign(
     file: BorrowedFd<'_>,
     length: usize,
@@ -201,26 +202,26 @@ pub(crate) fn map_foreign(
     if length == 0 || !seals.contains(SealFlags::SHRINK) || size < length {
         return Err(Errno::INVAL);
     }
-    // Whole pages, also huge ones, so that unmapping takes the same length; not more, whatever the file's size.
+    // Whole pages, including huge ones, so that unmapping takes the same length; not more, whatever the file's size.
     let size = size.min(length.next_multiple_of(HUGE_PAGE_BYTES));
     let mapping = Mapping::shared(file, size, writable)?;
-    // Pages that the peer has not asked for itself would be charged to us.
+    // Pages that the peer has not allocated itself would be charged to us.
     if is_whole && POPULATED.contains(&size) {
         mapping.populate(writable);
     }
     Ok(mapping)
 }
 
-/// Names a file among all files that are open.
+/// Identifies a file among all open files.
 pub(crate) type FileId = (u64, u64);
 
-/// Whether a file that a peer sent is one of memory: no more than that is asked of any other, whose answers, and whose
-/// end, can be as long in coming as its maker likes.
+/// Whether a file that a peer sent is a memory file. This is all that is asked of a file before it is known to be one,
+/// because calls on other files, and closing them, can block for as long as their creator likes.
 pub(crate) fn is_memory_file(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
-/// The name of a memory file. As long as it is mapped no other file has it.
+/// The identifier of a memory file. As long as it is mapped, no other file has it.
 pub(crate) fn file_id(file: BorrowedFd<'_>) -> Result<FileId, Errno> {
     rustix::fs::fcntl_get_seals(file)?;
     let status = rustix::fs::fstat(file)?;

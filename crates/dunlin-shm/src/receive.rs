@@ -15,8 +15,8 @@ use crate::queue_pair::Shared;
 use crate::region::{RegionCore, ShmRegion};
 use crate::shared_receive::SharedReceiveCore;
 
-/// Records taken out of one port before it is the others' turn: a sender that adds them as fast as they are taken keeps
-/// nobody busy for longer. With the longest pieces of a message these are 2 MiB.
+/// Number of records taken from one port before the others get their turn, so that a sender that adds them as fast as
+/// they are taken keeps nobody busy for longer. With the longest pieces of a message these are 2 MiB.
 pub(crate) const RECORDS_PER_TURN: usize = 64;
 
 /// A piece of a region, held by a posted request.
@@ -27,12 +27,12 @@ pub(crate) struct OwnedSegment {
     pub(crate) length: usize,
 }
 
-/// Segments that are being copied to or from; the copy is over when this is dropped.
+/// Segments that are being copied to or from; the copy ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct InUse<'a>(&'a [OwnedSegment]);
 
 impl<'a> InUse<'a> {
-    /// `None` when a region is of another domain, or has ended.
+    /// `None` if a region belongs to another domain, or has ended.
     #[inline]
     pub(crate) fn begin(segments: &'a [OwnedSegment], domain: u64) -> Option<Self> {
         for (index, segment) in segments.iter().enumerate() {
@@ -71,7 +71,7 @@ impl ReceiveSlot {
         }
     }
 
-    /// Takes over a checked request.
+    /// Stores a checked request in the slot.
     pub(crate) fn fill(&mut self, request: &ReceiveRequest<'_, ShmRegion>) {
         self.id = request.id;
         self.capacity = 0;
@@ -132,7 +132,7 @@ pub(crate) fn check_receive(
     Ok(())
 }
 
-/// The ring of posted RECEIVEs of one queue pair: its owner posts, whoever holds the gate takes.
+/// The ring of posted RECEIVEs of one queue pair: its owner posts, the holder of the gate takes.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
     slots: Box<[UnsafeCell<ReceiveSlot>]>,
@@ -142,7 +142,7 @@ pub(crate) struct ReceiveRing {
 }
 
 // SAFETY: a slot belongs to the poster until the release store of the tail, then to the taker until the release store
-// of the head; both ends are used by one thread at a time.
+// of the head; each end is used by one thread at a time.
 unsafe impl Sync for ReceiveRing {}
 
 impl ReceiveRing {
@@ -169,17 +169,17 @@ impl ReceiveRing {
         self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Relaxed)
     }
 
-    /// Posts; `false` when the ring is full.
+    /// Posts a RECEIVE; `false` if the ring is full.
     ///
     /// # Safety
-    /// Only the queue pair's owner calls this.
+    /// Must be called only by the queue pair's owner.
     pub(crate) unsafe fn post(&self, request: &ReceiveRequest<'_, ShmRegion>) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         if tail - self.head.load(Ordering::Acquire) >= self.limit as u64 {
             return false;
         }
         let index = tail as usize & (self.slots.len() - 1);
-        // SAFETY: the slot is free, and there is one poster.
+        // SAFETY: the slot is free, and there is only one poster.
         unsafe { &mut *self.slots[index].get() }.fill(request);
         self.tail.store(tail + 1, Ordering::Release);
         true
@@ -188,59 +188,59 @@ impl ReceiveRing {
     /// Takes the oldest RECEIVE, in exchange for an empty slot.
     ///
     /// # Safety
-    /// Only the holder of the queue pair's receive gate calls this.
+    /// Must be called only by the holder of the queue pair's receive gate.
     unsafe fn take(&self, into: &mut ReceiveSlot) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         if head == self.tail.load(Ordering::Acquire) {
             return false;
         }
         let index = head as usize & (self.slots.len() - 1);
-        // SAFETY: the slot is full, and there is one taker.
+        // SAFETY: the slot is full, and there is only one taker.
         std::mem::swap(unsafe { &mut *self.slots[index].get() }, into);
         self.head.store(head + 1, Ordering::Release);
         true
     }
 }
 
-/// Where a queue pair takes its RECEIVEs from.
+/// The source of a queue pair's RECEIVEs.
 #[derive(Debug)]
 pub(crate) enum ReceiveSource {
     /// Its own ring.
     Own(ReceiveRing),
-    /// A queue that it shares.
+    /// A shared queue.
     Shared(Arc<SharedReceiveCore>),
 }
 
-/// The receiving side of a queue pair, behind its gate.
+/// The receiving side of a queue pair, protected by its gate.
 #[derive(Debug)]
 pub(crate) struct ReceiveState {
-    /// The ports it receives from: one when connected, one for each sender on UD.
+    /// The ports from which it receives: one if connected, one for each sender on UD.
     pub(crate) inbound: Vec<Inbound>,
     current: ReceiveSlot,
     active: bool,
     received: u64,
-    /// Receiving itself failed: what is still in the port is not delivered.
+    /// Receiving itself has failed: the rest of the port is not delivered.
     broken: bool,
 }
 
-/// What came of one turn of a port.
+/// The result of one turn of a port.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Drained {
-    /// Completions.
+    /// Number of completions generated.
     pub(crate) made: usize,
-    /// The queue pair is to fail.
+    /// Whether the queue pair must fail.
     pub(crate) failed: bool,
-    /// The turn was over before the port was empty.
+    /// Whether the turn ended before the port was empty.
     pub(crate) more: bool,
 }
 
-/// Why no more completions come out of a port.
+/// Why a port generates no more completions.
 enum Stop {
-    /// Nothing there, or no RECEIVE for it, or no room for completions.
+    /// There is no message, no RECEIVE for it, or no space for completions.
     Idle,
-    /// It is the others' turn.
+    /// The turn has ended.
     Turn,
-    /// The peer wrote nonsense.
+    /// The peer wrote something invalid.
     Nonsense,
     /// The last completion was an error of this queue pair.
     Failed,
@@ -257,7 +257,7 @@ impl ReceiveState {
         }
     }
 
-    /// Forgets everything, as a reset does.
+    /// Clears all state, as a reset does.
     pub(crate) fn reset(&mut self, source: &ReceiveSource) {
         self.inbound.clear();
         self.active = false;
@@ -265,20 +265,20 @@ impl ReceiveState {
         self.broken = false;
         self.current.segments.clear();
         if let ReceiveSource::Own(ring) = source {
-            // SAFETY: we are behind the gate.
+            // SAFETY: we hold the gate.
             while unsafe { ring.take(&mut self.current) } {
                 self.current.segments.clear();
             }
         }
     }
 
-    /// Drops the datagrams that came while no RECEIVE was posted.
+    /// Drops the datagrams that arrived while no RECEIVE was posted.
     pub(crate) fn drop_unreceived(&mut self, pair: &Shared) {
         self.remove_all(pair, |inbound| inbound.skip().is_err());
     }
 
-    /// Removes the ports of those senders of whom this is said, from all that this queue pair knows them by: one that
-    /// stayed in one of its lists would keep its pages, and a poller would look in the wrong place for the others.
+    /// Removes the ports of the senders for which `which` is true from all lists of this queue pair: one that stayed in
+    /// a list would keep its pages, and a poller would look for the others in the wrong place.
     pub(crate) fn remove_all(&mut self, pair: &Shared, which: impl FnMut(&mut Inbound) -> bool) {
         let removed: Vec<_> = self.inbound.extract_if(.., which).collect();
         let is_removed = |port: &Arc<_>| removed.iter().any(|one| Arc::ptr_eq(&one.port, port));
@@ -288,7 +288,7 @@ impl ReceiveState {
         }
     }
 
-    /// Makes completions of what has arrived in one port, for one turn.
+    /// Generates completions of what has arrived in one port, for one turn.
     pub(crate) fn drain(&mut self, pair: &Shared, port: usize, out: &mut [Completion]) -> Drained {
         let mut drained = Drained::default();
         if self.broken || port >= self.inbound.len() {
@@ -315,7 +315,7 @@ impl ReceiveState {
             Stop::Idle => {}
             Stop::Turn => drained.more = true,
             Stop::Nonsense if pair.transport == Transport::UnreliableDatagram => {
-                // Only this sender loses its way in.
+                // Only this sender loses its port.
                 let gone = Arc::clone(&self.inbound[port].port);
                 self.remove_all(pair, |inbound| Arc::ptr_eq(&inbound.port, &gone));
             }
@@ -333,7 +333,7 @@ impl ReceiveState {
         drained
     }
 
-    /// Completions for RECEIVEs that will not be filled any more.
+    /// Generates completions for RECEIVEs that will not be filled any more.
     pub(crate) fn flush(&mut self, pair: &Shared, out: &mut [Completion]) -> usize {
         let mut made = 0;
         while made < out.len() {
@@ -341,7 +341,7 @@ impl ReceiveState {
                 let ReceiveSource::Own(ring) = &pair.source else {
                     break;
                 };
-                // SAFETY: we are behind the gate.
+                // SAFETY: we hold the gate.
                 if !unsafe { ring.take(&mut self.current) } {
                     break;
                 }
@@ -361,7 +361,7 @@ impl ReceiveState {
     fn begin(&mut self, pair: &Shared) -> bool {
         self.received = 0;
         self.active = match &pair.source {
-            // SAFETY: we are behind the gate.
+            // SAFETY: we hold the gate.
             ReceiveSource::Own(ring) => unsafe { ring.take(&mut self.current) },
             ReceiveSource::Shared(queue) => queue.take(&mut self.current),
         };
@@ -385,7 +385,7 @@ impl ReceiveState {
         }
     }
 
-    /// Takes records, as many as are left of the turn, until one completion is made.
+    /// Takes records, up to the end of the turn, until one completion is generated.
     fn step(
         &mut self,
         pair: &Shared,
@@ -404,7 +404,7 @@ impl ReceiveState {
                 }
                 return match pair.source {
                     ReceiveSource::Shared(_) => Ok(None),
-                    // The sender counts our RECEIVEs: it sent one message too many.
+                    // The sender counts our RECEIVEs, so it sent one message too many.
                     ReceiveSource::Own(_) => Err(Stop::Nonsense),
                 };
             }
@@ -415,7 +415,7 @@ impl ReceiveState {
         }
     }
 
-    /// Puts one record into the current RECEIVE.
+    /// Stores one record in the current RECEIVE.
     fn accept(
         &mut self,
         pair: &Shared,
@@ -427,7 +427,7 @@ impl ReceiveState {
         let header = if datagram { GRH_BYTES as u64 } else { 0 };
         match (record.first, self.received > 0) {
             (true, false) | (false, true) => {}
-            // A sender without acknowledgements gave the last message up. Its RECEIVE is this one's.
+            // A sender without acknowledgements gave up the last message. This one uses its RECEIVE.
             (true, true) if pair.transport == Transport::UnreliableConnection => self.received = 0,
             _ => return Err(Stop::Nonsense),
         }
@@ -465,7 +465,7 @@ impl ReceiveState {
         if u64::from(record.total) + header > self.current.capacity {
             self.inbound[port].take(&record);
             if datagram {
-                // A datagram that does not fit is dropped with its RECEIVE's place kept.
+                // A datagram that does not fit is dropped, and its RECEIVE is kept.
                 return Ok(None);
             }
             let status = CompletionStatus::LocalLength;

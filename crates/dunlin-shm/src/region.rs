@@ -20,30 +20,30 @@ pub struct ShmRegion {
     handle: Arc<RegionHandle>,
 }
 
-/// Ends the registration when the last user handle is gone; work requests hold the [`RegionCore`] only.
+/// Ends the registration when the last user handle is dropped; work requests hold only the [`RegionCore`].
 #[derive(Debug)]
 struct RegionHandle {
     region: Arc<RegionCore>,
     device: Arc<Handle>,
 }
 
-/// The memory and what was granted on it.
+/// The memory and the access granted to it.
 #[derive(Debug)]
 pub(crate) struct RegionCore {
     core: Arc<Core>,
     pub(crate) domain: u64,
     pub(crate) memory: Memory,
     pub(crate) file: Option<Arc<OwnedFd>>,
-    /// Shared by all registrations of the memory; the last one to end gives it back.
+    /// Shared by all registrations of the memory; the last one to end releases it.
     mapping: Option<Arc<Mapping>>,
     pub(crate) access: Access,
     pub(crate) key: u32,
     pub(crate) base: u64,
     page_kind: PageKind,
-    /// Shared as the mapping is: memory that is registered several times counts once.
+    /// Shared like the mapping: memory that is registered several times counts once.
     reserved: Arc<Reserved>,
     ended: AtomicBool,
-    /// Copies under way in memory that the caller owns and may free when the registration has ended.
+    /// Number of copies in progress in memory that the caller owns and may free when the registration has ended.
     in_use: AtomicUsize,
 }
 
@@ -54,8 +54,8 @@ impl RegionCore {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Announces a copy in a region that a posted request names; `false` when the registration has ended. Our own
-    /// memory lives as long as this value, so only memory of the caller is counted.
+    /// Begins a copy in a region that a posted request names; `false` if the registration has ended. The device's own
+    /// memory lives as long as this value, so only copies in the caller's memory are counted.
     #[inline(always)]
     pub(crate) fn begin_use(&self) -> bool {
         if self.file.is_some() {
@@ -69,7 +69,7 @@ impl RegionCore {
         true
     }
 
-    /// The copy is over.
+    /// Ends a copy.
     #[inline(always)]
     pub(crate) fn end_use(&self) {
         if self.file.is_none() {
@@ -78,7 +78,7 @@ impl RegionCore {
     }
 }
 
-/// Bytes out of the device's budget of registered memory, until this is dropped.
+/// Bytes taken from the device's budget of registered memory, until this is dropped.
 #[derive(Debug)]
 struct Reserved {
     core: Arc<Core>,
@@ -118,7 +118,7 @@ impl Drop for RegionHandle {
     }
 }
 
-/// Whether the kernel merges pages of shared memory into huge ones when it is asked to.
+/// Whether the kernel merges pages of shared memory into huge ones on request.
 pub(crate) fn transparent_pages() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
         .is_ok_and(|text| !text.contains("[never]") && !text.contains("[deny]"))
@@ -153,7 +153,7 @@ fn map_pages(length: usize, huge: bool) -> Result<(OwnedFd, Mapping, PageKind), 
     {
         kind = PageKind::Transparent;
     }
-    // Registered memory is there: a page that could not be had later would be a SIGBUS.
+    // Registered memory must be present: a page that could not be allocated later would raise SIGBUS.
     mapping
         .advise(Advice::LinuxPopulateWrite)
         .map_err(system("allocation of a region's pages"))?;
@@ -171,7 +171,7 @@ impl ShmRegion {
         let core = device.core();
         let reserved = Reserved::take(core, length)?;
         let (file, mapping, page_kind) = map_pages(length, core.config.huge_pages)?;
-        // A region that no peer may write is sealed so: our own mapping is the last writable one.
+        // A region that no peer may write is sealed: our own mapping is the last writable one.
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         seal(file.as_fd(), !writable).map_err(system("sealing a region"))?;
         let mapping = match writable && page_kind != PageKind::Huge {
@@ -188,8 +188,8 @@ impl ShmRegion {
         )
     }
 
-    /// Registers memory that the device allocated for `region` once more, with this access of what it has: its file is
-    /// sealed for that.
+    /// Registers memory that the device allocated for `region` a second time, with this access, which must be part of
+    /// the region's: its file is sealed accordingly.
     pub(crate) fn again(
         device: &Arc<Handle>,
         domain: u64,
@@ -214,7 +214,7 @@ impl ShmRegion {
         )
     }
 
-    /// Registers memory of the caller, for local use.
+    /// Registers the caller's memory, for local use.
     ///
     /// # Safety
     /// As for [`dunlin_verbs::Device::register_raw`].
@@ -256,7 +256,7 @@ impl ShmRegion {
             Some((file, mapping)) => (Some(file), Some(mapping)),
             None => (None, None),
         };
-        // Not the address in this process: a peer need not learn that.
+        // Not the address in this process, which a peer need not learn.
         let base = random_u64() & 0x3fff_ffff_f000;
         let region = core.insert_region(|key| {
             Arc::new(RegionCore {
@@ -305,7 +305,7 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
     Ok(())
 }
 
-// SAFETY: the window is of a mapping that the handle keeps, and is made once.
+// SAFETY: the window belongs to a mapping that the handle keeps alive, and is created once.
 #[allow(unsafe_code)]
 unsafe impl Region for ShmRegion {
     #[inline(always)]
@@ -346,8 +346,8 @@ mod tests {
         rustix::fs::fstat(file).unwrap().st_blocks as u64 * 512 / PAGE_BYTES as u64
     }
 
-    /// What a peer does that keeps its mapping: a grant lasts as long as that, and the memory of all registrations as
-    /// long as one of them.
+    /// A peer that keeps its mapping: a grant lasts as long as the mapping, and the memory of all registrations as long
+    /// as one of them.
     #[test]
     fn a_gone_peer_keeps_its_mapping_and_no_memory_of_ours() {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();
@@ -360,7 +360,7 @@ mod tests {
         let peer = map_foreign(file.as_fd(), BYTES, true).unwrap();
         peer.u64(0).store(1, Ordering::SeqCst);
         drop(granted);
-        // It reads too, though it was granted only to write; and nobody takes it away.
+        // It can also read, although it was granted only write access, and nothing takes that away.
         served.memory().atomic_u64(8).store(2, Ordering::SeqCst);
         assert_eq!(peer.u64(8).load(Ordering::SeqCst), 2);
         peer.u64(0).store(3, Ordering::SeqCst);
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(pages_of(&file), 1, "its own");
     }
 
-    /// Memory that no peer may write is sealed, and stays with who reads it.
+    /// Memory that no peer may write is sealed, and stays with those who read it.
     #[test]
     fn what_is_sealed_against_writing_is_not_given_back() {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();

@@ -1,7 +1,7 @@
 //! The keys of a device's regions: one word per index in memory that peers map read-only.
 //!
-//! A word holds the remote key of the region that has the index now, or zero. The initiator of a one-sided verb
-//! compares it with the key of the request, so that a revoked key is noticed without asking the owner.
+//! A word holds the remote key of the region that currently has the index, or zero. The initiator of a one-sided verb
+//! compares it with the key of the request, so that a revoked key is detected without asking the owner.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -11,20 +11,20 @@ use rustix::io::Errno;
 
 use crate::mapping::{create_sealed, map_foreign, Mapping, PAGE_BYTES};
 
-/// Bits of a key that are its index.
+/// Number of bits of a key that are its index.
 pub(crate) const KEY_INDEX_BITS: u32 = 14;
-/// Indices at most.
+/// Maximum number of indices.
 pub(crate) const KEY_INDICES: usize = 1 << KEY_INDEX_BITS;
 const TABLE_BYTES: usize = KEY_INDICES * 4;
 const _: () = assert!(TABLE_BYTES % PAGE_BYTES == 0);
 
-/// The index in a key.
+/// The index part of a key.
 #[inline(always)]
 pub(crate) fn key_index(key: u32) -> usize {
     key as usize & (KEY_INDICES - 1)
 }
 
-/// Our table.
+/// Our own table.
 #[derive(Debug)]
 pub(crate) struct RegionTable {
     file: OwnedFd,
@@ -47,7 +47,7 @@ impl RegionTable {
             .store(key, Ordering::SeqCst);
     }
 
-    /// Takes `key` back.
+    /// Revokes `key`.
     pub(crate) fn revoke(&self, key: u32) {
         self.mapping
             .u32(key_index(key) * 4)

@@ -1,4 +1,4 @@
-//! Shared receive queues: RECEIVEs that several queue pairs draw from when messages are polled.
+//! Shared receive queues, from which several queue pairs take RECEIVEs when messages are polled.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use crate::device::Handle;
 use crate::receive::{check_receive, ReceiveSlot};
 use crate::region::ShmRegion;
 
-/// A receive queue that several queue pairs draw from.
+/// A receive queue that is shared by several queue pairs.
 #[derive(Debug)]
 pub struct ShmSharedReceiveQueue {
     core: Arc<SharedReceiveCore>,

@@ -1,4 +1,4 @@
-//! What a peer that says nothing keeps others at.
+//! Tests of the effect of a silent peer on others.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A process that stands still: the first datagrams to there wait for its answer as long as they may, and from then on
-/// the executor is its owner's, whatever is sent to there.
+/// With a stopped process, the first datagrams to it wait for its answer as long as they may; from then on the executor
+/// stays with its owner, whatever is sent to it.
 #[test]
 fn who_was_silent_once_keeps_nobody_at_what_is_sent_there() {
     let device = ShmDevice::open(ShmConfig {

@@ -1,4 +1,4 @@
-//! The atomics of the lock-free parts: the standard library's, or loom's when the model checker runs them.
+//! The atomics of the lock-free parts: the standard library's, or loom's under the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -14,7 +14,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// The standard cell with loom's interface.
+/// The standard library's cell with loom's interface.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -1,4 +1,4 @@
-//! Turns of the senders of one datagram queue pair: who floods it does not keep the others waiting.
+//! Fairness between the senders of one datagram queue pair: one that floods it must not keep the others waiting.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn datagram_side() -> (Side, ShmCompletionChannel) {
     (side, channel)
 }
 
-/// Sends a datagram, which has left when this returns, unless it is the first to there.
+/// Sends a datagram, which has been sent when this returns, unless it is the first to its destination.
 pub(crate) fn send_datagram(side: &mut Side, to: &EndpointAddress, bytes: usize) {
     let domain = side.device.create_protection_domain().unwrap();
     let handle = side.device.create_address_handle(&domain, to).unwrap();
@@ -55,7 +55,8 @@ fn a_sender_of_what_nobody_takes_has_turns_like_others() {
         (datagram_side(), datagram_side(), datagram_side());
     let to = b.pair.address();
     let mut completions = [Completion::EMPTY; 8];
-    // What waits for a port leaves some time later: first both have theirs, and the last to come has the next turn.
+    // Datagrams that wait for a port are sent some time later: first both get theirs, and the last to arrive has the
+    // next turn.
     for sender in [&mut good, &mut flood] {
         b.receive();
         send_datagram(sender, &to, 20);
@@ -65,7 +66,7 @@ fn a_sender_of_what_nobody_takes_has_turns_like_others() {
         }
     }
     let before = b.pair.taken_for_tests();
-    // With their header they are longer than the RECEIVE, so that they are dropped and it stays.
+    // With their header they are longer than the RECEIVE, so they are dropped and the RECEIVE stays.
     let segments = [Segment {
         region: &b.region,
         offset: 0,
@@ -86,7 +87,7 @@ fn a_sender_of_what_nobody_takes_has_turns_like_others() {
         first[1] <= before[1] + RECORDS_PER_TURN as u64 * record,
         "{first:?} of {all:?}"
     );
-    // The other is served beside it, and who sleeps meanwhile is told to look again.
+    // The other is served as well, and a thread that sleeps meanwhile is notified to poll again.
     while b.pair.taken_for_tests()[1] < all[1] {
         b.queue.request_notify(Notify::Next).unwrap();
         made += b.queue.poll(&mut completions).unwrap();
@@ -94,7 +95,7 @@ fn a_sender_of_what_nobody_takes_has_turns_like_others() {
         assert!(channel.wait(Duration::ZERO).unwrap() || over);
         assert_eq!(made, 1, "the other waits");
     }
-    // Where there is no RECEIVE at all it is one step, however much it was.
+    // If there is no RECEIVE at all, all of it is dropped in one step.
     assert_eq!(b.pair.taken_for_tests(), all);
     (0..FLOOD).for_each(|_| send_datagram(&mut flood, &to, 200));
     assert_eq!(b.queue.poll(&mut completions).unwrap(), 0);

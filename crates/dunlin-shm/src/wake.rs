@@ -1,10 +1,10 @@
-//! Wake-ups between processes: a pair of sockets for each peer process and completion channel, of which the peer has
-//! one end.
+//! Wake-ups between processes: a socket pair for each peer process and completion channel, of which the peer has one
+//! end.
 //!
-//! An eventfd would be one object less, but its flags and its counter are shared by all who have it: whoever was sent
-//! it can make the others' reads and writes block, or take what was meant for them. Here each peer has an object of its
-//! own, either side's calls are told not to block one by one, and what a peer takes, fills or shuts down is its own way
-//! to wake us.
+//! An eventfd would be one object less, but its flags and its counter are shared by all processes that hold it: each of
+//! them can make the others' reads and writes block, or consume their events. Here each peer has an object of its own,
+//! each call of either side is made non-blocking individually, and by consuming, filling or shutting down the socket a
+//! peer harms only its own means to wake us.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::net::{
 
 use crate::closer::Foreign;
 
-/// Packets taken from one peer before the others' turn; what is left is found by the next look.
+/// Number of packets taken from one peer before the others get their turn; the rest is found by the next poll.
 const PACKETS_PER_LOOK: usize = 64;
 
 /// The end by which we wake a peer.
@@ -25,9 +25,9 @@ const PACKETS_PER_LOOK: usize = 64;
 pub(crate) struct Waker(Foreign);
 
 impl Waker {
-    /// Checks what a peer sent.
+    /// Checks a descriptor that a peer sent.
     pub(crate) fn new(file: Foreign) -> Result<Self, Errno> {
-        // A lock of the socket decides whether other families' calls block, and other holders have it in their hands.
+        // In other address families, a lock of the socket, which other holders can take, may make calls block.
         if rustix::net::sockopt::socket_domain(&file)? != AddressFamily::UNIX
             || rustix::net::sockopt::socket_type(&file)? != SocketType::SEQPACKET
         {
@@ -36,7 +36,7 @@ impl Waker {
         Ok(Self(file))
     }
 
-    /// Wakes the peer. Nothing can be done about a failure, and a full queue is a wake-up too.
+    /// Wakes the peer. A failure is ignored, and a full queue is a wake-up too.
     pub(crate) fn wake(&self) {
         let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
@@ -44,7 +44,7 @@ impl Waker {
 
 impl Drop for Waker {
     fn drop(&mut self) {
-        // It is closed some time; the peer may know now.
+        // The descriptor is closed some time later; the peer may learn of it now.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 }
@@ -53,7 +53,7 @@ impl Drop for Waker {
 #[derive(Debug)]
 pub(crate) struct End(Foreign);
 
-/// Our end, and the one to send.
+/// Creates our end, and the one to send.
 pub(crate) fn pair() -> Result<(End, OwnedFd), Errno> {
     let kind = SocketType::SEQPACKET;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -67,7 +67,7 @@ impl AsFd for End {
 }
 
 impl End {
-    /// Takes wake-ups; `false` when no more will come: the peer has closed its end, or does what no good peer does.
+    /// Consumes wake-ups; `false` if there will be no more: the peer has closed its end, or violates the protocol.
     pub(crate) fn drain(&self) -> bool {
         for _ in 0..PACKETS_PER_LOOK {
             match next(self.as_fd()) {
@@ -90,9 +90,9 @@ fn next(end: BorrowedFd<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// Whether the next packet of a socket that only we read is there; an error when there will be none, or when
-/// descriptors are with it. These must not be received where they are not wanted: the kernel would close them in the
-/// receiving thread, see [`Foreign`].
+/// Whether the next packet of a socket that only we read is available; an error if there will be none, or if it carries
+/// descriptors. These must not be received where they are not wanted: the kernel would close them in the receiving
+/// thread, see [`Foreign`].
 pub(crate) fn holds_plain(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut bytes = [0; 1];
     let received = recvmsg(
@@ -103,7 +103,7 @@ pub(crate) fn holds_plain(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
     );
     match received {
         Ok(received) if received.bytes == 0 => Err(Errno::PIPE),
-        // No room was given for descriptors: there are some.
+        // The message had descriptors, for which no space was provided.
         Ok(received) if received.flags.contains(ReturnFlags::CTRUNC) => Err(Errno::BADMSG),
         Ok(_) => Ok(true),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),

@@ -1,4 +1,4 @@
-//! Our questions to other devices, and the news that one of them is gone.
+//! Requests to other devices, and the detection that one of them is gone.
 
 mod session;
 
@@ -23,10 +23,10 @@ use super::wakes::Wakers;
 use super::Confirmation;
 use session::{hear_of_end, is_gone, DatagramPort, Request, Session, Wish};
 
-/// Questions whether a queue pair is its own that a peer may leave without an answer.
+/// Maximum number of confirmation requests that a peer may leave without an answer.
 const CONFIRMING_MAX: usize = 64;
 
-/// Sessions before those that nobody uses any more are looked for.
+/// Number of sessions below which unused ones are not looked for.
 const FEW: usize = 64;
 
 /// Sessions to other devices.
@@ -34,7 +34,7 @@ const FEW: usize = 64;
 pub(super) struct Client {
     core: Arc<Core>,
     sessions: Vec<Session>,
-    /// At so many sessions those that nobody uses are closed.
+    /// Number of sessions at which unused ones are closed.
     full: usize,
 }
 
@@ -104,9 +104,9 @@ impl Client {
         });
     }
 
-    /// Asks the device of an address whether the queue pair is its own. Whoever asks waits no longer than he likes.
+    /// Asks the device of an address whether the queue pair is its own. The caller decides how long it waits.
     pub(super) fn confirm(&mut self, remote: &EndpointAddress, answer: SyncSender<Confirmation>) {
-        // Nobody waits for an answer any more when it cannot be sent.
+        // If it cannot be sent, nobody waits for the answer any more.
         let say = |what| {
             let _ = answer.try_send(what);
         };
@@ -176,16 +176,17 @@ impl Client {
         }
     }
 
-    /// Has a session to a device, which ends when its process does.
+    /// Ensures that there is a session to a device; the session ends when the device's process does.
     pub(super) fn meet(&mut self, uid: [u8; 16]) {
-        // When it cannot be opened for another reason, a datagram tries again.
+        // If it cannot be opened for another reason, a datagram tries again.
         if self.session(uid).is_err_and(is_gone) {
             self.gone(uid, &[]);
         }
     }
 
-    /// A device that datagrams may go to is no more: whoever waits for answers from there looks, and whoever has one of
-    /// `ports` there lets go of it. Others get no mail of it, which they may never send anything and so never read.
+    /// Handles the end of a device that datagrams may be sent to: threads that wait for answers from it are woken, and
+    /// queue pairs that have one of `ports` there release it. Other queue pairs get no mail about it, because they may
+    /// never send anything, and so never read it.
     fn gone(&self, uid: [u8; 16], ports: &[DatagramPort]) {
         self.core.destinations.are_gone(uid, None);
         for pair in self.core.all_queue_pairs() {
@@ -197,7 +198,7 @@ impl Client {
         }
     }
 
-    /// The session to a device, opened if need be.
+    /// Returns the session to a device, opening it if necessary.
     fn session(&mut self, uid: [u8; 16]) -> Result<usize, Errno> {
         if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
             return Ok(index);
@@ -228,8 +229,8 @@ impl Client {
         Ok(self.sessions.len() - 1)
     }
 
-    /// Closes the sessions that nobody uses, now and then: a peer can name as many devices as it likes, and each to
-    /// which we turn takes a descriptor for as long as somebody listens there.
+    /// Closes unused sessions from time to time: a peer can name as many devices as it likes, and each session takes a
+    /// descriptor for as long as somebody listens at the other end.
     fn make_room(&mut self) -> Result<(), Errno> {
         let most = self.core.config.max_sessions;
         if self.sessions.len() < self.full.min(most) {
@@ -252,8 +253,8 @@ impl Client {
         }
     }
 
-    /// A connection to a device, and the user of its process: by the folder if it is there, which its owner lets us by
-    /// whoever we are, and else by its name, which is for our own user.
+    /// Connects to a device, and returns the user of its process: through the folder if it has a socket there, which is
+    /// open to whatever users the folder's owner admits, otherwise by its name, which is for our own user only.
     fn find(&self, uid: [u8; 16]) -> Result<(Foreign, u32), Errno> {
         let Some(folder) = &self.core.config.folder else {
             return self.connect(&address(uid)?, false);
@@ -263,7 +264,7 @@ impl Client {
             connected => return connected,
         };
         self.connect(&address(uid)?, false).map_err(|errno| {
-            // Nobody has the name. What is in the way in the folder tells more, if anything is there.
+            // Nobody has the name. The error from the folder tells more, if there is a socket.
             let is_there = errno == Errno::CONNREFUSED && in_folder != Errno::NOENT;
             if is_there {
                 in_folder
@@ -283,7 +284,7 @@ impl Client {
         Ok((file, user))
     }
 
-    /// Deals with the sessions whose sockets are ready.
+    /// Handles the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
         let core = Arc::clone(&self.core);
         for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(&core)) {
@@ -294,7 +295,7 @@ impl Client {
         }
     }
 
-    /// Gives up what no queue pair uses any more.
+    /// Releases what no queue pair uses any more.
     pub(super) fn tidy(&mut self) {
         for session in &mut self.sessions {
             let mut requests = session.requests.values();
@@ -304,13 +305,13 @@ impl Client {
         }
     }
 
-    /// When the next question has waited too long.
+    /// When the next request times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let requests = self.sessions.iter().flat_map(|s| s.requests.values());
         requests.filter_map(|request| request.deadline).min()
     }
 
-    /// Gives up the questions that have waited too long.
+    /// Gives up the requests that have timed out.
     pub(super) fn expire(&mut self, now: Instant) {
         for session in &mut self.sessions {
             for request in session.requests.values_mut() {
@@ -322,7 +323,7 @@ impl Client {
         }
     }
 
-    /// The peer is gone: so are its queue pairs.
+    /// Ends the session with a peer that is gone, and with it the peer's queue pairs.
     fn lose(&mut self, session: Session) {
         self.core.push_event(AsyncEvent::PeerGone(session.uid));
         self.gone(session.uid, &session.datagrams);
@@ -353,7 +354,7 @@ mod tests {
     use crate::fuzzing::Side;
     use crate::{ShmConfig, ShmDevice};
 
-    /// A device that says nothing.
+    /// A device that never answers.
     fn silent() -> ([u8; 16], Foreign) {
         let mut uid = [0; 16];
         dunlin_verbs::random::fill(&mut uid).unwrap();
@@ -381,7 +382,7 @@ mod tests {
             remote.gid = uid;
             client.confirm(&remote, answer.clone());
         };
-        // Those that somebody has a handle for stay, and can take all places.
+        // Those for which there are handles remain, and can take all places.
         let mut held = Vec::new();
         for used in [false, true] {
             for _ in 0..200 {

@@ -1,6 +1,6 @@
-//! A folder in which devices of other network namespaces, containers or users are met: each has a socket there. Who
-//! reaches whom is the folder's business, by its owner, group and mode: who may make a socket in it is a peer, and a
-//! socket may be connected to by whom the folder may be written by.
+//! A folder through which devices of other network namespaces, containers or users are reached: each has a socket in
+//! it. The owner, group and mode of the folder determine who reaches whom: whoever may create a socket in it is a peer,
+//! and whoever may write the folder may connect to the sockets.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,13 +14,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::mapping::system;
 
-/// What names of sockets begin with.
+/// Prefix of the sockets' names.
 const PREFIX: &str = "shm-";
-/// Longest path of a folder: the system takes 107 bytes, of which the name has 37 with its slash.
+/// Maximum length of a folder's path: the system allows 107 bytes, of which the name takes 37 with its slash.
 const PATH_BYTES_MAX: usize = 70;
-/// Entries of the folder that are looked at when it is swept.
+/// Maximum number of entries of the folder that are checked when it is swept.
 const SWEPT_MAX: usize = 1024;
-/// A socket that is younger may not be listened to yet.
+/// A socket that is younger may not be listening yet.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The address of a device's socket in a folder.
@@ -32,13 +32,13 @@ fn path(folder: &Path, uid: [u8; 16]) -> PathBuf {
     folder.join(format!("{PREFIX}{:032x}", u128::from_be_bytes(uid)))
 }
 
-/// The name of a device's socket, which goes with it.
+/// The name of a device's socket, which is removed with it.
 #[derive(Debug)]
 pub(super) struct Name(PathBuf);
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // A process that ends by itself leaves it; the next one of its user takes it away.
+        // A process that is killed leaves it behind; the next one of its user removes it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -65,14 +65,14 @@ pub(super) fn bind(socket: impl AsFd, folder: &Path, uid: [u8; 16]) -> Result<Na
         .and_then(|address| rustix::net::bind(socket, &address))
         .map_err(|errno| wrong(std::io::Error::from(errno).to_string()))?;
     let name = Name(own);
-    // Write is what connecting asks for: those get it who may write the folder.
+    // Connecting requires write access, so that is granted to those who may write the folder.
     let writers = Mode::from_raw_mode(metadata.mode()) & (Mode::WGRP | Mode::WOTH);
     let mode = Mode::RUSR | Mode::WUSR | writers;
     rustix::fs::chmod(&name.0, mode).map_err(system("chmod of the device's socket"))?;
     Ok(name)
 }
 
-/// Takes away sockets of this user that their processes left behind.
+/// Removes sockets of this user that were left behind by their processes.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -99,7 +99,7 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Whether nobody listens there.
+/// Whether nobody listens on it.
 fn is_left_behind(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);

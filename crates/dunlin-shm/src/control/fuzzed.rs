@@ -1,4 +1,4 @@
-//! A device whose control thread is told anything, in any order, with any descriptors; for the fuzz target
+//! A device whose control thread is sent anything, in any order, with any descriptors; for the fuzz target
 //! `shm_control`, see `crate::fuzzing`.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -20,10 +20,10 @@ use crate::{ShmCompletionQueue, ShmConfig, ShmDevice, ShmQueuePair, ShmSharedRec
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a step: what it is, which message, and nine small numbers.
+/// Length of a step: its kind, the message, and nine small numbers.
 const STEP_BYTES: usize = 12;
 
-/// The device, with something in it that may be asked for.
+/// The device, with objects that may be asked for.
 #[derive(Debug)]
 pub struct FuzzedControl {
     device: ShmDevice,
@@ -37,10 +37,10 @@ impl Default for FuzzedControl {
 }
 
 impl FuzzedControl {
-    /// A device with a queue pair of each transport.
+    /// Opens a device with a queue pair of each transport.
     ///
     /// # Panics
-    /// When this machine gives no memory.
+    /// When this machine has no memory.
     pub fn new() -> Self {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();
         let domain = device.create_protection_domain().unwrap();
@@ -73,7 +73,8 @@ impl FuzzedControl {
         }
     }
 
-    /// Opens sessions and says what the steps say; then a session that keeps to the protocol must be answered.
+    /// Opens sessions and sends what the steps specify; afterwards a session that follows the protocol must be
+    /// answered.
     ///
     /// # Panics
     /// When it is not.
@@ -120,13 +121,13 @@ impl FuzzedControl {
             None,
         );
         let socket = socket.unwrap();
-        // A full backlog of the listener is the control thread's to empty.
+        // The control thread has to empty a full backlog of the listener.
         rustix::net::connect(&socket, &address(self.device.core().uid).unwrap()).unwrap();
         socket
     }
 }
 
-/// Says what a step says.
+/// Sends what a step specifies.
 fn say(session: &OwnedFd, step: &[u8]) {
     let number = |at: usize| u32::from(step[at]);
     let (request, requester, target) = (number(3), number(4), number(5));
@@ -162,7 +163,7 @@ fn say(session: &OwnedFd, step: &[u8]) {
         6 => Message::Refused { request }.encode(),
         7 => Message::Closed { request, requester }.encode(),
         kind => {
-            // Any kind that there may be, and words of anything.
+            // Any valid kind, and arbitrary words.
             let mut bytes = [0; MESSAGE_BYTES];
             bytes[0] = step[3] % 16;
             for (at, word) in bytes[4..].chunks_exact_mut(4).enumerate() {
@@ -211,11 +212,11 @@ fn send(session: &OwnedFd, bytes: &[u8], files: &[OwnedFd]) {
         control.push(SendAncillaryMessage::ScmRights(&borrowed));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // It fails when the other side has had enough.
+    // It fails when the other side has closed the session.
     let _ = sendmsg(session, &[IoSlice::new(bytes)], &mut control, flags);
 }
 
-/// The next message, if one is there; its descriptors are closed.
+/// The next message, if there is one; its descriptors are closed.
 fn receive(session: &OwnedFd) -> Option<Message> {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -230,7 +231,7 @@ fn receive(session: &OwnedFd) -> Option<Message> {
 mod tests {
     use super::*;
 
-    /// What the fuzz target does, by noise.
+    /// The same as the fuzz target, with random input.
     #[test]
     fn a_control_thread_that_is_told_anything_answers_others() {
         let control = FuzzedControl::new();

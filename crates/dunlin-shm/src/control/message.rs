@@ -1,57 +1,57 @@
-//! What devices say to each other over a session: fixed 64 bytes, descriptors beside them.
+//! The messages of a session between devices: a fixed 64 bytes each, with descriptors attached.
 
-/// Bytes of a message.
+/// Length of a message.
 pub const MESSAGE_BYTES: usize = 64;
 /// The version of this protocol.
 pub(crate) const VERSION: u32 = 2;
 
-/// A message. Numbers are little endian; what a kind does not use is zero.
+/// A message. Numbers are little endian; fields that a kind does not use are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// First on a session: who asks.
+    /// First on a session: identifies the device that opens it.
     Hello {
         /// Version of the protocol.
         version: u32,
-        /// The asking device.
+        /// The requesting device.
         uid: [u8; 16],
     },
-    /// The sender's queue pair wants the port of the queue pair it is connected to.
+    /// The sender's queue pair requests the port of the queue pair that it is connected to.
     AttachPort {
         /// Running number of the request; the answer repeats it.
         request: u32,
-        /// The asking queue pair.
+        /// The requesting queue pair.
         requester: u32,
-        /// The token of the asking queue pair's own address.
+        /// The token of the requesting queue pair's own address.
         token: u64,
-        /// The queue pair asked.
+        /// The target queue pair.
         target: u32,
     },
-    /// A UD queue pair wants a port to another.
+    /// A UD queue pair requests a port to another.
     AttachDatagram {
         /// Running number.
         request: u32,
-        /// The asking queue pair.
+        /// The requesting queue pair.
         requester: u32,
-        /// The queue pair asked.
+        /// The target queue pair.
         target: u32,
-        /// The queue key of the queue pair asked.
+        /// The queue key of the target queue pair.
         queue_key: u32,
     },
-    /// A connected queue pair wants the region of a key.
+    /// A connected queue pair requests the region of a key.
     MapRegion {
         /// Running number.
         request: u32,
-        /// The asking queue pair.
+        /// The requesting queue pair.
         requester: u32,
-        /// The token of the asking queue pair's own address.
+        /// The token of the requesting queue pair's own address.
         token: u64,
-        /// The queue pair asked.
+        /// The target queue pair.
         target: u32,
         /// The remote key.
         key: u32,
     },
-    /// A port: with the descriptors of its memory, of the region table, and of the socket by which its owner is woken,
-    /// if that is new.
+    /// A port, with the descriptors of its memory, of the region table, and, if that is new, of the socket by which its
+    /// owner is woken.
     Port {
         /// Running number of the request.
         request: u32,
@@ -59,12 +59,12 @@ pub enum Message {
         lengths: u32,
         /// Bytes of the ring of records.
         data_bytes: u32,
-        /// RECEIVEs come from a shared queue.
+        /// Whether RECEIVEs come from a shared queue.
         shared_receive: bool,
-        /// The number of that socket in this session; 0 when nobody is woken.
+        /// The number of that socket in this session; 0 if there is none.
         waker: u32,
     },
-    /// A region: with the descriptor of its memory.
+    /// A region, with the descriptor of its memory.
     Region {
         /// Running number of the request.
         request: u32,
@@ -72,10 +72,10 @@ pub enum Message {
         access: u32,
         /// The remote address of its first byte.
         base: u64,
-        /// Its bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// No.
+    /// The request is refused.
     Refused {
         /// Running number of the request.
         request: u32,
@@ -87,28 +87,28 @@ pub enum Message {
         /// The queue pair that was attached to it.
         requester: u32,
     },
-    /// Is this queue pair one of yours?
+    /// Asks whether a queue pair belongs to the receiver.
     Confirm {
         /// Running number of the request; the answer repeats it.
         request: u32,
-        /// The queue pair asked about.
+        /// The queue pair in question.
         target: u32,
-        /// The token of its address, which its device and those who were told the address know.
+        /// The token of its address, known to its device and to those who were given the address.
         token: u64,
     },
-    /// Yes, it is.
+    /// Confirms that it does.
     Confirmed {
         /// Running number of the request.
         request: u32,
     },
 }
 
-/// The bytes are no message.
+/// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageError;
 
 impl Message {
-    /// The wire form.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut words = |values: &[u32]| {
@@ -195,7 +195,7 @@ impl Message {
         bytes
     }
 
-    /// Reads the wire form.
+    /// Decodes a message.
     ///
     /// # Errors
     /// When the bytes are not exactly one message.

@@ -1,4 +1,5 @@
-//! The control thread, the "firmware" of the device: sessions with other devices, and work that nobody polls for.
+//! The control thread, the "firmware" of the device: sessions with other devices, and requests that no polling thread
+//! continues.
 //!
 //! It sleeps in `poll` until a command, a peer, or the timer of a request that was left over wakes it.
 
@@ -35,63 +36,63 @@ use crate::queue_pair::{Shared, Target};
 use client::Client;
 use server::Server;
 
-/// First and longest pause between looks at requests that were left over.
+/// Minimum and maximum interval between attempts to continue requests that were left over.
 const TICK_MIN: Duration = Duration::from_micros(50);
 const TICK_MAX: Duration = Duration::from_millis(2);
-/// Pause before sessions are taken again for which there was no descriptor: until then they would wake us in vain.
+/// Pause before sessions are accepted again after descriptors ran out: until then they would wake the thread in vain.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 
-/// What the control thread is asked to do.
+/// A command to the control thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Get the port of the peer.
+    /// Obtain the port of the peer.
     Attach {
         pair: Weak<Shared>,
         incarnation: u32,
         remote: EndpointAddress,
     },
-    /// Get the region of a key.
+    /// Obtain the region of a key.
     Map {
         pair: Weak<Shared>,
         incarnation: u32,
         remote: EndpointAddress,
         key: u32,
     },
-    /// Get a port to a UD queue pair.
+    /// Obtain a port to a UD queue pair.
     Datagram {
         pair: Weak<Shared>,
         incarnation: u32,
         target: Target,
     },
-    /// Have a session with the device of this identifier, to hear of its end.
+    /// Keep a session with the device of this identifier, to learn of its end.
     Meet([u8; 16]),
     /// Ask the device of an address whether the queue pair is its own.
     Confirm {
         remote: EndpointAddress,
         answer: SyncSender<Confirmation>,
     },
-    /// The queue pair of this number knows its peer now.
+    /// The queue pair with this number is now connected to its peer.
     Ready(u32),
-    /// The queue pair of this number is gone.
+    /// The queue pair with this number is gone.
     Closed(u32),
-    /// Go on with what a queue pair left over, until nothing is left.
+    /// Continue what a queue pair left over, until nothing is left.
     Watch(Weak<Shared>),
 }
 
-/// What is known of a peer that was only heard of.
+/// The answer to a confirmation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// The queue pair is the device's own, whose process this user has.
+    /// The queue pair belongs to the device, whose process runs as this user.
     Confirmed(u32),
-    /// It is not.
+    /// The queue pair does not belong to the device.
     Denied,
-    /// There is no such device, or not one of our user.
+    /// There is no such device, or it does not belong to our user.
     Unknown(Errno),
     /// The device does not answer.
     Silent,
 }
 
-/// The way to the control thread.
+/// The queue of commands to the control thread.
 #[derive(Debug)]
 pub(crate) struct ControlQueue {
     commands: Mutex<VecDeque<Command>>,
@@ -117,7 +118,7 @@ impl ControlQueue {
         raise(&self.event);
     }
 
-    /// Has the control thread go on with what `pair` left over.
+    /// Makes the control thread continue what `pair` left over.
     pub(crate) fn watch(&self, pair: &Arc<Shared>) {
         if !pair.watched.swap(true, Ordering::SeqCst) {
             self.push(Command::Watch(Arc::downgrade(pair)));
@@ -178,21 +179,21 @@ fn new_listener() -> Result<OwnedFd, Errno> {
 
 fn listen(bound: OwnedFd) -> Result<Foreign, Errno> {
     rustix::net::listen(&bound, 128)?;
-    // Whoever waits to be accepted has an end of it.
+    // Everyone who waits to be accepted holds an end of it.
     Ok(bound.into())
 }
 
 struct Control {
     core: Arc<Core>,
     listener: Foreign,
-    /// For peers of other network namespaces and users.
+    /// Listens for peers of other network namespaces and users.
     in_folder: Option<(Foreign, folder::Name)>,
     client: Client,
     server: Server,
     watched: Vec<Weak<Shared>>,
     trim: Trim,
     tick: Duration,
-    /// Whether sessions are taken that wait to be opened.
+    /// Whether waiting sessions are accepted.
     accepts: bool,
 }
 
@@ -215,7 +216,7 @@ impl Control {
         }
     }
 
-    /// Carries out the commands that have come by now; who adds one later raises the event again.
+    /// Executes the commands that have arrived so far; adding one later raises the event again.
     fn obey(&mut self) {
         let count = lock(&self.core.control.commands).len();
         for _ in 0..count {
@@ -255,7 +256,7 @@ impl Control {
         }
     }
 
-    /// Goes on with requests that were left over.
+    /// Continues requests that were left over.
     fn look_after(&mut self) {
         self.watched.retain(|pair| {
             let Some(pair) = pair.upgrade() else {
@@ -266,13 +267,13 @@ impl Control {
                 return true;
             }
             pair.watched.store(false, Ordering::SeqCst);
-            // Work left over between the two lines above found the flag up: keep looking.
+            // Requests left over between the two lines above found the flag set, so keep watching.
             pair.send.is_shared() && !pair.watched.swap(true, Ordering::SeqCst)
         });
         self.tick = (self.tick * 2).min(TICK_MAX);
     }
 
-    /// How long it may sleep: as long as it likes when nobody waits for time to pass.
+    /// How long it may sleep: without limit if nothing depends on time.
     fn pause(&self) -> Option<Duration> {
         let tick = (!self.watched.is_empty()).then_some(self.tick);
         let deadlines = [
@@ -286,7 +287,7 @@ impl Control {
         tick.into_iter().chain(silence).chain(again).min()
     }
 
-    /// Sleeps until something happens, and deals with what came from peers.
+    /// Sleeps until something happens, and handles what arrived from peers.
     fn wait(&mut self) -> Result<(), Errno> {
         let timeout = self.pause().map(|pause| Timespec {
             tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
@@ -305,7 +306,8 @@ impl Control {
         let in_folder = self.in_folder.iter();
         descriptors.extend(in_folder.map(|(listener, _)| PollFd::new(listener, opening)));
         let first = descriptors.len();
-        // No questions are taken while answers wait, but answers always: two that ask each other much do not both wait.
+        // No requests are accepted while answers are waiting to be sent, but answers always are: two devices that ask
+        // each other a lot must not both wait.
         let servers = self
             .server
             .sockets()

@@ -1,8 +1,8 @@
-//! Refusals in the log: one line a second, however many there are.
+//! Logging of refusals: one line a second, however many there are.
 
 use std::time::{Duration, Instant};
 
-/// At most one line in this time.
+/// Minimum interval between two lines.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Refusals of one kind.
@@ -13,7 +13,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one; how many there are to say, when it is time to say so.
+    /// Counts a refusal; returns the number to report, if it is time to report it.
     pub(super) fn count(&mut self, now: Instant) -> Option<u64> {
         self.unsaid += 1;
         if self

@@ -1,4 +1,4 @@
-//! Other devices' questions to us.
+//! Requests from other devices.
 
 mod datagrams;
 
@@ -23,9 +23,9 @@ use super::refusals::Refusals;
 use super::socket::{handle_ready, user_of, Broken, Socket, MESSAGES_PER_ROUND};
 use super::wakes::Admitted;
 
-/// Questions of one session that may wait for a queue pair to know its peer.
+/// Maximum number of requests of a session that wait for a queue pair to be connected.
 const PARKED_MAX: usize = 4096;
-/// Sessions opened, or turned away, before those that are open have their turn.
+/// Maximum number of sessions accepted or refused before the open ones get their turn.
 const SESSIONS_PER_ROUND: usize = 32;
 
 /// Sessions that other devices opened.
@@ -63,7 +63,7 @@ struct Attached {
     request: u32,
 }
 
-/// What becomes of a question.
+/// The result of a request.
 enum Answer {
     Say(Message, Vec<OwnedFd>),
     Park,
@@ -82,8 +82,8 @@ impl Server {
         self.sessions.iter().map(|session| &session.socket)
     }
 
-    /// Takes sessions that wait to be opened; `by_folder`: at the socket in the folder. An error says that some wait
-    /// for which there is no descriptor or memory now.
+    /// Accepts waiting sessions; `by_folder`: on the socket in the folder. An error means that some are waiting for
+    /// which there is no descriptor or memory now.
     pub(super) fn accept(&mut self, listener: &Foreign, by_folder: bool) -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..SESSIONS_PER_ROUND {
@@ -114,7 +114,7 @@ impl Server {
         Ok(())
     }
 
-    /// Deals with the sessions whose sockets are ready.
+    /// Handles the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
         let (core, refused) = (&self.core, &mut self.refused);
         let handle = |session: &mut Session| session.handle(core, refused);
@@ -123,14 +123,14 @@ impl Server {
         }
     }
 
-    /// When the next session has not said who it is for too long.
+    /// When the next session times out because it has not identified itself.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let silent = self.sessions.iter().filter(|session| session.uid.is_none());
         let opened = silent.map(|session| session.opened).min()?;
         Some(opened + self.core.config.control_timeout)
     }
 
-    /// Closes the sessions that do not say who they are: each takes the place of another.
+    /// Closes the sessions that do not identify themselves, since each takes the place of another.
     pub(super) fn expire(&mut self, now: Instant) {
         let patience = self.core.config.control_timeout;
         self.sessions.retain(|session| {
@@ -138,7 +138,7 @@ impl Server {
         });
     }
 
-    /// A queue pair knows its peer now: answers who waited for that.
+    /// Answers requests that waited for a queue pair to be connected.
     pub(super) fn ready(&mut self, number: u32) {
         for session in &mut self.sessions {
             let (now, later) = std::mem::take(&mut session.parked)
@@ -148,13 +148,13 @@ impl Server {
                 });
             session.parked = later;
             for message in Vec::from_iter::<Vec<Message>>(now) {
-                // A broken socket is noticed again by the next poll.
+                // A broken socket is detected again by the next poll.
                 let _ = session.answer(&self.core, &mut self.refused, message);
             }
         }
     }
 
-    /// A queue pair is gone: tells who was connected to it.
+    /// Informs those that were connected to a queue pair that is gone.
     pub(super) fn closed(&mut self, number: u32) {
         self.ready(number);
         for session in &mut self.sessions {
@@ -269,7 +269,7 @@ impl Session {
         }
     }
 
-    /// The peer is gone, and with it the queue pairs that were attached to ours.
+    /// Ends the session of a peer that is gone, and with it the queue pairs that were attached to ours.
     fn end(self, core: &Core) {
         for attached in &self.attached {
             if let Some(pair) = core.queue_pair(attached.ours) {
@@ -294,7 +294,7 @@ fn receives(state: QueuePairState) -> bool {
     )
 }
 
-/// Whether the asking queue pair is the one that ours was told to talk to.
+/// Whether the requesting queue pair is the one that ours was connected to.
 fn is_peer(link: &Link, (uid, requester, token): ([u8; 16], u32, u64)) -> bool {
     link.remote.is_some_and(|remote| {
         remote.gid == uid && remote.queue_pair == requester && remote.token == token
@@ -317,7 +317,7 @@ fn attach_port(
         return Some(Answer::Park);
     }
     let (file, port) = link.own.as_ref()?;
-    // The peer may ask again, when it was reset before it had the answer; but not once it has sent something.
+    // The peer may ask again if it was reset before it received the answer, but not once it has sent something.
     let fresh = port.tail().load(Ordering::Relaxed) == 0;
     if !is_peer(&link, asking) || !fresh || !receives(pair.state()) {
         tracing::debug!(queue_pair = target, "a stranger asked for a port");
@@ -392,7 +392,7 @@ fn map_region(
     Some(Answer::Say(message, vec![file]))
 }
 
-/// A descriptor of the same file that cannot write.
+/// A read-only descriptor of the same file.
 fn read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::fs::open(
         format!("/proc/self/fd/{}", file.as_raw_fd()),

@@ -1,4 +1,4 @@
-//! Sessions' sockets: messages with descriptors, never blocking.
+//! Sockets of sessions: messages with descriptors, never blocking.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -15,14 +15,14 @@ use super::message::{Message, MESSAGE_BYTES};
 use crate::closer::Foreign;
 use crate::wake::holds_plain;
 
-/// Descriptors beside one message of ours at most.
+/// Maximum number of descriptors in a message that we send.
 const DESCRIPTORS_MAX: usize = 3;
-/// Descriptors beside any message at most, by the kernel. There is room for all: those without would be closed where
-/// they are received.
+/// Maximum number of descriptors in any message, as limited by the kernel. There is space for all: otherwise the rest
+/// would be closed in the receiving thread.
 const DESCRIPTORS_POSSIBLE: usize = 253;
-/// Messages of one session that are dealt with before it is the others' turn.
+/// Maximum number of messages of one session that are handled before the others get their turn.
 pub(super) const MESSAGES_PER_ROUND: usize = 16;
-/// Messages that wait for a peer that does not read, before it is cut off.
+/// Maximum number of messages queued for a peer that does not read, before it is disconnected.
 const OUTGOING_MAX: usize = 4096;
 
 /// The session cannot go on.
@@ -36,14 +36,14 @@ pub(super) struct Socket {
     outgoing: VecDeque<(Message, Vec<OwnedFd>)>,
 }
 
-/// The address where the device of this identifier listens.
+/// The address on which the device with this identifier listens.
 pub(crate) fn address(uid: [u8; 16]) -> Result<SocketAddrUnix, Errno> {
     let name = format!("dunlin-shm-{:032x}", u128::from_be_bytes(uid));
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// The user of the process at the other end, if it is one that may be: by a name that anybody can take (`by_folder` is
-/// not set) our own alone.
+/// The user of the process at the other end, if it is an allowed one: under a name that anyone can take (`by_folder` is
+/// not set), only our own.
 pub(super) fn user_of(file: BorrowedFd<'_>, by_folder: bool) -> Result<u32, Errno> {
     let user = peer_user(file)?;
     match by_folder || user == rustix::process::geteuid().as_raw() {
@@ -52,8 +52,8 @@ pub(super) fn user_of(file: BorrowedFd<'_>, by_folder: bool) -> Result<u32, Errn
     }
 }
 
-/// The user of the process at the other end. Not by `rustix`, whose type for it has no place for the process number
-/// zero, by which the kernel names a process that this process namespace does not see.
+/// The user of the process at the other end. Does not use `rustix`, whose type cannot represent process number zero, by
+/// which the kernel denotes a process that is not visible in this process namespace.
 fn peer_user(file: BorrowedFd<'_>) -> Result<u32, Errno> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -62,7 +62,7 @@ fn peer_user(file: BorrowedFd<'_>) -> Result<u32, Errno> {
     };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes of plain integers to `credentials`, which is as long and is not
-    // looked at meanwhile, and the length that it wrote to `length`.
+    // accessed meanwhile, and the length that it wrote to `length`.
     let outcome = unsafe {
         libc::getsockopt(
             file.as_raw_fd(),
@@ -90,12 +90,12 @@ impl Socket {
         self.file.as_fd()
     }
 
-    /// Whether messages wait for room.
+    /// Whether messages wait for space in the socket.
     pub(super) fn wants_write(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Sends a message now or later.
+    /// Sends a message, or queues it.
     pub(super) fn send(&mut self, message: &Message, files: Vec<OwnedFd>) -> Result<(), Broken> {
         if self.outgoing.len() >= OUTGOING_MAX {
             return Err(Broken);
@@ -104,7 +104,7 @@ impl Socket {
         self.flush()
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends queued messages, as far as there is space.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         while let Some((message, files)) = self.outgoing.front_mut() {
             let bytes = message.encode();
@@ -121,8 +121,8 @@ impl Socket {
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::TOOMANYREFS) => match *message {
-                    // Descriptors that were sent and not received yet are counted for each user, whoever it is that
-                    // does not receive: it must not cost this session.
+                    // Descriptors that were sent and not yet received are limited per user, whichever process does not
+                    // receive them: that must not end this session.
                     Message::Port { request, .. } | Message::Region { request, .. } => {
                         *message = Message::Refused { request };
                         files.clear();
@@ -135,8 +135,8 @@ impl Socket {
         Ok(())
     }
 
-    /// The next question, if one is there, from a peer that has no descriptors to send. Who does not read answers asks
-    /// no more: each that waits has descriptors of ours.
+    /// The next request, if there is one, from a peer that has no descriptors to send. While a peer does not read
+    /// answers, its requests are not read: each queued answer holds descriptors of ours.
     pub(super) fn receive(&self) -> Result<Option<Message>, Broken> {
         if self.wants_write() || !holds_plain(self.file()).map_err(|_| Broken)? {
             return Ok(None);
@@ -145,10 +145,10 @@ impl Socket {
         Ok(received.map(|(message, _)| message))
     }
 
-    /// The next message, if one is there, and the descriptors that came with it: all, or none where there is no place
-    /// for one of them.
+    /// The next message, if there is one, and the descriptors that came with it: all, or none if there is no space for
+    /// one of them.
     pub(super) fn receive_with_files(&self) -> Result<Option<(Message, Vec<Foreign>)>, Broken> {
-        // One byte more than a message, so that a longer one is noticed.
+        // One byte more than a message, to detect longer ones.
         let mut bytes = [0; MESSAGE_BYTES + 1];
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_POSSIBLE))];
@@ -174,8 +174,8 @@ impl Socket {
             return Err(Broken);
         }
         if received.flags.contains(ReturnFlags::CTRUNC) {
-            // We have no place for one of them, which is no fault of the session: the message comes without any, and
-            // what was asked for is refused.
+            // We have no space for one of them, which is not the session's fault: the message is delivered without any,
+            // and the request is refused.
             tracing::debug!("no descriptor is free for what a peer answered");
             files.clear();
         }
@@ -187,7 +187,7 @@ impl Socket {
     }
 }
 
-/// Has `handle` deal with the sessions whose sockets are ready; takes those out that cannot go on.
+/// Calls `handle` for the sessions whose sockets are ready; removes and returns those that cannot continue.
 pub(super) fn handle_ready<S>(
     sessions: &mut Vec<S>,
     ready: &[bool],

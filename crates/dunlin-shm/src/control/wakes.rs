@@ -1,4 +1,4 @@
-//! Which peers may wake which completion channels: one pair of sockets for each session and channel, however many queue
+//! Which peers may wake which completion channels: one socket pair for each session and channel, however many queue
 //! pairs use it.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::channel::{ShmCompletionChannel, WeakChannel};
 use crate::closer::Foreign;
 use crate::wake::Waker;
 
-/// By which ends the peer of a session wakes us.
+/// The ends by which the peer of a session wakes us.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     last: u32,
@@ -20,14 +20,14 @@ pub(super) struct Admitted {
 
 #[derive(Debug)]
 struct AdmittedEnd {
-    /// What the peer calls it.
+    /// The peer's number for it.
     number: u32,
     channel: WeakChannel,
     name: u64,
 }
 
 impl Admitted {
-    /// The number of the end for `channel`, and the end itself unless the peer has it.
+    /// The number of the end for `channel`, and the end itself unless the peer already has it.
     pub(super) fn end(
         &mut self,
         channel: &ShmCompletionChannel,
@@ -36,13 +36,13 @@ impl Admitted {
         if let Some(end) = known.filter(|end| channel.hears(end.name)) {
             return Ok((end.number, None));
         }
-        // The peer gives an end up with the last queue pair that used it, and channels come and go.
+        // The peer releases an end with the last queue pair that used it, and channels come and go.
         self.ends.retain(|end| match end.channel.upgrade() {
             Some(other) => !end.channel.is(channel) && other.hears(end.name),
             None => false,
         });
         let (name, theirs) = channel.admit()?;
-        // Never 0, which is none.
+        // Never 0, which means none.
         self.last = self.last.checked_add(1).unwrap_or(1);
         self.ends.push(AdmittedEnd {
             number: self.last,
@@ -59,15 +59,15 @@ impl Drop for AdmittedEnd {
     }
 }
 
-/// By which ends we wake the peer of a session, by the peer's numbers.
+/// The ends by which we wake the peer of a session, by the peer's numbers.
 ///
-/// One that no queue pair uses any more is given up, but only while no answer is under way that may name it: a question
-/// that is asked later reaches a peer that knows.
+/// One that no queue pair uses any more is released, but only while no answer is outstanding that may name it: a later
+/// request reaches a peer that knows of the release.
 #[derive(Debug, Default)]
 pub(super) struct Wakers(HashMap<u32, Arc<Waker>>);
 
 impl Wakers {
-    /// The waker of this number, which is new when a descriptor came with it.
+    /// The waker with this number, which is new if a descriptor came with it.
     pub(super) fn find(
         &mut self,
         number: u32,
@@ -87,7 +87,7 @@ impl Wakers {
         }
     }
 
-    /// Gives up those that no queue pair uses.
+    /// Releases those that no queue pair uses.
     pub(super) fn tidy(&mut self) {
         self.0.retain(|_, waker| Arc::strong_count(waker) > 1);
     }

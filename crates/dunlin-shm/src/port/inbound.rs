@@ -6,16 +6,16 @@ use crate::sync::Ordering;
 
 use super::{Nonsense, PortMap, Record, RECORD_HEADER_BYTES};
 
-/// What the receiver knows of its own port.
+/// The receiver's view of its own port.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub(crate) port: Arc<PortMap>,
     /// The sender's queue pair.
     pub(crate) source: u32,
     head: u64,
-    /// The tail as it was seen last: its line belongs to the sender, and each look takes it away from there.
+    /// The tail as last read: its line belongs to the sender, and each read takes it away from there.
     tail: u64,
-    /// Nobody looks at the tail any more.
+    /// Whether the tail is no longer read.
     closed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Inbound {
         self.head
     }
 
-    /// Bytes of records that are there, by the tail as it was seen last.
+    /// Bytes of records available, by the tail as last read.
     #[inline(always)]
     fn there(&self) -> Result<u64, Nonsense> {
         let there = self.tail.wrapping_sub(self.head);
@@ -45,7 +45,7 @@ impl Inbound {
         Ok(there)
     }
 
-    /// The next record, if one is there. It stays until [`Inbound::take`].
+    /// The next record, if there is one. It stays until [`Inbound::take`].
     #[inline]
     pub(crate) fn peek(&mut self) -> Result<Option<Record>, Nonsense> {
         if self.tail == self.head && !self.closed {
@@ -62,7 +62,7 @@ impl Inbound {
         Ok(Some(record))
     }
 
-    /// What comes from now on does not count: what is there is all, however long it takes to take it.
+    /// Ignores what arrives from now on: only what is already there is received, however long that takes.
     #[cold]
     pub(crate) fn close(&mut self) {
         if !self.closed {
@@ -71,19 +71,19 @@ impl Inbound {
         }
     }
 
-    /// Whether the sender has left, and everything that it sent is taken.
+    /// Whether the sender has left, and everything that it sent has been taken.
     pub(crate) fn is_over(&mut self) -> bool {
         self.port.left().load(Ordering::Acquire) != 0 && !matches!(self.peek(), Ok(Some(_)))
     }
 
-    /// Has `f` read the bytes of a record that [`Inbound::peek`] returned. They may change meanwhile.
+    /// Lets `f` read the bytes of a record that [`Inbound::peek`] returned. They may change meanwhile.
     #[inline]
     pub(crate) fn read(&self, record: &Record, f: impl FnOnce([(*const u8, usize); 2])) {
         let at = self.head + RECORD_HEADER_BYTES;
         self.port.drain(at, record.bytes as usize, f);
     }
 
-    /// Throws away what is there now, without a look at it: however much that is, it takes one step.
+    /// Discards everything available without reading it, in a single step.
     #[cold]
     pub(crate) fn skip(&mut self) -> Result<(), Nonsense> {
         self.tail = self.port.tail().load(Ordering::Acquire);
@@ -93,7 +93,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Gives the room of that record back to the sender.
+    /// Frees the space of that record for the sender.
     #[inline]
     pub(crate) fn take(&mut self, record: &Record) {
         self.head = self.head.wrapping_add(record.ring_bytes());

@@ -1,4 +1,4 @@
-//! The port's protocol in all interleavings: the real [`Inbound`] and [`Outbound`] over a port whose memory notices
+//! The port's protocol in all interleavings: the real [`Inbound`] and [`Outbound`] over a port whose memory detects
 //! races.
 
 use loom::thread;
@@ -11,7 +11,7 @@ use crate::wake::{self, Waker};
 
 use super::{Geometry, Inbound, Outbound, PortMap, Record, RecordKind, ARMED_NEXT};
 
-/// Room for two records of one unit.
+/// Space for two records of one unit.
 const DATA_BYTES: u32 = 64;
 
 fn table() -> PeerTable {
@@ -26,7 +26,7 @@ fn port(lengths: u32, shared_receive: bool) -> Arc<PortMap> {
     }))
 }
 
-/// A message whose bytes all say its number, if there is room.
+/// Sends a message all of whose bytes are its number, if there is space.
 fn send(outbound: &mut Outbound, number: u32, bytes: u32) -> bool {
     if !matches!(outbound.room(bytes.into()), Ok(Some(room)) if room >= u64::from(bytes)) {
         return false;
@@ -42,7 +42,7 @@ fn send(outbound: &mut Outbound, number: u32, bytes: u32) -> bool {
     };
     let waker = outbound.publish(record, |pieces| {
         for (place, length) in pieces {
-            // SAFETY: `publish` hands out bytes that are the sender's alone.
+            // SAFETY: `publish` hands out bytes that only the sender accesses.
             unsafe { place.write_bytes(number as u8, length) };
         }
     });
@@ -52,12 +52,12 @@ fn send(outbound: &mut Outbound, number: u32, bytes: u32) -> bool {
     true
 }
 
-/// The number of the next message, whose bytes must all say so.
+/// Receives the number of the next message, all of whose bytes must be that number.
 fn receive(inbound: &mut Inbound) -> Option<u32> {
     let record = inbound.peek().unwrap()?;
     inbound.read(&record, |pieces| {
         for (place, length) in pieces {
-            // SAFETY: the bytes of a published record stand still until it is taken.
+            // SAFETY: the bytes of a published record do not change until it is taken.
             let bytes = unsafe { std::slice::from_raw_parts(place, length) };
             assert!(bytes
                 .iter()
@@ -68,8 +68,8 @@ fn receive(inbound: &mut Inbound) -> Option<u32> {
     Some(record.immediate)
 }
 
-/// Messages arrive whole and in order, and no unit is written again while it is read: with one that goes around the end
-/// of the ring, and more of them than fit.
+/// Messages arrive complete and in order, and no unit is overwritten while it is being read: with one message that
+/// wraps around the end of the ring, and more messages than fit.
 #[test]
 fn loom_port_records() {
     let table = table();
@@ -94,7 +94,7 @@ fn loom_port_records() {
     });
 }
 
-/// A sender that finds a RECEIVE finds the length of that one, also when the entry had another number's before.
+/// A sender that finds a RECEIVE finds the length of that one, even if the entry held another number's before.
 #[test]
 fn loom_port_receives() {
     let table = table();
@@ -124,7 +124,7 @@ fn loom_port_receives() {
     });
 }
 
-/// Whoever arms the port, looks once more and finds nothing is woken by the message that he did not see.
+/// A receiver that arms the port, polls once more and finds nothing is woken by the message that it did not see.
 #[test]
 fn loom_port_wake() {
     let table = table();

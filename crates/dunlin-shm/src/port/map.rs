@@ -17,12 +17,12 @@ const ARMED: usize = 256;
 const LEFT: usize = 320;
 const LENGTHS: usize = PAGE_BYTES;
 
-/// Ports of a peer of these sizes are populated at once; smaller ones are touched a page at a time, and a larger one
-/// may be so for our cost alone.
+/// Ports of a peer of these sizes are populated immediately; smaller ones are faulted in page by page, and a peer may
+/// make a larger one only to cost us memory.
 const POPULATED: std::ops::RangeInclusive<usize> = 128 << 10..=1 << 20;
 
 impl Geometry {
-    /// The size of the file, if the shape is a lawful one.
+    /// Size of the file, if the geometry is valid.
     pub(crate) fn file_bytes(self) -> Option<usize> {
         let lawful = self.lengths.is_power_of_two()
             && self.lengths <= 1 << 20
@@ -45,20 +45,20 @@ pub(crate) struct PortMap {
 }
 
 impl PortMap {
-    /// A port of ours and the descriptor that its sender gets.
+    /// Creates a port, and the descriptor that its sender gets.
     pub(crate) fn create(geometry: Geometry) -> Result<(OwnedFd, Self), Errno> {
         let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
         let (file, mapping) = create_sealed("dunlin-shm-port", bytes, false)?;
-        // The control words stay: a sender may look at them later.
+        // The control words stay: a sender may read them later.
         let mapping = mapping.give_back_from(LENGTHS);
         Ok((file, Self::over(mapping, geometry)))
     }
 
-    /// Maps the port of a peer.
+    /// Maps a port of a peer.
     pub(crate) fn map(file: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, Errno> {
         let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
         let mapping = map_foreign(file.as_fd(), bytes, true)?;
-        // Its owner has not filled it. There are no more ports than queue pairs of ours have peers.
+        // Its owner has not populated it. There are no more such ports than our queue pairs have peers.
         if POPULATED.contains(&bytes) {
             mapping.populate(true);
         }
@@ -97,7 +97,7 @@ impl PortMap {
         self.mapping.u32(STATE)
     }
 
-    /// RECEIVEs posted so far.
+    /// Number of RECEIVEs posted so far.
     #[inline(always)]
     pub(crate) fn posted(&self) -> &AtomicU64 {
         self.mapping.u64(POSTED)
@@ -109,7 +109,7 @@ impl PortMap {
         self.mapping.u32(ARMED)
     }
 
-    /// Whether the sender has said that nothing more comes.
+    /// Whether the sender has announced that it will send nothing more.
     pub(crate) fn left(&self) -> &AtomicU32 {
         self.mapping.u32(LEFT)
     }
@@ -133,7 +133,7 @@ impl PortMap {
         self.word(at + 8).store(words[1], Ordering::Relaxed);
     }
 
-    /// The two words of a header, each read once: what is decided rests on these copies.
+    /// The two words of a header, each read once: decisions are based on these copies.
     #[inline(always)]
     pub(super) fn read_header(&self, at: u64) -> [u64; 2] {
         [
@@ -142,13 +142,13 @@ impl PortMap {
         ]
     }
 
-    /// Has `f` write `length` bytes of the ring at running position `at`.
+    /// Lets `f` write `length` bytes of the ring at running position `at`.
     #[inline(always)]
     pub(super) fn fill(&self, at: u64, length: usize, f: impl FnOnce([(*mut u8, usize); 2])) {
         f(self.pieces(at, length));
     }
 
-    /// Has `f` read `length` bytes of the ring at running position `at`.
+    /// Lets `f` read `length` bytes of the ring at running position `at`.
     #[inline(always)]
     pub(super) fn drain(&self, at: u64, length: usize, f: impl FnOnce([(*const u8, usize); 2])) {
         f(self
@@ -181,7 +181,7 @@ impl PortMap {
 
 #[cfg(any(feature = "fuzzing", test))]
 impl PortMap {
-    /// Words of 8 bytes in the whole port.
+    /// Number of 8-byte words in the whole port.
     pub(crate) fn words_for_tests(&self) -> usize {
         (self.data_offset + self.geometry.data_bytes as usize) / 8
     }

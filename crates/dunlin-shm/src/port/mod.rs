@@ -1,7 +1,7 @@
-//! Ports: where messages for a queue pair arrive.
+//! Ports, in which messages for a queue pair arrive.
 //!
-//! A port is one memory file, made by the receiver and mapped by its one sender: a page of control words, a ring with
-//! the lengths of the posted RECEIVEs, and a ring of records. Who writes which word:
+//! A port is one memory file, created by the receiver and mapped by its single sender: a page of control words, a ring
+//! with the lengths of the posted RECEIVEs, and a ring of records. The control words and their writers:
 //!
 //! | offset | word | writer |
 //! |---|---|---|
@@ -12,11 +12,11 @@
 //! | 256 | armed: 1 wakes at the next message, 2 at a solicited one | receiver sets, sender clears |
 //!
 //! The sender could write all of it. The receiver therefore keeps its own copies of what it writes, and each side
-//! checks what it reads. Nonsense costs the queue pair that read it, and nothing else.
+//! checks what it reads. Invalid contents cost the queue pair that read them, and nothing else.
 //!
-//! The protocol (`inbound.rs`, `outbound.rs` and the methods here) reaches the memory only through [`PortMap`]. That is
-//! a mapped file, or under `--cfg loom` a model in which each unit of 16 bytes of the record ring is a cell that
-//! notices a race.
+//! The protocol (`inbound.rs`, `outbound.rs` and the methods here) accesses the memory only through [`PortMap`]. That
+//! is a mapped file, or under `--cfg loom` a model in which each unit of 16 bytes of the record ring is a cell that
+//! detects races.
 
 mod inbound;
 #[cfg(all(test, loom))]
@@ -43,23 +43,23 @@ pub(crate) const ARMED_NEXT: u32 = 1;
 /// `armed`: the next solicited message raises the event.
 pub(crate) const ARMED_SOLICITED: u32 = 2;
 
-/// The peer wrote something into shared words that cannot be.
+/// The peer wrote something invalid into shared words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense;
 
-/// The shape of a port, as its owner tells it to the sender.
+/// The geometry of a port, as its owner reports it to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Entries of the ring of RECEIVE lengths, a power of two.
+    /// Number of entries of the ring of RECEIVE lengths, a power of two.
     pub(crate) lengths: u32,
     /// Bytes of the record ring, a power of two.
     pub(crate) data_bytes: u32,
-    /// RECEIVEs come from a shared queue: the sender cannot see them.
+    /// Whether RECEIVEs come from a shared queue, so that the sender cannot see them.
     pub(crate) shared_receive: bool,
 }
 
 impl PortMap {
-    /// Tells the sender that the RECEIVE with this running number is posted, and how long it is.
+    /// Tells the sender that the RECEIVE with this running number is posted, and its length.
     #[inline]
     pub(crate) fn announce_receive(&self, number: u64, length: usize) {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -67,7 +67,7 @@ impl PortMap {
         self.posted().store(number + 1, Ordering::Release);
     }
 
-    /// Asks the sender to raise the event; a look at the tail that shall not miss what came before comes after a fence.
+    /// Asks the sender to raise the event. To find messages that arrived before, the tail must be read after a fence.
     #[inline]
     pub(crate) fn arm(&self, kind: u32) {
         self.armed().store(kind, Ordering::SeqCst);

@@ -1,8 +1,7 @@
-//! The memory of a port under the model checker: loom's atomics, and cells that notice a race for the records.
+//! The memory of a port under the model checker: loom's atomics, and cells that detect races for the records.
 //!
-//! In the record ring a unit of 16 bytes is one cell, whatever stands in it in this lap. That is stricter than the
-//! memory it stands for, where the words of a header are atomics: no access of the protocol may meet another one in the
-//! same unit.
+//! In the record ring a unit of 16 bytes is one cell, whatever it contains in this lap. That is stricter than the real
+//! memory, where the words of a header are atomics: no access of the protocol may overlap another one in the same unit.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -28,7 +27,7 @@ pub(crate) struct PortMap {
     units: Vec<UnsafeCell<[u8; UNIT_BYTES]>>,
 }
 
-// SAFETY: that two threads never meet in a unit is what the model checks: loom panics before they do.
+// SAFETY: that two threads never access a unit at once is what the model checks: loom panics before they do.
 unsafe impl Sync for PortMap {}
 
 impl Geometry {
@@ -54,7 +53,7 @@ impl PortMap {
         Err(Errno::NOSYS)
     }
 
-    /// A port of any size: a model is small, or it is never done.
+    /// A port of any size; models must be small, or they never finish.
     #[cfg(test)]
     pub(crate) fn modelled(geometry: Geometry) -> Self {
         let units = geometry.data_bytes as usize / UNIT_BYTES;
@@ -118,7 +117,7 @@ impl PortMap {
     }
 
     pub(super) fn read_header(&self, at: u64) -> [u64; 2] {
-        // SAFETY: loom panics when somebody writes meanwhile.
+        // SAFETY: loom panics when another thread writes meanwhile.
         let bytes = self.unit(at).with(|place| unsafe { *place });
         let word = |half: usize| {
             let mut word = [0; 8];
@@ -148,7 +147,7 @@ impl PortMap {
     pub(super) fn drain(&self, at: u64, length: usize, f: impl FnOnce([(*const u8, usize); 2])) {
         let mut bytes = Vec::new();
         for at in (at..at + length as u64).step_by(UNIT_BYTES) {
-            // SAFETY: loom panics when somebody writes meanwhile.
+            // SAFETY: loom panics when another thread writes meanwhile.
             self.unit(at)
                 .with(|place| bytes.extend_from_slice(&unsafe { *place }));
         }
@@ -160,7 +159,7 @@ impl PortMap {
         &self.units[at as usize / UNIT_BYTES % self.units.len()]
     }
 
-    /// Bytes up to the end of the ring.
+    /// Number of bytes up to the end of the ring.
     fn first_piece(&self, at: u64, length: usize) -> usize {
         let size = self.units.len() * UNIT_BYTES;
         length.min(size - at as usize % size)

@@ -11,7 +11,7 @@ use crate::wake::Waker;
 
 use super::{Nonsense, PortMap, Record, ARMED_NEXT, ARMED_SOLICITED, RECORD_HEADER_BYTES};
 
-/// What one sender knows of the port of its peer.
+/// A sender's view of its peer's port.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(crate) port: Arc<PortMap>,
@@ -21,7 +21,7 @@ pub(crate) struct Outbound {
     head: u64,
     sent: u64,
     posted: u64,
-    /// Of a sender of datagrams, and in which process it is one: a child that drops it is not the one that leaves.
+    /// For a sender of datagrams, the process in which it is one: dropping it in a child does not make it leave.
     leaves: Option<Generation>,
 }
 
@@ -47,8 +47,8 @@ impl Outbound {
         }
     }
 
-    /// Has it say, when it is dropped wherever that is, that nothing more comes: the receiver gives the port up when it
-    /// has taken all.
+    /// Makes it announce, when it is dropped anywhere, that it will send nothing more: the receiver releases the port
+    /// when it has taken everything.
     pub(crate) fn leaving(mut self) -> Self {
         self.leaves = Some(Generation::current());
         self
@@ -65,12 +65,12 @@ impl Outbound {
         self.port.state().load(Ordering::Relaxed) == QueuePairState::Reset as u32
     }
 
-    /// Whether nothing was sent yet.
+    /// Whether nothing has been sent yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.tail == 0
     }
 
-    /// Whether a RECEIVE waits for the next message.
+    /// Whether a RECEIVE is posted for the next message.
     #[inline]
     pub(crate) fn receiver_ready(&mut self) -> Result<bool, Nonsense> {
         if self.port.geometry().shared_receive || self.posted != self.sent {
@@ -84,7 +84,7 @@ impl Outbound {
         Ok(posted != self.sent)
     }
 
-    /// Bytes that the RECEIVE for the next message takes.
+    /// Length of the RECEIVE for the next message.
     #[inline]
     pub(crate) fn receive_length(&self) -> u64 {
         if self.port.geometry().shared_receive {
@@ -96,8 +96,8 @@ impl Outbound {
             .into()
     }
 
-    /// The most bytes that one record may carry now, if that is at least `wanted`, else the same after a fresh look at
-    /// the head. `None` when there is not even room for a header.
+    /// The maximum number of bytes that a record may carry now; if that is less than `wanted`, after reading the head
+    /// again. `None` if there is not even space for a header.
     #[inline]
     pub(crate) fn room(&mut self, wanted: u64) -> Result<Option<u64>, Nonsense> {
         let size = self.port.data_bytes();
@@ -115,7 +115,7 @@ impl Outbound {
     }
 
     /// Publishes one record, for which there is [`Outbound::room`]; `fill` writes its bytes into the pieces of the
-    /// ring. Returns the receiver's waker when it sleeps and waits for this.
+    /// ring. Returns the receiver's waker if it sleeps and waits for such a message.
     #[inline]
     #[must_use]
     pub(crate) fn publish(
@@ -139,8 +139,8 @@ impl Outbound {
         self.waker(record.solicited)
     }
 
-    /// The waker of a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records.
-    /// What it waits for may be behind them, or be a message of which there is no more than the beginning.
+    /// The waker of a sleeping receiver, whatever it waits for, because nothing continues before it takes records: what
+    /// it waits for may be behind them, or be a message of which only the beginning has arrived.
     #[cold]
     pub(crate) fn waker_for_room(&self) -> Option<&Arc<Waker>> {
         let waker = self.wake.as_ref()?;
@@ -148,7 +148,7 @@ impl Outbound {
         (self.port.armed().swap(0, Ordering::SeqCst) != 0).then_some(waker)
     }
 
-    /// The waker of a receiver that sleeps, once for each time that it does.
+    /// The waker of a sleeping receiver, once for each sleep.
     #[inline]
     fn waker(&self, solicited: bool) -> Option<&Arc<Waker>> {
         let waker = self.wake.as_ref()?;
@@ -167,7 +167,7 @@ impl Outbound {
 #[inline(always)]
 pub(crate) fn is_receiving(port: &PortMap) -> bool {
     let state = port.state().load(Ordering::Relaxed);
-    // From ReadyToReceive on the next states do too, up to SendQueueError.
+    // The states after ReadyToReceive receive as well, up to SendQueueError.
     state.wrapping_sub(QueuePairState::ReadyToReceive as u32) <= 3
 }
 

@@ -1,18 +1,18 @@
-//! Records: what travels through a port. Two words of header and the bytes, padded to 16.
+//! Records, which carry messages through a port: two words of header and the bytes, padded to 16.
 
-/// Bytes of a record's header, and the unit that records are padded to.
+/// Length of a record's header, and the unit to which records are padded.
 pub(crate) const RECORD_HEADER_BYTES: u64 = 16;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// A SEND, or a piece of one.
     Send,
     /// A SEND with immediate data.
     SendImmediate,
-    /// The arrival of a WRITE with immediate data, whose bytes are in place already.
+    /// The notification of a WRITE with immediate data, whose bytes are already in place.
     WriteImmediate,
-    /// A SEND that was longer than its RECEIVE; nothing of it is here.
+    /// A SEND that was longer than its RECEIVE; it has no bytes here.
     TooLong,
 }
 
@@ -20,21 +20,21 @@ pub(crate) enum RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) kind: RecordKind,
-    /// Wakes a receiver that asked for solicited messages only.
+    /// Whether it wakes a receiver that asked for solicited messages only.
     pub(crate) solicited: bool,
-    /// It begins a message; what has come of an earlier one that was not finished is dropped.
+    /// Whether it begins a message; what has arrived of an earlier unfinished one is dropped.
     pub(crate) first: bool,
-    /// More pieces of the same message follow.
+    /// Whether more pieces of the same message follow.
     pub(crate) more: bool,
-    /// Bytes in this record.
+    /// Length of this record's payload in bytes.
     pub(crate) bytes: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub(crate) total: u32,
     pub(crate) immediate: u32,
 }
 
 impl Record {
-    /// The two words.
+    /// Encodes the two words.
     #[inline]
     pub(crate) fn encode(self) -> [u64; 2] {
         let kind = match self.kind {
@@ -52,7 +52,7 @@ impl Record {
         ]
     }
 
-    /// Reads the two words; `None` when no sender of ours writes such words.
+    /// Decodes the two words; `None` if an honest sender would not write them.
     #[inline]
     pub(crate) fn decode(words: [u64; 2]) -> Option<Self> {
         let kind = match words[0] & 0xff {
@@ -73,7 +73,7 @@ impl Record {
         })
     }
 
-    /// Bytes that the record takes in the ring.
+    /// Number of bytes that the record takes in the ring.
     #[inline]
     pub(crate) fn ring_bytes(self) -> u64 {
         RECORD_HEADER_BYTES + u64::from(self.bytes).next_multiple_of(RECORD_HEADER_BYTES)

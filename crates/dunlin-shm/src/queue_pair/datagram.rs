@@ -1,7 +1,7 @@
-//! UD: datagrams to any queue pair, each through a port of its own.
+//! UD: datagrams to any queue pair, with a separate port for each destination.
 //!
-//! A datagram whose port is still asked for waits beside its destination, and its request is finished: what waits for
-//! one peer's control thread must not hold up what goes to others.
+//! A datagram whose port has been requested but is not available yet waits with its destination, and its work request
+//! completes: waiting for one peer's control thread must not hold up datagrams to others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -17,15 +17,15 @@ use super::notices::Notices;
 use super::shared::Shared;
 use super::work::{Source, Target, Work};
 
-/// Destinations that one queue pair keeps open.
+/// Maximum number of destinations that a queue pair keeps open.
 const DESTINATIONS_MAX: usize = 4096;
-/// Those of one device: a peer with many queue pairs does not take the places of all others.
+/// Maximum number of those on one device: a peer with many queue pairs must not take the places of all others.
 const DESTINATIONS_OF_ONE_MAX: usize = DESTINATIONS_MAX / 4;
-/// A destination that refused is asked again after this.
+/// A destination that refused is asked again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
-/// Bytes of records of one queue pair that wait for ports, of all destinations.
+/// Maximum number of bytes of a queue pair's records that wait for ports, over all destinations.
 const WAITING_MAX: u64 = 64 << 20;
-/// Entries of the table from a destination's number to its place.
+/// Number of entries in the table from a destination's number to its place.
 const HINTS: usize = 256;
 
 /// The destinations of a queue pair.
@@ -33,32 +33,32 @@ const HINTS: usize = 256;
 pub(crate) struct Datagrams {
     destinations: Vec<(Target, Way)>,
     hints: Vec<u16>,
-    /// Bytes of records that wait, of all destinations.
+    /// Bytes of waiting records, over all destinations.
     waiting: u64,
 }
 
-/// A datagram that waits for the port of its destination.
+/// A datagram that waits for its destination's port.
 #[derive(Debug)]
 struct Waiting {
     record: Record,
     bytes: Vec<u8>,
 }
 
-/// What waits for one port.
+/// The datagrams that wait for one port.
 #[derive(Debug, Default)]
 struct Queue {
     datagrams: VecDeque<Waiting>,
-    /// Of their records.
+    /// Length of their records in bytes.
     bytes: u64,
 }
 
-/// The way to a destination.
+/// The state of the path to a destination.
 #[derive(Debug)]
 enum Way {
-    /// With what waits for the answer.
+    /// The port was requested; with the datagrams that wait for the answer.
     Asked(Queue),
-    /// Asked again after silence. Nothing waits for the answer: as long as something does the executor is shared and
-    /// looked after, and a peer that stands still would have it so for as long as anybody sends there.
+    /// Requested again after a timeout. No datagram waits for the answer: as long as one does, the executor is shared
+    /// and watched, and a stopped peer would keep it in that state for as long as anybody sends there.
     AskedAgain,
     Open(Outbound),
     Refused(Instant),
@@ -87,8 +87,8 @@ impl Datagrams {
         Some(place)
     }
 
-    /// Whether there is a place for another destination at a device. Where there is none, those that may be asked again
-    /// make room: nothing is known of them that asking would not tell.
+    /// Whether there is a place for another destination on a device. If not, destinations that may be asked again are
+    /// removed: nothing is known about them that asking would not reveal.
     #[cold]
     fn has_room(&mut self, uid: [u8; 16]) -> bool {
         if !self.is_full(uid) {
@@ -108,8 +108,8 @@ impl Datagrams {
         self.waiting > 0
     }
 
-    /// Keeps a datagram until the port of its destination is there, if that was asked for. What is more than a port
-    /// takes is lost, as it would be there.
+    /// Keeps a datagram until its destination's port is available, if that has been requested. What exceeds the size of
+    /// a port is lost, as it would be there.
     #[cold]
     fn keep(&mut self, place: usize, record: Record, work: &Work<'_>, port_bytes: usize) {
         let Some((_, Way::Asked(queue))) = self.destinations.get_mut(place) else {
@@ -127,7 +127,7 @@ impl Datagrams {
         self.waiting += more;
     }
 
-    /// Takes in the answer about a destination, and sends what waited for it.
+    /// Handles the answer for a destination, and sends what waited for it.
     pub(crate) fn answered(
         &mut self,
         target: Target,
@@ -153,7 +153,7 @@ impl Datagrams {
         }
     }
 
-    /// Lets go of the ports of a device that is no more, or of one of its queue pairs.
+    /// Releases the ports of a device that is gone, or of one of its queue pairs.
     pub(crate) fn forget(&mut self, uid: [u8; 16], number: Option<u32>) {
         let is_gone =
             |target: &Target| target.gid == uid && number.is_none_or(|one| one == target.number);
@@ -162,7 +162,7 @@ impl Datagrams {
             if !is_gone(target) {
                 return true;
             }
-            // An answer that is waited for comes, and says so.
+            // If an answer is outstanding, it will arrive, and report the end itself.
             match way {
                 Way::Asked(queue) if number.is_none() => *waiting -= queue.bytes,
                 Way::Asked(_) | Way::AskedAgain => return number.is_some(),
@@ -174,12 +174,12 @@ impl Datagrams {
 }
 
 impl Way {
-    /// Whether there was no way a while ago, so that there may be one by now.
+    /// Whether the last request failed some time ago, so that another may succeed by now.
     fn may_be_asked(&self) -> bool {
         matches!(self, Self::Refused(at) | Self::Silent(at) if at.elapsed() >= ASK_AGAIN)
     }
 
-    /// Sends a datagram if the way is open; what finds no room is lost.
+    /// Sends a datagram if the port is available; if it is full, the datagram is lost.
     #[inline(always)]
     fn send(&mut self, record: Record, source: Source<'_>, notices: &mut Notices) {
         let Self::Open(outbound) = self else { return };
@@ -200,7 +200,7 @@ impl Way {
 }
 
 impl Executor {
-    /// Sends one datagram. What cannot be delivered is lost, and that is success.
+    /// Sends one datagram. One that cannot be delivered is lost, which counts as success.
     pub(crate) fn execute_datagram(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
         let done = Step::Done(work.length);
         let (Some(target), &Operation::Send { immediate }) = (work.target(), work.operation) else {

@@ -1,4 +1,4 @@
-//! A region of the connected peer, for who stores into it without work requests.
+//! Regions of the connected peer into which code above stores without work requests.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, Ordering};
@@ -16,18 +16,18 @@ use crate::region_table::PeerTable;
 
 use super::shared::Shared;
 
-/// Bytes of a cache line.
+/// Length of a cache line in bytes.
 const LINE_BYTES: usize = 64;
-/// Lines that a core fetches at a time.
+/// Number of lines that a core fetches at a time.
 const MOST_LINES: usize = 32;
 
-/// As many bytes of `length` as a core fetches at a time.
+/// The part of `length` bytes that a core fetches at a time.
 #[inline(always)]
 pub(super) fn fetched_at_once(length: usize) -> usize {
     length.min(MOST_LINES * LINE_BYTES)
 }
 
-/// Asks for the lines of a place that will be written soon.
+/// Prefetches the lines of a location that will be written soon.
 #[inline(always)]
 pub(super) fn fetch_to_write(start: *const u8, length: usize) {
     for line in (0..length).step_by(LINE_BYTES) {
@@ -35,20 +35,20 @@ pub(super) fn fetch_to_write(start: *const u8, length: usize) {
     }
 }
 
-/// Where a range of the peer's memory is mapped, and what says whether it may still be written.
+/// The mapping of a range of the peer's memory, and the means to check whether it may still be accessed.
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) port: Arc<PortMap>,
     pub(super) table: PeerTable,
     pub(super) key: u32,
-    /// Of `length` bytes inside of the mapping.
+    /// Start of `length` bytes inside the mapping.
     pub(super) start: NonNull<u8>,
     pub(super) length: usize,
-    /// Kept, so that the range stays mapped.
+    /// Keeps the range mapped.
     pub(super) _mapping: Arc<Mapping>,
 }
 
-// SAFETY: `start` is inside the mapping, which may move between threads and which the value keeps.
+// SAFETY: `start` is inside the mapping, which may move between threads and which the value keeps alive.
 unsafe impl Send for Range {}
 
 /// Memory of the connected peer that this process has mapped. See [`dunlin_verbs::QueuePair::map_peer`].
@@ -56,7 +56,7 @@ unsafe impl Send for Range {}
 pub struct MappedRegion {
     range: Range,
     pair: Arc<Shared>,
-    /// Of the queue pair's connection and of the process that made this.
+    /// Incarnation of the queue pair's connection, and the process that created this.
     incarnation: u32,
     made_in: Generation,
 }
@@ -73,10 +73,10 @@ impl MappedRegion {
 }
 
 impl Range {
-    /// Where `length` bytes at `offset` are.
+    /// The address of `length` bytes at `offset`.
     ///
     /// # Panics
-    /// When they are not inside.
+    /// When they are out of bounds.
     #[inline(always)]
     fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
@@ -88,7 +88,7 @@ impl Range {
     }
 }
 
-/// The same, of which this queue pair may only read.
+/// The same for a range that this queue pair may only read.
 #[derive(Debug)]
 pub(super) struct MappedSource(pub(super) MappedRegion);
 
@@ -100,11 +100,11 @@ impl PeerSource for MappedSource {
     fn load(&self, offset: usize, into: &mut [u8]) -> bool {
         let Range { table, key, .. } = &self.0.range;
         let source = self.0.range.at(offset, into.len()).cast_const();
-        // SAFETY: the range is inside of the mapping, which the value keeps; `into` is memory of the caller, of which
-        // nothing is mapped: safe code has no slices of regions that peers may write.
+        // SAFETY: the range is inside the mapping, which the value keeps alive; `into` is memory of the caller, none of
+        // which is mapped: safe code has no slices of regions that peers may write.
         unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
         fence(Ordering::Acquire);
-        // One that has ended meanwhile may have given its pages back.
+        // If the registration has ended meanwhile, the pages may have been returned to the system.
         table.holds(*key)
     }
 }
@@ -123,8 +123,8 @@ impl PeerMemory for MappedRegion {
     #[inline(always)]
     fn store(&self, offset: usize, bytes: &[u8]) {
         let target = self.range.at(offset, bytes.len());
-        // SAFETY: the range is inside of the mapping, which the value keeps; `bytes` is memory of the caller, of which
-        // nothing is mapped: safe code has no slices of regions.
+        // SAFETY: the range is inside the mapping, which the value keeps alive; `bytes` is memory of the caller, none
+        // of which is mapped: safe code has no slices of regions.
         unsafe { copy_in_order(bytes.as_ptr(), target, bytes.len()) };
         fence(Ordering::Release);
     }
@@ -135,10 +135,10 @@ impl PeerMemory for MappedRegion {
         let lines = bytes.len() / LINE_BYTES;
         assert!(lines > 0 && bytes.len() % LINE_BYTES == 0, "whole lines");
         if target as usize % LINE_BYTES != 0 {
-            // The peer has said where: what it sees is its own affair.
+            // The peer has chosen the address, so it has to accept this order.
             return self.store(offset, bytes);
         }
-        // SAFETY: as above; the target is on a line, and there is at least one.
+        // SAFETY: as above; the target is aligned to a line, and there is at least one.
         unsafe {
             copy_lines_first_word_last(bytes.as_ptr(), target, lines);
         }

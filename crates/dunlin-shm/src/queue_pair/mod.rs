@@ -31,7 +31,7 @@ use crate::port::{Geometry, Inbound, PortMap};
 use crate::receive::{check_receive, ReceiveSource};
 use crate::region::ShmRegion;
 
-/// How long a queue pair that is dropped waits for ports of peers.
+/// How long dropping a queue pair waits for ports of peers.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// A queue pair of the shared-memory device.
@@ -39,27 +39,27 @@ const LINGER: Duration = Duration::from_millis(500);
 pub struct ShmQueuePair {
     shared: Arc<Shared>,
     limits: Limits,
-    /// Entries of the send queue taken so far.
+    /// Number of entries of the send queue taken so far.
     posted: u32,
-    /// Entries known to be given back.
+    /// Number of entries known to be freed.
     given_back: u32,
-    /// The port where the lengths of RECEIVEs are published.
+    /// The port in which the lengths of RECEIVEs are published.
     port: Option<Arc<PortMap>>,
     received: u64,
     made_in: Generation,
     _device: Arc<Handle>,
 }
 
-/// What one request may have.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) send_requests: usize,
     pub(crate) segments: usize,
     pub(crate) receive_segments: usize,
     pub(crate) inline_bytes: usize,
-    /// The bytes of a WRITE become visible in order of addresses.
+    /// Whether the bytes of a WRITE become visible in order of addresses.
     pub(crate) in_order: bool,
-    /// Of one message, but for datagrams.
+    /// Maximum length of a message, except for datagrams.
     pub(crate) message_bytes: usize,
 }
 
@@ -101,7 +101,7 @@ impl ShmQueuePair {
         Err(self.no_transition(self.shared.state(), to))
     }
 
-    /// A fresh port for a fresh connection.
+    /// Creates a new port for a new connection.
     fn open_port(&mut self) -> Result<(), VerbsError> {
         let shared = &self.shared;
         let (lengths, shared_receive) = match &shared.source {
@@ -124,7 +124,8 @@ impl ShmQueuePair {
         Ok(())
     }
 
-    /// Not in a child: another thread may have held the executor when it was forked, and the peer is its parent's.
+    /// Not done in a child: another thread may have held the executor at the time of the fork, and the peer is its
+    /// parent's.
     fn reset(&mut self) {
         if !self.made_in.is_current() {
             return;
@@ -152,8 +153,8 @@ impl ShmQueuePair {
 }
 
 impl ShmQueuePair {
-    /// Datagrams that wait for their ports are on their way, as far as whoever has posted them knows: a goodbye may be
-    /// the first word to a peer.
+    /// Waits for datagrams that have not been sent because their ports are missing. For the user they have been sent,
+    /// and a goodbye may be the first message to a peer.
     fn linger(&self) {
         let shared = &self.shared;
         let sends = shared.state() == QueuePairState::ReadyToSend;
@@ -183,14 +184,14 @@ impl Drop for ShmQueuePair {
 }
 
 impl ShmQueuePair {
-    /// A range of the peer's memory, if it is mapped here with this right.
+    /// A range of the peer's memory, if it is mapped here with this access.
     fn mapped(
         &mut self,
         remote: RemoteAddress,
         length: usize,
         access: Access,
     ) -> Option<MappedRegion> {
-        // Stores are placed in order; where the device pretends that it does not, requests are.
+        // Stores are placed in order; a device configured to pretend that they are not must use requests.
         if !self.limits.in_order || !self.made_in.is_current() {
             return None;
         }
@@ -324,7 +325,7 @@ impl QueuePair for ShmQueuePair {
             let pair = shared.upgrade();
             if let Some(pair) = pair.filter(|pair| pair.core.made_in.is_current()) {
                 pair.enter_error();
-                // As if it were dropped: peers do not wait for what never comes.
+                // As if it were dropped, so that peers do not wait for what never comes.
                 pair.core.control.push(Command::Closed(pair.number));
             }
         }))
@@ -398,14 +399,14 @@ impl ShmQueuePair {
         };
         check_receive(request, self.limits.receive_segments)?;
         if shared.transport == Transport::UnreliableDatagram && ring.is_empty() {
-            // What came before there was a RECEIVE is lost, as on a wire.
+            // Datagrams that arrived before there was a RECEIVE are lost, as on a wire.
             shared.receive.enter(|receive| {
                 if !receive.is_active() {
                     receive.drop_unreceived(shared);
                 }
             });
         }
-        // SAFETY: `&mut self` makes us the one poster.
+        // SAFETY: `&mut self` makes us the only poster.
         if !unsafe { ring.post(request) } {
             return Err(PostErrorKind::Full {
                 limit: ring.limit(),
@@ -425,7 +426,7 @@ impl ShmQueuePair {
 
 #[cfg(any(feature = "fuzzing", all(test, not(loom))))]
 impl ShmQueuePair {
-    /// The first port that a peer may write, once one has asked for it.
+    /// The first port that a peer may write, once one has requested it.
     pub(crate) fn inbound_port(&self) -> Option<Arc<PortMap>> {
         let shared = &self.shared;
         shared
@@ -436,7 +437,7 @@ impl ShmQueuePair {
 
 #[cfg(all(test, not(loom)))]
 impl ShmQueuePair {
-    /// Bytes of records taken out of each port.
+    /// Number of bytes of records taken out of each port.
     pub(crate) fn taken_for_tests(&self) -> Vec<u64> {
         let receive = &self.shared.receive;
         receive.enter(|receive| receive.inbound.iter().map(Inbound::head).collect())

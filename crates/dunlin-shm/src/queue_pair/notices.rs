@@ -1,5 +1,5 @@
-//! What an executor has to tell others, kept until it is free again: who is woken while we hold it would wait for us at
-//! once, and if ever a wake-up took long, everybody would.
+//! Notifications that an executor has to send, kept until it is released: a thread that is woken while we hold it would
+//! immediately wait for us, and if a wake-up ever took long, everybody would.
 
 use std::sync::{Arc, Weak};
 
@@ -9,7 +9,7 @@ use crate::wake::Waker;
 
 use super::shared::Shared;
 
-/// Wake-ups, and questions to the control thread.
+/// Wake-ups, and requests to the control thread.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     wakers: Vec<Arc<Waker>>,
@@ -18,7 +18,7 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    /// Notes that a peer is to be woken.
+    /// Records that a peer must be woken.
     #[inline(always)]
     pub(super) fn wake(&mut self, waker: Option<&Arc<Waker>>) {
         if let Some(waker) = waker {
@@ -28,13 +28,13 @@ impl Notices {
 
     #[cold]
     fn note(&mut self, waker: &Arc<Waker>) {
-        // One peer may have many ports, but needs one wake-up.
+        // One peer may have many ports, but needs only one wake-up.
         if !self.wakers.iter().any(|other| Arc::ptr_eq(other, waker)) {
             self.wakers.push(Arc::clone(waker));
         }
     }
 
-    /// Notes a question to the control thread; the answer comes as mail.
+    /// Records a request to the control thread; the answer arrives as mail.
     #[cold]
     pub(super) fn ask(
         &mut self,
@@ -45,12 +45,12 @@ impl Notices {
             .push(command(pair.me.clone(), pair.incarnation()));
     }
 
-    /// Notes that a completion was added.
+    /// Records that a completion was added.
     pub(super) fn completed(&mut self, news: News) {
         self.completions = self.completions.max(news);
     }
 
-    /// Tells all of it.
+    /// Sends all notifications.
     #[inline(always)]
     pub(super) fn tell(&mut self, pair: &Shared) {
         if !self.wakers.is_empty() || !self.commands.is_empty() {

@@ -25,8 +25,9 @@ impl ShmQueuePair {
         self.post_any(request)
     }
 
-    /// The short way of the plain WRITE from one place, of which the papers' systems post millions a second. `false`,
-    /// and nothing done, when the request is another one or anything about it needs a second look.
+    /// The fast path of a plain WRITE from a single segment, which the papers' systems post millions of times a second.
+    /// Returns `false` without doing anything if the request is a different one or anything about it needs the general
+    /// path.
     #[inline(always)]
     fn write_at_once(&mut self, request: &Request<'_>) -> bool {
         let Operation::Write {
@@ -98,8 +99,8 @@ impl ShmQueuePair {
         Ok(())
     }
 
-    /// Executes a request and does what follows from that; `false`, and nothing done, when others are left over before
-    /// it.
+    /// Executes a request and reports the result; returns `false` without doing anything if earlier requests are left
+    /// over.
     #[inline(always)]
     fn execute_at_once(&self, work: &Work<'_>) -> bool {
         let shared = &*self.shared;
@@ -107,7 +108,7 @@ impl ShmQueuePair {
         let step = unsafe {
             shared.send.owned(|executor| {
                 let step = executor.execute(shared, work);
-                // Nobody waits for us: what is not shared is behind no lock.
+                // Nobody waits for us: what is not shared is not protected by a lock.
                 executor.notices.tell(shared);
                 step
             })
@@ -125,7 +126,7 @@ impl ShmQueuePair {
         true
     }
 
-    /// Takes an entry of the send queue; it comes back when a completion at or after it is polled.
+    /// Takes an entry of the send queue; it is freed when a completion at or after it is polled.
     #[inline(always)]
     fn take_entry(&mut self) -> Result<(), PostErrorKind> {
         if !self.has_entry() {
@@ -137,14 +138,15 @@ impl ShmQueuePair {
         Ok(())
     }
 
-    /// Whether the send queue has room, by what was seen of the poller, or sees now.
+    /// Whether the send queue has a free entry, by the last known progress of the poller or, failing that, the current
+    /// one.
     #[inline(always)]
     fn has_entry(&mut self) -> bool {
         let limit = self.limits.send_requests;
         if (self.posted.wrapping_sub(self.given_back) as usize) < limit {
             return true;
         }
-        // Entries of before a reset are given back already, whatever the poller has seen of them.
+        // Entries from before a reset are already freed, whatever the poller has seen of them.
         let retired = self.shared.retired.0.load(Ordering::Acquire);
         if retired.wrapping_sub(self.given_back) as i32 > 0 {
             self.given_back = retired;
@@ -152,7 +154,7 @@ impl ShmQueuePair {
         (self.posted.wrapping_sub(self.given_back) as usize) < limit
     }
 
-    /// Keeps a request that could not be finished, for whoever can go on.
+    /// Leaves over a request that could not be finished, for any thread that can continue it.
     #[cold]
     fn leave_over(&self, work: &Work<'_>) {
         let shared = &*self.shared;
@@ -161,21 +163,21 @@ impl ShmQueuePair {
         self.share();
     }
 
-    /// Shares the executor with whoever can go on with what it keeps.
+    /// Shares the executor with all threads that can continue what it keeps.
     #[cold]
     fn share(&self) {
         let shared = &*self.shared;
         shared.send_cq.left_over.fetch_add(1, Ordering::SeqCst);
         // SAFETY: only the owner calls this, and we are out of the executor.
         unsafe { shared.send.share() };
-        // An answer or an error that came while we were at it found nobody to go on.
+        // Nobody has handled an answer or an error that arrived while this thread held the executor.
         shared.progress();
         if shared.send.is_shared() {
             shared.core.control.watch(&self.shared);
         }
     }
 
-    /// Posts behind what is left over, or where nothing is started.
+    /// Posts a request behind others that are left over, or in a state in which nothing is started.
     #[cold]
     fn post_in_order(&self, work: &Work<'_>) {
         let shared = &*self.shared;
@@ -186,7 +188,7 @@ impl ShmQueuePair {
         }
         match shared.state() {
             QueuePairState::ReadyToSend => {
-                // What was left over has been finished meanwhile, and only we leave anything over.
+                // What was left over has been finished meanwhile, and only this thread leaves anything over.
                 self.execute_at_once(work);
             }
             QueuePairState::SendQueueDrained => self.leave_over(work),
@@ -194,7 +196,7 @@ impl ShmQueuePair {
         }
     }
 
-    /// Checks a request and says how long it is.
+    /// Checks a request and returns its length.
     #[inline(always)]
     fn check(&self, request: &Request<'_>) -> Result<usize, PostErrorKind> {
         let transport = self.shared.transport;

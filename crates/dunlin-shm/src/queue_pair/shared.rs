@@ -1,4 +1,4 @@
-//! What a queue pair shares with completion queues and the control thread.
+//! State that a queue pair shares with completion queues and the control thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use crate::receive::{ReceiveSource, ReceiveState};
 use super::executor::{Executor, Mail};
 use super::work::Work;
 
-/// Keeps a word that another thread writes off its neighbours' cache line.
+/// A word on a cache line of its own, because another thread writes it.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(crate) struct Line<T>(pub(crate) T);
@@ -30,11 +30,11 @@ pub(crate) struct Link {
     pub(crate) remote: Option<EndpointAddress>,
     pub(crate) attributes: ConnectAttributes,
     pub(crate) access: Access,
-    /// The port of a connected queue pair and its descriptor.
+    /// The port of a connected queue pair, and its descriptor.
     pub(crate) own: Option<(OwnedFd, Arc<PortMap>)>,
-    /// The request by which we got the peer's port.
+    /// The request by which the peer's port was obtained.
     pub(crate) attach_request: Option<u32>,
-    /// All ports that publish our state.
+    /// All ports that publish the state of this queue pair.
     pub(crate) ports: Vec<Arc<PortMap>>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) queue_key: u32,
     state: AtomicU32,
     incarnation: AtomicU32,
-    /// The mailbox has news of destinations that are gone: who sends lets go of their ports.
+    /// Whether the mailbox has mail about destinations that are gone, whose ports the sender must release.
     pub(crate) has_gone: AtomicBool,
     pub(crate) send: Handover<Executor>,
     pub(crate) send_cq: Arc<QueueCore>,
@@ -64,11 +64,11 @@ pub(crate) struct Shared {
     pub(crate) link: Mutex<Link>,
     mailbox: Mutex<Vec<(u32, Mail)>>,
     pub(crate) watched: AtomicBool,
-    /// Entries of the send queue given back, as the poller of its completions found.
+    /// Number of entries of the send queue that were freed, as found by the poller of its completions.
     pub(crate) retired: Line<AtomicU32>,
 }
 
-/// The parts of [`Shared`] that its maker chooses.
+/// The parameters of [`Shared`] that its creator chooses.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) core: Arc<Core>,
@@ -130,7 +130,8 @@ impl Shared {
         self.incarnation.load(Ordering::Acquire)
     }
 
-    /// Moves from `from` to `to`, unless the state is another by now; tells the senders to our ports.
+    /// Moves from `from` to `to`, unless the state has changed meanwhile; publishes the state to the senders of our
+    /// ports.
     pub(crate) fn change_state(&self, from: QueuePairState, to: QueuePairState) -> bool {
         let link = lock(&self.link);
         let changed = self
@@ -145,8 +146,9 @@ impl Shared {
         changed
     }
 
-    /// To Error from wherever it is but Reset; flushing is left to the next [`Shared::progress`] and to polling, and
-    /// who waits for completions is woken by [`Shared::tell`] of a failure. `false` when it was there already.
+    /// Moves to Error from any state but Reset; returns `false` if the state did not change. Flushing is left to the
+    /// next [`Shared::progress`] and to polling, and waiters for completions are woken by calling [`Shared::tell`] with
+    /// a failure.
     pub(crate) fn mark_error(&self) -> bool {
         self.mark(QueuePairState::Error)
     }
@@ -163,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// To Error, and flushes the sends that were left over. Not for a caller that holds the executor.
+    /// Moves to Error, and flushes the sends that were left over. Must not be called while holding the executor.
     pub(crate) fn enter_error(&self) {
         if self.mark_error() {
             self.tell(News::Failure);
@@ -171,7 +173,7 @@ impl Shared {
         self.progress();
     }
 
-    /// Reset: nothing of this life is reported or delivered any more.
+    /// Begins a reset: nothing from before is reported or delivered any more.
     pub(crate) fn begin_reset(&self) {
         self.incarnation.fetch_add(1, Ordering::SeqCst);
         let mut link = lock(&self.link);
@@ -188,8 +190,8 @@ impl Shared {
         lock(&self.mailbox).clear();
     }
 
-    /// Wakes who waits for completions and has not been told. Not for a caller that holds the executor, the gate or
-    /// another lock.
+    /// Wakes threads that wait for completions and have not been notified. Must not be called while holding the
+    /// executor, the gate or another lock.
     #[inline(always)]
     pub(crate) fn tell(&self, news: News) {
         if news != News::Nothing {
@@ -208,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// Reports the end of `work`.
+    /// Reports the completion of `work`.
     #[inline]
     pub(crate) fn complete(&self, work: &Work<'_>, status: CompletionStatus, bytes: usize) -> News {
         self.send_cq.push(Entry {
@@ -223,7 +225,7 @@ impl Shared {
         })
     }
 
-    /// Reports the success of `work` to who wants to know.
+    /// Reports the success of `work`, if that is requested.
     #[inline(always)]
     pub(crate) fn succeed(&self, work: &Work<'_>, bytes: usize) -> News {
         if work.flags.contains(SendFlags::SIGNALED) {
@@ -244,14 +246,14 @@ impl Shared {
         news.max(News::Failure)
     }
 
-    /// Goes on with what was left over, if the executor is free.
+    /// Continues what was left over, if the executor is free.
     pub(crate) fn try_progress(&self) {
         if let Some(held) = self.send.try_lock() {
             self.run(held);
         }
     }
 
-    /// Goes on with what was left over.
+    /// Continues what was left over.
     pub(crate) fn progress(&self) {
         fence(Ordering::SeqCst);
         if self.send.is_shared() {
@@ -261,7 +263,7 @@ impl Shared {
         }
     }
 
-    /// Runs the executor; gives it back to the owner when nothing is left.
+    /// Runs the executor; returns it to the owner if nothing is left.
     pub(crate) fn run(&self, mut held: Held<'_, Executor>) {
         let (finished, mut notices) = held.with(|executor| {
             let finished = executor.run(self);
@@ -276,13 +278,13 @@ impl Shared {
         notices.tell(self);
     }
 
-    /// Puts an answer of the control thread where the executor finds it.
+    /// Delivers an answer of the control thread to the executor.
     pub(crate) fn deliver(&self, incarnation: u32, mail: Mail) {
         lock(&self.mailbox).push((incarnation, mail));
         self.progress();
     }
 
-    /// What the control thread has answered.
+    /// Takes the answers of the control thread.
     pub(crate) fn take_mail(&self) -> Vec<(u32, Mail)> {
         std::mem::take(&mut *lock(&self.mailbox))
     }

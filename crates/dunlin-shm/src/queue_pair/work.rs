@@ -1,4 +1,4 @@
-//! One send request as the executor sees it: just posted, or left over in the queue.
+//! A send request as the executor sees it: just posted, or left over in the queue.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::device::ShmAddressHandle;
 use crate::receive::{InUse, OwnedSegment};
 use crate::region::ShmRegion;
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) gid: [u8; 16],
@@ -47,12 +47,12 @@ impl Source<'_> {
         }
     }
 
-    /// Holds the regions for a copy; `None` when one is of another domain or no longer registered.
+    /// Holds the regions during a copy; `None` if one belongs to another domain or is no longer registered.
     #[inline(always)]
     pub(crate) fn begin_use(&self, domain: u64) -> Option<InUse<'_>> {
         match self {
             Source::Inline(_) => InUse::begin(&[], domain),
-            // Borrowed from the poster, whose handles keep the registrations.
+            // Borrowed from the poster, whose handles keep the registrations alive.
             Source::Borrowed(segments) => segments
                 .iter()
                 .all(|segment| segment.region.region().domain == domain)
@@ -90,7 +90,7 @@ impl Source<'_> {
     }
 }
 
-/// Where a request's datagram goes, not copied before it is needed.
+/// The destination of a request's datagram, not copied until it is needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TargetOf<'a> {
     Nowhere,
@@ -98,7 +98,7 @@ pub(crate) enum TargetOf<'a> {
     Owned(Target),
 }
 
-/// A request. What the poster wrote a moment ago is borrowed: copying it here in wider pieces than it was written in
+/// A request. What the poster wrote just before is borrowed: copying it here in wider pieces than it was written in
 /// stalls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<'a> {
@@ -108,7 +108,7 @@ pub(crate) struct Work<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) length: usize,
     pub(crate) target: TargetOf<'a>,
-    /// Entries posted up to and with this one.
+    /// Number of entries posted up to and including this one.
     pub(crate) posted: u32,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Work<'a> {
         opcode(self.operation)
     }
 
-    /// Where the datagram goes, if it is one.
+    /// The destination of the datagram, if it is one.
     pub(crate) fn target(&self) -> Option<Target> {
         match self.target {
             TargetOf::Nowhere => None,

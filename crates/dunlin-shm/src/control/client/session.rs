@@ -1,4 +1,4 @@
-//! A connection to another process's control socket, and what is asked by it.
+//! A session: a connection to another process's control socket, and the requests sent over it.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -21,20 +21,21 @@ use crate::port::{Geometry, Outbound, PortMap};
 use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
 use crate::region_table::{PeerTable, KEY_INDEX_BITS};
 
-/// Regions of one peer that are mapped: files, and those that are mapped twice, to read and to write.
+/// Maximum number of a peer's regions that are mapped: files, and those that are mapped twice, for reading and for
+/// writing.
 const REGIONS_MAX: usize = 2 << KEY_INDEX_BITS;
 
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) uid: [u8; 16],
-    /// Whose process it is, as the kernel says.
+    /// The user of the peer's process, as reported by the kernel.
     pub(super) user: u32,
     pub(super) socket: Socket,
     pub(super) requests: HashMap<u32, Request>,
-    /// Questions whether a queue pair is the peer's own: who waits for the answers, and since when.
+    /// Outstanding confirmation requests: the recipients of the answers, and when they were sent.
     pub(super) confirming: HashMap<u32, (SyncSender<Confirmation>, Instant)>,
     pub(super) next: u32,
-    /// Ports that our datagram queue pairs have there.
+    /// Ports that our datagram queue pairs have at the peer.
     pub(super) datagrams: Vec<DatagramPort>,
     pub(super) table: Option<PeerTable>,
     pub(super) wakers: Wakers,
@@ -44,7 +45,7 @@ pub(super) struct Session {
     pub(super) ports: Vec<Weak<PortMap>>,
 }
 
-/// A port for datagrams at a peer: the request by which we got it, our queue pair, and the peer's.
+/// A port for datagrams at a peer: the request by which it was obtained, our queue pair, and the peer's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatagramPort {
     pub(super) request: u32,
@@ -57,8 +58,8 @@ pub(super) struct Request {
     pub(super) pair: Weak<Shared>,
     pub(super) incarnation: u32,
     pub(super) wish: Wish,
-    /// When the peer's silence is an error. None for a port: the answer waits for the peer's queue pair, whose owner
-    /// may take his time, and the connection's own timeout bounds what is posted meanwhile.
+    /// When the peer's silence becomes an error. `None` for a port: the answer depends on the peer's queue pair, whose
+    /// owner may take any time, and the connection's own timeout bounds what is posted meanwhile.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -74,7 +75,7 @@ impl Request {
         self.refuse_with(CompletionStatus::RemoteAccess);
     }
 
-    /// What was posted for it fails with `status`, where anything can fail.
+    /// Fails with `status` what was posted for it, if anything can fail.
     pub(super) fn refuse_with(self, status: CompletionStatus) {
         let mail = match self.wish {
             Wish::Port => Mail::Port(None),
@@ -90,7 +91,7 @@ impl Request {
         }
     }
 
-    /// Gives up waiting, and leaves behind what takes a late answer, for nobody.
+    /// Stops waiting; the request remains as one without a queue pair, which absorbs a late answer.
     pub(super) fn expire(&mut self) {
         let nobody = Self {
             pair: Weak::new(),
@@ -102,7 +103,7 @@ impl Request {
 }
 
 impl Session {
-    /// Whether an answer is waited for that may still come in time, or a queue pair of ours may send datagrams by it.
+    /// Whether an answer is expected that may still arrive in time, or a queue pair of ours may send datagrams over it.
     pub(super) fn is_busy(&self, core: &Core) -> bool {
         let patience = core.config.control_timeout;
         let mut asked = self.requests.values().map(|request| &request.pair);
@@ -201,7 +202,8 @@ impl Session {
         Ok(())
     }
 
-    /// Remembers by which request a datagram queue pair has its port, to understand the word that the peer's is gone.
+    /// Remembers by which request a datagram queue pair obtained its port, to be able to handle the message that the
+    /// peer's queue pair is gone.
     pub(super) fn note_datagram_port(&mut self, request: &Request, number: u32) {
         let (Wish::Datagram(target), Some(pair)) = (request.wish, request.pair.upgrade()) else {
             return;
@@ -211,7 +213,7 @@ impl Session {
             ours: pair.number,
             its: target.number,
         };
-        // One that asked again has lost its earlier port.
+        // A queue pair that asked again has lost its earlier port.
         self.datagrams
             .retain(|other| (other.ours, other.its) != (port.ours, port.its));
         self.datagrams.push(port);
@@ -266,9 +268,9 @@ impl Session {
         regions.saturating_add(ports)
     }
 
-    /// Maps a region, or finds its file mapped. Of one peer there are no more than `limit` bytes with its ports, nor
-    /// more regions than a device can have: what is mapped is the peer's choice, and what the system has for mappings
-    /// is for all.
+    /// Maps a region, unless its file is already mapped. The mappings of one peer, including its ports, must not exceed
+    /// `limit` bytes, nor more regions than a device can have: the peer chooses what is mapped, and the system's
+    /// resources for mappings are shared by all.
     pub(super) fn region(
         &mut self,
         key: u32,
@@ -312,7 +314,7 @@ impl Session {
         Some(PeerRegion::new(key, access, base, length, mapping))
     }
 
-    /// A queue pair of the peer is gone to which ours may send datagrams.
+    /// Handles the end of a queue pair of the peer to which one of ours may send datagrams.
     pub(super) fn datagram_port_closed(&mut self, core: &Core, request: u32, requester: u32) {
         let closed = |port: &DatagramPort| (port.request, port.ours) == (request, requester);
         let Some(at) = self.datagrams.iter().position(closed) else {
@@ -325,7 +327,7 @@ impl Session {
         }
     }
 
-    /// A queue pair of the peer is gone; ours that was connected to it has no use any more.
+    /// Handles the end of a queue pair of the peer; the one of ours that was connected to it is then useless.
     pub(super) fn peer_closed(&self, core: &Core, request: u32, requester: u32) {
         let Some(pair) = core.queue_pair(requester) else {
             return;
@@ -341,27 +343,29 @@ impl Session {
     }
 }
 
-/// Whether a session cannot be opened because its device is no more: nobody listens under its name, which is random and
-/// was given out by a device that lived, or it ended between our connection and the first message.
+/// Whether a session cannot be opened because its device no longer exists: nobody listens under its name, which is
+/// random and was published by a device that existed, or it ended between our connection and the first message.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::CONNREFUSED | Errno::CONNRESET)
 }
 
-/// Closes what a peer sent here and now, if that is known to take no time.
+/// Closes a descriptor from a peer on this thread, if that is known not to block.
 pub(super) fn close_memory_file(file: Foreign) {
     if is_memory_file(file.as_fd()) {
         drop(file.into_inner());
     }
 }
 
-/// Tells a datagram queue pair that a device that it may send to is no more, or, with a number, one of its queue pairs.
+/// Informs a datagram queue pair that a device to which it may send no longer exists, or, with a number, one of its
+/// queue pairs.
 pub(super) fn hear_of_end(pair: &Shared, uid: [u8; 16], number: Option<u32>) {
     pair.deliver(pair.incarnation(), Mail::Gone(uid, number));
     pair.has_gone.store(true, Ordering::Release);
     pair.receive_cq.signal(true);
 }
 
-/// The answer to an attach. The request's number is kept, to tell a late word about an earlier life of the queue pair.
+/// Handles the answer to an attach. The request's number is kept, to recognise a late message about an earlier
+/// incarnation of the queue pair.
 pub(super) fn attached(request: Request, number: u32, outbound: Outbound) {
     if let Wish::Datagram(target) = request.wish {
         return request.answer(Mail::Datagram(target, Ok(outbound.leaving())));

@@ -1,4 +1,4 @@
-//! Ports that other devices' datagram queue pairs have at ours: who gets one, and how it ends.
+//! Ports that other devices' datagram queue pairs have at ours: which of them get one, and when it ends.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -11,8 +11,8 @@ use crate::core::{lock, Core};
 use crate::port::{Geometry, Inbound, PortMap};
 use crate::queue_pair::Shared;
 
-/// A port for datagrams that this peer has to a queue pair of ours. It ends where that queue pair lets go of it: this
-/// says only whom to tell.
+/// A port for datagrams that this peer has to a queue pair of ours. It ends when that queue pair releases it; this
+/// entry only determines whom to inform.
 #[derive(Debug)]
 pub(super) struct DatagramPort {
     pub(super) ours: u32,
@@ -24,8 +24,8 @@ pub(super) struct DatagramPort {
 }
 
 impl DatagramPort {
-    /// Whether the port alone has ended, as that of a sender that left or wrote nonsense does, and `pair`, whose port
-    /// it was, goes on. What is reset has got another number first.
+    /// Whether only the port has ended, as that of a sender that left or violated the protocol does, while its queue
+    /// pair `pair` continues. A reset changes the incarnation first.
     fn has_ended(&self, pair: &Shared) -> bool {
         self.ours == pair.number
             && self.port.strong_count() == 0
@@ -34,8 +34,8 @@ impl DatagramPort {
 }
 
 impl Session {
-    /// Below how many senders a queue pair takes one more of this session's: the last quarter of all places is for
-    /// sessions that have less than a quarter, so that no device keeps all others away.
+    /// The number of senders below which a queue pair accepts another one of this session: the last quarter of all
+    /// places is reserved for sessions that have less than a quarter, so that no device locks out all others.
     fn most_senders(&self, most: usize, target: u32) -> usize {
         let quarter = most / 4;
         let its_own = self.datagrams.iter().filter(|port| port.ours == target);
@@ -60,7 +60,8 @@ impl Session {
         {
             return None;
         }
-        // A queue pair that asks again has lost its port. So have those that are gone, here and at other sessions.
+        // A queue pair that asks again has lost its port. The same holds for those that are gone, here and in other
+        // sessions.
         self.datagrams.retain(|sender| {
             let again = (sender.ours, sender.its) == (target, requester);
             if again {
@@ -97,7 +98,7 @@ impl Session {
         }
         let mut link = lock(&pair.link);
         if pair.incarnation() != incarnation {
-            // It was reset meanwhile, and its ports of before with it.
+            // It was reset meanwhile, and its earlier ports with it.
             drop(link);
             pair.receive.enter(|receive| {
                 receive.remove_all(&pair, |inbound| Arc::ptr_eq(&inbound.port, &port));
@@ -119,7 +120,7 @@ impl Session {
     }
 }
 
-/// Takes a sender's port away from a UD queue pair.
+/// Removes a sender's port from a UD queue pair.
 pub(super) fn close_datagram_port(core: &Core, sender: &DatagramPort) {
     let (Some(pair), Some(port)) = (core.queue_pair(sender.ours), sender.port.upgrade()) else {
         return;

@@ -1,4 +1,4 @@
-//! Turns of sessions, and what ends one.
+//! Tests of the fairness between sessions, and of what ends one.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::control::message::MESSAGE_BYTES;
 use crate::{ShmConfig, ShmDevice};
 
-/// Answers that are there.
+/// Number of answers available.
 fn answers(peer: &OwnedFd) -> usize {
     let mut bytes = [0; MESSAGE_BYTES];
     let flags = rustix::net::RecvFlags::DONTWAIT;
@@ -30,7 +30,7 @@ fn question(request: u32) -> Message {
     }
 }
 
-/// A session, and the peer's end of it, whose questions are there before the first is answered.
+/// A session, and the peer's end of it, whose requests are all queued before the first is answered.
 fn session(server: &mut Server, questions: u32) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
@@ -58,7 +58,7 @@ fn who_asks_without_end_has_turns_like_others() {
     server.handle(&[true; 3]);
     assert_eq!((answers(&others), answers(&others_too)), (1, 1));
     assert_eq!(answers(&flood), MESSAGES_PER_ROUND);
-    // Nothing is lost: the rest comes in the next rounds.
+    // Nothing is lost: the rest is handled in the next rounds.
     (0..100 / MESSAGES_PER_ROUND).for_each(|_| server.handle(&[true; 3]));
     assert_eq!(answers(&flood), 100 - MESSAGES_PER_ROUND);
 }
@@ -101,7 +101,7 @@ fn a_session_that_sends_descriptors_ends_and_they_are_not_received() {
     socket.send(&question(1), vec![writer]).unwrap();
     server.handle(&[true]);
     assert!(server.sessions.is_empty());
-    // It is closed with the socket, by somebody.
+    // It is closed with the socket, by another thread.
     let mut one = [rustix::event::PollFd::new(
         &reader,
         rustix::event::PollFlags::IN,
@@ -116,7 +116,7 @@ fn who_does_not_read_answers_is_asked_for_no_more_questions() {
     let mut server = Server::new(Arc::clone(device.core()));
     let peer = session(&mut server, 0);
     let mut asked = 0;
-    // Until neither way has room.
+    // Until both directions are full.
     loop {
         let flags = rustix::net::SendFlags::DONTWAIT;
         match rustix::net::send(&peer, &question(asked).encode(), flags) {

@@ -1,4 +1,4 @@
-//! Requests that could not be finished when they were posted: their queue, and how long each may wait.
+//! Requests that could not be finished when they were posted: their queue, and their timeouts.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::{Executor, Reason, Step};
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{LeftOver, Work};
 
-/// The control thread gets this long at least, whatever the connection's timeout is.
+/// Minimum time that the control thread gets, whatever the connection's timeout.
 const CONTROL_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Executor {
@@ -17,7 +17,7 @@ impl Executor {
         self.queue.push_back(LeftOver::new(work));
     }
 
-    /// Goes on with what was left over; `true` when nothing is left.
+    /// Continues what was left over; returns `true` if nothing is left.
     pub(crate) fn run(&mut self, pair: &Shared) -> bool {
         if self.datagrams.is_waiting() {
             self.read_mail(pair);
@@ -58,7 +58,7 @@ impl Executor {
         !self.datagrams.is_waiting()
     }
 
-    /// Whether the wait has lasted too long, and what becomes of the request then.
+    /// Whether a request has timed out, and the status with which it then completes.
     fn overdue(&mut self, pair: &Shared, reason: Reason) -> Option<CompletionStatus> {
         let now = Instant::now();
         let since = match self.waiting {
@@ -82,7 +82,7 @@ impl Executor {
                     .saturating_mul(attributes.receiver_not_ready_retries.into()),
                 CompletionStatus::ReceiverNotReadyRetryExceeded,
             ),
-            // A reliable receiver that is alive may take its time.
+            // A reliable receiver that is alive may take any time.
             Reason::Room if reliable => return None,
             Reason::Room => (timeout, CompletionStatus::Success),
         };

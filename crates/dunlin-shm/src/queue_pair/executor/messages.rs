@@ -9,10 +9,10 @@ use crate::queue_pair::notices::Notices;
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::Work;
 
-/// A piece of a message that goes in several is not smaller than this, or half the ring.
+/// Minimum size of a piece of a message that is sent in several, or half the ring if that is less.
 const PIECE_BYTES_MIN: u64 = 4096;
-/// Nor larger than this, or an eighth of the ring: the receiver copies one piece while the sender copies the next, and
-/// a piece is still in the cache that it was written through.
+/// Maximum size of a piece, or an eighth of the ring if that is less: the receiver copies one piece while the sender
+/// copies the next, and a piece is still in the cache through which it was written.
 const PIECE_BYTES_MAX: u64 = 32 << 10;
 
 impl Record {

@@ -1,4 +1,4 @@
-//! The executor: carries out send requests, in order, as far as they go.
+//! The executor: executes send requests in order, as far as they can proceed.
 
 mod left_over;
 mod messages;
@@ -24,12 +24,12 @@ pub(crate) use peer::Mail;
 pub(crate) use region::PeerRegion;
 use region::PeerRegions;
 
-/// How far a request came.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Done, with this many bytes.
     Done(usize),
-    /// Done as [`Step::Done`], but a datagram is kept for which somebody has to go on when the control thread answers.
+    /// As [`Step::Done`], but a datagram is kept that has to be sent when the control thread answers.
     Kept(usize),
     /// Something has to happen first.
     Wait(Reason),
@@ -40,15 +40,15 @@ pub(crate) enum Step {
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// An answer of the peer's control thread.
+    /// An answer from the peer's control thread.
     Peer,
     /// A RECEIVE at the peer.
     Receiver,
-    /// Room in the peer's port.
+    /// Space in the peer's port.
     Room,
 }
 
-/// Executes sends of one queue pair.
+/// Executes the sends of one queue pair.
 #[derive(Debug)]
 pub(crate) struct Executor {
     pub(crate) outbound: Option<Outbound>,
@@ -57,13 +57,13 @@ pub(crate) struct Executor {
     refused: Option<(u32, CompletionStatus)>,
     attach_again: Option<Instant>,
     queue: VecDeque<LeftOver>,
-    /// Bytes of the first request that have crossed.
+    /// Number of bytes of the first request that have been transferred.
     crossed: usize,
     waiting: Option<(Reason, Instant)>,
     pub(crate) remote: Option<EndpointAddress>,
     pub(crate) attributes: ConnectAttributes,
     pub(crate) datagrams: Datagrams,
-    /// What the work so far has to tell others.
+    /// Notifications for others that result from the work so far.
     pub(crate) notices: Notices,
 }
 
@@ -75,7 +75,7 @@ impl Executor {
             asked: None,
             refused: None,
             attach_again: None,
-            // Most requests are finished when they are posted: there is room when one is not.
+            // Most requests are finished when they are posted; space is allocated when one is not.
             queue: VecDeque::new(),
             crossed: 0,
             waiting: None,
@@ -86,7 +86,7 @@ impl Executor {
         }
     }
 
-    /// Forgets everything but the room it has.
+    /// Clears all state, but keeps allocated space.
     pub(crate) fn reset(&mut self) {
         self.queue.clear();
         let queue = std::mem::take(&mut self.queue);
@@ -96,7 +96,7 @@ impl Executor {
         };
     }
 
-    /// Carries out one request, or the next part of it.
+    /// Executes a request, or the next part of it.
     #[inline(always)]
     pub(crate) fn execute(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
         let Some(_in_use) = work.source.begin_use(pair.domain) else {
@@ -153,7 +153,7 @@ impl Executor {
     }
 }
 
-/// On UC a failure at the peer is silence.
+/// On UC a failure at the peer is not reported.
 #[cold]
 fn unreliable_or(pair: &Shared, work: &Work<'_>, status: CompletionStatus) -> Step {
     if pair.transport == Transport::ReliableConnection {

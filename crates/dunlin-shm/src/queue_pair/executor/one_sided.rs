@@ -14,7 +14,8 @@ use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Source, Work};
 
 impl Executor {
-    /// A plain WRITE to a region that is mapped already; `false`, and nothing done, where it takes more than that.
+    /// Executes a plain WRITE to a region that is already mapped; returns `false` without doing anything if the request
+    /// needs more than that.
     #[inline(always)]
     pub(crate) fn write_at_once(
         &self,
@@ -40,7 +41,7 @@ impl Executor {
         true
     }
 
-    /// Where `length` bytes at the peer are mapped, if they are and may be written.
+    /// The mapping of `length` bytes at the peer, if there is one and they may be written.
     pub(in crate::queue_pair) fn mapped(
         &self,
         remote: RemoteAddress,
@@ -60,7 +61,7 @@ impl Executor {
         })
     }
 
-    /// Asks for the lines of a place that will be written soon, as many as a core fetches at a time.
+    /// Prefetches the lines of a location that will be written soon, as many as a core fetches at a time.
     #[inline]
     pub(crate) fn expect_write(&self, remote: &RemoteAddress, length: usize) {
         let Some(region) = self.regions.get(remote.key.0) else {
@@ -72,7 +73,7 @@ impl Executor {
         }
     }
 
-    /// WRITE: the bytes, without a word to the peer.
+    /// Executes a WRITE: writes the bytes without notifying the peer.
     #[inline(always)]
     pub(super) fn write(&mut self, pair: &Shared, work: &Work<'_>, remote: RemoteAddress) -> Step {
         match self.find(pair, remote, work.length as u64, Access::REMOTE_WRITE) {
@@ -108,8 +109,8 @@ impl Executor {
         Ok(Step::Done(work.length))
     }
 
-    /// Whether the region of what was just read is still registered. One that has ended meanwhile may have given its
-    /// pages back, and what was read is not what stood there.
+    /// Whether the region that was just read is still registered. If it has ended meanwhile, its pages may have been
+    /// returned to the system, and what was read is not what they contained.
     #[inline(always)]
     fn holds(&self, remote: RemoteAddress) -> bool {
         let holds = |outbound: &Outbound| outbound.table.holds(remote.key.0);
@@ -143,7 +144,7 @@ impl Executor {
         Ok(Step::Done(8))
     }
 
-    /// The place of `length` bytes at the peer.
+    /// The location of `length` bytes at the peer.
     #[inline(always)]
     pub(super) fn find(
         &mut self,
@@ -181,7 +182,7 @@ impl Executor {
         if let Some((_, status)) = self.refused.take_if(|(refused, _)| *refused == key) {
             return Err(Step::Fail(status));
         }
-        // A key that is not in force need not be asked for.
+        // There is no need to request the region of a key that is not in force.
         let in_force = self
             .outbound
             .as_ref()
@@ -204,7 +205,7 @@ impl Executor {
     }
 }
 
-/// Writes the bytes at their place, as the device promises.
+/// Writes the bytes to their location in the order that the device promises.
 #[inline(always)]
 pub(super) fn place_on(pair: &Shared, source: Source<'_>, target: *mut u8) {
     match pair.core.attributes.placement {
@@ -213,8 +214,8 @@ pub(super) fn place_on(pair: &Shared, source: Source<'_>, target: *mut u8) {
     }
 }
 
-/// Writes the bytes at their place from the end, eight that stand on eight together, and before whatever this queue
-/// pair does next.
+/// Writes the bytes to their location from the end, eight aligned bytes at a time, and before any later request of this
+/// queue pair.
 #[cold]
 fn place_backwards(source: Source<'_>, target: *mut u8) {
     let mut bytes = Vec::new();
@@ -249,7 +250,7 @@ fn place_backwards(source: Source<'_>, target: *mut u8) {
     fence(Ordering::Release);
 }
 
-/// Writes the bytes at their place, visible in ascending order, and before whatever this queue pair does next.
+/// Writes the bytes to their location, visible in ascending order, and before any later request of this queue pair.
 #[inline(always)]
 pub(super) fn place(source: Source<'_>, mut target: *mut u8) {
     if let Source::Inline(bytes) = source {

@@ -1,4 +1,4 @@
-//! The way to the peer: its port, and what the control thread answers.
+//! The connection to the peer: its port, and answers from the control thread.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::port::Outbound;
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Target, Work};
 
-/// A refused attach is asked for again after this.
+/// A refused attach is retried after this time.
 const ATTACH_AGAIN: Duration = Duration::from_millis(5);
 
 /// An answer of the control thread.
@@ -19,17 +19,17 @@ const ATTACH_AGAIN: Duration = Duration::from_millis(5);
 pub(crate) enum Mail {
     /// The peer's port, or a refusal.
     Port(Option<Outbound>),
-    /// The region of a key, or with what its request fails.
+    /// The region of a key, or the status with which its request fails.
     Region(u32, Result<PeerRegion, CompletionStatus>),
-    /// The port of a datagram's destination, or how it was refused.
+    /// The port of a datagram's destination, or the refusal.
     Datagram(Target, Result<Outbound, CompletionStatus>),
-    /// A device that datagrams may have gone to is no more, or, with a number, one of its queue pairs.
+    /// A device to which datagrams may have been sent is gone, or, with a number, one of its queue pairs.
     Gone([u8; 16], Option<u32>),
 }
 
 impl Executor {
-    /// The peer's queue pair takes nothing. If it was reset before we sent anything it may be connecting to us again:
-    /// the port we have is of its earlier life.
+    /// Handles a peer's queue pair that does not receive. If it was reset before we sent anything, it may be connecting
+    /// to us again: our port then belongs to its earlier incarnation.
     #[cold]
     pub(super) fn not_receiving(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
         let before = |outbound: &Outbound| outbound.is_fresh() && outbound.peer_is_reset();
@@ -45,7 +45,7 @@ impl Executor {
         }
     }
 
-    /// Looks for the peer's port; `None` when it is there.
+    /// Obtains the peer's port; returns `None` once it is available.
     #[cold]
     pub(super) fn attach(&mut self, pair: &Shared) -> Option<Step> {
         self.read_mail(pair);
@@ -65,7 +65,7 @@ impl Executor {
         Some(Step::Wait(Reason::Peer))
     }
 
-    /// Takes in what the control thread answered.
+    /// Handles the answers of the control thread.
     #[cold]
     pub(crate) fn read_mail(&mut self, pair: &Shared) {
         for (incarnation, mail) in pair.take_mail() {
@@ -99,7 +99,7 @@ impl Executor {
         }
     }
 
-    /// Lets go of the peer's regions whose keys were taken back.
+    /// Unmaps the peer's regions whose keys were revoked.
     fn unmap_revoked(&mut self) {
         let Some(outbound) = &self.outbound else {
             return;
@@ -108,7 +108,7 @@ impl Executor {
             .retain(|region| outbound.table.holds(region.key));
     }
 
-    /// What `to_ready_to_receive` was given.
+    /// Applies the parameters of `to_ready_to_receive`.
     pub(crate) fn connect(&mut self, pair: &Shared) {
         let link = lock(&pair.link);
         self.remote = link.remote;

@@ -19,7 +19,7 @@ pub(crate) struct PeerRegion {
     mapping: Arc<Mapping>,
 }
 
-// SAFETY: `start` is the start of the mapping, which may move between threads and which the value keeps.
+// SAFETY: `start` is the start of the mapping, which may move between threads and which the value keeps alive.
 unsafe impl Send for PeerRegion {}
 
 impl PeerRegion {
@@ -40,12 +40,12 @@ impl PeerRegion {
         }
     }
 
-    /// What keeps it mapped.
+    /// The mapping that keeps it alive.
     pub(super) fn mapping(&self) -> Arc<Mapping> {
         Arc::clone(&self.mapping)
     }
 
-    /// The place of `length` bytes, when they are within the region and `access` was granted.
+    /// The location of `length` bytes, if they are within the region and `access` was granted.
     #[inline(always)]
     pub(super) fn place(
         &self,
@@ -62,17 +62,17 @@ impl PeerRegion {
     }
 }
 
-/// The regions of one peer that are mapped here, found by their keys. The table is the smallest that has a place for
-/// each: a connection has two or three regions, and its peer thousands.
+/// The regions of one peer that are mapped here, by key. The table is the smallest that has a separate place for each:
+/// a connection has two or three regions, and its peer thousands.
 #[derive(Debug, Default)]
 pub(super) struct PeerRegions {
-    /// A power of two of places, or none; a region's is the lowest bits of its key, which are unique among the regions
-    /// of a device.
+    /// The number of places is zero or a power of two; a region's place is given by the lowest bits of its key, which
+    /// are unique among the regions of a device.
     places: Vec<Option<PeerRegion>>,
 }
 
 impl PeerRegions {
-    /// The region of this key.
+    /// The region with this key.
     #[inline(always)]
     pub(super) fn get(&self, key: u32) -> Option<&PeerRegion> {
         // Without places the mask is all ones.
@@ -83,13 +83,13 @@ impl PeerRegions {
         }
     }
 
-    /// Adds a region, in the place of one that had its index before.
+    /// Adds a region, replacing one that had its index before.
     pub(super) fn insert(&mut self, region: PeerRegion) {
         let index = key_index(region.key);
         self.retain(|other| key_index(other.key) != index);
         let all: Vec<PeerRegion> = self.places.drain(..).flatten().chain([region]).collect();
         let mut count = all.len().next_power_of_two();
-        // All keys differ in their index, so this ends with as many places as there are indices at the latest.
+        // All keys differ in their index, so this ends at the latest with as many places as there are indices.
         while !are_apart(&all, count) {
             count *= 2;
         }
@@ -113,7 +113,7 @@ impl PeerRegions {
     }
 }
 
-/// Whether each region has a place of its own among `count`.
+/// Whether each region has a separate place among `count`.
 fn are_apart(regions: &[PeerRegion], count: usize) -> bool {
     let mut taken = vec![false; count];
     regions.iter().all(|region| {
