@@ -1,4 +1,5 @@
-//! Where a peer is: the library's address attributes from the wall's address, and handles for datagrams.
+//! Addresses of peers: conversion of an endpoint address to the library's address attributes, and handles for
+//! datagrams.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use crate::error::last;
 use crate::link::usable;
 use crate::sys::types::{self, AhAttributes, Gid, GlobalRoute};
 
-/// Routers that a packet may pass; what IP stacks send.
+/// Maximum number of routers that a packet may pass; the default of IP stacks.
 const HOP_LIMIT: u8 = 64;
 
-/// The way to the device of `remote`, with a traffic class, or the one that is set if it is 0.
+/// The route to the device of `remote`, with a traffic class; if that is 0, the configured one.
 pub(crate) fn route(
     core: &Core,
     remote: &EndpointAddress,
@@ -74,7 +75,7 @@ fn is_ipv4(gid: &[u8; 16]) -> bool {
     std::net::Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
 }
 
-/// The route for people, in errors.
+/// Describes the route, for errors.
 pub(crate) fn shown(core: &Core, remote: &EndpointAddress) -> String {
     let port = core.link.port();
     format!(
@@ -87,7 +88,7 @@ pub(crate) fn shown(core: &Core, remote: &EndpointAddress) -> String {
     )
 }
 
-/// Where datagrams go: the device of a peer. Clones are one handle.
+/// The destination of datagrams: a peer's device. Clones are the same handle.
 #[derive(Clone, Debug)]
 pub struct IbvAddressHandle {
     inner: Arc<Inner>,
@@ -104,9 +105,9 @@ impl Drop for Inner {
         if !self.domain.device.core().made_in.is_current() {
             return;
         }
-        // SAFETY: made by `new`, destroyed once. Providers may look it up until the requests that name it have
-        // completed (soft-RoCE does so when it sends), so their queue pair holds a clone until their entries are used
-        // again, or it is gone.
+        // SAFETY: made by `new`, destroyed once. Providers may use it until the requests that name it have completed
+        // (soft-RoCE does so when it sends), so their queue pair holds a clone until their entries are used again, or
+        // it is gone.
         unsafe { (self.domain.device.core().api.destroy_ah)(self.raw.0) };
     }
 }
@@ -144,7 +145,7 @@ impl IbvAddressHandle {
         Arc::ptr_eq(&self.inner.domain, domain)
     }
 
-    /// Whether both are one handle.
+    /// Whether both are the same handle.
     #[inline]
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

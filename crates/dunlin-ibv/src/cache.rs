@@ -1,15 +1,15 @@
-//! Registrations that are kept for the next use.
+//! A cache of registrations.
 //!
-//! Registering memory pins its pages and writes the NIC's translation table: far more than a transfer costs. Who sends
-//! from the same buffers of an application again and again asks here, and registers once. What is kept is bounded by a
-//! budget; the registration that was not used for longest goes first. Regions that are in use stay registered as long
-//! as they are, whatever the cache does.
+//! Registering memory pins its pages and writes the NIC's translation table, which costs far more than a transfer. Code
+//! that repeatedly sends from the same application buffers uses the cache, and registers them once. Its size is bounded
+//! by a budget; the least recently used registration is evicted first. Regions in use stay registered, whatever the
+//! cache does.
 
 use std::ptr::NonNull;
 
 use dunlin_verbs::{Access, Device, Region, VerbsError};
 
-/// Registrations of one protection domain, kept for the next use.
+/// A cache of the registrations of one protection domain.
 #[derive(Debug)]
 pub struct RegistrationCache<D: Device> {
     device: D,
@@ -17,7 +17,7 @@ pub struct RegistrationCache<D: Device> {
     budget_bytes: usize,
     kept: Vec<Kept<D>>,
     kept_bytes: usize,
-    /// Counts uses; the larger the later.
+    /// Use counter, by which the last use of entries is compared.
     uses: u64,
     figures: CacheFigures,
 }
@@ -30,28 +30,28 @@ struct Kept<D: Device> {
     last_use: u64,
 }
 
-/// What a cache did so far.
+/// Statistics of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
-    /// Uses of a registration that was there.
+    /// Number of uses of an existing registration.
     pub hits: u64,
-    /// Registrations made.
+    /// Number of registrations made.
     pub misses: u64,
-    /// Registrations let go of for others.
+    /// Number of registrations evicted.
     pub evictions: u64,
 }
 
-/// A registration and where in it the memory begins that was asked for.
+/// A registration, and the offset of the requested memory in it.
 #[derive(Debug)]
 pub struct Registered<R> {
-    /// The registration, of this memory or of more.
+    /// The registration of this memory or of a larger range.
     pub region: R,
-    /// Bytes from its start to the memory that was asked for.
+    /// Offset in bytes of the requested memory.
     pub offset: usize,
 }
 
 impl<D: Device> RegistrationCache<D> {
-    /// An empty one that keeps at most `budget_bytes` registered.
+    /// Creates an empty cache that keeps at most `budget_bytes` registered.
     pub fn new(device: &D, domain: &D::ProtectionDomain, budget_bytes: usize) -> Self {
         Self {
             device: device.clone(),
@@ -64,18 +64,18 @@ impl<D: Device> RegistrationCache<D> {
         }
     }
 
-    /// The registration of some memory with at least `access`, made if there is none.
+    /// Returns the registration of a range of memory with at least `access`, registering it if there is none.
     ///
-    /// Memory that is longer than the budget is registered and not kept.
+    /// A range longer than the budget is registered but not kept.
     ///
     /// # Errors
-    /// As [`Device::register_raw`]; when the device or RLIMIT_MEMLOCK is exhausted only after everything that is not in
-    /// use was let go of.
+    /// As for [`Device::register_raw`]. If the device or RLIMIT_MEMLOCK is exhausted, everything that is not in use is
+    /// evicted first.
     ///
     /// # Safety
-    /// As for [`Device::register_raw`], and until the memory was given to [`RegistrationCache::forget`], or the cache
-    /// was dropped, instead of until the region ends: memory that is unmapped and mapped anew at the same place is
-    /// other memory.
+    /// As for [`Device::register_raw`], but until the memory has been passed to [`RegistrationCache::forget`], or the
+    /// cache has been dropped, instead of until the region ends: memory that is unmapped and mapped again at the same
+    /// address is different memory.
     pub unsafe fn region(
         &mut self,
         start: NonNull<u8>,
@@ -100,15 +100,15 @@ impl<D: Device> RegistrationCache<D> {
         }
         while self.kept_bytes > self.budget_bytes.saturating_sub(length) && self.evict() {}
         let region = loop {
-            // SAFETY: the caller's promise is longer than the region lives, because the cache's part of it ends with
-            // `forget` or `drop`.
+            // SAFETY: the caller's promise covers more than the region's lifetime, because the cache's part of it ends
+            // with `forget` or `drop`.
             let made = unsafe {
                 self.device
                     .register_raw(&self.domain, start, length, access)
             };
             match made {
                 Ok(region) => break region,
-                // Others of ours may be what there is no room for.
+                // Other registrations of ours may be what exhausts the limit.
                 Err(_) if self.evict() => {}
                 Err(error) => return Err(error),
             }
@@ -126,8 +126,8 @@ impl<D: Device> RegistrationCache<D> {
         Ok(Registered { region, offset: 0 })
     }
 
-    /// Lets go of all registrations that touch this memory. To be called before it is unmapped, or given to someone
-    /// else.
+    /// Drops all registrations that overlap this memory. To be called before it is unmapped, or passed to another
+    /// owner.
     pub fn forget(&mut self, start: NonNull<u8>, length: usize) {
         let from = start.as_ptr() as usize;
         let to = from.saturating_add(length);
@@ -141,7 +141,7 @@ impl<D: Device> RegistrationCache<D> {
         });
     }
 
-    /// Lets go of the one that was not used for longest; says whether there was one.
+    /// Drops the least recently used registration; returns whether there was one.
     fn evict(&mut self) -> bool {
         let oldest = self.kept.iter().enumerate();
         let Some((at, _)) = oldest.min_by_key(|(_, kept)| kept.last_use) else {
@@ -153,12 +153,12 @@ impl<D: Device> RegistrationCache<D> {
         true
     }
 
-    /// Bytes that are kept registered now.
+    /// Number of bytes currently kept registered.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// What it did so far.
+    /// The statistics so far.
     pub fn figures(&self) -> CacheFigures {
         self.figures
     }
@@ -189,7 +189,7 @@ mod tests {
         let first = ask(whole, 1024, BOTH).expect("a region");
         let part = ask(inner, 256, Access::LOCAL_WRITE).expect("a region");
         assert_eq!((first.offset, part.offset), (0, 128));
-        // More access than it has, and memory beyond it, are other registrations.
+        // More access than it has, and memory beyond it, need other registrations.
         ask(inner, 256, Access::REMOTE_WRITE).expect("a region");
         assert_eq!(cache.kept_bytes(), 1280);
         let figures = cache.figures();
@@ -211,10 +211,10 @@ mod tests {
         ask(places[0], 512).expect("a region");
         ask(places[1], 512).expect("a region");
         ask(places[0], 512).expect("used again");
-        // The second was not used for longest.
+        // The second is the least recently used.
         ask(places[2], 512).expect("a region");
         ask(places[0], 512).expect("still there");
-        // Too long to be kept, and still registered.
+        // Too long to be kept, but registered.
         ask(whole, 8192).expect("a region");
         assert!(cache.kept_bytes() <= 1024);
         assert_eq!(cache.figures().hits, 2);

@@ -1,5 +1,4 @@
-//! Completion channels: the library's descriptor for events and an eventfd to wake by hand, behind one epoll
-//! descriptor.
+//! Completion channels: the library's event descriptor and an eventfd for waking by hand, behind one epoll descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
@@ -17,7 +16,7 @@ use crate::error::{last, system};
 use crate::events::EventThread;
 use crate::sys::types;
 
-/// Where a thread sleeps until a completion comes.
+/// A completion channel, on which a thread sleeps until a completion arrives.
 #[derive(Clone, Debug)]
 pub struct IbvCompletionChannel {
     inner: Arc<Channel>,
@@ -46,13 +45,13 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw((*self.raw.0).descriptor) }
     }
 
-    /// Takes what the library has; says whether there was anything.
+    /// Consumes the library's events; returns whether there were any.
     fn take_events(&self) -> bool {
         let mut any = false;
         loop {
             let (mut queue, mut user) = (null_mut(), null_mut());
             let api = &self.core().api;
-            // SAFETY: the channel is alive, does not block, and both places have room for a pointer.
+            // SAFETY: the channel is alive, does not block, and both places have space for a pointer.
             if unsafe { (api.get_cq_event)(self.raw.0, &mut queue, &mut user) } != 0 {
                 return any;
             }
@@ -118,7 +117,7 @@ impl AsFd for IbvCompletionChannel {
 
 impl CompletionChannel for IbvCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
-        // A child would take the events of its parent.
+        // A child would take its parent's events.
         self.inner.core().made_in.check()?;
         let mut descriptors = [PollFd::new(&self.inner.both, PollFlags::IN)];
         let timeout = Timespec {
@@ -143,7 +142,7 @@ impl CompletionChannel for IbvCompletionChannel {
         if !self.inner.core().made_in.is_current() {
             return;
         }
-        // A full counter is an event too, and nothing else can go wrong.
+        // A full counter is an event too, and no other error is possible.
         let _ = rustix::io::write(&self.inner.by_hand, &1u64.to_ne_bytes());
     }
 }

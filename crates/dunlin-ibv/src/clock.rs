@@ -1,18 +1,18 @@
-//! The clock that hardware stamps completions with: ticks of some width and frequency, as nanoseconds that go on.
+//! The clock of hardware timestamps: converts ticks of some width and frequency to nanoseconds that do not wrap.
 
-/// Ticks become nanoseconds by a multiplication, because this is on the path of each completion.
+/// Ticks are converted to nanoseconds by a multiplication, because this is on the path of each completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
     mask: u64,
-    /// Nanoseconds of a tick, times two to the 32.
+    /// Nanoseconds per tick, times 2^32.
     factor: u64,
     last: u64,
-    /// Ticks since the clock's own beginning, of the last stamp; `None` before the first.
+    /// Ticks of the last timestamp since the clock's beginning; `None` before the first.
     total: Option<u64>,
 }
 
 impl Clock {
-    /// A clock of the bits in `mask` that ticks `khz` times in a millisecond; `None` for one that does not.
+    /// Creates a clock with the bits in `mask` and a frequency of `khz`; `None` if it does not run.
     pub(crate) fn new(mask: u64, khz: u64) -> Option<Self> {
         if mask == 0 || khz == 0 {
             return None;
@@ -26,8 +26,8 @@ impl Clock {
         })
     }
 
-    /// The stamp of the next completion. Stamps of one queue come nearly in order, so the nearer way round the clock is
-    /// the way that it went, forwards or slightly back.
+    /// Converts the timestamp of the next completion. Timestamps of one queue come nearly in order, so the shorter way
+    /// around the clock is the actual one, forwards or slightly backwards.
     #[inline]
     pub(crate) fn nanoseconds(&mut self, ticks: u64) -> u64 {
         let ticks = ticks & self.mask;
@@ -61,7 +61,7 @@ mod tests {
         let mut clock = Clock::new(0xffff, 1_000_000).expect("a clock");
         assert_eq!(clock.nanoseconds(0xfff0), 0xfff0);
         assert_eq!(clock.nanoseconds(0x0010), 0x1_0010);
-        // Slightly back is not anew.
+        // Slightly backwards is not a wrap.
         assert_eq!(clock.nanoseconds(0x000e), 0x1_000e);
         assert_eq!(clock.nanoseconds(0xfffe), 0xfffe);
         assert_eq!(clock.nanoseconds(0x7000), 0x1_7000);

@@ -22,10 +22,10 @@ use crate::sys::extended as x;
 use crate::sys::{constants as c, types};
 use crate::work_table::{Found, Kind, Met, WorkTable};
 
-/// Completions taken from the provider by one call.
+/// Number of completions taken from the provider by one call.
 const BATCH: usize = 32;
 
-/// What queue pairs and the thread of events share of a completion queue.
+/// The part of a completion queue that is shared by queue pairs and the event thread.
 #[derive(Debug)]
 pub(crate) struct CqCore {
     pub(crate) raw: Shared<types::Cq>,
@@ -34,22 +34,22 @@ pub(crate) struct CqCore {
     entries: usize,
     overrun: AtomicBool,
     users: Mutex<Vec<Weak<QpCore>>>,
-    /// Queue pairs with shared receive queues complete here: who polls holds `saved`.
+    /// Whether queue pairs with shared receive queues complete here, so that polling must hold `saved`.
     is_shared: AtomicBool,
     saved: Mutex<Saved>,
 }
 
-/// Completions of queue pairs that were about to end, which some providers throw away with them (mlx5). To lose one of
-/// a shared receive queue is to lose its entry.
+/// Completions of queue pairs that were about to end, which some providers discard with them (mlx5). Losing one of a
+/// shared receive queue would lose its entry.
 #[derive(Debug)]
 struct Saved {
     way: Way,
-    /// With their stamps, in ticks: one clock makes times of them and of what comes behind them.
+    /// With their timestamps in ticks: they are converted by the same clock as later ones.
     waiting: VecDeque<(types::Wc, Option<u64>)>,
 }
 
 impl CqCore {
-    /// Another queue pair completes here.
+    /// Records that another queue pair completes here.
     pub(crate) fn join(&self, queue_pair: &Arc<QpCore>) {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if users.len() == users.capacity() {
@@ -58,8 +58,8 @@ impl CqCore {
         users.push(Arc::downgrade(queue_pair));
     }
 
-    /// A queue pair with a shared receive queue completes here. Nobody polls meanwhile: who makes it has borrowed the
-    /// queue.
+    /// Records that a queue pair with a shared receive queue completes here. Nobody polls meanwhile: the caller that
+    /// creates it has borrowed the queue.
     pub(crate) fn share(&self) {
         self.is_shared.store(true, Ordering::Release);
     }
@@ -68,7 +68,8 @@ impl CqCore {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is there before a queue pair with a shared receive queue is destroyed or reset, for the next poll.
+    /// Takes the available completions before a queue pair with a shared receive queue is destroyed or reset, and keeps
+    /// them for the next poll.
     pub(crate) fn save(&self) {
         let mut saved = self.saved();
         let Saved { way, waiting } = &mut *saved;
@@ -76,9 +77,10 @@ impl CqCore {
         let mut left = self.entries;
         while left > 0 {
             let asked = left.min(BATCH);
-            // SAFETY: the queue is alive, and polled by nobody else: `share` was called before, so they hold `saved`.
+            // SAFETY: the queue is alive, and not being polled by anybody else: `share` was called before, so they hold
+            // `saved`.
             let taken = unsafe { way.poll(self.raw, &mut batch[..asked], &mut stamps) };
-            // A failure is met again by the next poll.
+            // The next poll finds the same failure.
             let taken = usize::try_from(taken).unwrap_or(0);
             waiting.extend(batch.into_iter().zip(stamps).take(taken));
             if taken < asked {
@@ -89,12 +91,12 @@ impl CqCore {
         let are_too_many = waiting.len() > self.entries;
         drop(saved);
         if are_too_many {
-            // The queue itself would have run over.
+            // The queue itself would have overrun.
             self.fail();
         }
     }
 
-    /// Completions were lost: the queue is of no use, and its queue pairs go to error.
+    /// Handles the loss of completions: the queue is unusable, and its queue pairs are moved to error.
     pub(crate) fn fail(&self) {
         self.overrun.store(true, Ordering::Release);
         let users: Vec<_> = {
@@ -124,7 +126,7 @@ impl Drop for CqCore {
     }
 }
 
-/// Makes a queue that is polled by extended calls; `None` where the provider has none, or not with timestamps.
+/// Creates a queue that is polled by extended calls; `None` if the provider has none, or not with timestamps.
 pub(crate) fn create_extended(
     core: &Core,
     entries: u32,
@@ -147,12 +149,12 @@ pub(crate) fn create_extended(
     (!raw.is_null()).then_some(raw)
 }
 
-/// How completions come from the provider.
+/// How completions are taken from the provider.
 #[derive(Debug)]
 enum Way {
     /// As an array.
     List(types::PollCq),
-    /// One by one, field by field.
+    /// One by one, field by field, by extended calls.
     Calls(Poller),
 }
 
@@ -160,10 +162,11 @@ enum Way {
 unsafe impl Send for Way {}
 
 impl Way {
-    /// Takes completions and their stamps, in ticks, as many as there is room for; negative when the queue has failed.
+    /// Takes completions and their timestamps in ticks, as many as there is space for. Returns their number, negative
+    /// if the queue has failed.
     ///
     /// # Safety
-    /// The queue is alive, and nobody else polls it.
+    /// The queue must be alive, and nobody else may poll it.
     unsafe fn poll(
         &mut self,
         queue: Shared<types::Cq>,
@@ -171,7 +174,7 @@ impl Way {
         stamps: &mut [Option<u64>],
     ) -> i32 {
         match self {
-            // SAFETY: as for the caller, and the batch has room for as many as are asked for.
+            // SAFETY: as for the caller, and the batch has space for as many as are requested.
             Self::List(poll) => unsafe { poll(queue.0, batch.len() as i32, batch.as_mut_ptr()) },
             // SAFETY: as for the caller.
             Self::Calls(poller) => unsafe { poller.poll(batch, stamps) },
@@ -179,16 +182,16 @@ impl Way {
     }
 }
 
-/// Where completions gather.
+/// A completion queue of the NIC.
 pub struct IbvCompletionQueue {
     core: Arc<CqCore>,
     way: Way,
-    /// The device's, where the queue has timestamps.
+    /// The device's clock, if the queue has timestamps.
     clock: Option<Clock>,
     request: types::RequestNotify,
     met: Met,
     batch: Box<[types::Wc; BATCH]>,
-    /// When each of the batch came, in ticks, where the device says so.
+    /// Timestamps of the batch in ticks, if the device provides them.
     stamps: Box<[Option<u64>; BATCH]>,
 }
 
@@ -225,7 +228,7 @@ impl IbvCompletionQueue {
         let (raw, way) = match extended
             .map(|raw| (raw, Poller::of(raw, core.clock.is_some(), core.soft_roce)))
         {
-            // It begins as any queue does.
+            // Its first fields are those of a plain queue.
             Some((raw, Some(poller))) => (raw.cast(), Way::Calls(poller)),
             Some((raw, None)) => {
                 // SAFETY: just made and not used.
@@ -300,9 +303,9 @@ impl IbvCompletionQueue {
     }
 }
 
-/// Soft-RoCE says "local operation error" for all that is wrong with local memory, and for a link that is down. What
-/// was posted was checked, so it failed because its region has ended since; else a RECEIVE because the message is too
-/// long.
+/// Soft-RoCE reports "local operation error" for every problem with local memory, and for a link that is down. What was
+/// posted was checked, so it failed because its region has ended since; otherwise a RECEIVE failed because the message
+/// is too long.
 #[cold]
 fn refine(core: &Core, status: CompletionStatus, found: &Found) -> CompletionStatus {
     if !core.soft_roce || status != CompletionStatus::LocalQueuePairOperation {
@@ -376,7 +379,7 @@ impl CompletionQueue for IbvCompletionQueue {
         while count < completions.len() {
             let asked = (completions.len() - count).min(BATCH);
             let (batch, stamps) = (&mut self.batch[..asked], &mut self.stamps[..]);
-            // SAFETY: the queue is alive. Only this value polls it, but for `save`, which needs `saved`.
+            // SAFETY: the queue is alive. Only this value polls it, except for `save`, which needs `saved`.
             let taken = unsafe { self.way.poll(self.core.raw, batch, stamps) };
             let Ok(taken) = usize::try_from(taken) else {
                 failed = true;
@@ -393,7 +396,7 @@ impl CompletionQueue for IbvCompletionQueue {
                 break;
             }
         }
-        // A queue pair that ends by that saves what is there.
+        // Released first: a queue pair that is dropped in `fail` saves its completions under this lock.
         drop(saved);
         if failed {
             self.core.fail();

@@ -1,4 +1,4 @@
-//! The settings of a device: what is chosen when nothing is said, and how to say otherwise.
+//! The configuration of a device: defaults, and how to override them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,40 +7,40 @@ use dunlin_verbs::{Placement, VerbsError};
 
 use crate::sys::LIBRARY;
 
-/// How an [`crate::IbvDevice`] is opened. `None` means: choose.
+/// The configuration with which an [`crate::IbvDevice`] is opened. `None` means that the device chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IbvConfig {
-    /// Name for people and for the choice of a device; `ibv:` and the NIC's own by default.
+    /// Name for display and for device selection; by default `ibv:` and the NIC's own.
     pub name: Option<String>,
     /// Name or path of the library.
     pub library: String,
-    /// Which NIC, as `ibv_devices` lists them; by default the first with an active port and a usable GID.
+    /// Name of the NIC, as `ibv_devices` lists it; by default the first with an active port and a usable GID.
     pub device: Option<String>,
-    /// Which port, from 1; by default the first that is active.
+    /// Port number, from 1; by default the first that is active.
     pub port: Option<u8>,
-    /// Which entry of the port's GID table; by default the best by [`crate::choose_gid`].
+    /// Index in the port's GID table; by default the best by [`crate::choose_gid`].
     pub gid_index: Option<u8>,
-    /// An address of this host: the NIC and the GID are then those of the interface that has it.
+    /// An address of this host: selects the NIC and the GID of the interface that has it.
     pub local_address: Option<IpAddr>,
-    /// Path MTU in bytes (256 to 4096, a power of two) when the port's own is not wanted; never above the port's.
+    /// Path MTU in bytes (256 to 4096, a power of two) if the port's own is not wanted; never above the port's.
     pub mtu_bytes: Option<usize>,
     /// What to assume about the order in which a WRITE becomes visible; see [`crate::PlacementReason`].
     pub placement: Option<Placement>,
-    /// Posting and polling by the library's extended calls. By default requests are posted by them where the provider
-    /// has them, and completions are taken by them where they bring timestamps; `true`: both wherever they are there,
-    /// `false`: neither, and so no timestamps. Soft-RoCE counts as having none unless `true`: its library (rdma-core
-    /// 44) gets the length of requests with several segments wrong when they are posted by calls.
+    /// Whether to post and poll by the library's extended calls. By default, requests are posted by them if the
+    /// provider has them, and completions are taken by them if they provide timestamps. `true`: both wherever they are
+    /// available; `false`: neither, hence no timestamps. Soft-RoCE is treated as having none unless `true`: its library
+    /// (rdma-core 44) gets the length of requests with several segments wrong when they are posted by extended calls.
     pub extended: Option<bool>,
-    /// Bytes registered at once.
+    /// Maximum number of bytes registered at a time.
     pub max_registered_bytes: usize,
-    /// Reserved huge pages for regions, where there are any.
+    /// Use reserved huge pages for regions, if there are any.
     pub huge_pages: bool,
     /// DSCP and ECN bits of RoCEv2 packets.
     pub traffic_class: u8,
     /// Service level, which switches map to a priority.
     pub service_level: u8,
-    /// Where the kernel describes its devices; other than `/sys` in tests.
+    /// Where the kernel describes its devices; differs from `/sys` only in tests.
     pub sysfs: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl Default for IbvConfig {
             mtu_bytes: None,
             placement: None,
             extended: None,
-            // More than any host that is not built for memory; RLIMIT_MEMLOCK is the bound of the system.
+            // More than a typical host has; the system's limit is RLIMIT_MEMLOCK.
             max_registered_bytes: 1 << 40,
             huge_pages: true,
             traffic_class: 0,
@@ -67,12 +67,12 @@ impl Default for IbvConfig {
 }
 
 impl IbvConfig {
-    /// The default, changed by the environment: `DUNLIN_IBV_LIBRARY`, `_DEVICE`, `_PORT`, `_GID_INDEX`, `_ADDRESS`,
+    /// The defaults, overridden by the environment: `DUNLIN_IBV_LIBRARY`, `_DEVICE`, `_PORT`, `_GID_INDEX`, `_ADDRESS`,
     /// `_MTU`, `_PLACEMENT` (`in-order` or `unordered`), `_EXTENDED` (`yes` or `no`), `_TRAFFIC_CLASS`,
     /// `_SERVICE_LEVEL`.
     ///
     /// # Errors
-    /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
+    /// [`VerbsError::Invalid`] with the variable's name when a value is not valid.
     pub fn from_environment() -> Result<Self, VerbsError> {
         Self::from_variables(|name| std::env::var(name).ok())
     }

@@ -1,4 +1,4 @@
-//! An open device of the library: what all its objects hold on to.
+//! An open device of the library, which all its objects hold.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -20,7 +20,7 @@ use crate::sys::types;
 use crate::sys::Api;
 use crate::work_table::Registry;
 
-/// A pointer of the library's that threads share: its functions may be called from any thread.
+/// A pointer from the library that threads share: its functions may be called from any thread.
 pub(crate) struct Shared<T>(pub(crate) *mut T);
 
 impl<T> std::fmt::Debug for Shared<T> {
@@ -41,7 +41,7 @@ unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
-/// The keys of all regions that live.
+/// The keys of all live regions.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     live: Mutex<HashSet<u32>>,
@@ -64,11 +64,11 @@ impl Keys {
     }
 }
 
-/// The open device and what was found out about it.
+/// The open device and its properties.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// A child of this process must not touch the kernel's objects: they are its parent's, and its descriptors are the
-    /// same.
+    /// The process that opened the device: a child must not use the kernel's objects, which belong to its parent and
+    /// share its descriptors.
     pub(crate) made_in: Generation,
     pub(crate) api: Api,
     pub(crate) context: Shared<types::Context>,
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub(crate) attributes: DeviceAttributes,
     pub(crate) placement_reason: PlacementReason,
     pub(crate) link: Link,
-    /// READs and atomics that a queue pair has outstanding, and answers, at most.
+    /// Maximum number of READs and atomics that a queue pair has outstanding, and answers.
     pub(crate) reads_initiated: u8,
     pub(crate) reads_answered: u8,
     pub(crate) tables: Registry,
@@ -86,11 +86,11 @@ pub(crate) struct Core {
     pub(crate) events: Events,
     pub(crate) last_receives: LastReceives,
     pub(crate) keys: Keys,
-    /// The provider's extended calls, unless the configuration wants none.
+    /// The provider's extended calls, unless the configuration disables them.
     pub(crate) extended: Option<Extended>,
-    /// The clock of completions' timestamps.
+    /// The clock of completion timestamps.
     pub(crate) clock: Option<Clock>,
-    /// Whether queue pairs are made for extended calls; by trial.
+    /// Whether queue pairs are created for extended calls, as determined by a trial.
     pub(crate) posts_by_calls: bool,
     /// Whether it is the kernel's soft-RoCE, whose statuses are coarser.
     pub(crate) soft_roce: bool,
@@ -99,19 +99,19 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The provider's functions on the path of data.
+    /// The provider's functions for the data path.
     pub(crate) fn operations(&self) -> &types::Operations {
         // SAFETY: the context is open until `self` is dropped, and providers fill the table before it is handed out.
         unsafe { &(*self.context.0).operations }
     }
 
-    /// Where asynchronous events come.
+    /// The descriptor of asynchronous events.
     pub(crate) fn async_descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the context's, which is open as long as `self`.
         unsafe { BorrowedFd::borrow_raw((*self.context.0).async_descriptor) }
     }
 
-    /// The completion vector of the next queue: they take turns.
+    /// The completion vector of the next queue: vectors are used in turn.
     pub(crate) fn vector(&self) -> i32 {
         // SAFETY: the context is open.
         let count = unsafe { (*self.context.0).completion_vectors }.max(1) as usize;
@@ -123,7 +123,7 @@ impl Core {
         self.extended.is_some() && (self.clock.is_some() || self.config.extended == Some(true))
     }
 
-    /// What is used of the extended calls, for people.
+    /// Describes which extended calls are used.
     pub(crate) fn extended_words(&self) -> String {
         let posting = if self.posts_by_calls {
             "requests posted by calls"
@@ -138,7 +138,7 @@ impl Core {
         format!("{posting}, {polling}")
     }
 
-    /// Takes `bytes` of the budget.
+    /// Takes `bytes` from the budget.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<(), VerbsError> {
         let limit = self.attributes.max_registered_bytes;
         let taken = self
@@ -161,7 +161,7 @@ impl Core {
         self.registered.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// The completion queue at an address of the library's.
+    /// The completion queue with this address in the library.
     pub(crate) fn queue(&self, address: usize) -> Option<std::sync::Arc<CqCore>> {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.get(&address)?.upgrade()

@@ -1,4 +1,4 @@
-//! The device: opening it, and making everything else.
+//! The device: opening it, and creating all other objects.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -32,13 +32,13 @@ use crate::sys::extended::Extended;
 use crate::sys::{types, Api};
 use crate::work_table::Registry;
 
-/// An RDMA NIC by libibverbs. Clones are handles on the same open device.
+/// An RDMA NIC accessed through libibverbs. Clones are handles to the same open device.
 #[derive(Clone, Debug)]
 pub struct IbvDevice {
     device: Arc<EventThread>,
 }
 
-/// What all objects of a protection domain hold.
+/// The part of a protection domain that its objects hold.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) raw: Shared<types::Pd>,
@@ -59,7 +59,7 @@ impl Drop for Domain {
     }
 }
 
-/// Protection domain: regions and queue pairs of one domain work together.
+/// Protection domain: regions and queue pairs can be used together only within one domain.
 #[derive(Clone, Debug)]
 pub struct IbvProtectionDomain {
     domain: Arc<Domain>,
@@ -82,8 +82,8 @@ impl IbvDevice {
     /// Opens the device that `config` asks for, or the first with an active port and a usable GID.
     ///
     /// # Errors
-    /// The library is absent; there is no device, or not this one; its port is down or has no GID. Each says what to
-    /// do.
+    /// The library is missing; there is no device, or not the requested one; its port is down or has no GID. Each error
+    /// says what to do.
     pub fn open(config: IbvConfig) -> Result<Self, VerbsError> {
         let api = library(&config.library)?;
         Self::open_with(api, config)
@@ -182,8 +182,8 @@ impl IbvDevice {
         }
         (core.attributes.placement, core.placement_reason) =
             placement(config.placement, core.soft_roce, tried.in_order);
-        // The kernel stores a packet by string moves, in order as far as the lines of a cache go, which is all that a
-        // batch asks whose first line is written last.
+        // The kernel stores a packet by string moves, which are in order up to cache line granularity. That is all that
+        // a batch needs whose first line is written last.
         core.attributes.writes_are_messages = !core.soft_roce;
         Ok(Self {
             device: Arc::new(EventThread::start(Arc::new(core))?),
@@ -204,12 +204,12 @@ impl IbvDevice {
         &self.core().nic
     }
 
-    /// Port, path MTU and GID that were chosen, and why; as they are now.
+    /// The port, path MTU and GID that were chosen, and why, in their current state.
     pub fn port(&self) -> Arc<PortReport> {
         self.core().link.port()
     }
 
-    /// Whether the chosen GID has an IP address, or is of the interface that has it.
+    /// Whether the chosen GID has this IP address, or belongs to the interface that has it.
     pub fn is_at(&self, address: IpAddr) -> bool {
         let core = self.core();
         let number = core.link.port().number;
@@ -229,17 +229,17 @@ impl IbvDevice {
         .is_ok()
     }
 
-    /// Looks at the port anew, as the thread of events does by itself. New connections use what is found.
+    /// Queries the port again, as the event thread does by itself. New connections use the result.
     pub fn look_again(&self) {
         link::look_again(self.core());
     }
 
-    /// Why WRITEs are taken to be placed as the attributes say.
+    /// Why the device assumes the order of WRITEs that its attributes state.
     pub fn placement_reason(&self) -> PlacementReason {
         self.core().placement_reason
     }
 
-    /// What was chosen and why, each as a name and a sentence, for people.
+    /// What was chosen and why, each as a name and a sentence, for display.
     pub fn choices(&self) -> Vec<(&'static str, String)> {
         let (core, port) = (self.core(), self.port());
         let state = match core.link.down() {
@@ -297,7 +297,8 @@ impl IbvDevice {
         self.check_device("domain", &domain.domain.device)
     }
 
-    /// Objects of several open devices do not work together, and providers believe that they are given none.
+    /// Checks that an object belongs to this device: objects of different open devices must not be combined, and
+    /// providers do not check that.
     fn check_device(&self, what: &'static str, of: &Arc<EventThread>) -> Result<(), VerbsError> {
         if Arc::ptr_eq(of, &self.device) {
             return Ok(());
@@ -306,8 +307,8 @@ impl IbvDevice {
     }
 }
 
-// SAFETY: each region that is allocated has memory of its own, and the NIC keeps to what verbs promise of work requests
-// and of rights.
+// SAFETY: each allocated region has memory of its own, and the NIC keeps to what verbs promise about work requests and
+// access rights.
 #[allow(unsafe_code)]
 unsafe impl Device for IbvDevice {
     type ProtectionDomain = IbvProtectionDomain;
@@ -359,7 +360,7 @@ unsafe impl Device for IbvDevice {
         access: Access,
     ) -> Result<IbvRegion, VerbsError> {
         self.check_domain(domain)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { IbvRegion::raw(&domain.domain, start, length, access) }
     }
 

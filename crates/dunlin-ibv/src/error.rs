@@ -1,10 +1,10 @@
-//! errno becomes context: which call, with what, and what to do about it.
+//! Conversion of an errno to an error with context: which call failed, with what, and what to do about it.
 
 use std::io;
 
 use dunlin_verbs::VerbsError;
 
-/// An errno with the sentence that makes it useful.
+/// An errno with an explanation.
 #[derive(Debug)]
 struct Explained {
     errno: io::Error,
@@ -23,14 +23,14 @@ impl std::error::Error for Explained {
     }
 }
 
-/// A call that left its reason in `errno`.
+/// The error of a call that left its reason in `errno`.
 pub(crate) fn last(call: &'static str, what: impl Into<String>) -> VerbsError {
     explain(call, io::Error::last_os_error(), what)
 }
 
-/// A call that returned its reason.
+/// The error of a call that returned its reason.
 pub(crate) fn returned(call: &'static str, errno: i32, what: impl Into<String>) -> VerbsError {
-    // A few old providers return -1 and set errno, some kernels' numbers come through negative.
+    // A few old providers return -1 and set errno; on some kernels the number is negative.
     let error = match errno {
         -1 => io::Error::last_os_error(),
         other => io::Error::from_raw_os_error(other.abs()),
@@ -38,7 +38,7 @@ pub(crate) fn returned(call: &'static str, errno: i32, what: impl Into<String>) 
     explain(call, error, what)
 }
 
-/// An error of rustix.
+/// Converts an error of rustix.
 pub(crate) fn system(
     call: &'static str,
     what: &'static str,
@@ -60,7 +60,7 @@ pub(crate) fn explain(call: &'static str, errno: io::Error, what: impl Into<Stri
     }
 }
 
-/// Something is not there, without an errno.
+/// The error for something missing, without an errno.
 pub(crate) fn absent(call: &'static str, what: impl Into<String>) -> VerbsError {
     VerbsError::System {
         call,

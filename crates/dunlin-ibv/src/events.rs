@@ -1,8 +1,8 @@
-//! Asynchronous events: what happens to an object without a work request to report it.
+//! Asynchronous events, which no work request reports.
 //!
 //! A thread of the device sleeps on the library's descriptor. It marks an overrun completion queue and moves its queue
 //! pairs to error (soft-RoCE only drops the completion), keeps events for [`dunlin_verbs::Device::poll_async_event`],
-//! and follows the port, so that connections made later use what it is then.
+//! and tracks the port, so that later connections use its current state.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,10 +18,10 @@ use crate::error::system;
 use crate::link::look_again;
 use crate::sys::{constants as c, types};
 
-/// Events that are kept for whoever asks; older ones give way.
+/// Number of events kept until they are fetched; older ones are dropped.
 const KEPT: usize = 1024;
 
-/// The events not yet asked for.
+/// The events that have not been fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     waiting: Mutex<VecDeque<AsyncEvent>>,
@@ -42,7 +42,7 @@ impl Events {
     }
 }
 
-/// The thread of a device; it ends when this is dropped.
+/// The event thread of a device; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct EventThread {
     core: Arc<Core>,
@@ -83,12 +83,12 @@ impl Drop for EventThread {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if !self.core.made_in.is_current() {
-            // There is no such thread in a child.
+            // A child has no such thread.
             return std::mem::forget(thread);
         }
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = thread {
-            // The thread itself may hold the last queue pair, and so this value, for a moment.
+            // The thread itself may briefly hold the last queue pair, and so this value.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -115,18 +115,18 @@ fn listen(core: &Core, stop: &OwnedFd) {
     }
 }
 
-/// Takes one event, if there is one.
+/// Handles one event, if there is one.
 pub(crate) fn take(core: &Core) -> bool {
     let mut event = types::AsyncEvent {
         element: types::EventElement { port: 0 },
         kind: u32::MAX,
     };
-    // SAFETY: the context is open, its descriptor does not block, and `event` has room for one.
+    // SAFETY: the context is open, its descriptor does not block, and `event` has space for one.
     if unsafe { (core.api.get_async_event)(core.context.0, &mut event) } != 0 {
         return false;
     }
-    // Looked at before it is acknowledged: until then the object is not destroyed. What must not be done before is to
-    // drop the last handle of the object, so the queue is let go of afterwards.
+    // Handled before it is acknowledged, because until then the object is not destroyed. The last handle of the object
+    // must not be dropped before, so the queue is released afterwards.
     let overrun = report(core, &event);
     // SAFETY: the event came from the library and is acknowledged once.
     unsafe { (core.api.ack_async_event)(&mut event) };
@@ -140,16 +140,16 @@ fn report(core: &Core, event: &types::AsyncEvent) -> Option<Arc<crate::completio
     match event.kind {
         c::EVENT_CQ_ERROR => {
             core.events.push(AsyncEvent::CompletionQueueOverrun);
-            // SAFETY: an event of this kind carries a queue.
+            // SAFETY: an event of this kind contains a queue.
             return core.queue(unsafe { event.element.cq } as usize);
         }
         c::EVENT_QP_FATAL | c::EVENT_QP_REQUEST_ERROR | c::EVENT_QP_ACCESS_ERROR => {
-            // SAFETY: an event of this kind carries a queue pair, which lives until the event is acknowledged.
+            // SAFETY: an event of this kind contains a queue pair, which lives until the event is acknowledged.
             let number = unsafe { (*event.element.qp).number };
             core.events.push(AsyncEvent::QueuePairFatal(number));
         }
         c::EVENT_QP_LAST_RECEIVE => {
-            // SAFETY: an event of this kind carries a queue pair.
+            // SAFETY: an event of this kind contains a queue pair.
             core.last_receives.say(unsafe { event.element.qp } as usize);
         }
         c::EVENT_DEVICE_FATAL => {
@@ -157,7 +157,7 @@ fn report(core: &Core, event: &types::AsyncEvent) -> Option<Arc<crate::completio
             tracing::error!(device = %core.nic, "the device failed; reopen it after its reset");
         }
         c::EVENT_PORT_ACTIVE | c::EVENT_PORT_ERROR | c::EVENT_GID_CHANGE | c::EVENT_LID_CHANGE => {
-            // SAFETY: an event of this kind carries a port.
+            // SAFETY: an event of this kind contains a port.
             let port = unsafe { event.element.port };
             if let Ok(port) = u8::try_from(port) {
                 core.events.push(match event.kind {

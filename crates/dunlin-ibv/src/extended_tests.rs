@@ -1,4 +1,4 @@
-//! What soft-RoCE cannot show of the extended calls: timestamps, and refusals of whole batches.
+//! Tests of the extended calls that soft-RoCE does not allow: timestamps, and refusals of whole batches.
 
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, CompletionStatus, Device, Operation, Payload,
@@ -37,7 +37,7 @@ fn completions_carry_timestamps() {
     let mut some = [Completion::EMPTY; 4];
     assert_eq!(queue.poll(&mut some), Ok(2));
     assert_eq!((some[0].id, some[0].timestamp_ns), (1, Some(2000)));
-    // Of what failed only the status counts.
+    // For a failed request only the status counts.
     assert_eq!((some[1].id, some[1].timestamp_ns), (2, None));
     assert_eq!(some[1].status, CompletionStatus::RetryExceeded);
     assert_eq!(queue.poll(&mut some), Ok(0));
@@ -147,7 +147,7 @@ fn requests_become_calls() {
     assert_eq!(flags, [0, s | c::SEND_FENCE, s, s | c::SEND_SOLICITED]);
 }
 
-/// Nothing of a batch is taken when the provider refuses it, and nothing is lost of the queue's room.
+/// If the provider refuses a batch, none of it is accepted, and no entry of the queue is lost.
 #[test]
 fn a_batch_is_refused_whole() {
     script(|s| s.extended = true);

@@ -1,7 +1,7 @@
-//! A library that is not there: functions of our own in the table of [`Api`], for what soft-RoCE cannot show.
+//! A fake library: functions of our own in the table of [`Api`], for tests that soft-RoCE does not allow.
 //!
-//! One device, `fake0`, with one port, whose behaviour [`Script`] says. Objects are heap blocks that the functions make
-//! and free, so that a leak or a double free is a failure of the allocator or of [`live`].
+//! It has one device, `fake0`, with one port, whose behaviour [`Script`] determines. Objects are heap blocks that the
+//! functions allocate and free, so that a leak or a double free is detected by the allocator or by [`live`].
 
 #![allow(unreachable_pub)]
 
@@ -17,7 +17,7 @@ use crate::sys::extended::*;
 use crate::sys::types::*;
 use crate::sys::Api;
 
-/// What the fake does; each test's thread has its own.
+/// The behaviour of the fake; separate for each test's thread.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) devices: usize,
@@ -28,27 +28,27 @@ pub(crate) struct Script {
     pub(crate) register: Option<i32>,
     pub(crate) queue_pairs: Option<(usize, i32)>,
     pub(crate) modify: i32,
-    /// Inline bytes that are taken at most.
+    /// Maximum number of inline bytes that are accepted.
     pub(crate) inline_bytes: u32,
-    /// Requests that `post_send` takes of a list; the rest is refused as ENOMEM.
+    /// Number of requests that `post_send` accepts from a list; the rest is refused with ENOMEM.
     pub(crate) takes: usize,
     pub(crate) data_in_order: c_int,
-    /// Whether the provider has the extended table, and what its clock is: mask and kHz.
+    /// Whether the provider has the extended table, and its clock: mask and kHz.
     pub(crate) extended: bool,
     pub(crate) clock: (u64, u64),
     /// errno of `wr_complete`.
     pub(crate) refuses: i32,
     /// Ticks at the next completion.
     pub(crate) ticks: u64,
-    /// Whether there are completion channels and address handles.
+    /// Whether completion channels and address handles are supported.
     pub(crate) channels: bool,
     pub(crate) handles: bool,
-    /// Entries of the longest shared receive queue.
+    /// Maximum number of entries of a shared receive queue.
     pub(crate) shared: i32,
-    /// Whether completions of a queue pair go when it is destroyed or reset, as mlx5 does it.
+    /// Whether completions of a queue pair disappear when it is destroyed or reset, as with mlx5.
     pub(crate) cleans: bool,
-    /// The completion of a RECEIVE that its queue pair has begun to fill: it comes when the device has said, some time
-    /// after the queue pair was moved to error, that it holds none any more.
+    /// The completion of a RECEIVE that its queue pair has begun to fill: it arrives when the device has reported, some
+    /// time after the queue pair was moved to error, that it holds none any more.
     pub(crate) half: Option<Wc>,
 }
 
@@ -93,10 +93,10 @@ thread_local! {
     static MODIFIED: RefCell<Option<QpAttributes>> = const { RefCell::new(None) };
 }
 
-/// Events that were raised and not fetched: the thread that fetches them is not the test's.
+/// Events that were raised and not fetched; the thread that fetches them is not the test's.
 static RAISED: Mutex<Vec<(usize, usize, Number)>> = Mutex::new(Vec::new());
 
-/// Queue pairs of which it was said that they hold no RECEIVE any more, by the same thread.
+/// Queue pairs reported to hold no RECEIVE any more, by the same thread.
 static ENDED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Raises an asynchronous event of a port.
@@ -117,7 +117,7 @@ pub(crate) fn calls() -> Vec<String> {
     CALLS.take()
 }
 
-/// What a queue pair was last told.
+/// The attributes last set on a queue pair.
 pub(crate) fn modified() -> QpAttributes {
     MODIFIED.take().expect("one was modified")
 }
@@ -130,22 +130,22 @@ pub(crate) fn script(change: impl FnOnce(&mut Script)) {
     SCRIPT.with_borrow_mut(change);
 }
 
-/// Objects that were made and not destroyed, on this thread.
+/// Number of objects that were created and not destroyed, on this thread.
 pub(crate) fn live() -> i64 {
     LIVE.with_borrow(|live| *live)
 }
 
-/// Ids and flags of the sends that were taken.
+/// Ids and flags of the sends that were accepted.
 pub(crate) fn posted() -> Vec<(u64, u32)> {
     POSTED.with_borrow(Clone::clone)
 }
 
-/// Ids of the shared RECEIVEs since the last look.
+/// Ids of the shared RECEIVEs since the last call.
 pub(crate) fn receives() -> Vec<u64> {
     RECEIVES.take()
 }
 
-/// Puts a completion where the next poll finds it.
+/// Adds a completion for the next poll.
 pub(crate) fn complete(wc: Wc) {
     WAITING.with_borrow_mut(|waiting| waiting.push(wc));
 }
@@ -164,7 +164,8 @@ fn fail<T>(errno: i32) -> *mut T {
 }
 
 fn make<T>(fill: impl FnOnce(&mut T)) -> *mut T {
-    // SAFETY: all these structures are numbers, pointers and options of function pointers, for which zero is a value.
+    // SAFETY: all these structures are numbers, pointers and options of function pointers, for which zero is a valid
+    // value.
     let mut value: Box<T> = Box::new(unsafe { std::mem::zeroed() });
     fill(&mut value);
     LIVE.with_borrow_mut(|live| *live += 1);
@@ -417,7 +418,7 @@ unsafe extern "C" fn get_cq_event(
 }
 unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: u32) {}
 
-/// Whether one more queue pair is made, and its number.
+/// Whether one more queue pair can be created, and its number.
 fn another(inline_bytes: u32) -> Result<u32, i32> {
     if inline_bytes > scripted(|s| s.inline_bytes) {
         return Err(22);
@@ -532,7 +533,7 @@ unsafe extern "C" fn wr_abort(_: *mut QpEx) {
     noted("abort".into());
 }
 
-/// A queue pair that is moved to error has begun to fill a RECEIVE, if the script says so.
+/// Lets a queue pair that is moved to error have begun to fill a RECEIVE, if the script says so.
 fn end_half(qp: *mut Qp) {
     if let Some(wc) = SCRIPT.with_borrow_mut(|s| s.half.take()) {
         HALVES.with_borrow_mut(|halves| halves.push((qp as usize, wc)));
@@ -544,7 +545,7 @@ fn end_half(qp: *mut Qp) {
     }
 }
 
-/// Completes the RECEIVEs of queue pairs of which it was said.
+/// Completes the RECEIVEs of queue pairs that were reported.
 fn complete_halves() {
     let ended = ENDED.lock().expect("not poisoned");
     let come = HALVES.with_borrow_mut(|halves| {
@@ -555,7 +556,7 @@ fn complete_halves() {
     come.into_iter().for_each(|(_, wc)| complete(wc));
 }
 
-/// A queue pair forgets its completions, if the script says so.
+/// Discards the completions of a queue pair, if the script says so.
 fn clean(number: u32) {
     HALVES.with_borrow_mut(|halves| halves.retain(|(_, wc)| wc.queue_pair != number));
     if scripted(|s| s.cleans) {
@@ -623,7 +624,7 @@ unsafe extern "C" fn destroy_ah(ah: *mut Ah) -> c_int {
 unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
     let mut raised = RAISED.lock().expect("not poisoned");
     let Some(at) = raised.iter().position(|one| one.0 == context as usize) else {
-        // SAFETY: the context is open; the bell is silent again.
+        // SAFETY: the context is open; the bell is reset here.
         let bell = unsafe { BorrowedFd::borrow_raw((*context).async_descriptor) };
         let _ = rustix::io::read(bell, &mut [0; 8]);
         return -1;
@@ -648,7 +649,7 @@ unsafe extern "C" fn poll_cq(_: *mut Cq, most: c_int, to: *mut Wc) -> c_int {
     WAITING.with_borrow_mut(|waiting| {
         let count = waiting.len().min(most as usize);
         for (at, wc) in waiting.drain(..count).enumerate() {
-            // SAFETY: the caller has room for `most`.
+            // SAFETY: the caller has space for `most`.
             unsafe { *to.add(at) = wc };
         }
         count as c_int

@@ -1,4 +1,4 @@
-//! What soft-RoCE cannot show: devices that are full, down or badly configured, and the text that a user gets.
+//! Tests that soft-RoCE does not allow: devices that are full, down or badly configured, and the error texts for users.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use crate::{
 
 pub(crate) const RC: Transport = Transport::ReliableConnection;
 
-/// A place for what the kernel would say, with the kind of each GID.
+/// A directory in place of sysfs, with the kind of each GID.
 fn sysfs(kinds: &[&str]) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ pub(crate) fn open() -> IbvDevice {
     open_with(&["RoCE v2"], |_| {}).expect("a device")
 }
 
-/// The text of a failure; nothing of the library's may be left behind it.
+/// The text of a failure; no object of the library may be left behind.
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, VerbsError>) -> String {
     let text = result.expect_err("refused").to_string();
     println!("{text}");
@@ -149,7 +149,7 @@ fn memory_may_not_be_locked() {
         &text,
         &["ibv_reg_mr", "1048576 bytes", "RLIMIT_MEMLOCK", "ulimit -l"],
     );
-    // The budget is whole again.
+    // The budget is restored.
     script(|s| s.register = None);
     device
         .allocate_region(&domain, 1 << 20, Access::LOCAL_WRITE)
@@ -169,7 +169,7 @@ fn budget_is_kept() {
         .expect("all of it");
 }
 
-/// Memory of another device's region lives as long as the registration of it here, and is no more than was granted.
+/// The memory of another device's region lives as long as its registration here, with no more access than was granted.
 #[test]
 fn memory_of_another_device() {
     let [first, second] = [open(), open()];
@@ -305,7 +305,7 @@ pub(crate) fn write(id: u64) -> SendRequest<'static, crate::IbvRegion, crate::Ib
     SendRequest::new(id, operation, Payload::Inline(&[1; 8]), SendFlags::SIGNALED)
 }
 
-/// A provider that takes a list in part: the refusal says how far, and no entry is lost.
+/// A provider that accepts a list in part: the error reports how far, and no entry is lost.
 #[test]
 fn provider_takes_a_list_in_part() {
     let device = open();
@@ -325,7 +325,7 @@ fn provider_takes_a_list_in_part() {
     );
     let ids: Vec<u64> = posted().iter().map(|&(id, _)| id).collect();
     assert_eq!(ids.len(), 4);
-    // The third completion frees the two before it, too.
+    // The third completion also frees the two before it.
     complete(Wc {
         id: ids[2],
         status: 12,
@@ -338,7 +338,7 @@ fn provider_takes_a_list_in_part() {
     pair.post_send(&[write(7), write(8)]).expect("room");
 }
 
-/// A completion of a queue pair that was reset since is nobody's.
+/// A completion of a queue pair that has since been reset is ignored.
 #[test]
 fn completions_of_the_past_vanish() {
     let device = open();
@@ -412,7 +412,7 @@ pub(crate) fn datagram(
     request
 }
 
-/// Objects of two devices do not work together: a provider would take them for its own.
+/// Objects of two devices must not be combined: a provider would take them for its own.
 #[test]
 fn objects_of_another_device_are_refused() {
     script(|s| (s.channels, s.handles) = (true, true));

@@ -1,4 +1,4 @@
-//! Ports that go down and up and change their addresses while a device is open.
+//! Tests of ports that go down and up and change their addresses while a device is open.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ fn gid(last: u8) -> [u8; 16] {
     gid
 }
 
-/// A device that looks up the kinds of its GIDs for as long as the test runs.
+/// A device that can look up the kinds of its GIDs for as long as the test runs.
 fn device() -> IbvDevice {
-    // Without the kernel's word the kinds are unknown, which will do.
+    // Without sysfs the kinds are unknown, which is sufficient here.
     open_with(&[], |_| {}).expect("a device")
 }
 
@@ -32,7 +32,7 @@ fn goes_down_and_comes_back() {
     let text = refused(first.to_ready_to_receive(Some(&peer), ConnectAttributes::default()));
     says(&text, &["port 1 of fake0 is down", "ip link set"]);
     assert!(device.choices()[0].1.contains("cannot be used now"));
-    // Back without an event: found by the next connection.
+    // Active again without an event: found by the next connection.
     script(|s| s.port_state = 4);
     first
         .to_ready_to_receive(Some(&peer), ConnectAttributes::default())
@@ -62,7 +62,7 @@ fn takes_another_address_when_its_own_is_gone() {
     script(|s| s.gids = vec![gid(9)]);
     device.look_again();
     assert_eq!(device.port().gid.gid, gid(9));
-    // All gone: said, and nothing is made up.
+    // All gone: that is reported, and no GID is made up.
     script(|s| s.gids = Vec::new());
     device.look_again();
     let (mut one, _queue) = pair(&device).expect("a queue pair");
@@ -94,7 +94,7 @@ fn events_of_ports_are_told() {
     told(AsyncEvent::DeviceFatal);
 }
 
-/// A peer that answers no READ at all, by its word: one is sent, or none ever would be.
+/// A peer that claims to answer no READ at all: one is sent, otherwise none ever would be.
 #[test]
 fn nonsense_about_reads_means_one() {
     let device = open();

@@ -1,4 +1,4 @@
-//! Which entry of a port's GID table names us: a pure function of the table.
+//! The choice of the entry of a port's GID table that names this host: a pure function of the table.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,7 +10,7 @@ pub enum GidKind {
     V1,
     /// RoCE version 2: UDP on IP, routed.
     V2,
-    /// The kernel does not say.
+    /// Not reported by the kernel.
     Unknown,
 }
 
@@ -19,7 +19,7 @@ pub enum GidKind {
 pub struct GidEntry {
     /// Its index.
     pub index: u8,
-    /// The GID: an IPv6 address, also of an IPv4 address.
+    /// The GID: an IPv6 address, possibly a mapped IPv4 address.
     pub gid: [u8; 16],
     /// The protocol.
     pub kind: GidKind,
@@ -28,7 +28,7 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
-    /// The GID as an address of IP.
+    /// The GID as an IP address.
     pub fn address(&self) -> IpAddr {
         let address = Ipv6Addr::from(self.gid);
         match address.to_ipv4_mapped() {
@@ -38,7 +38,7 @@ impl GidEntry {
     }
 
     fn is_empty(&self) -> bool {
-        // An entry without an address has at most the prefix of link-local ones.
+        // An entry without an address has at most the link-local prefix.
         self.gid[8..] == [0; 8]
     }
 
@@ -46,7 +46,7 @@ impl GidEntry {
         self.gid[0] == 0xfe && self.gid[1] & 0xc0 == 0x80
     }
 
-    /// Lower is better.
+    /// The rank of the entry; lower is better.
     fn rank(&self) -> (u8, u8, u8) {
         let kind = match self.kind {
             GidKind::V2 => 0,
@@ -78,7 +78,7 @@ impl fmt::Display for GidEntry {
 }
 
 /// The best entry: RoCEv2 before version 1, then IPv4 before global IPv6 before link-local, then the lowest index. With
-/// `local` only entries of that address count, or of the interface that has it.
+/// `local`, only entries with that address count, or of the interface that has it.
 pub fn choose_gid(table: &[GidEntry], local: Option<IpAddr>) -> Option<&GidEntry> {
     let used = table.iter().filter(|entry| !entry.is_empty());
     let Some(local) = local else {
@@ -87,7 +87,7 @@ pub fn choose_gid(table: &[GidEntry], local: Option<IpAddr>) -> Option<&GidEntry
     let exact = (used.clone())
         .filter(|entry| entry.address() == local)
         .min_by_key(|entry| entry.rank());
-    // Version 1 of the right address is worse than version 2 of another address of the same interface.
+    // Version 1 with the right address is worse than version 2 with another address of the same interface.
     match exact {
         Some(entry) if entry.kind == GidKind::V1 => {
             let interface = entry.interface.clone();

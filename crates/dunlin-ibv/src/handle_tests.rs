@@ -1,4 +1,4 @@
-//! How long address handles live: soft-RoCE looks them up when it sends, which no test on it can time.
+//! Tests of the lifetime of address handles: soft-RoCE uses them when it sends, which a test on it cannot time.
 
 use dunlin_verbs::{Completion, CompletionQueue, Device, QueuePair};
 

@@ -1,27 +1,27 @@
-//! When a queue pair holds no RECEIVE of a shared receive queue any more.
+//! Detects when a queue pair holds no RECEIVE of a shared receive queue any more.
 //!
-//! One that has begun to fill a RECEIVE holds it, and completes it some time after the queue pair was moved to error.
-//! The device says when that is over (`IBV_EVENT_QP_LAST_WQE_REACHED`). Who destroys or resets the queue pair sooner
-//! loses the completion, and with it the entry of the shared queue and its buffer: nobody can tell which of them it
-//! was.
+//! A queue pair that has begun to fill a RECEIVE holds it, and completes it some time after it was moved to error. The
+//! device reports when that is over (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is destroyed or reset earlier,
+//! the completion is lost, and with it the entry of the shared queue and its buffer, because nothing tells which entry
+//! it was.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the device may take to say it: it flushes what it has, which are microseconds.
+/// How long to wait for the device's report: it flushes its requests, which takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LastReceives {
-    /// Queue pairs that may hold a RECEIVE, by their addresses, and whether the device has said that they do not.
+    /// Queue pairs that may hold a RECEIVE, by address, and whether the device has reported that they do not.
     said: Mutex<HashMap<usize, bool>>,
-    /// It has said it of none, and was waited for in vain. Then it does not at all, and a server is not held up by each
-    /// connection that ends.
+    /// Set when the device has never sent a report and a wait for one has timed out. It is then assumed to send none,
+    /// so that a server is not held up by each connection that ends.
     is_silent: AtomicBool,
     has_said: AtomicBool,
 }
@@ -31,12 +31,12 @@ impl LastReceives {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this queue pair takes RECEIVEs.
+    /// Tracks a queue pair, which consumes RECEIVEs from now on.
     pub(crate) fn watch(&self, queue_pair: usize) {
         self.lock().insert(queue_pair, false);
     }
 
-    /// The device says it of this queue pair.
+    /// Records the device's report for this queue pair.
     pub(crate) fn say(&self, queue_pair: usize) {
         self.has_said.store(true, Ordering::Relaxed);
         self.is_silent.store(false, Ordering::Relaxed);
@@ -45,8 +45,8 @@ impl LastReceives {
         }
     }
 
-    /// Waits until the device has said it of a queue pair in error, which is to end now. `take_event`: the thread of
-    /// events may be the one that waits.
+    /// Waits for the device's report for a queue pair in error that is about to be destroyed or reset. `take_event`:
+    /// the caller may itself be the event thread.
     pub(crate) fn wait(&self, queue_pair: usize, mut take_event: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while self.lock().get(&queue_pair) == Some(&false) {

@@ -1,13 +1,14 @@
-//! The device of Dunlin for real RNICs: libibverbs, opened at run time.
+//! The device `ibv`: real RNICs through libibverbs, which is opened at run time.
 //!
-//! A binary with this crate runs where rdma-core is absent: [`IbvDevice::open`] says so in an error, and nothing else
-//! is touched. Where it is present, [`IbvConfig`] chooses device, port, GID and limits by itself, and each choice can
-//! be overridden. Everything here stands on the kernel's soft-RoCE as well, which is how it is tested (`tests/vm`).
+//! A binary with this crate also runs where rdma-core is missing: [`IbvDevice::open`] then returns an error, and
+//! nothing else is affected. Where it is present, [`IbvConfig`] chooses device, port, GID and limits by itself, and
+//! each choice can be overridden. Everything here also runs on the kernel's soft-RoCE, on which it is tested
+//! (`tests/vm`).
 //!
-//! The rooms: `sys` is the library's ABI; `context` an open device and the thread for its asynchronous events; `port`
-//! and `gid` choose; one file each for the objects of the wall. `work_table` is what lies between them: it turns the
-//! ids of work requests into entries that a completion finds again, so that send queues are accounted for as the wall
-//! promises, whatever the provider does.
+//! Modules: `sys` is the library's ABI; `context` is an open device; `port` and `gid` choose the port and its address;
+//! the objects of the verbs layer have one file each. `work_table` connects work requests with their completions: it
+//! replaces the ids of requests by entries that a completion finds again, so that the accounting of send queues is as
+//! the verbs layer promises, whatever the provider does.
 
 mod address;
 mod cache;

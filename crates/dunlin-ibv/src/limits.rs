@@ -1,4 +1,4 @@
-//! What the device can do: the library's attributes, and what only a trial shows.
+//! The device's limits: the library's attributes, and those that only a trial reveals.
 
 use dunlin_verbs::{DeviceAttributes, Placement, Transport, TransportSet, Verbs, VerbsError};
 
@@ -15,21 +15,22 @@ use crate::sys::types::{self, QpCapacity};
 use crate::sys::Api;
 use crate::work_table::MAX_ENTRIES;
 
-/// Inline sizes that are tried, the best first. Providers have no attribute for it, and differ by generation.
+/// Inline sizes to try, largest first. Providers have no attribute for it, and differ by generation.
 const INLINE_BYTES: [u32; 10] = [1024, 908, 512, 400, 256, 220, 188, 128, 64, 0];
 
-/// READs and atomics on the way at once: more fills no pipe, and costs the answering NIC memory.
+/// Maximum number of READs and atomics in flight: more does not fill the pipe any better, and costs the answering NIC
+/// memory.
 const MOST_READS: i32 = 16;
 
-/// Asks the library.
+/// Queries the library.
 pub(crate) fn query(
     api: &Api,
     context: Shared<types::Context>,
     nic: &str,
 ) -> Result<types::DeviceAttributes, VerbsError> {
-    // SAFETY: plain numbers, for which zero is a value.
+    // SAFETY: plain numbers, for which zero is a valid value.
     let mut device: types::DeviceAttributes = unsafe { std::mem::zeroed() };
-    // SAFETY: the context is open, and there is room for the answer.
+    // SAFETY: the context is open, and there is space for the answer.
     let errno = unsafe { (api.query_device)(context.0, &mut device) };
     if errno != 0 {
         return Err(returned("ibv_query_device", errno, nic.to_owned()));
@@ -103,12 +104,12 @@ pub(crate) fn attributes(
     }
 }
 
-/// Makers of the cards in [`RATES`].
+/// Vendor of the cards in [`RATES`].
 const MELLANOX: u32 = 0x02c9;
 
-/// Small messages a second, in and out together, by the number of the part. Libraries do not tell; these are published
-/// measurements of WRITEs on one port (rdma_bench for Connect-IB, ScaleRPC Fig. 1 for ConnectX-3), or the maker's word.
-/// None was measured by us.
+/// Small messages per second, sent and received together, by part number. Libraries do not report it; these are
+/// published measurements of WRITEs on one port (rdma_bench for Connect-IB, ScaleRPC Fig. 1 for ConnectX-3), or the
+/// vendor's figures. None was measured by us.
 const RATES: [(&[u32], u64); 5] = [
     // ConnectX-3 and its Pro.
     (&[0x1003, 0x1007], 25_000_000),
@@ -118,7 +119,7 @@ const RATES: [(&[u32], u64); 5] = [
     (&[0x1015], 75_000_000),
     // ConnectX-5 and its Ex.
     (&[0x1017, 0x1019], 90_000_000),
-    // ConnectX-6, its Dx, and what came after.
+    // ConnectX-6, its Dx, and later ones.
     (&[0x101b, 0x101d, 0x101f, 0x1021, 0x1023], 120_000_000),
 ];
 
@@ -127,21 +128,21 @@ fn known_rate(vendor: u32, part: u32) -> Option<u64> {
     known.filter(|_| vendor == MELLANOX).map(|&(_, rate)| rate)
 }
 
-/// What the trials showed.
+/// The results of the trials.
 pub(crate) struct Tried {
-    /// Inline bytes that RC takes; zero for none.
+    /// Number of inline bytes that RC accepts; zero for none.
     pub(crate) inline_bytes: usize,
-    /// Transports that there are none of.
+    /// Transports that are not supported.
     pub(crate) absent: Vec<Transport>,
     /// Whether the provider promises that WRITEs are placed in order.
     pub(crate) in_order: bool,
-    /// Whether RC queue pairs can be posted to by extended calls.
+    /// Whether RC queue pairs support posting by extended calls.
     pub(crate) posts_by_calls: bool,
-    /// The clock of timestamps, if a queue with them can be made.
+    /// The clock of timestamps, if a queue with them can be created.
     pub(crate) clock: Option<Clock>,
 }
 
-/// Makes queue pairs of each transport, the largest inline size first.
+/// Creates queue pairs of each transport, trying the largest inline size first.
 pub(crate) fn try_out(core: &Core) -> Result<Tried, VerbsError> {
     let api = &core.api;
     // SAFETY: the context is open.
@@ -172,14 +173,14 @@ pub(crate) fn try_out(core: &Core) -> Result<Tried, VerbsError> {
     result
 }
 
-/// The clock that completions can be stamped with: what the device says of it, and whether a queue with it can be made.
+/// The clock of completion timestamps, as reported by the device, if a queue with timestamps can be created.
 fn clock(core: &Core) -> Option<Clock> {
     let extended = core.extended?;
     // SAFETY: the context is open, and is the one of `extended`.
     let (mask, khz) = unsafe { extended.clock(core.context.0) };
     let clock = Clock::new(mask, khz)?;
     let queue = create_extended(core, 1, std::ptr::null_mut(), true)?;
-    // SAFETY: just made, and it begins as any queue does.
+    // SAFETY: just made, and its first fields are those of a plain queue.
     unsafe { (core.api.destroy_cq)(queue.cast()) };
     Some(clock)
 }

@@ -1,8 +1,7 @@
-//! The port as it is now: ports go down and up, and addresses come and go, while a device is open.
+//! The current state of the port: ports go down and up, and addresses change, while a device is open.
 //!
-//! The thread of events looks again whenever the library says that something changed, and whoever makes a connection
-//! looks again when the port was last seen down: an event that never came costs nothing then. Connections that are
-//! there keep what they were made with.
+//! The event thread queries it again whenever the library reports a change, and so does making a connection if the port
+//! was last seen down, so that a missing event does no harm. Existing connections keep what they were created with.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -12,7 +11,7 @@ use crate::context::Core;
 use crate::error::invalid;
 use crate::port::{examine, PortReport};
 
-/// What is known of the port.
+/// What is known about the port.
 #[derive(Debug)]
 pub(crate) struct Link {
     state: RwLock<State>,
@@ -20,9 +19,9 @@ pub(crate) struct Link {
 
 #[derive(Clone, Debug)]
 struct State {
-    /// The last that could be used.
+    /// The last usable state.
     port: Arc<PortReport>,
-    /// Why it cannot be used now.
+    /// Why it is not usable now.
     down: Option<String>,
 }
 
@@ -46,16 +45,16 @@ impl Link {
         self.state().port
     }
 
-    /// Why it cannot be used, by the last look.
+    /// Why it is not usable, as of the last query.
     pub(crate) fn down(&self) -> Option<String> {
         self.state().down
     }
 }
 
-/// The port to make a connection with.
+/// The port to be used for a connection.
 ///
 /// # Errors
-/// Why there is none now.
+/// The reason why there is none now.
 pub(crate) fn usable(core: &Core) -> Result<Arc<PortReport>, VerbsError> {
     if core.link.down().is_some() {
         look_again(core);
@@ -67,7 +66,7 @@ pub(crate) fn usable(core: &Core) -> Result<Arc<PortReport>, VerbsError> {
     }
 }
 
-/// Looks at the port anew, and tells the log what changed.
+/// Queries the port again, and logs what has changed.
 pub(crate) fn look_again(core: &Core) {
     let before = core.link.state();
     let (api, nic, config) = (&core.api, core.nic.as_str(), &core.config);

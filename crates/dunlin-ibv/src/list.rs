@@ -1,4 +1,4 @@
-//! The library, and the devices that it lists.
+//! The library, and its list of devices.
 
 use std::ffi::{c_int, CStr};
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ pub struct Listed {
     pub name: String,
 }
 
-/// The library; looked for once, unless it has another name than usual.
+/// Loads the library; it is loaded only once, unless it has another name than usual.
 pub(crate) fn library(name: &str) -> Result<Api, VerbsError> {
     static USUAL: OnceLock<Result<Api, String>> = OnceLock::new();
     let load = || Api::load(name).map_err(|error| error.to_string());
@@ -39,12 +39,12 @@ pub(crate) fn library(name: &str) -> Result<Api, VerbsError> {
 /// The devices that libibverbs lists, usable or not.
 ///
 /// # Errors
-/// The library is absent, or it cannot list.
+/// The library is missing, or it cannot list devices.
 pub fn list() -> Result<Vec<Listed>, VerbsError> {
     list_with(LIBRARY)
 }
 
-/// The devices that the library with a name or path lists.
+/// The devices listed by the library with this name or path.
 ///
 /// # Errors
 /// As for [`list`].
@@ -85,7 +85,8 @@ impl<'a> DeviceList<'a> {
     pub(crate) fn names(&self) -> Vec<(*mut Device, String)> {
         (0..self.count)
             .map(|at| {
-                // SAFETY: the library says that the list has `count` entries, each a device that lives as long as it.
+                // SAFETY: the library reports that the list has `count` entries, each a device that lives as long as
+                // the list.
                 let device = unsafe { *self.devices.add(at) };
                 // SAFETY: `device` is of the list; its name is a C string inside it.
                 let name = unsafe { CStr::from_ptr((self.api.get_device_name)(device)) };
@@ -113,7 +114,8 @@ impl<'a> DeviceList<'a> {
 
 impl Drop for DeviceList<'_> {
     fn drop(&mut self) {
-        // SAFETY: the list came from the library and is freed once; open contexts outlive it by the library's rule.
+        // SAFETY: the list came from the library and is freed once; open contexts may outlive it by the library's
+        // rules.
         unsafe { (self.api.free_device_list)(self.devices) }
     }
 }

@@ -1,8 +1,8 @@
-//! In which order the bytes of a WRITE become visible: what is assumed, and why.
+//! The order in which the bytes of a WRITE become visible: what is assumed, and why.
 //!
-//! Above this device a ring with canaries or valid bytes works only where a WRITE is placed in ascending addresses. The
-//! specification promises nothing before the completion; PCIe lets a NIC write with relaxed ordering. So a NIC counts
-//! as unordered unless it says otherwise or its owner does.
+//! A ring with canaries or valid bytes works only if a WRITE is placed in ascending order of addresses. The
+//! specification promises nothing before the completion, and PCIe lets a NIC write with relaxed ordering. So a NIC is
+//! treated as unordered unless its provider or its owner says otherwise.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ use crate::sys::constants::VENDOR_SOFT_ROCE;
 pub enum PlacementReason {
     /// The configuration says so.
     Configured,
-    /// Soft-RoCE: the kernel copies packet by packet, in their order, each in ascending addresses.
+    /// Soft-RoCE: the kernel copies packets in order, each in ascending order of addresses.
     SoftRoce,
-    /// `ibv_query_qp_data_in_order` of the provider says so.
+    /// `ibv_query_qp_data_in_order` of the provider reports it.
     Provider,
-    /// Nobody promises an order.
+    /// Nothing promises an order.
     NotPromised,
 }
 
@@ -34,13 +34,13 @@ impl std::fmt::Display for PlacementReason {
     }
 }
 
-/// Whether a device is the kernel's soft-RoCE: a vendor that no hardware has, and a network device as its parent.
+/// Whether a device is the kernel's soft-RoCE: a vendor id that no hardware has, and a network device as its parent.
 pub(crate) fn is_soft_roce(sysfs: &Path, device: &str, vendor: u32) -> bool {
     let directory = sysfs.join("class/infiniband").join(device);
     vendor == VENDOR_SOFT_ROCE && directory.join("parent").exists()
 }
 
-/// What is assumed, and why. `promised` is the provider's own word.
+/// What is assumed, and why. `promised` is what the provider reports.
 pub(crate) fn placement(
     configured: Option<Placement>,
     soft_roce: bool,

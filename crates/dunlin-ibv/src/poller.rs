@@ -6,7 +6,7 @@ use crate::sys::types::Wc;
 /// The queue is empty.
 const ENOENT: i32 = 2;
 
-/// The calls of one completion queue.
+/// The extended calls of one completion queue.
 #[derive(Debug)]
 pub(crate) struct Poller {
     queue: *mut CqEx,
@@ -21,13 +21,13 @@ pub(crate) struct Poller {
     source: ReadU32,
     flags: ReadU32,
     stamp: Option<unsafe extern "C" fn(*mut CqEx) -> u64>,
-    /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself where `next` finds
-    /// nothing, and would skip a completion when it is told to.
+    /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself if `next` finds nothing,
+    /// and would skip a completion if `end` were called then.
     one_by_one: bool,
 }
 
 impl Poller {
-    /// Those of a queue that was just made, with timestamps or without; `None` when some are missing.
+    /// The calls of a queue that was just created, with or without timestamps; `None` if some are missing.
     pub(crate) fn of(queue: *mut CqEx, timestamps: bool, soft_roce: bool) -> Option<Self> {
         // SAFETY: the provider filled the structure when it made the queue.
         let table = unsafe { &*queue };
@@ -52,11 +52,11 @@ impl Poller {
         })
     }
 
-    /// Takes completions and their stamps, in ticks of the device's clock, as many as there is room for both; negative
-    /// when the queue has failed.
+    /// Takes completions and their timestamps, in ticks of the device's clock, as many as there is space for both.
+    /// Returns their number, negative if the queue has failed.
     ///
     /// # Safety
-    /// The queue is alive, and nobody else polls it.
+    /// The queue must be alive, and nobody else may poll it.
     pub(crate) unsafe fn poll(&mut self, to: &mut [Wc], stamps: &mut [Option<u64>]) -> i32 {
         let mut places = to.iter_mut().zip(stamps);
         let mut count = 0;
@@ -65,7 +65,7 @@ impl Poller {
             // SAFETY: the queue's own call, and the attributes are valid for it.
             let mut met = unsafe { (self.start)(self.queue, &mut attributes) };
             if met != 0 {
-                // What was taken before a failure counts; the next poll meets the failure again.
+                // What was taken before a failure counts; the next poll finds the failure again.
                 return if met == ENOENT || count > 0 {
                     count
                 } else {
@@ -74,7 +74,7 @@ impl Poller {
             }
             let mut full = false;
             while let (0, Some((wc, stamp))) = (met, places.next()) {
-                // SAFETY: the queue stands on a completion.
+                // SAFETY: the queue is positioned on a completion.
                 (*wc, *stamp) = unsafe { self.read() };
                 count += 1;
                 full = places.len() == 0;
@@ -92,13 +92,13 @@ impl Poller {
         }
     }
 
-    /// The completion that the queue stands on.
+    /// The completion on which the queue is positioned.
     ///
     /// # Safety
-    /// It stands on one.
+    /// The queue must be positioned on a completion.
     unsafe fn read(&mut self) -> (Wc, Option<u64>) {
         let queue = self.queue;
-        // SAFETY: the structure is the queue's, and its calls may be made between `start` and `end`. Of a request that
+        // SAFETY: the structure is the queue's, and its calls may be made between `start` and `end`. For a request that
         // failed only these fields are valid.
         let mut wc = unsafe {
             Wc {
@@ -112,7 +112,7 @@ impl Poller {
         if wc.status != 0 {
             return (wc, None);
         }
-        // SAFETY: as above, of a request that succeeded.
+        // SAFETY: as above, for a request that succeeded.
         unsafe {
             wc.opcode = (self.opcode)(queue);
             wc.flags = (self.flags)(queue);

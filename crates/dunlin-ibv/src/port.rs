@@ -1,4 +1,4 @@
-//! The port: its state, its path MTU and its GID table, and the choice among them.
+//! The port: its state, its path MTU and its GID table, and the choice of port and GID.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -12,26 +12,26 @@ use crate::sys::constants::{LINK_LAYER_ETHERNET, PORT_ACTIVE};
 use crate::sys::types::{Context, Gid, PortAttributes};
 use crate::sys::Api;
 
-/// What was chosen, for `dunlin devices` and errors.
+/// The chosen port and GID, for `dunlin devices` and errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortReport {
     /// Number, from 1.
     pub number: u8,
     /// Path MTU in bytes.
     pub mtu_bytes: usize,
-    /// Longest message in bytes.
+    /// Maximum message length in bytes.
     pub max_message_bytes: usize,
     /// Local identifier on InfiniBand, zero on Ethernet.
     pub lid: u16,
-    /// Whether it is Ethernet, so RoCE.
+    /// Whether it is Ethernet, hence RoCE.
     pub ethernet: bool,
-    /// How peers name us.
+    /// The GID by which peers address this host.
     pub gid: GidEntry,
-    /// Why this GID.
+    /// Why this GID was chosen.
     pub why: String,
 }
 
-/// Entries of a GID table that are looked at: the library's index has a byte.
+/// Maximum number of entries of a GID table that are examined: the library's index is a byte.
 const MAX_GIDS: i32 = 255;
 
 fn state_name(state: u32) -> &'static str {
@@ -46,7 +46,7 @@ fn state_name(state: u32) -> &'static str {
 }
 
 fn query(api: &Api, context: *mut Context, number: u8) -> Result<PortAttributes, VerbsError> {
-    // SAFETY: plain numbers, for which zero is a value.
+    // SAFETY: plain numbers, for which zero is a valid value.
     let mut port: PortAttributes = unsafe { std::mem::zeroed() };
     // SAFETY: the context is open and `port` is at least as long as what the library writes.
     let errno = unsafe { (api.query_port)(context, number, &mut port) };
@@ -56,7 +56,7 @@ fn query(api: &Api, context: *mut Context, number: u8) -> Result<PortAttributes,
     Ok(port)
 }
 
-/// The GID table of a port, with kinds and interfaces as the kernel tells them in sysfs.
+/// The GID table of a port, with kinds and interfaces as reported in sysfs.
 fn gids(api: &Api, context: *mut Context, directory: &Path, port: u8, count: i32) -> Vec<GidEntry> {
     let attributes = directory.join(format!("ports/{port}/gid_attrs"));
     let read = |kind: &str, index| {
@@ -66,7 +66,7 @@ fn gids(api: &Api, context: *mut Context, directory: &Path, port: u8, count: i32
     let mut table = Vec::new();
     for index in 0..count.min(MAX_GIDS) {
         let mut gid = Gid([0; 16]);
-        // SAFETY: the context is open and `gid` has room for one.
+        // SAFETY: the context is open and `gid` has space for one.
         if unsafe { (api.query_gid)(context, port, index, &mut gid) } != 0 || gid.0 == [0; 16] {
             continue;
         }
@@ -98,7 +98,7 @@ pub(crate) fn mtu_code(bytes: usize) -> u32 {
         .unwrap_or(1)
 }
 
-/// Checks one port and chooses its GID; the one in `before` is kept as long as the table has it.
+/// Checks one port and chooses its GID; the one in `before` is kept as long as the table contains it.
 pub(crate) fn examine(
     api: &Api,
     context: *mut Context,
@@ -121,7 +121,7 @@ pub(crate) fn examine(
     let ethernet = port.link_layer == LINK_LAYER_ETHERNET;
     let directory = config.sysfs.join("class/infiniband").join(device);
     let table = gids(api, context, &directory, number, port.gids);
-    // Its index may be another than before: the kernel writes the table anew when addresses come back.
+    // Its index may have changed: the kernel rewrites the table when addresses come back.
     let kept = before.and_then(|before| {
         let same = |entry: &&GidEntry| (entry.gid, entry.kind) == (before.gid.gid, before.gid.kind);
         Some((table.iter().find(same)?.clone(), before.why.clone()))
@@ -208,10 +208,10 @@ fn choose(
     Ok((entry.clone(), why))
 }
 
-/// The port to use: the one that is asked for, or the first that will do.
+/// The port to use: the requested one, or the first that is usable.
 ///
 /// # Errors
-/// Why the one that was asked for, or the first, will not do.
+/// Why the requested one, or the first, is not usable.
 pub(crate) fn choose_port(
     api: &Api,
     context: *mut Context,

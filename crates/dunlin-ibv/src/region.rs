@@ -16,7 +16,7 @@ use crate::device::Domain;
 use crate::error::{explain, invalid, last};
 use crate::sys::{constants as c, types};
 
-/// Registered memory. Its clones are one registration.
+/// Registered memory. Clones name the same registration.
 #[derive(Clone, Debug)]
 pub struct IbvRegion {
     inner: Arc<Inner>,
@@ -31,11 +31,12 @@ struct Inner {
     rkey: u32,
     page_kind: PageKind,
     domain: Arc<Domain>,
-    /// Behind the registration in the order of fields; still, `drop` ends that first. `None`: the caller's.
+    /// Behind the registration in the order of fields; in any case `drop` ends the registration first. `None`: the
+    /// caller's memory.
     pages: Option<Kept>,
 }
 
-/// What the memory of a region lives as long as: the pages that were allocated for it, or a region of another device.
+/// What keeps the memory of a region alive: the pages that were allocated for it, or a region of another device.
 type Kept = Arc<dyn Any + Send + Sync>;
 
 impl Drop for Inner {
@@ -97,7 +98,7 @@ impl IbvRegion {
         made.inspect_err(|_| core.release(length))
     }
 
-    /// Registers the memory that was allocated for `region` once more.
+    /// Registers the memory that was allocated for `region` a second time.
     pub(crate) fn again(
         domain: &Arc<Domain>,
         region: &Self,
@@ -110,7 +111,7 @@ impl IbvRegion {
         };
         let length = of.memory.len();
         core.reserve(length)?;
-        // SAFETY: the same window; what it lives as long as is kept with it.
+        // SAFETY: the same window; what keeps the memory alive is kept with it.
         let memory = unsafe { Memory::new(of.memory.start(), length) };
         Self::register(
             domain,
@@ -129,7 +130,7 @@ impl IbvRegion {
         access: Access,
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
-        // Asked once: a region is whatever its type makes of it, and one window is as long as it says.
+        // Called once: a region is whatever its type makes of it, and one window is as long as it says.
         let memory = region.memory();
         let (start, length) = (memory.start(), memory.len());
         core.reserve(length)?;
@@ -141,7 +142,7 @@ impl IbvRegion {
             .inspect_err(|_| core.release(length))
     }
 
-    /// Registers memory of the caller.
+    /// Registers the caller's memory.
     ///
     /// # Safety
     /// As for [`dunlin_verbs::Device::register_raw`].
@@ -171,8 +172,8 @@ impl IbvRegion {
         pages: Option<Kept>,
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
-        // The bits of the wall are the library's. A peer may write only what the device may; our own requests are held
-        // to `access` when they are posted.
+        // The bits of the verbs layer are the library's. A peer may write only what the device may; `access` is checked
+        // for our own requests when they are posted.
         let mut flags = access.bits() as i32;
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
             flags |= c::ACCESS_LOCAL_WRITE;
@@ -223,7 +224,7 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
     Ok(())
 }
 
-// SAFETY: the window is of memory that the registration keeps, and is made once.
+// SAFETY: the window belongs to memory that the registration keeps alive, and is created once.
 #[allow(unsafe_code)]
 unsafe impl Region for IbvRegion {
     #[inline]

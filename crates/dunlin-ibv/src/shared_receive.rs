@@ -1,4 +1,4 @@
-//! Receive queues that several queue pairs share.
+//! Receive queues that are shared by several queue pairs.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::region::IbvRegion;
 use crate::sys::types;
 use crate::work_table::{Kind, WorkTable};
 
-/// What its queue pairs hold of a shared receive queue.
+/// The part of a shared receive queue that its queue pairs hold.
 #[derive(Debug)]
 pub(crate) struct SrqCore {
     pub(crate) raw: Shared<types::Srq>,
@@ -24,7 +24,8 @@ pub(crate) struct SrqCore {
 }
 
 impl SrqCore {
-    /// A queue pair joins. A completion does not tell whose RECEIVE it was, so datagrams and connections do not mix.
+    /// Adds a queue pair. A completion does not tell whose RECEIVE it was, so datagrams and connections must not share
+    /// a queue.
     pub(crate) fn join(&self, transport: Transport) -> Result<(), VerbsError> {
         let datagrams = transport == Transport::UnreliableDatagram;
         let kind = if datagrams { 2 } else { 1 };
@@ -59,7 +60,7 @@ impl Drop for SrqCore {
     }
 }
 
-/// A receive queue that several queue pairs draw from.
+/// A receive queue that is shared by several queue pairs.
 #[derive(Debug)]
 pub struct IbvSharedReceiveQueue {
     core: Arc<SrqCore>,

@@ -1,4 +1,4 @@
-//! Shared receive queues whose queue pairs end, on a provider that throws their completions away with them (mlx5).
+//! Tests of shared receive queues whose queue pairs end, on a provider that discards their completions (mlx5).
 
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, CompletionStatus, Device, PostErrorKind, QueuePair,
@@ -9,12 +9,13 @@ use crate::fake::{complete, live, receives, script};
 use crate::fake_tests::{config, connect, open, RC};
 use crate::sys::types::Wc;
 
-/// The entries that a queue pair has taken come back, whether it was destroyed or reset, with what had come and when.
+/// The entries that a queue pair has taken are returned, whether it was destroyed or reset, with what had arrived and
+/// when.
 #[test]
 fn a_queue_pair_that_ends_gives_its_entries_back() {
     for is_extended in [false, true] {
         script(|s| (s.shared, s.cleans, s.extended) = (4, true, is_extended));
-        // With one, completions are taken by calls.
+        // With a clock, completions are taken by extended calls.
         script(|s| (s.clock, s.ticks) = ((u64::MAX, 500_000), 1000));
         let device = open();
         assert_eq!(device.attributes().timestamps, is_extended);
@@ -48,7 +49,7 @@ fn a_queue_pair_that_ends_gives_its_entries_back() {
                 true => pair.to_reset(),
                 false => drop(pair),
             }
-            // By twos: saved ones wait, too.
+            // Two at a time, so that saved ones have to wait.
             let mut some = [Completion::EMPTY; 2];
             for ids in [[1, 2], [3, 4]] {
                 assert_eq!(queue.poll(&mut some), Ok(2));
@@ -63,7 +64,7 @@ fn a_queue_pair_that_ends_gives_its_entries_back() {
     }
 }
 
-/// One that has begun to fill a RECEIVE gives that back, too, which takes it a moment.
+/// A queue pair that has begun to fill a RECEIVE returns that as well, after a moment.
 #[test]
 fn a_receive_that_was_half_filled_comes_back() {
     for (is_extended, is_reset) in [(false, false), (true, false), (false, true)] {

@@ -1,16 +1,16 @@
-//! The library's completion statuses in the words of the wall.
+//! Conversion of the library's completion statuses to those of the verbs layer.
 
 use dunlin_verbs::CompletionStatus as S;
 
 use crate::sys::types::Number;
 
-/// A status; what the wall has no word for is [`S::General`].
+/// Converts a status; those without a counterpart become [`S::General`].
 pub(crate) fn status(number: Number) -> S {
     match number {
         0 => S::Success,
         1 => S::LocalLength,
         2 | 3 => S::LocalQueuePairOperation,
-        // Local protection; local access of an RDMA request of the peer's.
+        // Local protection; local access of an RDMA request by the peer.
         4 | 8 => S::LocalProtection,
         5 => S::Flushed,
         // Invalid request; invalid READ request.

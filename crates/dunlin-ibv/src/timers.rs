@@ -1,8 +1,8 @@
-//! Times as the InfiniBand specification encodes them in five bits.
+//! Times in the five-bit encoding of the InfiniBand specification.
 
 /// The code of the shortest acknowledgement timeout that is not below `ns`: 4.096 µs times two to the code.
 pub(crate) fn timeout_code(ns: u64) -> u8 {
-    // Zero would wait for ever.
+    // Zero would mean no timeout.
     (1..31u8).find(|&code| 4096u64 << code >= ns).unwrap_or(31)
 }
 

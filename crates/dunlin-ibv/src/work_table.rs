@@ -1,10 +1,10 @@
-//! What stands between a work request and its completion: ids, and how many are outstanding.
+//! Maps work requests to completions: ids, and the number of outstanding requests.
 //!
-//! The wall gives every send queue a size and promises that entries come back by polling completions. Providers differ
-//! there, and a completion with an error does not say whether it was a send. So each work request goes to the provider
-//! under an id of ours, which names a table, the table's generation and an entry of it; the user's own id, the verb and
-//! the length stand in the entry. A reset queue pair changes its table's generation, and completions of the older one
-//! are nobody's.
+//! The verbs layer gives every send queue a size and promises that polling completions frees entries. Providers differ
+//! there, and a completion with an error does not tell whether it was a send. So each work request is passed to the
+//! provider with an id of ours, which names a table, the table's generation and an entry; the user's own id, the verb
+//! and the length are in the entry. Resetting a queue pair changes its table's generation, and completions of the old
+//! one are ignored.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,13 @@ const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 22;
 const SLOT_BITS: u32 = 22;
 
-/// The generation of a table whose queue is gone: no id has it.
+/// The generation of a table whose queue is gone; no id has it.
 const GONE: u32 = u32::MAX;
 
-/// Most entries of a table: what an id has room for.
+/// Maximum number of entries in a table: what an id can express.
 pub(crate) const MAX_ENTRIES: usize = 1 << INDEX_BITS;
 
-/// Whose work requests a table holds.
+/// The kind of queue that a table belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A send queue: completes in order, and a completion covers the unsignaled ones before it.
@@ -35,15 +35,15 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 struct Entry {
     id: AtomicU64,
-    /// The verb in the top byte, the length below.
+    /// The verb in the top byte, the length in the others.
     what: AtomicU64,
     /// The key of the first segment, zero for none.
     lkey: AtomicU32,
-    /// Of a shared queue: posted and not completed.
+    /// For a shared queue: posted and not completed.
     busy: AtomicBool,
 }
 
-/// What a completion of ours means to the user.
+/// The user's view of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) id: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Found {
     pub(crate) kind: Kind,
 }
 
-/// The entries of one queue. One owner posts; whoever polls completions releases.
+/// The entries of one queue. A single owner posts; the thread that polls completions frees entries.
 #[derive(Debug)]
 pub(crate) struct WorkTable {
     slot: u32,
@@ -64,9 +64,9 @@ pub(crate) struct WorkTable {
     entries: Box<[Entry]>,
     posted: AtomicU32,
     completed: AtomicU32,
-    /// A completion said that the queue pair is in error.
+    /// Whether a completion has reported that the queue pair is in error.
     failed: AtomicBool,
-    /// Datagrams arrive here: completions name their sender.
+    /// Whether datagrams arrive here, so that completions name their sender.
     datagrams: AtomicBool,
 }
 
@@ -96,17 +96,17 @@ impl WorkTable {
         }
     }
 
-    /// Entries of the queue.
+    /// Number of entries of the queue.
     pub(crate) fn limit(&self) -> usize {
         self.limit as usize
     }
 
-    /// Places for something beside each entry.
+    /// Number of places for additional data per entry.
     pub(crate) fn places(&self) -> usize {
         self.entries.len()
     }
 
-    /// The place of the entry that an id of this table names.
+    /// The index of the entry that an id of this table names.
     #[inline]
     pub(crate) fn place(&self, id: u64) -> usize {
         (id as u32 & self.mask) as usize
@@ -119,7 +119,7 @@ impl WorkTable {
             | u64::from(index)
     }
 
-    /// Takes an entry for a request and gives the id for the provider; `None` when all are outstanding.
+    /// Takes an entry for a request and returns the id for the provider; `None` if all are outstanding.
     pub(crate) fn push(
         &self,
         id: u64,
@@ -127,7 +127,7 @@ impl WorkTable {
         length: usize,
         lkey: u32,
     ) -> Option<u64> {
-        // Only the owner writes `posted`. Acquire: what the poller read from an entry, it has read.
+        // Only the owner writes `posted`. Acquire: the poller has finished reading the entries that it freed.
         let posted = self.posted.load(Ordering::Relaxed);
         let completed = self.completed.load(Ordering::Acquire);
         if posted.wrapping_sub(completed) >= self.limit {
@@ -135,7 +135,7 @@ impl WorkTable {
         }
         let mut index = posted & self.mask;
         if self.kind == Kind::Shared {
-            // Completions come in any order; some entry is free, because fewer than all are outstanding.
+            // Completions arrive in any order; some entry is free, because fewer than all are outstanding.
             while self.entries[index as usize].busy.load(Ordering::Acquire) {
                 index = (index + 1) & self.mask;
             }
@@ -150,7 +150,7 @@ impl WorkTable {
         Some(self.name(index))
     }
 
-    /// Takes back the last entries, which the provider refused; `ids` are the provider's, the oldest first.
+    /// Returns the last entries, which the provider refused; `ids` are the provider's, oldest first.
     pub(crate) fn withdraw(&self, ids: impl Iterator<Item = u64>) {
         let mut count = 0;
         for id in ids {
@@ -164,8 +164,7 @@ impl WorkTable {
             .store(posted.wrapping_sub(count), Ordering::Release);
     }
 
-    /// The request of a completion, whose entry and those before it are free from now on. `None` for one of an older
-    /// generation.
+    /// The request of a completion, whose entry and those before it are now free. `None` for an older generation.
     pub(crate) fn complete(&self, id: u64) -> Option<Found> {
         let generation = (id >> INDEX_BITS) as u32 & ((1 << GENERATION_BITS) - 1);
         if generation != self.generation.load(Ordering::Acquire) {
@@ -183,7 +182,7 @@ impl WorkTable {
         };
         entry.busy.store(false, Ordering::Release);
         if self.kind == Kind::Shared {
-            // Several completion queues may complete at once.
+            // Several completion queues may complete concurrently.
             self.completed.fetch_add(1, Ordering::AcqRel);
         } else {
             let completed = self.completed.load(Ordering::Relaxed);
@@ -194,7 +193,7 @@ impl WorkTable {
         Some(found)
     }
 
-    /// Forgets all that is outstanding.
+    /// Discards all outstanding requests.
     pub(crate) fn reset(&self) {
         let next = (self.generation.load(Ordering::Relaxed) + 1) & ((1 << GENERATION_BITS) - 1);
         self.generation.store(next, Ordering::Release);
@@ -203,7 +202,8 @@ impl WorkTable {
         self.failed.store(false, Ordering::Release);
     }
 
-    /// The queue is gone: no completion is of this table any more. Says the generation of the next one in its slot.
+    /// Ends the table, whose queue is gone: it accepts no further completions. Returns the generation of the next one
+    /// in its slot.
     fn retire(&self) -> u32 {
         self.reset();
         self.generation.swap(GONE, Ordering::AcqRel)
@@ -255,7 +255,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// A table of at least `limit` entries; `None` when there are too many.
+    /// Creates a table of at least `limit` entries; `None` if there are too many.
     pub(crate) fn insert(&self, kind: Kind, limit: usize) -> Option<Arc<WorkTable>> {
         let mut guard = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let (slots, free) = &mut *guard;
@@ -273,7 +273,7 @@ impl Registry {
         Some(table)
     }
 
-    /// The queue of `table` is gone.
+    /// Removes `table`, whose queue is gone.
     pub(crate) fn remove(&self, table: &WorkTable) {
         let next_generation = table.retire();
         let mut guard = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +290,7 @@ impl Registry {
     }
 }
 
-/// The tables that one completion queue has met, found without a lock.
+/// The tables that one completion queue has used, found without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     tables: Vec<Option<Arc<WorkTable>>>,
@@ -304,7 +304,7 @@ impl Met {
         let known = self.tables.get(at).and_then(Option::as_ref);
         let mut found = known.and_then(|table| table.complete(id));
         if found.is_none() {
-            // New here, or the slot has a new tenant, or a completion of the past.
+            // New here, or the slot has been reassigned, or an outdated completion.
             let table = registry.at(slot)?;
             if self.tables.len() <= at {
                 self.tables.resize(at + 1, None);
@@ -383,8 +383,8 @@ mod tests {
         assert_eq!(met.complete(&registry, id).map(|(_, f)| f.id), Some(5));
     }
 
-    /// A completion queue has met the tables of a queue pair that is gone; those of the next one, in the same slots,
-    /// get what is theirs.
+    /// A completion queue has used the tables of a queue pair that is gone; those of the next one, in the same slots,
+    /// receive their own completions.
     #[test]
     fn a_table_of_the_past_takes_no_completions() {
         let registry = Registry::default();

@@ -1,4 +1,4 @@
-//! Posting by the extended calls: a request is built in the provider's queue by a few calls, without a list to read.
+//! Posting by extended calls: a request is built in the provider's queue by a few calls, without a list to read.
 
 use crate::context::Core;
 use crate::sys::constants as c;
@@ -7,12 +7,12 @@ use crate::sys::types::{Ah, Qp, SendWr, Sge};
 
 use dunlin_verbs::Transport;
 
-/// The operation is none of those that the queue pair was made for.
+/// The operation is not among those that the queue pair was created for.
 const EOPNOTSUPP: i32 = 95;
 
 type Remote = unsafe extern "C" fn(*mut QpEx, u32, u64);
 
-/// The calls of one queue pair.
+/// The extended calls of one queue pair.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pair: *mut QpEx,
@@ -31,7 +31,7 @@ pub(crate) struct Calls {
     set_datagram: Option<unsafe extern "C" fn(*mut QpEx, *mut Ah, u32, u32)>,
 }
 
-/// What a queue pair of `transport` is made for.
+/// The operations that a queue pair of `transport` is created for.
 pub(super) fn operations(transport: Transport, atomics: bool) -> u64 {
     let sends = x::WITH_SEND | x::WITH_SEND_WITH_IMMEDIATE;
     let writes = x::WITH_WRITE | x::WITH_WRITE_WITH_IMMEDIATE;
@@ -48,9 +48,9 @@ pub(super) fn operations(transport: Transport, atomics: bool) -> u64 {
 }
 
 impl Calls {
-    /// Those of a queue pair that was made for them; `None` where the provider leaves one out that is needed.
+    /// The calls of a queue pair that was created for them; `None` if the provider lacks a required one.
     pub(super) fn of(core: &Core, raw: *mut Qp, transport: Transport) -> Option<Self> {
-        // SAFETY: the queue pair is alive, and the library knows whether it was made for calls.
+        // SAFETY: the queue pair is alive, and the library knows whether it was created for extended calls.
         let pair = unsafe { (core.api.qp_to_qp_ex?)(raw) };
         if pair.is_null() {
             return None;
@@ -83,19 +83,19 @@ impl Calls {
         })
     }
 
-    /// Builds all requests and rings once; an errno when none was taken.
+    /// Builds all requests and rings the doorbell once; returns an errno if none was accepted.
     ///
     /// # Safety
-    /// The queue pair is alive and nobody else posts to it; the requests' segments are valid for the call, and what
-    /// they name was checked.
+    /// The queue pair must be alive and nobody else may post to it; the requests' segments must be valid for the call,
+    /// and what they name must have been checked.
     pub(super) unsafe fn post(&self, requests: &[SendWr]) -> i32 {
         let pair = self.pair;
-        // SAFETY: the calls are the queue pair's own, in the order that the library's manual asks for.
+        // SAFETY: the calls are the queue pair's own, in the order that the library's manual requires.
         unsafe {
             (self.start)(pair);
             for request in requests {
                 (*pair).id = request.id;
-                // With the flag for inline data, which the call implies: soft-RoCE wants to be told.
+                // Including the flag for inline data, although the call implies it: soft-RoCE requires it.
                 (*pair).flags = request.flags;
                 if self.build(request).is_none() {
                     (self.abort)(pair);
@@ -116,13 +116,13 @@ impl Calls {
         }
     }
 
-    /// The call of the operation; `None` where there is none.
+    /// Makes the call for the operation; `None` if there is none.
     ///
     /// # Safety
-    /// Between `start` and `complete`.
+    /// Must be called between `start` and `complete`.
     unsafe fn build(&self, request: &SendWr) -> Option<()> {
         let pair = self.pair;
-        // SAFETY: as for the caller; of the union that field is read which `opcode` was written with.
+        // SAFETY: as for the caller; of the union, the field that `opcode` determines is read.
         unsafe {
             match request.opcode {
                 c::WR_SEND => (self.send)(pair),

@@ -1,5 +1,5 @@
-//! Queue pairs: making, asking and ending them. `modify` moves them between states, `post` and `receiver` give them
-//! work.
+//! Queue pairs: creating, querying and destroying them. `modify` moves them between states; `post` and `receiver` post
+//! work requests.
 
 mod calls;
 mod modify;
@@ -32,14 +32,14 @@ use crate::work_table::{Kind, WorkTable};
 use calls::Calls;
 use post::{Handles, Sender, Way};
 
-/// What a completion queue and the thread of events may do with a queue pair.
+/// The part of a queue pair that completion queues and the event thread access.
 #[derive(Debug)]
 pub(crate) struct QpCore {
     pub(crate) raw: Shared<types::Qp>,
     pub(crate) number: u32,
     pub(crate) transport: Transport,
     pub(crate) domain: Arc<Domain>,
-    /// The state that we moved it to; the device may have moved it to error since.
+    /// The state that it was last moved to; the device may have moved it to error since.
     moved_to: AtomicU32,
     send_table: Arc<WorkTable>,
     /// `None` with a shared receive queue.
@@ -47,7 +47,7 @@ pub(crate) struct QpCore {
     _send_cq: Arc<CqCore>,
     receive_cq: Arc<CqCore>,
     shared: Option<Arc<SrqCore>>,
-    /// What requests name that nobody waits for any more.
+    /// Handles named by requests whose completions are no longer waited for.
     left: OnceLock<Handles>,
 }
 
@@ -56,7 +56,7 @@ impl QpCore {
         self.domain.device.core()
     }
 
-    /// To error, from any thread.
+    /// Moves it to error, from any thread.
     pub(crate) fn fail(&self) {
         self.send_table.set_failed();
         if let Some(table) = &self.receive_table {
@@ -67,7 +67,7 @@ impl QpCore {
         self.flush();
     }
 
-    /// Moves to error, again if it is there already: soft-RoCE looks for RECEIVEs to flush only then.
+    /// Moves it to error, even if it is there already: only then does soft-RoCE look for RECEIVEs to flush.
     fn flush(&self) {
         if !self.core().made_in.is_current() {
             return;
@@ -77,8 +77,8 @@ impl QpCore {
         unsafe { (self.core().api.modify_qp)(self.raw.0, &mut attributes, c::QP_STATE) };
     }
 
-    /// It may hold a RECEIVE of a shared queue from now on, with a part of a message in it. Soft-RoCE neither gives
-    /// that back nor says anything of it.
+    /// Records that it may hold a RECEIVE of a shared queue from now on, with a part of a message in it. Soft-RoCE
+    /// neither returns such a RECEIVE nor reports it.
     fn begin_to_receive(&self) {
         let connected = self.transport != Transport::UnreliableDatagram;
         if self.shared.is_some() && connected && !self.core().soft_roce {
@@ -86,8 +86,8 @@ impl QpCore {
         }
     }
 
-    /// Before it forgets its completions: those of RECEIVEs that it has taken from a shared queue are needed. It takes
-    /// no more of them from here on.
+    /// Saves its completions before it loses them: those of RECEIVEs that it has taken from a shared queue are needed.
+    /// From here on it takes no more of them.
     fn save_completions(&self) {
         if self.shared.is_some() {
             let core = self.core();
@@ -137,7 +137,7 @@ pub struct IbvQueuePair {
 
 impl Drop for IbvQueuePair {
     fn drop(&mut self) {
-        // Another thread may be about to fail the queue pair, and destroys it then.
+        // Another thread may be about to move the queue pair to error, and then destroys it.
         let _ = self.core.left.set(self.sender.take_handles());
     }
 }
@@ -158,7 +158,7 @@ fn random_u32() -> Result<u32, VerbsError> {
     Ok(number as u32)
 }
 
-/// Asks the library for a queue pair, with its calls where the provider has them; null when it refuses.
+/// Creates a queue pair in the library, with its extended calls if the provider has them; null if the library refuses.
 pub(crate) fn create(
     core: &Core,
     domain: *mut types::Pd,
@@ -188,7 +188,7 @@ pub(crate) fn create(
     (unsafe { (core.api.create_qp)(domain, &mut init) }, None)
 }
 
-/// The same for posting by extended calls; `None` where the provider has none for this transport.
+/// The same for posting by extended calls; `None` if the provider has none for this transport.
 fn create_for_calls(
     core: &Core,
     domain: *mut types::Pd,
@@ -199,7 +199,7 @@ fn create_for_calls(
     let make = core.extended?.create_qp_ex()?;
     core.api.qp_to_qp_ex?;
     let atomics = core.attributes.transports.rc.contains(Verbs::ATOMIC);
-    // SAFETY: numbers and pointers, for which zero is a value.
+    // SAFETY: numbers and pointers, for which zero is a valid value.
     let mut init: x::QpInitEx = unsafe { std::mem::zeroed() };
     (init.send_cq, init.receive_cq, init.srq) = (send_cq, receive_cq, srq);
     init.capacity = capacity;
@@ -252,7 +252,7 @@ impl IbvQueuePair {
             config.receive_completions.core(),
         );
         let (sends, segments) = (config.send_requests.max(1), config.segments.max(1));
-        // Random numbers first: nothing to undo when they fail.
+        // Random numbers first: there is nothing to undo if they fail.
         let (sequence, key) = (random_u32()? & 0x00ff_ffff, random_u32()? & 0x7fff_ffff);
         let srq = shared
             .as_ref()
@@ -337,7 +337,7 @@ impl IbvQueuePair {
         })
     }
 
-    /// The state that we know without asking the kernel.
+    /// The state as far as it is known without asking the kernel.
     fn known_state(&self) -> QueuePairState {
         QueuePairState::from_number(self.core.moved_to.load(Ordering::Acquire))
             .unwrap_or(QueuePairState::Error)
@@ -386,8 +386,8 @@ impl QueuePair for IbvQueuePair {
                 Transport::UnreliableDatagram => self.queue_key,
                 _ => 0,
             },
-            // How many READs and atomics of the peer's are answered at once: a queue pair that has more on the way than
-            // its peer answers fails with an invalid request.
+            // The number of the peer's READs and atomics that are answered at a time: a queue pair that has more in
+            // flight than its peer answers fails with an invalid request.
             token: u64::from(core.reads_answered),
         }
     }

@@ -15,29 +15,29 @@ use crate::port::mtu_code;
 use crate::sys::{constants as c, types};
 use crate::timers::{receiver_not_ready_code, timeout_code};
 
-/// How long a send queue may take to drain before going on is an error; requests that were started end sooner.
+/// How long a send queue may take to drain before resuming it is an error; requests that were started complete sooner.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// Soft-RoCE takes seven retries for endless ones, and so never notices that a peer or a link is gone. One less, of 268
-/// ms each at least: in a starved machine its answers come late.
+/// Soft-RoCE treats seven retries as unlimited, and so never detects that a peer or a link is gone. One less, of at
+/// least 268 ms each: on an overloaded machine its answers come late.
 const SOFT_ROCE_RETRIES: u8 = 6;
 const SOFT_ROCE_TIMEOUT: u8 = 16;
 
-/// Attributes that say the state alone.
+/// Attributes that contain only the state.
 pub(super) fn blank(state: u32) -> types::QpAttributes {
-    // SAFETY: plain numbers, for which zero is a value.
+    // SAFETY: plain numbers, for which zero is a valid value.
     let mut attributes: types::QpAttributes = unsafe { std::mem::zeroed() };
     attributes.state = state;
     attributes
 }
 
-/// The state by the kernel's word.
+/// The state as reported by the kernel.
 pub(super) fn query(core: &QpCore) -> Option<S> {
     let mut attributes = blank(0);
-    // SAFETY: plain numbers and pointers, for which zero is a value.
+    // SAFETY: plain numbers and pointers, for which zero is a valid value.
     let mut init: types::QpInit = unsafe { std::mem::zeroed() };
     let api = &core.core().api;
-    // SAFETY: the queue pair is alive, and both places have room for the answer.
+    // SAFETY: the queue pair is alive, and both places have space for the answer.
     let errno = unsafe { (api.query_qp)(core.raw.0, &mut attributes, c::QP_STATE, &mut init) };
     if errno != 0 {
         return None;
@@ -84,7 +84,7 @@ pub(super) fn to_init(pair: &mut IbvQueuePair, access: Access) -> Result<(), Ver
         attributes.queue_key = pair.queue_key;
         mask |= c::QP_QUEUE_KEY;
     } else {
-        // The bits of the wall are the library's. Providers of UC refuse what UC has not.
+        // The bits of the verbs layer are the library's. Providers refuse access flags that UC does not support.
         let allowed = match pair.core.transport {
             Transport::UnreliableConnection => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
             _ => Access::all(),
@@ -137,7 +137,7 @@ pub(super) fn to_ready_to_receive(
     })?;
     pair.core.begin_to_receive();
     pair.sender.connect = connect;
-    // The peer wrote it: with none at all a READ would never leave, so nonsense means one.
+    // The peer wrote it: with zero, no READ would ever be sent, so an invalid value counts as one.
     let answers = u8::try_from(remote.token).unwrap_or(1);
     pair.sender.peer_answers = answers.max(1);
     Ok(())
@@ -148,7 +148,7 @@ pub(super) fn to_ready_to_send(pair: &mut IbvQueuePair) -> Result<(), VerbsError
     let core = pair.core.core();
     let mut attributes = blank(c::QPS_RTS);
     let mut mask = c::QP_STATE;
-    // From any other state only the state changes.
+    // From any other state only the state is set.
     if pair.known_state() == S::ReadyToReceive {
         attributes.send_psn = pair.packet_sequence;
         mask |= c::QP_SEND_PSN;
@@ -171,7 +171,7 @@ pub(super) fn to_ready_to_send(pair: &mut IbvQueuePair) -> Result<(), VerbsError
         let result = apply(pair, S::ReadyToSend, attributes, mask, || {
             "to ReadyToSend".to_owned()
         });
-        // Soft-RoCE refuses as long as it still drains.
+        // Soft-RoCE refuses while it is still draining.
         if result.is_ok() || !was_drained || Instant::now() > end {
             return result;
         }
@@ -194,7 +194,7 @@ pub(super) fn to_reset(pair: &mut IbvQueuePair) {
         "to Reset".to_owned()
     });
     if let Err(error) = reset {
-        // Only a device that is gone refuses; its queue pair is of no use in any state.
+        // Only a device that is gone refuses; its queue pair is unusable in any state.
         tracing::warn!(%error, "queue pair {} cannot be reset", pair.core.number);
         pair.core.fail();
         return;

@@ -1,4 +1,5 @@
-//! Posting sends: checked, translated, chained, and handed over with one doorbell for each batch.
+//! Posting sends: requests are checked, translated, chained, and passed to the provider with one doorbell for each
+//! batch.
 
 use std::sync::Arc;
 
@@ -16,23 +17,23 @@ use crate::sys::constants as c;
 use crate::sys::types::{Atomic, Datagram, PostSend, Qp, Rdma, Remote, SendWr, Sge};
 use crate::work_table::WorkTable;
 
-/// Requests that go to the provider with one doorbell; a longer list takes several.
+/// Number of requests passed to the provider with one doorbell; a longer list takes several.
 const BATCH: usize = 32;
 
 type Request<'a> = SendRequest<'a, IbvRegion, IbvAddressHandle>;
 
-/// Address handles of requests that may be on the way.
+/// Address handles of requests that may be in flight.
 pub(super) type Handles = Box<[Option<IbvAddressHandle>]>;
 
-/// How requests reach the provider.
+/// How requests are passed to the provider.
 pub(super) enum Way {
     /// As a list.
     List(PostSend),
-    /// By the extended calls.
+    /// By extended calls.
     Calls(Calls),
 }
 
-/// The send queue of a queue pair: its bounds and room for a batch, so that posting allocates nothing.
+/// The send queue of a queue pair: its limits and space for a batch, so that posting allocates nothing.
 pub(crate) struct Sender {
     table: Arc<WorkTable>,
     domain: Arc<Domain>,
@@ -44,7 +45,7 @@ pub(crate) struct Sender {
     message_bytes: usize,
     wrs: Box<[SendWr; BATCH]>,
     sges: Box<[Sge]>,
-    /// Where datagrams go, by the places of their entries: a handle may be used until they complete.
+    /// Address handles by the index of the request's entry: a handle may be used until the datagram completes.
     handles: Handles,
     /// Remembered from ReadyToReceive for ReadyToSend.
     pub(super) connect: ConnectAttributes,
@@ -99,7 +100,7 @@ impl Sender {
         }
     }
 
-    /// What must live as long as the queue pair.
+    /// Takes what must live as long as the queue pair.
     pub(super) fn take_handles(&mut self) -> Handles {
         std::mem::take(&mut self.handles)
     }
@@ -199,7 +200,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether the request may go, and its bytes.
+    /// Checks that the request may be posted, and returns its length.
     fn check(&self, request: &Request<'_>, verb: Verbs) -> Result<usize, PostErrorKind> {
         let unfit = PostErrorKind::Verb(self.transport);
         let datagram = self.transport == Transport::UnreliableDatagram;
@@ -252,7 +253,7 @@ impl Sender {
                 sum
             }
         };
-        // Also what keeps the length of each segment in the library's 32 bits.
+        // This also keeps the length of each segment within the library's 32 bits.
         if length > self.message_bytes {
             return Err(PostErrorKind::Length {
                 bytes: length,
@@ -262,7 +263,8 @@ impl Sender {
         Ok(length)
     }
 
-    /// Chains the first `count` requests and rings; the error has the index of the first that was refused.
+    /// Chains the first `count` requests and rings the doorbell; the error contains the index of the first that was
+    /// refused.
     fn hand_over(&mut self, pair: *mut Qp, count: usize) -> Result<(), (usize, PostErrorKind)> {
         if count == 0 {
             return Ok(());
@@ -292,7 +294,7 @@ impl Sender {
             return Ok(());
         };
         // SAFETY: the queue pair is alive and this value alone posts to it. The list and its segments are valid for the
-        // call, which is as long as the provider looks at them; the regions were checked.
+        // call, after which the provider does not access them; the regions were checked.
         let errno = unsafe { post(pair, first, &mut bad) };
         if errno == 0 {
             return Ok(());

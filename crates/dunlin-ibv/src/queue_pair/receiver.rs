@@ -1,4 +1,4 @@
-//! Posting RECEIVEs, to a queue pair's own queue or a shared one.
+//! Posting RECEIVEs, to a queue pair's own queue or to a shared one.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::region::IbvRegion;
 use crate::sys::types::{ReceiveWr, Sge};
 use crate::work_table::WorkTable;
 
-/// RECEIVEs that go to the provider with one call.
+/// Number of RECEIVEs passed to the provider with one call.
 const BATCH: usize = 32;
 
-/// A receive queue: its bounds and room for a batch.
+/// A receive queue: its limits and space for a batch.
 pub(crate) struct Receiver {
     table: Arc<WorkTable>,
     domain: Arc<Domain>,
@@ -55,7 +55,7 @@ impl Receiver {
         }
     }
 
-    /// Posts by `provider`, which gets a list and the place for the first refused.
+    /// Posts through `provider`, which receives a list and the place for the first refused request.
     pub(crate) fn post(
         &mut self,
         requests: &[ReceiveRequest<'_, IbvRegion>],
@@ -86,7 +86,7 @@ impl Receiver {
                     let refused = (refused / size_of::<ReceiveWr>()).min(count - 1);
                     let ids = self.wrs[refused..count].iter().map(|wr| wr.id);
                     self.table.withdraw(ids);
-                    // Which transport it is makes no difference for a RECEIVE.
+                    // The transport makes no difference for a RECEIVE.
                     let transport = Transport::ReliableConnection;
                     return Err(error(refused, kind(errno, self.table.limit(), transport)));
                 }

@@ -1,6 +1,6 @@
 //! The functions of libibverbs that are symbols of the library.
 //!
-//! A table of plain function pointers, so that the tests can put functions of their own in its place.
+//! They are in a table of plain function pointers, which tests can replace by their own functions.
 #![allow(missing_docs)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -11,7 +11,7 @@ use super::types::{
     Mr, Pd, PortAttributes, Qp, QpAttributes, QpInit, Srq, SrqInit,
 };
 
-/// The name by which the dynamic linker finds it.
+/// The name under which the dynamic linker finds it.
 pub const LIBRARY: &str = "libibverbs.so.1";
 
 macro_rules! api {
@@ -22,7 +22,7 @@ macro_rules! api {
             $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
             /// Newer libraries only: whether the bytes of a WRITE are placed in order.
             pub query_data_in_order: Option<unsafe extern "C" fn(*mut Qp, u32, u32) -> c_int>,
-            /// Newer libraries only: the calls of a queue pair that was made for them.
+            /// Newer libraries only: the extended calls of a queue pair that was created for them.
             pub qp_to_qp_ex: Option<unsafe extern "C" fn(*mut Qp) -> *mut QpEx>,
         }
 
@@ -30,9 +30,9 @@ macro_rules! api {
             /// Opens the library `name` for the life of the process.
             ///
             /// # Errors
-            /// What the dynamic linker says: the library or a function is missing.
+            /// The dynamic linker's error: the library or a function is missing.
             pub fn load(name: &str) -> Result<Self, libloading::Error> {
-                // SAFETY: libibverbs' initializers prepare tables of the library alone.
+                // SAFETY: libibverbs' initializers only prepare tables of the library.
                 let library = unsafe { libloading::Library::new(name) }?;
                 // SAFETY: each symbol has the C signature declared with it. The pointers outlive `library`, which is
                 // leaked below.
@@ -49,7 +49,8 @@ macro_rules! api {
                             .map(|symbol| *symbol),
                     }
                 };
-                // Providers start threads and leave handlers behind: unloading is not safe, and there is only one.
+                // Providers start threads and leave handlers behind, so unloading is not safe, and there is only one
+                // library.
                 std::mem::forget(library);
                 Ok(api)
             }

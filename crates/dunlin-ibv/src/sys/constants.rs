@@ -65,5 +65,5 @@ pub const PORT_ACTIVE: Number = 4;
 pub const LINK_LAYER_ETHERNET: u8 = 2;
 pub const ATOMICS_NONE: Number = 0;
 
-/// `vendor_id` of the kernel's soft-RoCE, which no maker of hardware has.
+/// `vendor_id` of the kernel's soft-RoCE, which no hardware vendor has.
 pub const VENDOR_SOFT_ROCE: u32 = 0x00ff_ffff;

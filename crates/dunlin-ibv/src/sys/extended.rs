@@ -1,7 +1,7 @@
 //! The extended part of the ABI: completion queues with more fields, and posting by calls instead of lists.
 //!
-//! A provider that has it puts a table in front of the `ibv_context` that it hands out. The table grows at its front,
-//! so a function's place is counted from the end, and the table's size says whether it is there.
+//! A provider that supports it puts a table in front of the `ibv_context` that it returns. The table grows at its
+//! front, so the position of a function is counted from the end, and the table's size shows whether it is present.
 #![allow(missing_docs, missing_debug_implementations)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -16,7 +16,7 @@ pub const WC_IMMEDIATE: u64 = 1 << 1;
 pub const WC_QUEUE_PAIR: u64 = 1 << 2;
 pub const WC_SOURCE: u64 = 1 << 3;
 pub const WC_TIMESTAMP: u64 = 1 << 7;
-/// What every completion needs.
+/// The fields that every completion needs.
 pub const WC_STANDARD: u64 = WC_BYTES | WC_IMMEDIATE | WC_QUEUE_PAIR | WC_SOURCE;
 
 pub const QP_INIT_PD: u32 = 1 << 0;
@@ -30,7 +30,7 @@ pub const WITH_READ: u64 = 1 << 4;
 pub const WITH_COMPARE_AND_SWAP: u64 = 1 << 5;
 pub const WITH_FETCH_AND_ADD: u64 = 1 << 6;
 
-/// What an `ibv_context` is, whole: the mark at its end says whether the table is in front of it.
+/// The whole `ibv_context`: the mark at its end shows whether the table is in front of it.
 #[repr(C)]
 pub struct WholeContext {
     pub known: Context,
@@ -77,9 +77,9 @@ impl Extended {
     /// The table of a context, if its provider has one.
     ///
     /// # Safety
-    /// The context is open, and stays so as long as the value is used.
+    /// The context must be open, and stay so as long as the value is used.
     pub unsafe fn of(context: *mut Context) -> Option<Self> {
-        // SAFETY: every context is whole, also where only its first fields are used.
+        // SAFETY: every context is complete, even where only its first fields are used.
         let mark = unsafe { (*context.cast::<WholeContext>()).mark };
         // The header's __VERBS_ABI_IS_EXTENDED.
         if mark as usize != usize::MAX {
@@ -93,18 +93,18 @@ impl Extended {
         })
     }
 
-    /// The function at `place` of the table, if the table is as long as that and the function is there.
+    /// The function at `place` of the table, if the table is long enough and the function is present.
     ///
     /// # Safety
-    /// `F` is the type of the function at `place`.
+    /// `F` must be the type of the function at `place`.
     unsafe fn function<F: Copy>(self, place: usize) -> Option<F> {
         let from_end = size_of::<Table>() - place;
-        // SAFETY: the size stands right before the context, in every table.
+        // SAFETY: the size is directly before the context, in every table.
         let size = unsafe { std::ptr::addr_of!((*self.table).size).read() };
         if size < from_end {
             return None;
         }
-        // SAFETY: the table reaches from before `place` to its end, and the type is what the caller says.
+        // SAFETY: the table extends from before `place` to its end, and the type is what the caller says.
         unsafe { self.table.byte_add(place).cast::<Option<F>>().read() }
     }
 
@@ -121,14 +121,14 @@ impl Extended {
     /// Mask and frequency (kHz) of the clock that completions are stamped with; zero without one.
     ///
     /// # Safety
-    /// As for [`Extended::of`]; `context` is the one that it was made of.
+    /// As for [`Extended::of`]; `context` must be the one that it was made from.
     pub unsafe fn clock(self, context: *mut Context) -> (u64, u64) {
         let place = offset_of!(Table, query_device);
         // SAFETY: the field's type.
         let Some(query) = (unsafe { self.function::<QueryDeviceEx>(place) }) else {
             return (0, 0);
         };
-        // SAFETY: plain numbers, for which zero is a value.
+        // SAFETY: plain numbers, for which zero is a valid value.
         let mut device: ExtendedDeviceAttributes = unsafe { std::mem::zeroed() };
         let size = size_of::<ExtendedDeviceAttributes>();
         // SAFETY: the context is open, there is no input, and the answer is at most as long as said.
@@ -172,7 +172,7 @@ pub type ReadU32 = unsafe extern "C" fn(*mut CqEx) -> u32;
 
 #[repr(C)]
 pub struct CqEx {
-    /// Begins as any queue does.
+    /// The first fields are those of a plain queue.
     pub cq: Cq,
     mutex: libc::pthread_mutex_t,
     condition: libc::pthread_cond_t,

@@ -1,4 +1,4 @@
-//! Sizes and places of fields against the C header, where a C compiler and the header are installed.
+//! Checks sizes and offsets of fields against the C header, if a C compiler and the header are installed.
 
 use std::mem::{offset_of, size_of};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::extended as x;
 use super::types as t;
 
-/// Rust's number and C's expression for the same.
+/// Pairs of a number in Rust and the corresponding expression in C.
 fn facts() -> Vec<(usize, &'static str)> {
     macro_rules! at {
         ($rust:ident.$field:ident, $c:literal) => {

@@ -1,7 +1,7 @@
 //! libibverbs, opened at run time: its ABI, written by hand, and its functions by name.
 //!
-//! Nothing is linked, so one binary runs with and without rdma-core. The functions on the path of data are no symbols
-//! of the library: they are the provider's, and stand in the context ([`types::Operations`]).
+//! Nothing is linked, so the same binary runs with and without rdma-core. The functions of the data path are not
+//! symbols of the library: they belong to the provider, and are in the context ([`types::Operations`]).
 
 mod api;
 pub mod constants;

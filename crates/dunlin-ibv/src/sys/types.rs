@@ -1,7 +1,7 @@
 //! The structures of libibverbs' ABI that are used here, field for field.
 //!
-//! Only what the application may touch is spelled out; a structure that the library allocates may go on behind its last
-//! field here. `layout_tests.rs` compares sizes and places with the C header where that is installed.
+//! Only what the application may access is declared; a structure that the library allocates may continue after its last
+//! field here. `layout_tests.rs` compares sizes and offsets with the C header if that is installed.
 #![allow(missing_docs, missing_debug_implementations)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -27,7 +27,7 @@ pub type PostSharedReceive =
 pub type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int;
 pub type PostReceive = unsafe extern "C" fn(*mut Qp, *mut ReceiveWr, *mut *mut ReceiveWr) -> c_int;
 
-/// What the inline functions of the header call: the provider's own functions for the path of data.
+/// The functions that the header's inline functions call: the provider's own for the data path.
 #[repr(C)]
 pub struct Operations {
     _to_poll_cq: [*mut c_void; 11],
@@ -184,7 +184,7 @@ pub struct PortAttributes {
     pub capabilities2: u16,
 }
 
-/// 16 bytes, aligned as the C union of them with two 64-bit words.
+/// 16 bytes, aligned like the C union of them with two 64-bit words.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct Gid(pub [u8; 16]);
@@ -335,7 +335,7 @@ pub struct SendWr {
 }
 
 impl SendWr {
-    /// All zero: a SEND of nothing.
+    /// All zero: a SEND of no bytes.
     pub const EMPTY: Self = Self {
         id: 0,
         next: std::ptr::null_mut(),
@@ -404,7 +404,7 @@ impl Wc {
     };
 }
 
-/// What an asynchronous event is about: a pointer or a port, by the event's kind.
+/// The subject of an asynchronous event: a pointer or a port, depending on the event's kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union EventElement {
