@@ -1,4 +1,4 @@
-//! The passive end: carries out commands on a device.
+//! The passive end of a test: executes commands on a device.
 
 use std::thread::JoinHandle;
 
@@ -11,12 +11,12 @@ use crate::{
 use super::message::{completion_numbers, to_optional, to_transport};
 use super::{wait, Endpoint, Message, Op, Options, Piece};
 
-/// Executes [`Message`]s. Its objects are numbered from zero by kind.
+/// Executes [`Message`]s. Its objects are numbered from zero, separately for each kind.
 #[derive(Debug)]
 pub struct Agent<D: Device> {
     watcher: Option<JoinHandle<Result<(), String>>>,
     endpoints: Vec<Option<Endpoint<D>>>,
-    /// What each endpoint lets peers do.
+    /// What peers may do through each endpoint.
     access: Vec<Access>,
     queues: Vec<D::SharedReceiveQueue>,
     regions: Vec<Option<D::Region>>,
@@ -25,7 +25,7 @@ pub struct Agent<D: Device> {
 }
 
 impl<D: Device> Agent<D> {
-    /// On `device`, with two protection domains.
+    /// Creates an agent on `device`, with two protection domains.
     ///
     /// # Panics
     /// When the device refuses them.
@@ -43,7 +43,7 @@ impl<D: Device> Agent<D> {
         }
     }
 
-    /// Carries out one command.
+    /// Executes one command.
     pub fn execute(&mut self, command: &Message) -> Message {
         match self.attempt(command) {
             Ok(answer) => answer,

@@ -16,7 +16,7 @@ fn value(region: &impl Region) -> u64 {
     region.memory().atomic_u64(0).load(Ordering::Acquire)
 }
 
-/// Fetch-and-add returns the old value and adds, also over the end of the numbers.
+/// Fetch-and-add returns the old value and adds, wrapping on overflow.
 pub fn fetch_and_add<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::ATOMIC)?;
     let mut link = stage.link(RC);
@@ -39,7 +39,7 @@ pub fn fetch_and_add<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Compare-and-swap swaps when equal, not otherwise, and returns the old value either way.
+/// Compare-and-swap swaps if the values are equal, not otherwise, and returns the old value in either case.
 pub fn compare_and_swap<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::ATOMIC)?;
     let mut link = stage.link(RC);
@@ -64,7 +64,7 @@ pub fn compare_and_swap<D: Device>(stage: &mut Stage<D>) -> Outcome {
 
 const ROUNDS: u64 = 500;
 
-/// One of the contenders: adds 1 by fetch-and-add, then as often by compare-and-swap on the next cell.
+/// One of the contenders: adds 1 by fetch-and-add, then equally often by compare-and-swap on the next cell.
 fn contend<D: Device>(mut end: Endpoint<D>, old: D::Region, cell: RemoteAddress) -> Vec<u64> {
     let mut carry_out = |id, operation| {
         end.post(id, operation, &[piece(&old, 0, 8)]);
@@ -94,7 +94,8 @@ fn contend<D: Device>(mut end: Endpoint<D>, old: D::Region, cell: RemoteAddress)
     seen
 }
 
-/// Atomics of two queue pairs on two threads lose nothing: every old value is seen once, and the sums are exact.
+/// Concurrent atomics of two queue pairs on two threads lose no update: every old value is seen once, and the sums are
+/// exact.
 pub fn contention_sums_up<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::ATOMIC)?;
     let cell = stage.peer.blank(16);
@@ -129,7 +130,7 @@ pub fn contention_sums_up<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// An atomic on an address that is no multiple of 8 fails, as an invalid request or as an access error, and changes
+/// An atomic on an address that is not a multiple of 8 fails, as an invalid request or as an access error, and changes
 /// nothing.
 pub fn misaligned_is_refused<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::ATOMIC)?;

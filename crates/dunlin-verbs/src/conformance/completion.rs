@@ -1,4 +1,4 @@
-//! Completion queues and the slots of send queues.
+//! Completion queues and the entries of send queues.
 
 use crate::{
     AsyncEvent, Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, Device,
@@ -16,7 +16,7 @@ fn write_to(region: PeerRegion) -> Operation {
     }
 }
 
-/// Posts WRITEs without bytes, every `period`-th signaled, until the queue is full; gives their number and the refusal.
+/// Posts WRITEs without bytes, every `period`-th signaled, until the queue is full; returns their number and the error.
 fn fill<D: Device>(
     link: &mut Link<D>,
     region: PeerRegion,
@@ -37,7 +37,7 @@ fn fill<D: Device>(
     }
 }
 
-/// Unsignaled requests give no completion when they succeed; the signaled ones' come in order.
+/// Unsignaled requests generate no completion on success; completions of signaled ones arrive in order.
 pub fn selective_signaling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE)? {
         let mut link = stage.link(transport);
@@ -57,8 +57,8 @@ pub fn selective_signaling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A full send queue refuses with [`PostErrorKind::Full`]; polling the completion of a signaled request gives back its
-/// slot and those of the unsignaled ones before it, and not polling gives back none.
+/// A full send queue refuses with [`PostErrorKind::Full`]; polling the completion of a signaled request frees its entry
+/// and those of the unsignaled ones before it, and without polling none is freed.
 pub fn slots_come_back_by_polling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut options = Options::new(RC);
@@ -77,7 +77,7 @@ pub fn slots_come_back_by_polling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     }
     let (more, _) = fill(&mut link, target, count, 4);
     assert_eq!(more, 0, "slots came back without a poll");
-    // One completion at a time, past the helper that takes many.
+    // One completion at a time, without the helper that takes many.
     let mut posted = count;
     let mut one = [Completion::EMPTY];
     for expected in 0..20 {
@@ -98,7 +98,7 @@ pub fn slots_come_back_by_polling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A list that does not fit is taken as far as it fits, and the refusal says how far.
+/// A list that does not fit is accepted as far as it fits, and the error says how far.
 pub fn list_is_taken_in_part<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut options = Options::new(RC);
@@ -127,7 +127,8 @@ pub fn list_is_taken_in_part<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A completion queue that gets more than it holds says so, and its queue pairs are in error; others are not.
+/// A completion queue that receives more than it holds reports that, and its queue pairs go to the error state; others
+/// do not.
 pub fn overrun<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let most = stage.device.attributes().max_send_requests.min(2048);
@@ -151,7 +152,7 @@ pub fn overrun<D: Device>(stage: &mut Stage<D>) -> Outcome {
         panic!("{error}");
     };
     assert!(limit >= 2, "{error}");
-    // The event is not promised for every device; if there is one, it must be one of these.
+    // Not every device reports the event; if there is one, it must be one of these.
     while let Some(event) = stage.device.poll_async_event() {
         let fits = match event {
             AsyncEvent::QueuePairFatal(number) => number == link.local.queue_pair.number(),
@@ -164,7 +165,7 @@ pub fn overrun<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Completions of a full queue are all there, and `poll` gives no more than it has room for.
+/// A full queue contains all its completions, and `poll` returns no more than it has space for.
 pub fn full_queue_is_no_overrun<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut options = Options::new(RC);
@@ -195,7 +196,7 @@ pub fn full_queue_is_no_overrun<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Two queue pairs complete into one queue, sends and RECEIVEs into different ones, each under its own number.
+/// Two queue pairs complete into one queue, and sends and RECEIVEs into different ones, each under its own number.
 pub fn queues_are_freely_assigned<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let device = stage.device.clone();
@@ -242,8 +243,8 @@ pub fn queues_are_freely_assigned<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Queue pairs that follow each other on one completion queue: each one's completions are its own, whoever was there
-/// before, and give back its slots.
+/// Consecutive queue pairs on one completion queue: each gets only its own completions, whichever was there before, and
+/// they free its entries.
 pub fn queue_pair_after_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let device = stage.device.clone();
@@ -252,7 +253,7 @@ pub fn queue_pair_after_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let pieces = [piece(&ours, 0, 8)];
     for turn in 0..4 {
         let (mut pair, remote) = connected(stage, &queue, &queue);
-        // More often than a queue pair has slots.
+        // More often than a queue pair has entries.
         for round in 0..12 {
             let [sent, received] = [0, 1].map(|kind| turn * 100 + round * 2 + kind);
             stage.peer.receive(remote, 1, &[]);
@@ -287,7 +288,7 @@ pub fn queue_pair_after_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A small queue pair that completes into these queues, connected, and the peer's number of its own.
+/// A small, connected queue pair that completes into these queues, and the number of the peer's.
 fn connected<D: Device>(
     stage: &mut Stage<D>,
     sends: &D::CompletionQueue,
@@ -318,7 +319,7 @@ fn connected<D: Device>(
     (pair, remote)
 }
 
-/// Where completions carry a timestamp it does not run backwards; elsewhere there is none.
+/// Completion timestamps, where supported, do not run backwards; elsewhere there are none.
 pub fn timestamps<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut link = stage.link(RC);

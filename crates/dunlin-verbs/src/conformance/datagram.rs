@@ -12,7 +12,7 @@ use super::{
 const UD: Transport = Transport::UnreliableDatagram;
 const PLAIN: Operation = Operation::Send { immediate: None };
 
-/// Two UD endpoints and the handle from ours to the peer's.
+/// Two UD endpoints and the address handle from ours to the peer's.
 fn pair<D: Device>(stage: &mut Stage<D>) -> Result<(Link<D>, Handle<D>), super::Skipped> {
     stage.needs(UD, Verbs::SEND)?;
     let options = Options::new(UD);
@@ -98,7 +98,7 @@ pub fn arrives_behind_header<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// The routing header is scattered like the rest.
+/// The routing header is scattered like the data.
 pub fn scattered_header<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     if stage.device.attributes().max_segments < 2 {
@@ -114,7 +114,7 @@ pub fn scattered_header<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A datagram of one MTU arrives; one byte more is refused when posted, with the limit.
+/// A datagram of one MTU arrives; one byte more is refused when posted, and the error contains the limit.
 pub fn mtu_is_the_limit<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     let mtu = stage.device.attributes().mtu_bytes;
@@ -143,8 +143,8 @@ pub fn mtu_is_the_limit<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A datagram that nobody can take vanishes, while its sender succeeds: wrong queue key, no such queue pair, too long
-/// for the RECEIVE, no RECEIVE. The next good one is the first to arrive.
+/// An undeliverable datagram disappears, while its sender succeeds: wrong queue key, no such queue pair, too long for
+/// the RECEIVE, no RECEIVE. The next deliverable one is the first to arrive.
 pub fn undeliverable_vanishes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     let (bad, good) = (stage.holding(&[1; 8]), stage.holding(&[2; 8]));
@@ -152,7 +152,7 @@ pub fn undeliverable_vanishes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let to = link.remote_address;
     post(&mut link, 0, PLAIN, &[piece(&bad, 0, 8)], &handle);
     stage.done(&mut link, 0);
-    // One by another pair of endpoints: once it has arrived, the one before it has come and gone.
+    // One from another pair of endpoints: once it has arrived, the one before it has been processed.
     let (mut behind, handle_behind) = pair(stage)?;
     let place = [(target, 0, GRH_BYTES + 8)];
     stage.peer.receive(behind.remote, 1, &place);
@@ -180,7 +180,7 @@ pub fn undeliverable_vanishes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// One endpoint hears many senders and tells them apart.
+/// One endpoint receives from many senders and can tell them apart.
 pub fn many_senders<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     let target = stage.peer.blank(16 * 64);
@@ -219,7 +219,7 @@ pub fn many_senders<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// UD carries SENDs with a destination only, and connections SENDs without.
+/// UD accepts only SENDs with a destination, and connections only SENDs without.
 pub fn destination_must_fit<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     let target = stage.peer.blank(8);
@@ -276,7 +276,7 @@ pub fn inline_datagram<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Datagrams one after the other, over many turns of the queues, each find their RECEIVE.
+/// Consecutive datagrams, over many laps of the queues, each find their RECEIVE.
 pub fn stream_of_datagrams<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     let ours = stage.blank(8);

@@ -1,4 +1,4 @@
-//! What follows a failure.
+//! Behaviour after a failure.
 
 use crate::{
     CompletionStatus, ConnectAttributes, Device, Operation, QueuePair, QueuePairState, RemoteKey,
@@ -10,7 +10,7 @@ use super::{piece, wait, Link, Options, Outcome, Stage};
 const RC: Transport = Transport::ReliableConnection;
 const PLAIN: Operation = Operation::Send { immediate: None };
 
-/// Gives up soon.
+/// Attributes with which a connection gives up soon.
 fn impatient() -> ConnectAttributes {
     ConnectAttributes {
         timeout_ns: 1_000_000,
@@ -33,7 +33,8 @@ fn flushed<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>, id: u64) {
     assert_eq!(stage.failed(link, id), CompletionStatus::Flushed);
 }
 
-/// After a failure the queue pair is in error; sends behind it are flushed in order, signaled or not, and RECEIVEs too.
+/// After a failure the queue pair is in the error state; later sends are flushed in order, signaled or not, and so are
+/// RECEIVEs.
 pub fn failure_flushes_all<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND | Verbs::WRITE)?;
     let mut link = stage.link(RC);
@@ -41,7 +42,7 @@ pub fn failure_flushes_all<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for id in 100..104 {
         link.local.receive(id, &[piece(&ours, 0, 8)]);
     }
-    // The first waits for a RECEIVE and gets one too short, when all the others are outstanding.
+    // The first waits for a RECEIVE and gets one that is too short, when all the others are outstanding.
     link.local.post(1, PLAIN, &[piece(&ours, 0, 8)]);
     link.local.post(2, PLAIN, &[piece(&ours, 0, 8)]);
     link.local.post(3, PLAIN, &[]);
@@ -50,7 +51,7 @@ pub fn failure_flushes_all<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.peer.receive(link.remote, 1, &[]);
     let mut sends = Vec::new();
     let mut receives = Vec::new();
-    // Verbs order the completions of each queue, not those of the two against each other.
+    // Verbs define the order of completions within each queue, not between the two.
     let mut too_long = stage.ours(&mut link);
     while too_long.id >= 100 && receives.len() < 4 {
         assert_eq!(too_long.status, CompletionStatus::Flushed);
@@ -77,7 +78,7 @@ pub fn failure_flushes_all<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// What is posted to a queue pair in error is flushed, one after the other.
+/// Requests posted to a queue pair in error are flushed in order.
 pub fn posts_in_error_are_flushed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -92,7 +93,7 @@ pub fn posts_in_error_are_flushed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Moving a queue pair to error by hand flushes what is outstanding.
+/// Moving a queue pair to error explicitly flushes what is outstanding.
 pub fn to_error_flushes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -100,19 +101,19 @@ pub fn to_error_flushes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     link.local.queue_pair.to_error();
     flushed(stage, &mut link, 1);
     let mut link = stage.link(RC);
-    // The peer has no RECEIVE: these wait.
+    // The peer has no RECEIVE, so these wait.
     link.local.post(2, PLAIN, &[]);
     link.local.post(3, PLAIN, &[]);
     link.local.queue_pair.to_error();
     flushed(stage, &mut link, 2);
     flushed(stage, &mut link, 3);
-    // What was on the wire before may still arrive. A round trip behind it on the same path leaves nothing there.
+    // Packets sent before may still arrive. After a round trip behind them on the same path there are none left.
     let mut behind = stage.link(RC);
     stage.peer.receive(behind.remote, 8, &[]);
     behind.local.post(4, PLAIN, &[]);
     stage.done(&mut behind, 4);
     stage.arrived(&mut behind, 8);
-    // A RECEIVE that comes now must not be consumed by what was flushed: the peer's own flush finds it.
+    // A RECEIVE posted now must not be consumed by what was flushed: it must be found by the peer's own flush.
     stage.peer.receive(link.remote, 9, &[]);
     stage.peer.to_error(link.remote);
     let theirs = stage.theirs(&mut link);
@@ -120,7 +121,7 @@ pub fn to_error_flushes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A request that was not signaled does complete when it fails.
+/// An unsignaled request generates a completion if it fails.
 pub fn unsignaled_failures_complete<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut link = stage.link(RC);
@@ -132,7 +133,7 @@ pub fn unsignaled_failures_complete<D: Device>(stage: &mut Stage<D>) -> Outcome 
     Ok(())
 }
 
-/// Requests before the failing one are carried out and complete well; those behind it are not carried out.
+/// Requests before the failing one are executed and succeed; later ones are not executed.
 pub fn failure_in_the_middle<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut link = stage.link(RC);
@@ -154,7 +155,7 @@ pub fn failure_in_the_middle<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// The failure of one queue pair leaves the others between the same devices alone.
+/// The failure of one queue pair does not affect others between the same devices.
 pub fn failures_do_not_spread<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND | Verbs::WRITE)?;
     let (mut bad, mut good) = (stage.link(RC), stage.link(RC));
@@ -169,7 +170,7 @@ pub fn failures_do_not_spread<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// When the peer's queue pair is gone, requests fail instead of hanging: the one that waited and the next.
+/// When the peer's queue pair is gone, requests fail instead of hanging: the one that was waiting and the next.
 pub fn dropped_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND | Verbs::WRITE)?;
     let mut options = Options::new(RC);
@@ -182,7 +183,7 @@ pub fn dropped_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
             link.local.post(1, PLAIN, &[]);
         }
         stage.peer.drop_endpoint(link.remote);
-        // The completion is polled for beside another endpoint of the peer, as its own has gone.
+        // The completion is polled for beside another endpoint of the peer, because its own is gone.
         let mut next = || {
             wait("a failure", || {
                 stage.step(&spare);
@@ -201,7 +202,7 @@ pub fn dropped_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
             link.local.poll()
         });
         assert_eq!(second.id, 2);
-        // A device that hears of the peer's end at once has moved the queue pair to error before the post.
+        // A device that learns of the peer's end immediately has moved the queue pair to error before the post.
         let fits = match second.status {
             CompletionStatus::Flushed => true,
             CompletionStatus::RetryExceeded => !waiting,
@@ -216,7 +217,7 @@ pub fn dropped_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A peer that moved to error does not answer: requests fail.
+/// A peer in the error state does not answer: requests fail.
 pub fn peer_in_error_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut options = Options::new(RC);
@@ -233,8 +234,8 @@ pub fn peer_in_error_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// When the peer dies (SIGKILL between processes) everything outstanding ends, in order: RECEIVEs after the device or
-/// the next request has noticed, sends by themselves.
+/// When the peer dies (by SIGKILL between processes), everything outstanding completes, in order: RECEIVEs once the
+/// device or the next request has detected it, sends by themselves.
 pub fn killed_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut options = Options::new(RC);

@@ -1,4 +1,4 @@
-//! Sleeping until a completion comes.
+//! Sleeping until a completion arrives.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn arm<D: Device>(link: &mut Link<D>, notify: Notify) {
         .expect("the queue has a channel");
 }
 
-/// Sleeps until RECEIVE `id` has completed, polling and arming again after events that bring nothing.
+/// Sleeps until RECEIVE `id` has completed, polling and rearming after spurious events.
 fn sleep_until<D: Device>(link: &mut Link<D>, notify: Notify, id: u64) {
     loop {
         let awake = channel(link).wait(PATIENCE).expect("the channel works");
@@ -45,7 +45,7 @@ fn sleep_until<D: Device>(link: &mut Link<D>, notify: Notify, id: u64) {
     }
 }
 
-/// A sleeper wakes when a message arrives, whether it came while it slept or between arming and sleeping.
+/// A sleeping thread wakes when a message arrives, whether it arrived during the sleep or between arming and sleeping.
 pub fn arrival_wakes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let mut link = with_channel(stage)?;
     let theirs = stage.peer.blank(8);
@@ -77,7 +77,7 @@ pub fn arrival_wakes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// What came before arming is found by the poll after it.
+/// Completions that arrived before arming are found by the poll after it.
 pub fn no_wake_up_is_lost<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let mut link = with_channel(stage)?;
     let theirs = stage.peer.blank(8);
@@ -87,7 +87,7 @@ pub fn no_wake_up_is_lost<D: Device>(stage: &mut Stage<D>) -> Outcome {
         stage
             .peer
             .send(link.remote, round, false, &[(theirs, 0, 8)]);
-        // In some rounds it is there before the queue is armed, in the others not.
+        // In some rounds it has arrived before the queue is armed, in others not.
         if round % 2 == 0 {
             stage.arrived(&mut link, round);
         }
@@ -103,7 +103,7 @@ pub fn no_wake_up_is_lost<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Our own completions wake too.
+/// Local completions wake as well.
 pub fn own_completion_wakes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let mut link = with_channel(stage)?;
     for id in 0..20 {
@@ -118,8 +118,8 @@ pub fn own_completion_wakes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Armed for solicited completions a sleeper sleeps on when others come (it may wake now and then, not each time), and
-/// wakes for a solicited one and for a failure.
+/// Armed for solicited completions, a thread sleeps on when others arrive (occasional wake-ups are allowed, but not one
+/// for each), and wakes for a solicited one and for a failure.
 pub fn solicited_only<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let mut link = with_channel(stage)?;
     let theirs = stage.peer.blank(8);
@@ -158,7 +158,7 @@ pub fn solicited_only<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// `wake` ends a sleep from another thread, and before it.
+/// `wake` ends a sleep from another thread, and one that has not begun.
 pub fn wake_by_hand<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let channel = stage.device.create_completion_channel().expect("a channel");
     channel.wake();
@@ -169,7 +169,7 @@ pub fn wake_by_hand<D: Device>(stage: &mut Stage<D>) -> Outcome {
     };
     channel.wake();
     assert!(sleeper.join().expect("the sleeper"), "slept through wake()");
-    // Consumed events are gone: at last a wait ends by its timeout.
+    // Consumed events are gone, so eventually a wait ends by its timeout.
     wait("a wait without an event", || {
         let awake = channel.wait(Duration::from_millis(1));
         (!awake.expect("the channel works")).then_some(())

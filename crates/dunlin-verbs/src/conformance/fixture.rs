@@ -1,4 +1,4 @@
-//! What every behaviour needs: the active end, connected pairs, and waiting with a bound.
+//! Helpers for all behaviours: the active end, connected pairs, and bounded waits.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::{
     SendRequest, Transport, VerbsError,
 };
 
-/// How long a condition may take before the test fails.
+/// Maximum time for a condition to become true before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A segment of the device's memory.
@@ -19,15 +19,15 @@ pub type Handle<D> = <D as Device>::AddressHandle;
 /// A send request of the device.
 pub type Request<'a, D> = SendRequest<'a, <D as Device>::Region, Handle<D>>;
 
-/// Tries until there is something.
+/// Calls `attempt` until it returns something.
 ///
 /// # Panics
-/// When there is nothing for [`PATIENCE`].
+/// When it returns nothing for [`PATIENCE`].
 pub fn wait<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     patiently(attempt).unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain for {what}"))
 }
 
-/// Tries until there is something, or there was nothing for [`PATIENCE`].
+/// Calls `attempt` until it returns something, or has returned nothing for [`PATIENCE`].
 pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -39,7 +39,7 @@ pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> 
     }
 }
 
-/// `length` bytes that differ by `seed` and by place.
+/// `length` bytes that depend on `seed` and position.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
@@ -61,12 +61,12 @@ pub fn piece<R: crate::Region>(region: &R, offset: usize, length: usize) -> Segm
     }
 }
 
-/// How an endpoint is made; the device's own limits bound segments and inline bytes.
+/// Options of an endpoint; segments and inline bytes are limited by the device.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Options {
     pub transport: Transport,
-    /// What peers may do through it.
+    /// What peers may do through the endpoint.
     pub access: Access,
     pub send_requests: usize,
     pub receive_requests: usize,
@@ -76,12 +76,12 @@ pub struct Options {
     /// Whether the completion queue has a channel.
     pub channel: bool,
     pub attributes: ConnectAttributes,
-    /// At the passive end: number of the shared receive queue.
+    /// At the passive end: number of the shared receive queue, if any.
     pub shared: Option<u32>,
 }
 
 impl Options {
-    /// Moderate ones for `transport`.
+    /// Moderate options for `transport`.
     pub fn new(transport: Transport) -> Self {
         let all = Access::all();
         Self {
@@ -108,18 +108,18 @@ impl Options {
 pub struct Endpoint<D: Device> {
     /// The queue pair.
     pub queue_pair: D::QueuePair,
-    /// Its completions that were not taken yet.
+    /// Its completion queue.
     pub completions: D::CompletionQueue,
-    /// Their channel.
+    /// The channel of the completion queue.
     pub channel: Option<D::CompletionChannel>,
     inbox: VecDeque<Completion>,
 }
 
 impl<D: Device> Endpoint<D> {
-    /// A new one in state Init.
+    /// Creates an endpoint in state Init.
     ///
     /// # Errors
-    /// As the device.
+    /// Those of the device.
     pub fn new(
         device: &D,
         domain: &D::ProtectionDomain,
@@ -131,10 +131,10 @@ impl<D: Device> Endpoint<D> {
         Ok(endpoint)
     }
 
-    /// A new one in state Reset.
+    /// Creates an endpoint in state Reset.
     ///
     /// # Errors
-    /// As the device.
+    /// Those of the device.
     pub fn reset(
         device: &D,
         domain: &D::ProtectionDomain,
@@ -175,10 +175,10 @@ impl<D: Device> Endpoint<D> {
         })
     }
 
-    /// Init to ReadyToSend.
+    /// Moves it from Init to ReadyToSend.
     ///
     /// # Errors
-    /// As the device.
+    /// Those of the device.
     pub fn connect(
         &mut self,
         remote: Option<&EndpointAddress>,
@@ -188,10 +188,10 @@ impl<D: Device> Endpoint<D> {
         self.queue_pair.to_ready_to_send()
     }
 
-    /// The next completion, if there is one now.
+    /// Returns the next completion, if there is one now.
     ///
     /// # Panics
-    /// When the queue overran.
+    /// When the queue has overrun.
     pub fn poll(&mut self) -> Option<Completion> {
         if self.inbox.is_empty() {
             let mut some = [Completion::EMPTY; 16];

@@ -1,4 +1,4 @@
-//! Bytes inside the request itself.
+//! Inline data.
 
 use crate::{Device, Operation, Payload, PostErrorKind, QueuePair, SendFlags, Transport, Verbs};
 
@@ -11,7 +11,8 @@ fn most<D: Device>(stage: &Stage<D>) -> Result<usize, Skipped> {
     }
 }
 
-/// Inline bytes are copied when posted: the caller's buffer is free at once, up to the most that the device takes.
+/// Inline bytes are copied when posted: the caller's buffer is free immediately, up to the maximum that the device
+/// accepts.
 pub fn copied_when_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let most = most(stage)?;
     for transport in stage.connected(Verbs::SEND | Verbs::WRITE)? {
@@ -45,7 +46,7 @@ pub fn copied_when_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Inline bytes also keep while the message waits for a RECEIVE.
+/// Inline bytes are also preserved while the message waits for a RECEIVE.
 pub fn kept_while_waiting<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let most = most(stage)?.min(64);
     let rc = Transport::ReliableConnection;
@@ -69,13 +70,14 @@ pub fn kept_while_waiting<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// More inline bytes than the queue pair was made for are refused with the limit; so are inline READs and atomics.
+/// More inline bytes than the queue pair was created for are refused, and the error contains the limit; so are inline
+/// READs and atomics.
 pub fn refusals<D: Device>(stage: &mut Stage<D>) -> Outcome {
     most(stage)?;
     let rc = Transport::ReliableConnection;
     stage.needs(rc, Verbs::SEND)?;
     let mut link = stage.link(rc);
-    // A queue pair may take more than it was asked for, up to the device's most.
+    // A queue pair may accept more than was requested, up to the device's maximum.
     let bytes = vec![1; stage.device.attributes().max_inline_bytes + 1];
     let payload = Payload::Inline(&bytes);
     let send = Operation::Send { immediate: None };

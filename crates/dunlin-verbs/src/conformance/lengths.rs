@@ -1,16 +1,16 @@
-//! Every verb of a connection that carries bytes, with lengths around what packets carry, and long ones.
+//! All verbs of a connection that transfer bytes, with lengths around the payload of packets, and with long ones.
 
 use crate::{Access, CompletionOpcode, Device, Operation, Region, Transport, Verbs};
 
 use super::{pattern, piece, Outcome, Stage};
 
 const RC: Transport = Transport::ReliableConnection;
-/// Nothing, an odd byte, around a path MTU of 1024 bytes, the largest of RoCE, around 32 KiB, up to which Flor sends
-/// and above which it writes (its own headers among them), and many packets.
+/// Zero, an odd number, around a path MTU of 1024 bytes, around the largest MTU of RoCE, around 32 KiB (up to which
+/// Flor sends and above which it writes, with and without its own headers), and many packets.
 const LENGTHS: [usize; 11] = [
     0, 1, 1023, 1024, 1025, 4096, 32_744, 32_768, 32_769, 65_536, 1_048_576,
 ];
-/// Asks for one length more: what takes a moment on hardware may take a minute on an emulated machine.
+/// Names an additional length to test: what takes a moment on hardware may take a minute on an emulated machine.
 const LONGEST: &str = "DUNLIN_CONFORMANCE_LONGEST";
 
 fn lengths<D: Device>(stage: &Stage<D>) -> Vec<usize> {
@@ -22,7 +22,7 @@ fn lengths<D: Device>(stage: &Stage<D>) -> Vec<usize> {
     all
 }
 
-/// SENDs of every length arrive whole, with immediate data and without, and nothing is written behind them.
+/// SENDs of every length arrive complete, with and without immediate data, and nothing is written behind them.
 pub fn sends<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -49,7 +49,7 @@ pub fn sends<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// The same in the other direction: what the peer SENDs arrives here.
+/// The same in the other direction: SENDs of the peer arrive here.
 pub fn sends_of_the_peer<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -75,8 +75,7 @@ pub fn sends_of_the_peer<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// WRITEs of every length land whole, with immediate data and, where the completion says that they have landed,
-/// without.
+/// WRITEs of every length arrive complete, with immediate data and, if the completion implies their arrival, without.
 pub fn writes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE_WITH_IMMEDIATE)? {
         let mut link = stage.link(transport);
@@ -110,7 +109,7 @@ pub fn writes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// READs of every length bring what is there.
+/// READs of every length return the peer's bytes.
 pub fn reads<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::READ)?;
     let mut link = stage.link(RC);

@@ -1,4 +1,4 @@
-//! Every limit has a name and an error.
+//! Every limit has a name, and an error that states it.
 
 use crate::{
     Access, Device, Operation, Payload, PostErrorKind, QueuePair, SendFlags, Transport, Verbs,
@@ -25,7 +25,7 @@ fn is_limit<T: std::fmt::Debug>(result: Result<T, VerbsError>, name: &str) {
     }
 }
 
-/// Registering more bytes than allowed is refused by the limit's name, and harms nothing.
+/// Registering more bytes than allowed is refused with the limit's name, and has no other effect.
 pub fn registered_bytes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let limit = stage.device.attributes().max_registered_bytes;
     let Some(asked) = limit.checked_add(1).filter(|&n| n < 1 << 62) else {
@@ -39,7 +39,7 @@ pub fn registered_bytes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A region of no bytes is refused, and one of more than an address space has.
+/// A region of zero bytes is refused, and so is one larger than the address space.
 pub fn impossible_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for length in [0, 1 << 63, usize::MAX - (1 << 20), usize::MAX] {
         let result = (stage.device).allocate_region(&stage.domain, length, Access::LOCAL_WRITE);
@@ -51,7 +51,7 @@ pub fn impossible_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Fresh memory is zeroed, aligned to a page, and as long as asked for, also when the one before it was full of bytes.
+/// New memory is zeroed, aligned to a page, and as long as requested, even if the memory before it was full of data.
 pub fn fresh_memory_is_zeroed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     use crate::Region;
     for length in [1, 8, 4096, 5000, 100_000, 3 << 20] {
@@ -69,7 +69,7 @@ pub fn fresh_memory_is_zeroed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Regions come back when they are dropped: more can be made one after the other than at once.
+/// Regions are freed when they are dropped: more can be created consecutively than at a time.
 pub fn regions_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let most = reachable(stage, stage.device.attributes().max_regions)?;
     for _ in 0..most + 10 {
@@ -78,7 +78,7 @@ pub fn regions_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// So do queue pairs.
+/// So are queue pairs.
 pub fn queue_pairs_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let most = reachable(stage, stage.device.attributes().max_queue_pairs)?;
@@ -90,7 +90,7 @@ pub fn queue_pairs_are_given_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// The limit, if a test has the time to go beyond it: devices whose limits can be set are tested with low ones.
+/// The limit, if a test has the time to exceed it: devices with configurable limits are tested with low ones.
 fn reachable<D: Device>(stage: &Stage<D>, most: usize) -> Result<usize, super::Skipped> {
     match most {
         0..=4096 => Ok(most),
@@ -98,7 +98,7 @@ fn reachable<D: Device>(stage: &Stage<D>, most: usize) -> Result<usize, super::S
     }
 }
 
-/// A queue pair or completion queue beyond the attributes' sizes is refused by the limit's name.
+/// A queue pair or completion queue larger than the attributes allow is refused with the limit's name.
 pub fn queue_sizes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let attributes = stage.device.attributes().clone();
@@ -148,12 +148,12 @@ pub fn queue_sizes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// More segments than the queue pair takes are refused when posted, in sends and in RECEIVEs.
+/// More segments than the queue pair accepts are refused when posted, in sends and in RECEIVEs.
 pub fn segments_of_a_request<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
     let ours = stage.blank(8);
-    // A queue pair may take more than it was asked for, up to the device's most.
+    // A queue pair may accept more than was requested, up to the device's maximum.
     let count = stage.device.attributes().max_segments + 1;
     let pieces: Vec<Piece<'_, D>> = (0..count).map(|_| piece(&ours, 0, 1)).collect();
     let payload = Payload::Segments(&pieces);
@@ -178,7 +178,7 @@ pub fn segments_of_a_request<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A refused request in the middle of a list: those before it are carried out, those behind it were never posted.
+/// A refused request in the middle of a list: those before it are executed, those behind it are not posted.
 pub fn refusal_in_the_middle<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -209,7 +209,8 @@ pub fn refusal_in_the_middle<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Verbs that a transport does not carry are refused when posted, and transports that the device lacks when made.
+/// Verbs that a transport does not support are refused when posted, and queue pairs of transports that the device lacks
+/// when created.
 pub fn verbs_of_a_transport<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let transports = stage.device.attributes().transports;
     let remote = stage.peer.blank(8).at(0);
@@ -241,7 +242,7 @@ pub fn verbs_of_a_transport<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// An atomic needs room for exactly 8 bytes in one segment; anything else is refused when posted.
+/// An atomic needs exactly 8 bytes in one segment; anything else is refused when posted.
 pub fn room_for_an_atomic<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::ATOMIC)?;
     let mut link = stage.link(RC);
@@ -266,7 +267,8 @@ pub fn room_for_an_atomic<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A message beyond `max_message_bytes` is refused when posted, or fails as [`crate::CompletionStatus::LocalLength`].
+/// A message longer than `max_message_bytes` is refused when posted, or fails as
+/// [`crate::CompletionStatus::LocalLength`].
 pub fn message_length<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let attributes = stage.device.attributes();
@@ -276,7 +278,7 @@ pub fn message_length<D: Device>(stage: &mut Stage<D>) -> Outcome {
         return Err(stage.lacks("limit of message bytes that memory here can exceed"));
     }
     let mut link = stage.link(RC);
-    // The same bytes over and over.
+    // The same bytes repeatedly.
     let ours = stage.blank(length);
     let theirs = stage.peer.blank(8);
     let pieces: Vec<Piece<'_, D>> = (0..count).map(|_| piece(&ours, 0, length)).collect();

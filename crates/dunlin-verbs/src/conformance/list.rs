@@ -1,6 +1,6 @@
 //! The list of all behaviours.
 
-/// Makes the tests of one mode; part of [`crate::conformance_suite`].
+/// Generates the tests of one mode; part of [`crate::conformance_suite`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_behaviours {

@@ -1,4 +1,4 @@
-//! Which of our own memory a request may name.
+//! Which local memory a request may name.
 
 use crate::{
     Access, CompletionStatus, Device, Operation, Payload, PostErrorKind, QueuePair, Region,
@@ -10,8 +10,8 @@ use super::{piece, Link, Outcome, Piece, Request, Stage};
 
 const RC: Transport = Transport::ReliableConnection;
 
-/// Posts a request that names local memory wrongly. Refusal at once as [`PostErrorKind::Segment`] and failure as
-/// [`CompletionStatus::LocalProtection`] are both right.
+/// Posts a request that names local memory incorrectly. Both immediate refusal as [`PostErrorKind::Segment`] and
+/// failure as [`CompletionStatus::LocalProtection`] are accepted.
 fn locally_refused<D: Device>(
     stage: &mut Stage<D>,
     link: &mut Link<D>,
@@ -27,7 +27,7 @@ fn locally_refused<D: Device>(
     }
 }
 
-/// A segment must be inside its region.
+/// A segment must be within its region.
 pub fn segment_outside_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let (ours, theirs) = (stage.blank(64), stage.peer.blank(4096));
@@ -59,7 +59,7 @@ pub fn segment_outside_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// READs and atomics bring bytes only into regions with LOCAL_WRITE.
+/// READs and atomics write only into regions with LOCAL_WRITE.
 pub fn read_into_constant_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::READ)?;
     let theirs = stage.peer.blank(8);
@@ -77,7 +77,7 @@ pub fn read_into_constant_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A queue pair uses local regions of its own protection domain only.
+/// A queue pair uses only local regions of its own protection domain.
 pub fn local_region_of_another_domain<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let theirs = stage.peer.blank(64);
@@ -96,8 +96,8 @@ pub fn local_region_of_another_domain<D: Device>(stage: &mut Stage<D>) -> Outcom
     Ok(())
 }
 
-/// Dropping our region while a request that names it waits harms nothing: it completes, well with the right bytes or as
-/// [`CompletionStatus::LocalProtection`].
+/// Dropping a local region while a request that names it waits is harmless: the request completes, successfully with
+/// the right bytes or as [`CompletionStatus::LocalProtection`].
 pub fn region_dropped_while_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -118,8 +118,8 @@ pub fn region_dropped_while_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// RECEIVEs bring bytes only into our own domain's regions with LOCAL_WRITE, and only inside them. Refusal when posted
-/// and [`CompletionStatus::LocalProtection`] when a message comes are both right; the memory stays as it is.
+/// RECEIVEs write only into regions of their own domain with LOCAL_WRITE, and only within them. Both refusal when
+/// posted and [`CompletionStatus::LocalProtection`] when a message arrives are accepted; the memory does not change.
 pub fn receive_into_wrong_memory<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let other = stage.device.create_protection_domain().expect("a domain");
@@ -158,7 +158,7 @@ pub fn receive_into_wrong_memory<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Dropping our region while a RECEIVE that names it waits harms nothing: the RECEIVE completes, well or as
+/// Dropping a local region while a RECEIVE that names it waits is harmless: the RECEIVE completes, successfully or as
 /// [`CompletionStatus::LocalProtection`].
 pub fn receive_region_dropped_while_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;

@@ -1,4 +1,4 @@
-//! Memory of the peer that is mapped here: [`QueuePair::map_peer`].
+//! Mapped memory of the peer: [`QueuePair::map_peer`].
 
 use crate::{Access, Device, Operation, PeerMemory, QueuePair, RemoteAddress, Transport, Verbs};
 
@@ -8,7 +8,7 @@ use super::{pattern, piece, Link, Outcome, PeerRegion, Stage};
 const RC: Transport = Transport::ReliableConnection;
 const BYTES: usize = 4096;
 
-/// What the connected queue pair maps.
+/// The type of the mapping of the connected queue pair.
 type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
 
 fn needs_maps<D: Device>(stage: &Stage<D>) -> Outcome {
@@ -30,7 +30,7 @@ fn write_once<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>, remote: Remot
     stage.done(link, 1);
 }
 
-/// A region of the peer, the link that it was written by, and its mapping.
+/// A region of the peer, the link by which it was written, and its mapping.
 fn mapped<D: Device>(stage: &mut Stage<D>) -> (PeerRegion, Link<D>, Mapped<D>) {
     let region = stage.peer.blank(BYTES);
     let mut link = stage.link(RC);
@@ -41,7 +41,7 @@ fn mapped<D: Device>(stage: &mut Stage<D>) -> (PeerRegion, Link<D>, Mapped<D>) {
     (region, link, mapped)
 }
 
-/// What is stored is at the peer, where it was stored and nowhere else; a hint changes nothing.
+/// Stored bytes arrive at the peer, at their offset and nowhere else; a hint changes nothing.
 pub fn stores_land<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let (region, _link, mapped) = mapped(stage);
@@ -59,8 +59,8 @@ pub fn stores_land<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// What is loaded is what stands at the peer, also in a region that may be read only and by who may write; nothing else
-/// is mapped for it, and what was loaded of a region that has gone says so.
+/// Loads return the peer's bytes, also from a region that may only be read. Nothing else is mapped for loading, such as a
+/// region that may only be written, and loading from a region that is gone reports that.
 pub fn loads_see_what_stands_there<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let constant = stage.peer.region(BYTES, Access::REMOTE_READ, 0);
@@ -94,8 +94,8 @@ pub fn loads_see_what_stands_there<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Nothing is mapped that was not granted for writing: beyond a region's end, by an unknown key, of a region that may
-/// be read only.
+/// Only memory granted for writing is mapped: not beyond a region's end, by an unknown key, or in a region that may
+/// only be read.
 pub fn only_what_is_granted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let (region, mut link, _mapped) = mapped(stage);
@@ -115,7 +115,7 @@ pub fn only_what_is_granted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A region that its owner has dropped is not open any more, and no successor of it is.
+/// A mapping is closed once the owner has dropped the region, and does not apply to a successor of the region.
 pub fn closed_with_its_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let (region, mut link, mapped) = mapped(stage);
@@ -132,7 +132,7 @@ pub fn closed_with_its_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// It is closed when the queue pair is: after an error, and when the queue pair is connected once more.
+/// A mapping is closed with its queue pair: after an error, and when the queue pair is connected again.
 pub fn closed_with_its_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let (_, mut link, mapped) = mapped(stage);
@@ -143,11 +143,11 @@ pub fn closed_with_its_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// It is closed when the peer's queue pair is gone.
+/// A mapping is closed when the peer's queue pair is gone.
 pub fn closed_with_its_peer<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let (_, link, mapped) = mapped(stage);
-    // What the peer has to do is done beside another endpoint of it, as its own has gone.
+    // The peer's commands are executed beside another endpoint of it, because its own is gone.
     let spare = stage.link(RC);
     stage.peer.drop_endpoint(link.remote);
     super::wait("the end of the peer's queue pair", || {

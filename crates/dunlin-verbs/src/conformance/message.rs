@@ -1,10 +1,10 @@
-//! What goes between the two ends of a test: an operation, some numbers, some bytes.
+//! The messages between the two ends of a test: an operation, some numbers, some bytes.
 
 use std::io::{Error, ErrorKind, Read, Write};
 
 use crate::{Completion, CompletionOpcode, CompletionStatus, Transport};
 
-/// What the passive end is told to do, and its two answers.
+/// The commands to the passive end, and its two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 #[repr(u8)]
@@ -29,7 +29,7 @@ pub enum Op {
     Poll,
     Watch,
     Watched,
-    /// Without an answer: the process ends as if it had been killed.
+    /// Has no answer: the process ends as if it had been killed.
     Abort,
 }
 
@@ -60,7 +60,7 @@ const OPS: [Op; 21] = [
 /// A command or its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What to do.
+    /// The command.
     pub op: Op,
     /// Its arguments.
     pub numbers: Vec<u64>,
@@ -69,7 +69,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message without data.
+    /// Creates a message without data.
     pub fn new(op: Op, numbers: impl Into<Vec<u64>>) -> Self {
         Self {
             op,
@@ -85,7 +85,7 @@ impl Message {
         self
     }
 
-    /// Number `at`; zero when there are fewer.
+    /// Number `at`; zero if there are fewer.
     pub fn number(&self, at: usize) -> u64 {
         self.numbers.get(at).copied().unwrap_or(0)
     }
@@ -100,10 +100,10 @@ impl Message {
         u32::try_from(self.number(at)).expect("a 32-bit number")
     }
 
-    /// Writes it, with its lengths in front.
+    /// Writes the message, preceded by its lengths.
     ///
     /// # Errors
-    /// As the stream.
+    /// Those of the stream.
     pub fn write_to(&self, stream: &mut impl Write) -> std::io::Result<()> {
         let mut wire = vec![self.op as u8];
         for length in [self.numbers.len(), self.bytes.len()] {
@@ -116,10 +116,10 @@ impl Message {
         stream.write_all(&wire)
     }
 
-    /// Reads one.
+    /// Reads a message.
     ///
     /// # Errors
-    /// As the stream, and for an operation that is none.
+    /// Those of the stream, and for an invalid operation.
     pub fn read_from(stream: &mut impl Read) -> std::io::Result<Self> {
         let mut op = [0];
         stream.read_exact(&mut op)?;
@@ -175,12 +175,12 @@ const TRANSPORTS: [Transport; 3] = [
     Transport::UnreliableDatagram,
 ];
 
-/// An option of 32 bits as a number.
+/// Encodes an optional 32-bit number.
 pub(super) fn optional(value: Option<u32>) -> u64 {
     value.map_or(u64::MAX, u64::from)
 }
 
-/// Back from [`optional`].
+/// Decodes the result of [`optional`].
 pub(super) fn to_optional(number: u64) -> Option<u32> {
     u32::try_from(number).ok()
 }

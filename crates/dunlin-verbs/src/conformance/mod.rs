@@ -1,22 +1,22 @@
-//! The conformance suite: one function per behaviour, written once, run by every device.
+//! The conformance suite: one function per behaviour, written once and run for every device.
 //!
-//! A device's crate has one test file with one line:
+//! The crate of a device has one test file with one line:
 //!
 //! ```ignore
 //! dunlin_verbs::conformance_suite!(MyHarness);
 //! ```
 //!
-//! That makes every behaviour three `#[test]`s: `loopback` (both ends on one open device), `in_process` (on two) and
-//! `between_processes`. The behaviour drives the active end itself and the passive end through a [`Remote`], whose
-//! commands an [`Agent`] carries out: here, or in a child that is the same test executable again, which a prefix to its
-//! command line ([`child_command`]) puts into another network namespace, or, where `DUNLIN_CONFORMANCE_PEER_AT` names
-//! one, in a process of another host, whose device may be of another kind.
+//! This turns every behaviour into three `#[test]`s: `loopback` (both ends on one open device), `in_process` (on two)
+//! and `between_processes`. The behaviour drives the active end itself and the passive end through a [`Remote`], whose
+//! commands an [`Agent`] executes: in this process, or in a child that runs the same test executable, which a prefix to
+//! its command line ([`child_command`]) can put into another network namespace, or, if `DUNLIN_CONFORMANCE_PEER_AT`
+//! names one, in a process of another host, whose device may be of another kind.
 //!
-//! What a device lacks by its own attributes, and a device that is not there, prints `skipped: why` past the capture of
-//! the test runner. Behaviours wait for conditions with a bound of [`PATIENCE`], and never take the passing of time for
-//! a proof.
+//! If a device is not available, or lacks a feature according to its own attributes, the test prints `skipped: why`,
+//! bypassing the test runner's capture. Behaviours wait for conditions for at most [`PATIENCE`], and never treat the
+//! passing of time as proof.
 //!
-//! Where verbs leave a choice to the device the behaviour's comment says what is accepted.
+//! Where the verbs leave a choice to the device, the behaviour's comment says what is accepted.
 
 use std::io::Write;
 
@@ -54,38 +54,38 @@ pub use peer::{child_command, serve, HostPeer, LocalPeer, Peer, ProcessPeer};
 pub use remote::{PeerRegion, Remote};
 pub use stage::{Link, Stage};
 
-/// How the suite comes by a device.
+/// How the suite obtains a device.
 pub trait Harness {
     /// The device.
     type Device: Device;
 
-    /// The device's name for people.
+    /// The device's name for display.
     fn name(&self) -> String;
 
-    /// Opens one.
+    /// Opens a device.
     ///
     /// # Errors
-    /// Why the device is absent here.
+    /// The reason why the device is not available here.
     fn open(&self) -> Result<Self::Device, String>;
 
-    /// Opens two that reach each other, in this process.
+    /// Opens two devices that reach each other, in this process.
     ///
     /// # Errors
-    /// Why there are no two.
+    /// The reason why there are not two.
     fn open_two(&self) -> Result<(Self::Device, Self::Device), String> {
         Ok((self.open()?, self.open()?))
     }
 
-    /// Whether a device opened by another process can be reached.
+    /// Checks that a device opened by another process can be reached.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     fn between_processes(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// Where the passive end lives.
+/// Where the passive end runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// On the same open device.
@@ -96,17 +96,17 @@ pub enum Mode {
     BetweenProcesses,
 }
 
-/// Why a behaviour was not tried.
+/// Why a behaviour was not tested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped(pub String);
 
 /// What a behaviour returns; a failure is a panic.
 pub type Outcome = Result<(), Skipped>;
 
-/// Runs one behaviour and prints when it was skipped; `peer_module` is the module of the child's entry.
+/// Runs one behaviour and reports if it was skipped; `peer_module` is the module of the child's entry.
 ///
 /// # Panics
-/// When the device behaves otherwise.
+/// When the device does not behave as required.
 pub fn run<H: Harness>(
     harness: &H,
     mode: Mode,
@@ -118,7 +118,7 @@ pub fn run<H: Harness>(
         .map_err(Skipped)
         .and_then(|mut stage| behaviour(&mut stage));
     if let Err(Skipped(why)) = outcome {
-        // Not `eprintln!`: the test runner would keep that from the reader.
+        // Not `eprintln!`: the test runner would capture that.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: {why} ({} {mode:?} {name})",
@@ -127,7 +127,7 @@ pub fn run<H: Harness>(
     }
 }
 
-/// Makes every behaviour of the suite a test for the device of a [`Harness`], in each [`Mode`].
+/// Turns every behaviour of the suite into a test for the device of a [`Harness`], in each [`Mode`].
 #[macro_export]
 macro_rules! conformance_suite {
     ($harness:expr) => {

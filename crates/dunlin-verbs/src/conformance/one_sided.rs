@@ -22,7 +22,7 @@ fn bytes_of(region: &impl Region, offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A WRITE changes the bytes it names, no others, and no completion comes to the peer.
+/// A WRITE changes the bytes that it names and no others, and generates no completion at the peer.
 pub fn write_lands<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE)? {
         let mut link = stage.link(transport);
@@ -43,7 +43,7 @@ pub fn write_lands<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A WRITE with immediate data lands and consumes a RECEIVE, whose buffer stays as it was.
+/// A WRITE with immediate data arrives and consumes a RECEIVE, whose buffer does not change.
 pub fn write_with_immediate<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE_WITH_IMMEDIATE)? {
         let mut link = stage.link(transport);
@@ -68,7 +68,7 @@ pub fn write_with_immediate<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A READ fetches the bytes it names and changes none around them.
+/// A READ fetches the bytes that it names and changes none around them.
 pub fn read_fetches<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::READ)?;
     let mut link = stage.link(RC);
@@ -117,7 +117,7 @@ pub fn gather_and_scatter<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// WRITE and READ of nothing succeed, with and without an empty segment.
+/// WRITE and READ of zero bytes succeed, with and without an empty segment.
 pub fn zero_length<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE | Verbs::READ)?;
     let mut link = stage.link(RC);
@@ -139,7 +139,7 @@ pub fn zero_length<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Eight mebibytes, or the most the device carries, by WRITE and back by READ.
+/// Eight mebibytes, or the device's maximum, by WRITE and back by READ.
 pub fn large_messages<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE | Verbs::READ)?;
     let length = stage
@@ -164,7 +164,7 @@ pub fn large_messages<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// WRITEs and READs of one list are all carried out and complete in order.
+/// WRITEs and READs of one list are all executed and complete in order.
 pub fn list_with_one_doorbell<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE | Verbs::READ)?;
     let mut link = stage.link(RC);
@@ -200,7 +200,7 @@ pub fn list_with_one_doorbell<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A region granted for one verb only serves that verb.
+/// A region granted for one verb only is usable by that verb.
 pub fn single_grants_suffice<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE | Verbs::READ)?;
     let mut link = stage.link(RC);
@@ -217,7 +217,7 @@ pub fn single_grants_suffice<D: Device>(stage: &mut Stage<D>) -> Outcome {
         .post(2, Operation::Read { remote }, &[piece(&ours, 0, 64)]);
     stage.done(&mut link, 2);
     assert_eq!(bytes_of(&ours, 0, 64), vec![0; 64]);
-    // A source of WRITEs needs no access at all.
+    // The source of a WRITE needs no access at all.
     let constant = stage.region(64, Access::empty());
     link.local
         .post(3, write_to(written, 0, None), &[piece(&constant, 0, 64)]);
@@ -226,8 +226,7 @@ pub fn single_grants_suffice<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// As many READs as the send queue holds are all answered, in order, whatever number the device keeps on the way at
-/// once.
+/// As many READs as the send queue holds are all answered, in order, however many the device keeps in flight.
 pub fn many_reads_at_once<D: Device>(stage: &mut Stage<D>) -> Outcome {
     many_reads(stage, 100)
 }

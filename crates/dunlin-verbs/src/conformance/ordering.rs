@@ -1,4 +1,4 @@
-//! What is seen after what.
+//! Ordering guarantees.
 
 use crate::{Device, Operation, Placement, Region, SendFlags, Transport, Verbs};
 
@@ -7,7 +7,7 @@ use super::{pattern, piece, wait, Link, Outcome, PeerRegion, Stage};
 const RC: Transport = Transport::ReliableConnection;
 const PLAIN: Operation = Operation::Send { immediate: None };
 
-/// SENDs arrive in the order in which they were posted, over many turns of both queues.
+/// SENDs arrive in the order in which they were posted, over many laps of both queues.
 pub fn sends_arrive_in_order<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -34,7 +34,7 @@ pub fn sends_arrive_in_order<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A WRITE has landed wholly when the SEND posted after it is received.
+/// A WRITE has arrived completely when the SEND posted after it is received.
 pub fn write_then_send<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE | Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -102,7 +102,7 @@ fn acknowledged<D: Device>(
     });
 }
 
-/// A core that polls a later WRITE sees the earlier one whole.
+/// A core that polls a later WRITE sees the earlier one completely.
 pub fn write_then_write<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE)? {
         for size in [1, 64, 4096, 65536 + 8] {
@@ -133,7 +133,7 @@ pub fn write_then_write<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Where placement in order is promised, a core that polls the last byte of a WRITE sees all bytes before it.
+/// Where in-order placement is promised, a core that polls the last byte of a WRITE sees all bytes before it.
 pub fn placement_in_order<D: Device>(stage: &mut Stage<D>) -> Outcome {
     if stage.device.attributes().placement != Placement::InOrder {
         return Err(stage.lacks("placement in order"));
@@ -193,7 +193,7 @@ pub fn read_after_write<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A fenced request starts after the READs before it: what a READ fetched can be sent on at once.
+/// A fenced request starts after the READs before it: data fetched by a READ can be sent on immediately.
 pub fn fence_waits_for_read<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE | Verbs::READ)?;
     let mut link = stage.link(RC);

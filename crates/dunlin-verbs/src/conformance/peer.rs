@@ -1,4 +1,4 @@
-//! Who carries out the passive end's commands: this process, a child, or a process of another host.
+//! Where the passive end's commands are executed: in this process, a child, or a process of another host.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
@@ -11,17 +11,17 @@ use crate::Device;
 
 use super::{wait, Agent, Harness, Message, Op, PATIENCE};
 
-/// Set in a child that is to serve commands from its standard input, which is a socket.
+/// Set in a child that must serve commands from its standard input, which is a socket.
 const ENVIRONMENT: &str = "DUNLIN_CONFORMANCE_PEER";
 
-/// The beginning of a child's command line, in words between spaces: what starts the passive end elsewhere on this
+/// Prefix of a child's command line, as words separated by spaces, which starts the passive end elsewhere on this
 /// machine, such as `ip netns exec NAME env VARIABLE=VALUE`.
 const PREFIX: &str = "DUNLIN_CONFORMANCE_PEER_COMMAND";
 
-/// This test executable once more, to run the test `entry` alone, wherever the passive end of a test is to live.
+/// A command that runs this test executable with only the test `entry`, wherever the passive end of a test is to run.
 ///
 /// # Panics
-/// When this executable has no path.
+/// When the path of this executable is unknown.
 pub fn child_command(entry: &str) -> Command {
     let program = std::env::current_exe().expect("the test executable");
     let prefix = std::env::var(PREFIX).unwrap_or_default();
@@ -38,14 +38,14 @@ pub fn child_command(entry: &str) -> Command {
     command
 }
 
-/// Names the passive end of `between_processes` on another host, `address:port`, instead of a child. Whoever listens
-/// there starts the test executable for each connection, as [`ProcessPeer`] does: with the connection as standard
-/// input.
+/// Names a passive end of `between_processes` on another host, as `address:port`, instead of a child. The process that
+/// listens there starts the test executable for each connection, as [`ProcessPeer`] does, with the connection as
+/// standard input.
 const ENVIRONMENT_AT: &str = "DUNLIN_CONFORMANCE_PEER_AT";
 
 /// The passive end of a test.
 pub trait Peer: std::fmt::Debug {
-    /// Carries out a command; the answer is [`Op::Done`] or [`Op::Failed`].
+    /// Executes a command; the answer is [`Op::Done`] or [`Op::Failed`].
     fn call(&mut self, command: Message) -> Message;
 
     /// Ends it without warning.
@@ -59,7 +59,7 @@ pub struct LocalPeer<D: Device> {
 }
 
 impl<D: Device> LocalPeer<D> {
-    /// On `device`.
+    /// Creates the passive end on `device`.
     pub fn new(device: D) -> Self {
         Self {
             agent: Some(Agent::new(device)),
@@ -80,7 +80,7 @@ impl<D: Device> Peer for LocalPeer<D> {
     }
 }
 
-/// The passive end in a child: this test executable once more, told to run its `conformance_peer` only.
+/// The passive end in a child: this test executable again, which runs only its `conformance_peer`.
 #[derive(Debug)]
 pub struct ProcessPeer {
     child: Child,
@@ -88,15 +88,15 @@ pub struct ProcessPeer {
 }
 
 impl ProcessPeer {
-    /// Starts the child, whose entry stands in `module`.
+    /// Starts the child, whose entry is in `module`.
     ///
     /// # Errors
-    /// Why the child has no device.
+    /// The reason why the child has no device.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the child cannot be started.
     pub fn start(module: &str) -> Result<Self, String> {
-        // Names of tests lack the crate's name.
+        // Test names lack the crate's name.
         let entry = match module.split_once("::") {
             Some((_, rest)) => format!("{rest}::conformance_peer"),
             None => "conformance_peer".into(),
@@ -145,7 +145,7 @@ impl Peer for ProcessPeer {
 impl Drop for ProcessPeer {
     fn drop(&mut self) {
         self.stream = None;
-        // It ends when its standard input does; if it hangs it must not outlive the test.
+        // The child ends when its standard input does; if it hangs it must not outlive the test.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             wait("the end of the child", || {
                 std::thread::sleep(Duration::from_millis(1));
@@ -162,15 +162,15 @@ impl Drop for ProcessPeer {
 /// The passive end in a process of another host.
 #[derive(Debug)]
 pub struct HostPeer {
-    // The protocol is that of a child, so the type of its socket is, too.
+    // The protocol is that of a child, and so is the type of the socket.
     stream: Option<UnixStream>,
 }
 
 impl HostPeer {
-    /// Connects, when `DUNLIN_CONFORMANCE_PEER_AT` says where to.
+    /// Connects, if `DUNLIN_CONFORMANCE_PEER_AT` is set.
     ///
     /// # Errors
-    /// Why the other host has no device.
+    /// The reason why the other host has no device.
     ///
     /// # Panics
     /// When nobody listens there.
@@ -220,14 +220,15 @@ impl Peer for HostPeer {
 impl Drop for HostPeer {
     fn drop(&mut self) {
         if let Some(mut stream) = self.stream.take() {
-            // The next test's peer may want what this one's device holds, such as a port.
+            // The next test's peer may need what this one's device holds, such as a port.
             let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.read_to_end(&mut Vec::new());
         }
     }
 }
 
-/// The child's entry: serves one [`ProcessPeer`] until it hangs up. Returns at once in a process not started for that.
+/// The child's entry: serves one [`ProcessPeer`] until it closes the socket. Returns immediately in a process that was
+/// not started for that.
 ///
 /// # Panics
 /// When the socket fails.

@@ -1,4 +1,4 @@
-//! Which of its memory a peer lets us touch.
+//! Which memory of its own a peer lets others access.
 
 use crate::{
     Access, CompletionStatus, Device, Operation, QueuePair, QueuePairState, Region, RemoteAddress,
@@ -9,7 +9,7 @@ use super::{piece, Options, Outcome, PeerRegion, Stage};
 
 const RC: Transport = Transport::ReliableConnection;
 
-/// One request of each remote verb that the device has.
+/// One request of each remote verb that the device supports.
 pub(super) fn remote_verbs<D: Device>(
     stage: &Stage<D>,
     remote: RemoteAddress,
@@ -38,7 +38,7 @@ pub(super) fn remote_verbs<D: Device>(
         .collect()
 }
 
-/// Posts `operation` on a fresh link, which must fail with a status of `allowed` and leave the queue pair in error.
+/// Posts `operation` on a new link; it must fail with a status of `allowed` and leave the queue pair in error.
 fn refused<D: Device>(
     stage: &mut Stage<D>,
     theirs: &Options,
@@ -46,7 +46,7 @@ fn refused<D: Device>(
     allowed: &[CompletionStatus],
 ) {
     let mut link = stage.link_with(&Options::new(RC), theirs);
-    // For a WRITE with immediate data; must not be what it fails for.
+    // For a WRITE with immediate data, which must not fail for lack of it.
     stage.peer.receive(link.remote, 1, &[]);
     let ours = stage.holding(&[0xee; 8]);
     link.local.post(1, operation, &[piece(&ours, 0, 8)]);
@@ -74,7 +74,7 @@ pub(super) fn unchanged<D: Device>(stage: &mut Stage<D>, region: PeerRegion) {
     assert!(bytes.iter().all(|&byte| byte == 0), "memory was changed");
 }
 
-/// A key that was never given out is refused for every verb.
+/// A key that was never issued is refused for every verb.
 pub fn unknown_key<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let region = stage.peer.blank(64);
@@ -87,7 +87,7 @@ pub fn unknown_key<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Any byte outside the region is refused: below, above, across the end, and where the address space wraps.
+/// Any byte outside the region is refused: below, above, across the end, and where the address wraps.
 pub fn out_of_bounds<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let region = stage.peer.blank(4096);
@@ -102,7 +102,7 @@ pub fn out_of_bounds<D: Device>(stage: &mut Stage<D>) -> Outcome {
     ] {
         refused_access(stage, RemoteAddress { address, key });
     }
-    // Atomics must not fail for their alignment instead.
+    // Not for atomics, which must not fail for their alignment instead.
     for address in [base + 4089, base.wrapping_sub(1), u64::MAX - 3] {
         let remote = RemoteAddress { address, key };
         for (operation, access) in remote_verbs(stage, remote) {
@@ -116,7 +116,7 @@ pub fn out_of_bounds<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// The very last bytes of a region are inside.
+/// The last bytes of a region are in bounds.
 pub fn last_bytes_are_inside<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut link = stage.link(RC);
@@ -134,7 +134,7 @@ pub fn last_bytes_are_inside<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A region grants only what it was registered for.
+/// A region grants only the access that it was registered with.
 pub fn missing_region_access<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let all = Access::all();
@@ -169,7 +169,8 @@ fn nowhere() -> RemoteAddress {
     }
 }
 
-/// A queue pair lets in only what it was moved to Init for; the refusal may be an access error or an invalid request.
+/// A queue pair allows only the access with which it was moved to Init; the refusal may be an access error or an
+/// invalid request.
 pub fn missing_queue_pair_access<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let region = stage.peer.blank(64);
@@ -186,7 +187,7 @@ pub fn missing_queue_pair_access<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// The key of a region in another protection domain than the queue pair's is refused.
+/// The key of a region in a protection domain other than the queue pair's is refused.
 pub fn foreign_protection_domain<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let region = stage.peer.region(64, Access::all(), 1);
@@ -195,7 +196,7 @@ pub fn foreign_protection_domain<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// When the owner drops a region its key is dead, also for a peer that has used it before.
+/// When the owner drops a region, its key becomes invalid, even for a peer that has used it before.
 pub fn revoked_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let region = stage.peer.blank(8192);

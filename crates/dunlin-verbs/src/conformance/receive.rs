@@ -11,7 +11,7 @@ const RC: Transport = Transport::ReliableConnection;
 const UC: Transport = Transport::UnreliableConnection;
 const PLAIN: Operation = Operation::Send { immediate: None };
 
-/// With endless retries messages without a RECEIVE wait for one, and arrive in order.
+/// With unlimited retries, messages without a RECEIVE wait for one, and arrive in order.
 pub fn waits_for_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -35,7 +35,7 @@ pub fn waits_for_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A WRITE with immediate data waits for a RECEIVE too.
+/// A WRITE with immediate data also waits for a RECEIVE.
 pub fn immediate_waits_for_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE_WITH_IMMEDIATE)?;
     let mut link = stage.link(RC);
@@ -57,7 +57,7 @@ pub fn immediate_waits_for_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome
     Ok(())
 }
 
-/// With counted retries a message without a RECEIVE fails, and what stands behind it is flushed.
+/// With limited retries, a message without a RECEIVE fails, and requests behind it are flushed.
 pub fn gives_up_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     for retries in [0, 2] {
@@ -100,7 +100,7 @@ pub fn message_too_long<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A message that fits to the byte fits.
+/// A message exactly as long as its RECEIVE fits.
 pub fn message_fits_exactly<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -115,7 +115,7 @@ pub fn message_fits_exactly<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// RECEIVEs posted before the connection is made serve it.
+/// RECEIVEs posted before the connection is established serve it.
 pub fn receives_posted_in_init<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let options = Options::new(RC);
@@ -142,8 +142,7 @@ pub fn receives_posted_in_init<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// On UC a message without a RECEIVE is lost in silence: the sender succeeds, and a later message is the first to
-/// arrive.
+/// On UC a message without a RECEIVE is lost silently: the sender succeeds, and a later message is the first to arrive.
 pub fn uc_drops_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(UC, Verbs::SEND.union(Verbs::WRITE))?;
     let mut link = stage.link(UC);
@@ -153,7 +152,7 @@ pub fn uc_drops_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
         link.local.post(id, PLAIN, &[piece(&first, 0, 8)]);
         stage.done(&mut link, id);
     }
-    // A WRITE needs no RECEIVE: once it has landed, what was sent before it has been dropped.
+    // A WRITE needs no RECEIVE: once it has arrived, what was sent before it has been dropped.
     let behind = stage.peer.blank(8);
     let write = Operation::Write {
         remote: behind.at(0),
@@ -171,7 +170,7 @@ pub fn uc_drops_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// On UC the sender does not hear that its WRITE was refused; nothing is written.
+/// On UC the sender does not learn that its WRITE was refused; nothing is written.
 pub fn uc_write_is_refused_in_silence<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(UC, Verbs::WRITE)?;
     let mut link = stage.link(UC);
@@ -190,7 +189,7 @@ pub fn uc_write_is_refused_in_silence<D: Device>(stage: &mut Stage<D>) -> Outcom
     Ok(())
 }
 
-/// A full receive queue refuses, with its size; each message makes room for one.
+/// A full receive queue refuses, and the error contains its size; each message frees one entry.
 pub fn full_receive_queue<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);

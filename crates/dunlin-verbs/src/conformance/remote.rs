@@ -1,4 +1,4 @@
-//! The passive end's remote control: what a behaviour may ask of it.
+//! Remote control of the passive end: the commands available to a behaviour.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,20 +15,20 @@ use super::{Message, Op, Options, Peer};
 pub struct PeerRegion {
     /// Its number there.
     pub number: u32,
-    /// Its first byte.
+    /// Address of its first byte.
     pub remote: RemoteAddress,
-    /// Its bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
 impl PeerRegion {
-    /// The place `offset` bytes from its start.
+    /// The address at `offset` bytes from its start.
     pub fn at(&self, offset: usize) -> RemoteAddress {
         self.remote.plus(offset as u64)
     }
 }
 
-/// Commands to the passive end. Each panics when it fails there.
+/// Commands to the passive end. Each panics if it fails there.
 #[derive(Debug)]
 pub struct Remote {
     peer: Box<dyn Peer>,
@@ -36,7 +36,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Of `peer`.
+    /// Creates the remote control of `peer`.
     pub fn new(peer: Box<dyn Peer>) -> Self {
         Self {
             peer,
@@ -58,7 +58,7 @@ impl Remote {
             .unwrap_or_else(|why| panic!("the peer's {op:?}: {why}"))
     }
 
-    /// Makes an endpoint in state Init.
+    /// Creates an endpoint in state Init.
     pub fn endpoint(&mut self, options: &Options) -> (u32, EndpointAddress) {
         let numbers = [
             transport_number(options.transport),
@@ -76,7 +76,7 @@ impl Remote {
         (answer.word(0), EndpointAddress::decode(&address))
     }
 
-    /// Where an endpoint is to be reached now.
+    /// The current address of an endpoint.
     pub fn address(&mut self, endpoint: u32) -> EndpointAddress {
         let answer = self.on(Op::Address, endpoint);
         let mut address = [0; ENDPOINT_ADDRESS_BYTES];
@@ -84,7 +84,7 @@ impl Remote {
         EndpointAddress::decode(&address)
     }
 
-    /// Moves it from Init, or from Reset with the access it had, to ReadyToSend.
+    /// Moves it to ReadyToSend, from Init, or from Reset with the access that it had.
     pub fn connect(
         &mut self,
         endpoint: u32,
@@ -128,12 +128,12 @@ impl Remote {
         QueuePairState::from_number(answer.word(0)).expect("a state")
     }
 
-    /// A region for anything remote and local, holding zeroes.
+    /// A zeroed region with all remote and local access.
     pub fn blank(&mut self, length: usize) -> PeerRegion {
         self.region(length, Access::all(), 0)
     }
 
-    /// A region in the peer's protection domain number `domain`; endpoints are all in number 0.
+    /// A region in the peer's protection domain number `domain`; all endpoints are in number 0.
     pub fn region(&mut self, length: usize, access: Access, domain: u32) -> PeerRegion {
         let numbers = [length as u64, u64::from(access.bits()), u64::from(domain)];
         let answer = self.call(Message::new(Op::Region, numbers));
@@ -147,7 +147,7 @@ impl Remote {
         }
     }
 
-    /// Drops the peer's only handle on a region.
+    /// Drops the peer's only handle to a region.
     pub fn drop_region(&mut self, region: PeerRegion) {
         self.on(Op::DropRegion, region.number);
     }
@@ -170,7 +170,7 @@ impl Remote {
         u64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
     }
 
-    /// Posts a RECEIVE of pieces: region, offset, length.
+    /// Posts a RECEIVE with segments given as region, offset and length.
     pub fn receive(&mut self, endpoint: u32, id: u64, pieces: &[(PeerRegion, usize, usize)]) {
         self.post(Op::Receive, vec![u64::from(endpoint), id], pieces);
     }
@@ -180,13 +180,13 @@ impl Remote {
         self.post(Op::SharedReceive, vec![u64::from(queue), id], pieces);
     }
 
-    /// Makes a shared receive queue.
+    /// Creates a shared receive queue.
     pub fn shared_queue(&mut self, requests: usize, segments: usize) -> u32 {
         let numbers = [requests as u64, segments as u64];
         self.call(Message::new(Op::SharedQueue, numbers)).word(0)
     }
 
-    /// Posts a signaled SEND of pieces of the peer's memory.
+    /// Posts a signaled SEND of segments of the peer's memory.
     pub fn send(
         &mut self,
         endpoint: u32,
@@ -211,7 +211,7 @@ impl Remote {
         self.inboxes.get_mut(&endpoint)?.pop_front()
     }
 
-    /// Polls an endpoint and keeps what comes.
+    /// Polls an endpoint and keeps the completions.
     pub fn pump(&mut self, endpoint: u32) {
         let answer = self.on(Op::Poll, endpoint);
         if !answer.numbers.is_empty() {
@@ -223,8 +223,9 @@ impl Remote {
         }
     }
 
-    /// Starts a thread at the peer that for each round 1 to `rounds` polls the 8 bytes at `flag` until the last is the
-    /// round's number, then checks that all bytes from `start` to `end` are, and stores the number at `acknowledge`.
+    /// Starts a thread at the peer that, for each round from 1 to `rounds`, polls the 8 bytes at `flag` until the last
+    /// one is the round's number, then checks that all bytes from `start` to `end` are, and stores the number at
+    /// `acknowledge`.
     pub fn watch(
         &mut self,
         region: PeerRegion,
@@ -239,12 +240,12 @@ impl Remote {
         self.call(Message::new(Op::Watch, numbers));
     }
 
-    /// Ends the watch, and panics with what it found wrong.
+    /// Ends the watch, and panics if it found an error.
     pub fn watched(&mut self) {
         self.call(Message::new(Op::Watched, []));
     }
 
-    /// Ends the peer without warning: SIGKILL, or in this process all its objects dropped.
+    /// Ends the peer without warning: by SIGKILL, or in this process by dropping all its objects.
     pub fn kill(&mut self) {
         self.peer.kill();
     }

@@ -8,7 +8,7 @@ use super::{pattern, piece, Outcome, Piece, Request, Stage};
 
 const PLAIN: Operation = Operation::Send { immediate: None };
 
-/// A SEND arrives whole in the RECEIVE, and the completions of both ends say so.
+/// A SEND arrives complete in the RECEIVE, and the completions of both ends report it.
 pub fn message_arrives<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -30,7 +30,7 @@ pub fn message_arrives<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Immediate data arrives with a SEND, also when it is zero and when there are no other bytes.
+/// Immediate data arrives with a SEND, even if it is zero or there are no other bytes.
 pub fn immediate_arrives<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -56,7 +56,7 @@ pub fn immediate_arrives<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A SEND gathers its segments and the RECEIVE scatters over its own, with other borders.
+/// A SEND gathers its segments and the RECEIVE scatters over its own, with different boundaries.
 pub fn gather_and_scatter<D: Device>(stage: &mut Stage<D>) -> Outcome {
     if stage.device.attributes().max_segments < 3 {
         return Err(stage.lacks("three segments"));
@@ -97,7 +97,7 @@ pub fn zero_length<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A SEND of a mebibyte, or of the most the device carries, arrives whole.
+/// A SEND of a mebibyte, or of the device's maximum, arrives complete.
 pub fn large_message<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let length = stage
         .device
@@ -118,7 +118,7 @@ pub fn large_message<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A list of SENDs posted with one doorbell arrives whole and in its order, and completes in its order.
+/// A list of SENDs posted with one doorbell arrives completely and in order, and completes in order.
 pub fn list_with_one_doorbell<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -151,7 +151,7 @@ pub fn list_with_one_doorbell<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Both ends SEND at once over one connection.
+/// Both ends SEND concurrently over one connection.
 pub fn both_directions<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::SEND)? {
         let mut link = stage.link(transport);
@@ -182,7 +182,7 @@ pub fn both_directions<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Several connections between the same devices do not mix.
+/// Several connections between the same devices do not interfere.
 pub fn connections_are_separate<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(Transport::ReliableConnection, Verbs::SEND)?;
     let mut links: Vec<_> = (0..4)

@@ -1,4 +1,4 @@
-//! Receive queues that several queue pairs share.
+//! Receive queues that are shared by several queue pairs.
 
 use crate::{
     Device, Operation, PostErrorKind, ReceiveRequest, SharedReceiveQueue, Transport, Verbs,
@@ -23,7 +23,8 @@ fn sharing<D: Device>(stage: &mut Stage<D>) -> Result<(u32, [Link<D>; 2]), super
     Ok((queue, links))
 }
 
-/// Messages of two queue pairs take the shared RECEIVEs in the order of arrival; each completes at its own queue pair.
+/// Messages of two queue pairs consume the shared RECEIVEs in the order of arrival; each completes at its own queue
+/// pair.
 pub fn drained_in_order_of_arrival<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (queue, mut links) = sharing(stage)?;
     let target = stage.peer.blank(80);
@@ -71,7 +72,7 @@ pub fn empty_queue_makes_wait<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// When one of the queue pairs fails, the shared RECEIVEs stay for the other.
+/// When one of the queue pairs fails, the shared RECEIVEs remain for the other.
 pub fn outlives_one_of_its_queue_pairs<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (queue, mut links) = sharing(stage)?;
     let target = stage.peer.blank(8);
@@ -93,7 +94,7 @@ pub fn outlives_one_of_its_queue_pairs<D: Device>(stage: &mut Stage<D>) -> Outco
     Ok(())
 }
 
-/// A full shared queue refuses; so does the receive queue of a queue pair that has none of its own.
+/// A full shared queue refuses; so does a queue pair that has no receive queue of its own.
 pub fn refusals<D: Device>(stage: &mut Stage<D>) -> Outcome {
     sharing(stage)?;
     let mut queue = stage

@@ -11,35 +11,35 @@ use super::{
     Remote, Skipped,
 };
 
-/// An endpoint of ours and the peer's at the other end.
+/// A local endpoint and the peer's at the other end.
 #[derive(Debug)]
 pub struct Link<D: Device> {
-    /// Ours.
+    /// The local endpoint.
     pub local: Endpoint<D>,
-    /// The peer's, by its number there.
+    /// The peer's endpoint, by its number there.
     pub remote: u32,
-    /// Where that is.
+    /// The address of the peer's endpoint.
     pub remote_address: EndpointAddress,
 }
 
-/// The active end of a test, and the passive end's remote control.
+/// The active end of a test, and the remote control of the passive end.
 #[derive(Debug)]
 pub struct Stage<D: Device> {
     /// The peer.
     pub peer: Remote,
     /// Polled in every wait, for devices that make progress only then.
     spare: D::CompletionQueue,
-    /// Ours.
+    /// The local protection domain.
     pub domain: D::ProtectionDomain,
-    /// Ours.
+    /// The local device.
     pub device: D,
 }
 
 impl<D: Device> Stage<D> {
-    /// Both ends, without endpoints yet.
+    /// Opens both ends, without endpoints yet.
     ///
     /// # Errors
-    /// Why there is no such stage here.
+    /// The reason why they are not available here.
     pub fn open<H: Harness<Device = D>>(
         harness: &H,
         mode: Mode,
@@ -79,15 +79,15 @@ impl<D: Device> Stage<D> {
         })
     }
 
-    /// Says why a behaviour cannot be tried here.
+    /// Returns why a behaviour cannot be tested here.
     pub fn lacks(&self, what: &str) -> Skipped {
         Skipped(format!("{} has no {what}", self.device.attributes().name))
     }
 
-    /// Goes on only when `transport` carries all of `verbs`.
+    /// Checks that `transport` supports all of `verbs`.
     ///
     /// # Errors
-    /// That it does not.
+    /// When it does not.
     pub fn needs(&self, transport: Transport, verbs: Verbs) -> Outcome {
         let missing = verbs - self.device.attributes().transports.verbs(transport);
         if missing.is_empty() {
@@ -97,10 +97,10 @@ impl<D: Device> Stage<D> {
         }
     }
 
-    /// The connected transports that carry all of `verbs`.
+    /// The connected transports that support all of `verbs`.
     ///
     /// # Errors
-    /// That there is none.
+    /// When there is none.
     pub fn connected(&self, verbs: Verbs) -> Result<Vec<Transport>, Skipped> {
         let mut all = vec![
             Transport::ReliableConnection,
@@ -119,7 +119,7 @@ impl<D: Device> Stage<D> {
         self.link_with(&options, &options)
     }
 
-    /// A connected pair made so at this end and so at the other.
+    /// A connected pair with these options for the two ends.
     ///
     /// # Panics
     /// When the device refuses.
@@ -138,7 +138,7 @@ impl<D: Device> Stage<D> {
         }
     }
 
-    /// An endpoint of ours in state Init.
+    /// A local endpoint in state Init.
     ///
     /// # Panics
     /// When the device refuses.
@@ -146,19 +146,19 @@ impl<D: Device> Stage<D> {
         Endpoint::new(&self.device, &self.domain, options, None).expect("an endpoint")
     }
 
-    /// Memory of ours for any local use, holding `bytes`.
+    /// Local memory for any local use, containing `bytes`.
     pub fn holding(&self, bytes: &[u8]) -> D::Region {
         let region = self.blank(bytes.len().max(1));
         crate::Region::memory(&region).write(0, bytes);
         region
     }
 
-    /// Memory of ours for any local use.
+    /// Local memory for any local use.
     pub fn blank(&self, length: usize) -> D::Region {
         self.region(length, Access::LOCAL_WRITE)
     }
 
-    /// Memory of ours.
+    /// Local memory with this access.
     ///
     /// # Panics
     /// When the device refuses.
@@ -168,21 +168,21 @@ impl<D: Device> Stage<D> {
             .unwrap_or_else(|error| panic!("a region of {length} bytes: {error}"))
     }
 
-    /// Lets both ends of `link` and both devices take a step; takes no completion of ours.
+    /// Lets both ends of `link` and both devices make progress; takes no local completion.
     pub fn step(&mut self, link: &Link<D>) {
         self.pump();
         self.peer.pump(link.remote);
     }
 
-    /// Lets our device take a step without touching any test's completions.
+    /// Lets the local device make progress without taking any test's completions.
     pub fn pump(&mut self) {
         let mut one = [Completion::EMPTY];
         let count = self.spare.poll(&mut one).expect("nothing comes here");
         assert_eq!(count, 0, "a completion in a queue without queue pairs");
     }
 
-    /// Waits until the byte at `at` of the peer's `region` is `byte`: on UC our completion does not say that a WRITE
-    /// has landed.
+    /// Waits until the byte at `at` of the peer's `region` is `byte`: on UC a completion does not mean that a WRITE has
+    /// arrived.
     pub fn landed(&mut self, link: &Link<D>, region: PeerRegion, at: usize, byte: u8) {
         wait("a WRITE", || {
             self.step(link);
@@ -190,7 +190,7 @@ impl<D: Device> Stage<D> {
         });
     }
 
-    /// Our next completion.
+    /// The next local completion.
     pub fn ours(&mut self, link: &mut Link<D>) -> Completion {
         wait("our completion", || {
             self.peer.pump(link.remote);
@@ -212,7 +212,7 @@ impl<D: Device> Stage<D> {
         })
     }
 
-    /// Our next completion, which must be the success of request `id`.
+    /// The next local completion, which must be the success of request `id`.
     pub fn done(&mut self, link: &mut Link<D>, id: u64) -> Completion {
         let completion = self.ours(link);
         let why = link.local.queue_pair.failure();
@@ -230,7 +230,7 @@ impl<D: Device> Stage<D> {
         completion
     }
 
-    /// Our next completion, which must be the failure of request `id`; says which.
+    /// The next local completion, which must be the failure of request `id`; returns its status.
     pub fn failed(&mut self, link: &mut Link<D>, id: u64) -> CompletionStatus {
         let completion = self.ours(link);
         assert_eq!(completion.id, id, "{completion:?}");
@@ -242,7 +242,7 @@ impl<D: Device> Stage<D> {
     }
 }
 
-/// Whether a completion is the expected one.
+/// Checks that a completion is the expected one.
 fn check(completion: &Completion, id: u64, status: CompletionStatus) {
     assert_eq!(
         (completion.id, completion.status),

@@ -26,7 +26,7 @@ fn illegal(result: Result<(), VerbsError>, number: u32, from: S, to: S) {
     }
 }
 
-/// Tries each transition by hand that `from` does not have; the state stays.
+/// Tries every explicit transition that `from` does not allow; the state must not change.
 fn refuses_others<D: Device>(stage: &mut Stage<D>, end: &mut Endpoint<D>, from: S) {
     let rc = Options::new(RC);
     let (_, address) = stage.peer.endpoint(&rc);
@@ -54,7 +54,7 @@ fn refuses_others<D: Device>(stage: &mut Stage<D>, end: &mut Endpoint<D>, from: 
     assert_eq!(qp.state(), from);
 }
 
-/// Each state allows its own transitions and refuses the others with [`VerbsError::Transition`].
+/// Each state allows its own transitions and refuses all others with [`VerbsError::Transition`].
 pub fn transitions<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut end = fresh(stage, RC);
@@ -105,7 +105,7 @@ pub fn connecting_needs_an_address<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Too early posts are refused and name the state: RECEIVEs in Reset, sends until ReadyToSend.
+/// Posts that are too early are refused, and the error names the state: RECEIVEs in Reset, sends until ReadyToSend.
 pub fn posts_in_early_states<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut end = fresh(stage, RC);
@@ -139,7 +139,7 @@ pub fn posts_in_early_states<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// In SendQueueDrained requests are taken and start when the queue pair is ReadyToSend again.
+/// In SendQueueDrained, requests are accepted and start when the queue pair is ReadyToSend again.
 pub fn drained_queue_holds_back<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut link = stage.link(RC);
@@ -175,7 +175,7 @@ fn reconnect<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>) {
     stage.peer.to_reset(link.remote);
     link.local.queue_pair.to_init(options.access).expect("Init");
     let address = link.local.queue_pair.address();
-    // The peer's number does not change; its address is the one that it had.
+    // The peer's number does not change, so its address is the same.
     stage
         .peer
         .connect(link.remote, Some(&address), options.attributes);
@@ -194,7 +194,7 @@ fn exchange<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>, id: u64) {
     stage.done(link, id);
 }
 
-/// Reset forgets what was posted, without completions; connected again the queue pairs work as new ones.
+/// Reset drops what was posted, without completions; connected again, the queue pairs work like new ones.
 pub fn reset_forgets<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
@@ -209,7 +209,7 @@ pub fn reset_forgets<D: Device>(stage: &mut Stage<D>) -> Outcome {
         let target = stage.peer.blank(8);
         stage.peer.receive(link.remote, round, &[(target, 0, 8)]);
         link.local.post(round, PLAIN, &[piece(&ours, 0, 8)]);
-        // Anything that was not forgotten would come first.
+        // Anything that was not dropped would arrive first.
         stage.arrived(&mut link, round);
         stage.done(&mut link, round);
         assert_eq!(stage.peer.read(target, 0, 8), pattern(round, 8));
@@ -242,7 +242,7 @@ pub fn reconnects_after_error<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Resets right after connecting, before anything was sent, leave nothing behind that hinders the next connection.
+/// Resets directly after connecting, before anything was sent, leave nothing behind that affects the next connection.
 pub fn resets_right_after_connecting<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     for round in 0..20 {
