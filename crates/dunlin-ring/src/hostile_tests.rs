@@ -6,7 +6,7 @@ use dunlin_verbs::Region;
 
 use crate::*;
 
-/// Rings that are lied to, of each kind.
+/// Number of rings tested of each kind.
 const LAPS: usize = 10;
 
 fn ring(config: &RingConfig) -> (Producer<ShmDevice>, Consumer<ShmDevice>) {

@@ -1,4 +1,4 @@
-//! The settings of a device, each with a default.
+//! The configuration of a device, each setting with a default.
 
 use std::net::IpAddr;
 

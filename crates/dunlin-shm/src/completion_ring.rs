@@ -132,7 +132,7 @@ mod loom_tests {
     use super::CompletionRing;
     use loom::sync::Arc;
 
-    /// Two producers and a consumer: every entry arrives once, whole, and in its producer's order.
+    /// Two producers and a consumer: every entry arrives once, complete, and in its producer's order.
     #[test]
     fn loom_completion_ring() {
         loom::model(|| {

@@ -3,20 +3,20 @@
 use crate::queue_pair::Transport;
 
 bitflags::bitflags! {
-    /// The verbs that a transport of a device carries out.
+    /// The verbs that a transport of a device supports.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Verbs: u32 {
         /// Two-sided SEND, with and without immediate data.
         const SEND = 1;
         /// One-sided WRITE.
         const WRITE = 1 << 1;
-        /// WRITE that also consumes a RECEIVE at the peer and delivers 32 bits.
+        /// WRITE that also consumes a RECEIVE at the peer and delivers 32 bits of immediate data.
         const WRITE_WITH_IMMEDIATE = 1 << 2;
         /// One-sided READ.
         const READ = 1 << 3;
         /// Compare-and-swap and fetch-and-add on 8 bytes.
         const ATOMIC = 1 << 4;
-        /// Receive queues that several queue pairs share.
+        /// Receive queues that are shared by several queue pairs.
         const SHARED_RECEIVE = 1 << 5;
     }
 }
@@ -122,7 +122,7 @@ pub struct DeviceAttributes {
     pub timestamps: bool,
     /// The best kind of pages that was available when the device was opened.
     pub page_kind: PageKind,
-    /// Whether [`crate::Device::register_raw`] memory may be the target of remote operations.
+    /// Whether memory registered by [`crate::Device::register_raw`] may be the target of remote operations.
     pub raw_memory_remote: bool,
     /// Whether a grant is a mapping of the memory in the peer's process, instead of a key that a NIC checks with each
     /// access. A peer that was granted REMOTE_WRITE or REMOTE_ATOMIC can then also read **all** of the region. Its

@@ -22,7 +22,7 @@ pub enum CompletionStatus {
     RemoteInvalidRequest,
     /// The peer's key is unknown or revoked, or the range or the access exceeds what it grants.
     RemoteAccess,
-    /// The peer could not carry out an operation that was valid.
+    /// The peer could not execute an operation that was valid.
     RemoteOperation,
     /// The peer did not answer: it or its queue pair is gone.
     RetryExceeded,

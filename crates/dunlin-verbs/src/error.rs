@@ -28,7 +28,7 @@ pub enum VerbsError {
         /// The unsupported feature.
         what: String,
     },
-    /// The state machine has no such transition.
+    /// The state machine does not allow this transition.
     #[error("queue pair {queue_pair}: no transition from {from} to {to}")]
     Transition {
         /// The queue pair's number.
@@ -49,7 +49,7 @@ pub enum VerbsError {
         /// What is wrong with it.
         why: String,
     },
-    /// The transport has no such verb.
+    /// The transport does not support this verb.
     #[error("{0} does not carry this verb")]
     Transport(Transport),
     /// The peer did not answer in time or refused.

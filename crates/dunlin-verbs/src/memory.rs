@@ -41,7 +41,7 @@ pub struct RemoteKey(pub u32);
 pub struct RemoteAddress {
     /// The address in the terms of the peer's device: the region's own base plus an offset in bytes.
     pub address: u64,
-    /// The key that the peer handed out.
+    /// The key that the peer issued.
     pub key: RemoteKey,
 }
 

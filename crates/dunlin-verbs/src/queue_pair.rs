@@ -15,7 +15,7 @@ pub enum Transport {
     ReliableConnection,
     /// UC: connected, without acknowledgements, SEND and WRITE only.
     UnreliableConnection,
-    /// UD: datagrams of one MTU to any peer, SEND only.
+    /// UD: datagrams of at most one MTU to any peer, SEND only.
     UnreliableDatagram,
 }
 

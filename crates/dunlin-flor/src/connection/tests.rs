@@ -477,7 +477,8 @@ fn the_last_queue_pair_waits_longer_than_one_with_a_backup() {
         }
         assert_eq!(sender.lost_by(), Some(LostBy::Silence { timeouts: 16 }));
         assert_eq!(switched_ns.len(), paths - 1);
-        // 4 ms and twice as long each time, eight times; on the last one half a second each from then on.
+        // Eight timeouts, the first of 4 ms and each twice as long as the one before; on the last one, half a second
+        // each from then on.
         for (switch, at_ns) in switched_ns.iter().enumerate() {
             assert_eq!(*at_ns / 1_000_000, 1020 * (switch as u64 + 1));
         }

@@ -79,7 +79,7 @@ pub(crate) enum Kind {
     },
     /// The result of a READ or an atomic.
     Answer { long: bool },
-    /// A request was refused; those behind it are not carried out.
+    /// A request was refused; those behind it are not executed.
     Failed { status: CompletionStatus },
     /// Only reports which requests are done.
     Done,

@@ -127,8 +127,8 @@ impl Sender {
         self.tail.0 - self.esc_tail.0 >= self.transmit
     }
 
-    /// Whether the tail may be synchronised now (line 11): by the elastic threshold when the WRITE of the last tail is
-    /// complete, or with so many signaled WRITEs under way.
+    /// Whether the tail may be synchronised now (line 11): with the elastic threshold, when the WRITE of the last tail
+    /// is complete; otherwise depending on the number of signaled WRITEs in flight.
     #[inline(always)]
     pub(crate) fn may_advance(&self, in_flight: usize) -> bool {
         match self.pacing {

@@ -72,8 +72,8 @@ impl RegionCore {
     }
 
     /// # Safety
-    /// `start` is on 8 bytes, with `length` bytes behind it which live as long as `owner`, or until
-    /// [`RegionCore::end`] has returned where those are the caller's, and to which nobody makes references.
+    /// `start` must be aligned to 8 bytes. The `length` bytes from there must live as long as `owner` or, if they are
+    /// the caller's, until [`RegionCore::end`] has returned, and nobody may make references to them.
     unsafe fn on(
         grant: Grant,
         start: NonNull<u8>,

@@ -1,4 +1,4 @@
-//! The wire form of a packet, between the UDP header and the invariant CRC.
+//! The encoding of packets, between the UDP header and the invariant CRC.
 
 use super::header::{
     Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,
@@ -10,7 +10,7 @@ use super::psn::{Psn, PSN_COUNT};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// It ends within its headers or its padding.
+    /// The packet ends within its headers or its padding.
     #[error("the packet ends after {bytes} bytes, within its headers or padding")]
     Truncated {
         /// Number of bytes present.
@@ -25,7 +25,7 @@ pub enum PacketError {
     /// The syndrome is reserved.
     #[error("syndrome {0:#04x} of an acknowledgement is reserved")]
     Syndrome(u8),
-    /// A packet of a kind that has no payload carries some.
+    /// A packet of a kind without payload has one.
     #[error("{bytes} bytes of payload in a packet of opcode {opcode:#04x}, which has none")]
     Payload {
         /// Its opcode.

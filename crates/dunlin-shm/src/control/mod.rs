@@ -179,7 +179,7 @@ fn new_listener() -> Result<OwnedFd, Errno> {
 
 fn listen(bound: OwnedFd) -> Result<Foreign, Errno> {
     rustix::net::listen(&bound, 128)?;
-    // Everyone who waits to be accepted holds an end of it.
+    // Every peer that waits to be accepted holds an end of it.
     Ok(bound.into())
 }
 

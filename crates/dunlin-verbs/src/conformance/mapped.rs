@@ -59,8 +59,8 @@ pub fn stores_land<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// Loads return the peer's bytes, also from a region that may only be read. Nothing else is mapped for loading, such as a
-/// region that may only be written, and loading from a region that is gone reports that.
+/// Loads return the peer's bytes, also from a region that may only be read. Nothing else is mapped for loading, such as
+/// a region that may only be written, and loading from a region that is gone reports that.
 pub fn loads_see_what_stands_there<D: Device>(stage: &mut Stage<D>) -> Outcome {
     needs_maps(stage)?;
     let constant = stage.peer.region(BYTES, Access::REMOTE_READ, 0);

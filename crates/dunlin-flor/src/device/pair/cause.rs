@@ -23,7 +23,7 @@ pub(crate) enum Cause {
     /// The peer has refused a request.
     #[error("the peer has refused a request")]
     Refused,
-    /// This side has refused a request of the peer's.
+    /// This side has refused a request of the peer.
     #[error("a request of the peer was refused")]
     RefusedPeer,
     /// The peer violated the protocol.
