@@ -286,3 +286,43 @@ fn each_future_has_its_own_deadline_while_a_connection_is_made() {
         assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
     });
 }
+
+/// A call that has time for a handshake does not lose it to those that have less and come all the time.
+#[test]
+fn a_future_that_has_time_is_answered_among_those_that_have_none() {
+    let first = serve();
+    let way = Way::to(&first);
+    let client = way.connect(Client::builder().preset(Preset::Plain).deadline(NEVER));
+    assert_eq!(
+        &*block_on(client.call_async(ECHO, b"there")).unwrap(),
+        b"there"
+    );
+    let second = serve();
+    way.lead_to(&second);
+    // The handshake alone takes longer than these have: a round trip at least.
+    way.slow_down(2 * SOON);
+    drop(first);
+    let over = Arc::new(AtomicBool::new(false));
+    let (hurried, ends_them) = (client.within(SOON), Arc::clone(&over));
+    let (was_late, are_late) = mpsc::channel();
+    let others = std::thread::spawn(move || {
+        let mut out = std::collections::VecDeque::new();
+        while !ends_them.load(Ordering::SeqCst) {
+            out.push_back(hurried.call_async(ECHO, b"hurried"));
+            if out.len() > 8 {
+                let oldest = out.pop_front().map(block_on);
+                if oldest.is_some_and(|ended| is_late(&ended, SOON)) {
+                    let _ = was_late.send(());
+                }
+            }
+            std::thread::sleep(SOON / 4);
+        }
+        out.into_iter().for_each(|call| drop(block_on(call)));
+    });
+    are_late.recv_timeout(PATIENCE).unwrap();
+    let patient = client.within(PATIENCE / 2).call_async(ECHO, b"patient");
+    let ended = ends("a call that has time", move || block_on(patient));
+    over.store(true, Ordering::SeqCst);
+    others.join().unwrap();
+    assert_eq!(ended.as_deref().ok(), Some(&b"patient"[..]), "{ended:?}");
+}

@@ -25,6 +25,8 @@ pub(super) struct Way {
 #[derive(Default)]
 struct Held {
     holds: AtomicBool,
+    /// How long what is said takes each way, on connections that are taken from now on.
+    delay: Mutex<Duration>,
     /// The port of the server that it leads to.
     target: Mutex<String>,
     /// Connections that lead nowhere.
@@ -49,8 +51,13 @@ impl Way {
                 let Ok(server) = TcpStream::connect(&*known.target.lock().unwrap()) else {
                     continue;
                 };
-                copy(stream.try_clone().unwrap(), server.try_clone().unwrap());
-                copy(server, stream);
+                let delay = *known.delay.lock().unwrap();
+                copy(
+                    stream.try_clone().unwrap(),
+                    server.try_clone().unwrap(),
+                    delay,
+                );
+                copy(server, stream, delay);
             }
         });
         Self { address, held }
@@ -66,6 +73,11 @@ impl Way {
     /// From now on it leads to this server.
     pub(super) fn lead_to(&self, server: &RunningServer) {
         *self.held.target.lock().unwrap() = port_of(server);
+    }
+
+    /// From now on it takes so long each way.
+    pub(super) fn slow_down(&self, delay: Duration) {
+        *self.held.delay.lock().unwrap() = delay;
     }
 
     /// From now on it leads nowhere.
@@ -99,10 +111,11 @@ fn port_of(server: &RunningServer) -> String {
     address.trim_start_matches("dunlin://").to_owned()
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
+fn copy(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
+            std::thread::sleep(delay);
             if to.write_all(&bytes[..count]).is_err() {
                 break;
             }

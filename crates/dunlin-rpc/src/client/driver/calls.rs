@@ -280,13 +280,13 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// When the first of the calls that are not sent yet has to end.
-    pub(super) fn first_deadline(&self) -> Option<Instant> {
-        let waiting = self
-            .waiting
-            .iter()
-            .filter_map(|&tag| self.slots[tag].terms());
-        waiting.filter_map(Terms::deadline).min()
+    /// When the first and the last of the calls that are not sent yet have to end.
+    pub(super) fn deadlines_of_waiting(&self) -> Option<(Instant, Instant)> {
+        let terms = self.waiting.iter().map(|&tag| self.slots[tag].terms());
+        let mut deadlines = terms.flatten().filter_map(Terms::deadline);
+        let first = deadlines.next()?;
+        let widen = |(min, max): (Instant, Instant), at: Instant| (min.min(at), max.max(at));
+        Some(deadlines.fold((first, first), widen))
     }
 
     /// How long it is until the first call has to end, whether it is out or waits, or a wait for a place.

@@ -24,8 +24,8 @@ fn open(recipe: &Recipe, until: Instant) -> Opened {
 }
 
 impl AsyncLane {
-    /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
-    /// call any more.
+    /// Makes the lane for the calls that wait, each for as long as its deadline allows: an attempt goes on while one of
+    /// them has time, and those that have less end meanwhile. `false`: there is none, and no call any more.
     pub(super) fn connect(&self, recipe: &Arc<Recipe>, mut spare: Option<Box<dyn Lane>>) -> bool {
         // Who comes meanwhile wakes the driver.
         self.sleeping.store(true, Ordering::SeqCst);
@@ -35,11 +35,13 @@ impl AsyncLane {
     }
 
     fn connect_for_calls(&self, recipe: &Arc<Recipe>, spare: &mut Option<Box<dyn Lane>>) -> bool {
-        while let Some((until, looks_at)) = self.attend_to_waiting() {
-            let Some(until) = until else {
+        while let Some((deadlines, looks_at)) = self.attend_to_waiting() {
+            let Some((first, last)) = deadlines else {
                 thread::park(looks_at.saturating_duration_since(thread::now()));
                 continue;
             };
+            // Who opens it here ends no call meanwhile.
+            let until = if recipe.is_local() { first } else { last };
             let opened = match usable(spare.take()) {
                 Some(lane) => Ok(lane),
                 // Nobody else is waited for.
@@ -69,19 +71,19 @@ impl AsyncLane {
         false
     }
 
-    /// Ends the calls whose time is over; says when that of the next one is, if there is one, and of the next who waits
-    /// for a call or a place. `None`: nobody waits for the lane any more, or holds a place on it.
-    fn attend_to_waiting(&self) -> Option<(Option<Instant>, Instant)> {
+    /// Ends the calls whose time is over; says when that of the first and of the last of the others is, if there are
+    /// any, and when to look again. `None`: nobody waits for the lane any more, or holds a place on it.
+    fn attend_to_waiting(&self) -> Option<(Option<(Instant, Instant)>, Instant)> {
         let now = thread::now();
         let mut inner = self.lock();
         inner.calls.expire(now, |_, _| {});
-        let until = inner.calls.first_deadline();
+        let deadlines = inner.calls.deadlines_of_waiting();
         // There is nothing to make it for; the next begins anew.
         inner.over |= inner.calls.live == 0 || self.ending.load(Ordering::Acquire);
         let is_over = inner.over;
         let most = LONGEST_SLEEP.min(inner.calls.until_deadline(now));
         give_back(inner);
-        (!is_over).then_some((until, now + most))
+        (!is_over).then_some((deadlines, now + most))
     }
 
     /// Opens a lane by a thread of its own. `None`: nobody waits for it any more.
