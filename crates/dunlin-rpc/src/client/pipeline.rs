@@ -184,6 +184,7 @@ impl Pipeline {
         self.may_share = recipe.may_share(lane.as_ref(), self.window);
         let former = std::mem::replace(&mut self.lane, Owned::new(lane));
         self.former = (former.outstanding() > 0).then_some(former);
+        self.waiting.leave_lane();
         self.kind = kind::Kinds::default();
         self.counted = recipe.pipeline();
         self.server = recipe.server();

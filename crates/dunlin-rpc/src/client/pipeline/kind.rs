@@ -32,6 +32,7 @@ impl Pipeline {
             return;
         };
         self.former = Some(std::mem::replace(&mut self.lane, other));
+        self.waiting.leave_lane();
         self.kind.keeps_former = true;
         if self
             .former

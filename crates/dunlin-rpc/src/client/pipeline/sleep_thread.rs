@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
 use crate::call::lane::Sleeper;
+use crate::client::driver::DEADLINE_STEP;
 use crate::client::recipe::Recipe;
+use crate::client::wait::end_of;
 use crate::doze::LONGEST_SLEEP;
 use crate::error::CallError;
 
@@ -17,7 +19,7 @@ pub(super) struct SleepThread(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Ends the thread's rest between two sleeps.
+    /// Ends the thread's rest between two sleeps, and sleeps that are on nothing.
     rest: OnceLock<Waker>,
 }
 
@@ -25,17 +27,18 @@ struct Shared {
 struct State {
     /// What it is to do next.
     next: Option<Sleep>,
-    /// What it sleeps on now.
-    on: Option<Arc<dyn Sleeper>>,
+    /// What it does now; `None` also once that is to end before its time.
+    current: Option<Sleep>,
     /// Who is woken after it.
     task: Option<Waker>,
     is_over: bool,
 }
 
+#[derive(Clone)]
 struct Sleep {
     /// `None`: nothing can wake it.
     on: Option<Arc<dyn Sleeper>>,
-    most: Duration,
+    until: Instant,
 }
 
 impl SleepThread {
@@ -52,20 +55,29 @@ impl SleepThread {
 
     /// Sleeps for `most` at most and then wakes `task`. A sleep that goes on wakes this task, too, instead of the one
     /// before, whose waker stands in its place then: they are somebody else's code, to be dropped where that may run.
+    /// One that would go on for longer than this ends now.
     pub(super) fn sleep(
         &self,
         on: Option<Box<dyn Sleeper>>,
         most: Duration,
         task: &mut Option<Waker>,
     ) {
+        let until = end_of(thread::now(), most);
         let on = on.map(Arc::from);
         let mut state = thread::lock(&self.0.state);
         std::mem::swap(&mut state.task, task);
-        state.next = Some(Sleep { on, most });
+        state.next = Some(Sleep { on, until });
+        let ended = state
+            .current
+            .take_if(|current| current.until.saturating_duration_since(until) > DEADLINE_STEP);
         drop(state);
-        if let Some(rest) = self.0.rest.get() {
-            rest.wake_by_ref();
-        }
+        self.0.end(ended);
+    }
+
+    /// Ends a sleep on a lane that another has taken the place of: its task says anew what it wants.
+    pub(super) fn leave_lane(&self) {
+        let ended = thread::lock(&self.0.state).current.take();
+        self.0.end(ended);
     }
 }
 
@@ -73,19 +85,25 @@ impl Drop for SleepThread {
     fn drop(&mut self) {
         let mut state = thread::lock(&self.0.state);
         state.is_over = true;
-        let (former, on) = (state.task.take(), state.on.clone());
+        let (former, ended) = (state.task.take(), state.current.take());
         drop(state);
         drop(former);
-        if let Some(on) = on {
-            on.wake();
-        }
-        if let Some(rest) = self.0.rest.get() {
-            rest.wake_by_ref();
-        }
+        self.0.end(ended);
     }
 }
 
 impl Shared {
+    /// Ends this sleep, which was the current one, if there is one, and has the thread look for what is to do next.
+    /// Called without the lock: waking takes locks of the lane's.
+    fn end(&self, sleep: Option<Sleep>) {
+        if let Some(on) = sleep.and_then(|sleep| sleep.on) {
+            on.wake();
+        }
+        if let Some(rest) = self.rest.get() {
+            rest.wake_by_ref();
+        }
+    }
+
     fn run(&self) {
         let _ = self.rest.set(thread::waker());
         loop {
@@ -93,31 +111,35 @@ impl Shared {
             if state.is_over {
                 return;
             }
-            let next = state.next.take();
-            state.on = next.as_ref().and_then(|next| next.on.clone());
+            state.current = state.next.take();
+            let current = state.current.clone();
             drop(state);
-            let Some(next) = next else {
+            let Some(current) = current else {
                 thread::park(LONGEST_SLEEP);
                 continue;
             };
-            let slept = match &next.on {
-                Some(on) => on.sleep(next.most),
-                None => {
-                    thread::sleep(next.most);
-                    Ok(())
-                }
-            };
-            if slept.is_err() {
-                // The task sees what has become of the lane by itself, but not at once again and again.
-                thread::sleep(next.most.min(Duration::from_millis(1)));
-            }
+            self.sleep(&current);
             let mut state = thread::lock(&self.state);
-            state.on = None;
-            // The task says anew what it wants.
+            state.current = None;
+            // The task says anew what it wants: what woke the thread may have come for the lane of the next sleep.
             state.next = None;
             let task = state.task.take();
             drop(state);
             task.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn sleep(&self, sleep: &Sleep) {
+        let left = || sleep.until.saturating_duration_since(thread::now());
+        let Some(on) = &sleep.on else {
+            while !left().is_zero() && thread::lock(&self.state).current.is_some() {
+                thread::park(left());
+            }
+            return;
+        };
+        if on.sleep(left()).is_err() {
+            // The task sees what has become of the lane by itself, but not at once again and again.
+            thread::sleep(left().min(DEADLINE_STEP));
         }
     }
 }

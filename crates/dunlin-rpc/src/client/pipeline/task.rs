@@ -45,6 +45,13 @@ impl Waiting {
         self.polls % POLLS_PER_CLOCK == 0
     }
 
+    /// Another lane has taken the place of the one that is slept on.
+    pub(super) fn leave_lane(&self) {
+        if let Some(sleeper) = &self.sleeper {
+            sleeper.leave_lane();
+        }
+    }
+
     /// Another wait begins.
     pub(super) fn reset(&mut self) {
         self.polls = 0;
