@@ -372,6 +372,23 @@ fn local_clients_attach_on_the_lane_that_they_go_over_to() {
     }
 }
 
+/// A region that was granted on a lane which has ended before anybody looked is granted.
+#[test]
+fn a_grant_outlives_its_lane() {
+    let server = serve(&Executed::default(), &Arc::default());
+    let client = Client::builder().preset(Preset::Plain).device("shm");
+    let client = client.connect(&server.address().to_string()).unwrap();
+    let attaching = client.attach_async("memory");
+    // What was sent before this has been answered, too.
+    block_on(client.call_async(ECHO, &payload(1))).unwrap();
+    client.change_preset(Preset::Xrdma).unwrap();
+    // That of the client's thread, and one each for it and for futures of what there is after the change.
+    until("the lane of the futures ends", || server.connections() <= 3);
+    let region = block_on(attaching).unwrap();
+    assert_eq!(block_on(region.read_async(0, 8)).unwrap().len(), 8);
+    assert_eq!(region.read(0, 8).unwrap().len(), 8);
+}
+
 fn driver_runs<F: Future>(driver: &mut LocalDriver, calls: F) -> F::Output {
     block_on(driver.run_until(calls))
 }

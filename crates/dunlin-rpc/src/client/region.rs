@@ -355,9 +355,19 @@ pub(super) fn attach_on(
     granted_on(lane, region, granted)
 }
 
-/// Takes the server's answer.
+/// Takes the server's answer, for the lane that it came over.
 pub(super) fn granted_on(
     lane: &mut dyn Lane,
+    region: &RegionKey,
+    answer: Result<Reply, CallError>,
+) -> Result<Attached, CallError> {
+    let attached = granted(region, answer)?;
+    lane.set_attached(region.number, attached);
+    Ok(attached)
+}
+
+/// What the server has granted.
+pub(super) fn granted(
     region: &RegionKey,
     answer: Result<Reply, CallError>,
 ) -> Result<Attached, CallError> {
@@ -368,11 +378,9 @@ pub(super) fn granted_on(
         },
         other => other,
     })?;
-    let attached = Attached::decode(&grant).ok_or_else(|| CallError::ConnectionLost {
+    Attached::decode(&grant).ok_or_else(|| CallError::ConnectionLost {
         why: "a grant that this version does not know".to_owned(),
-    })?;
-    lane.set_attached(region.number, attached);
-    Ok(attached)
+    })
 }
 
 /// As [`attach_on`], for lanes whose answers go elsewhere: `ended` says what became of the call.

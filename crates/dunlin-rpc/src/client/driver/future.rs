@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{ready, Context, Poll, Waker};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
@@ -16,7 +16,7 @@ use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::one_sided::Attached;
-use crate::client::region::granted_on;
+use crate::client::region::granted;
 use crate::client::Core;
 use crate::config::REST;
 use crate::error::CallError;
@@ -303,30 +303,24 @@ impl Future for CallFuture {
 }
 
 impl CallFuture {
-    /// Takes what the server has granted to the lane that the call went over.
+    /// Takes what the server has granted, for the lane that the call went over if that is there still: another asks
+    /// anew with its first operation.
     pub(in crate::client) fn poll_attached(
         &mut self,
         context: &mut Context<'_>,
         region: &RegionKey,
     ) -> Poll<Result<Attached, CallError>> {
         let over = self.lane.clone();
-        let Poll::Ready(answer) = Pin::new(self).poll(context) else {
-            return Poll::Pending;
-        };
-        let Some(over) = over else {
-            return Poll::Ready(answer.and(Err(CallError::Closed)));
-        };
-        if !over.is_here() {
-            // Who had the lock in the parent is not here to give it back.
-            return Poll::Ready(answer.and(Err(CallError::Forked)));
+        let attached = granted(region, ready!(Pin::new(self).poll(context)))?;
+        // Who had the lock of a forked process's parent is not here to give it back.
+        if let Some(over) = over.filter(|over| over.is_here()) {
+            let mut inner = over.lock();
+            if let Some(lane) = &mut inner.lane {
+                lane.set_attached(region.number, attached);
+            }
+            give_back(inner);
         }
-        let mut inner = over.lock();
-        let attached = match &mut inner.lane {
-            Some(lane) => granted_on(lane.as_mut(), region, answer),
-            None => answer.and(Err(CallError::Closed)),
-        };
-        give_back(inner);
-        Poll::Ready(attached)
+        Poll::Ready(Ok(attached))
     }
 }
 
