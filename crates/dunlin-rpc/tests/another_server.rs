@@ -1,6 +1,8 @@
 //! Another server takes the place of a client's: what the first still answers arrives, and what the second does not
 //! have is an error of what asks for it.
 
+#[path = "common/block_on.rs"]
+mod block_on;
 #[path = "common/way.rs"]
 mod way;
 
@@ -8,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use block_on::block_on;
 use dunlin_rpc::{CallError, Client, Preset, Region, RunningServer, Server};
 use way::{Way, NEVER, PATIENCE};
 
@@ -149,5 +152,37 @@ fn a_region_that_is_gone_fails_its_own_operations_of_a_batch() {
             ),
             _ => assert_eq!(end.as_deref().ok(), Some(&b"second"[..]), "{end:?}"),
         }
+    }
+}
+
+/// The lane that has proved the way is of no use to a pipeline when its server has gone since.
+#[test]
+fn a_pipeline_begins_on_no_lane_that_is_lost() {
+    for is_local in [false, true] {
+        let gates = Arc::<Gates>::default();
+        let first = serve("first", None, &gates);
+        let way = Way::to(&first);
+        let builder = Client::builder().preset(Preset::Plain).device("shm");
+        let client = block_on(builder.connect_async(&way.address())).unwrap();
+        let second = serve("second", None, &gates);
+        way.lead_to(&second);
+        assert!(first.shutdown());
+        until("the second server is found", || {
+            answers_as(&client, "second")
+        });
+        let answer = if is_local {
+            let (local, mut driver) = client.local().unwrap();
+            let answer = block_on(driver.run_until(local.call(NAME, b"")));
+            answer.map(|answer| answer.to_vec())
+        } else {
+            let mut pipeline = client.pipeline().unwrap();
+            let submitted = pipeline.submit(NAME, b"", 0);
+            assert!(matches!(submitted, Ok(true)), "{submitted:?}");
+            let mut answer = None;
+            let waited = pipeline.wait(|_, said| answer = Some(said.map(<[u8]>::to_vec)));
+            waited.unwrap();
+            answer.expect("an answer")
+        };
+        assert_eq!(answer.as_deref().ok(), Some(&b"second"[..]), "{answer:?}");
     }
 }

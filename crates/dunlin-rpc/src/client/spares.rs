@@ -35,17 +35,17 @@ impl Spares {
         thread::lock(&self.0).ahead.push(lane);
     }
 
-    /// One for a pipeline or futures.
+    /// One for a pipeline or futures, if it still takes calls: its server may have gone since it proved the way.
     pub(super) fn take(&self) -> Option<Box<dyn Lane>> {
         let first = thread::lock(&self.0).first.take();
-        first.or_else(|| self.take_ahead())
+        usable(first).or_else(|| self.take_ahead())
     }
 
     /// One for anybody, if it still takes calls.
     pub(super) fn take_ahead(&self) -> Option<Box<dyn Lane>> {
         loop {
-            let mut lane = thread::lock(&self.0).ahead.pop()?;
-            if lane.is_usable() {
+            let lane = thread::lock(&self.0).ahead.pop()?;
+            if let Some(lane) = usable(Some(lane)) {
                 return Some(lane);
             }
         }
@@ -56,4 +56,9 @@ impl Spares {
         let kept = std::mem::take(&mut *thread::lock(&self.0));
         drop(kept);
     }
+}
+
+/// The lane, if it still takes calls.
+pub(super) fn usable(lane: Option<Box<dyn Lane>>) -> Option<Box<dyn Lane>> {
+    lane.and_then(|mut lane| lane.is_usable().then_some(lane))
 }

@@ -65,9 +65,11 @@ impl Way {
 
     pub(super) fn connect(&self, builder: ClientBuilder) -> Client {
         let builder = builder.connect_timeout(NEVER);
-        builder
-            .connect(&format!("dunlin://{}", self.address))
-            .unwrap()
+        builder.connect(&self.address()).unwrap()
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("dunlin://{}", self.address)
     }
 
     /// From now on it leads to this server.

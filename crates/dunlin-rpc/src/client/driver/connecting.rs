@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use dunlin_verbs::thread;
 
-use super::{give_back, usable, AsyncLane, LONGEST_SLEEP};
+use super::{give_back, AsyncLane, LONGEST_SLEEP};
 use crate::call::lane::Lane;
 use crate::client::recipe::Recipe;
+use crate::client::spares::usable;
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 

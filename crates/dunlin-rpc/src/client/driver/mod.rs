@@ -336,8 +336,3 @@ fn give_back_and_wake(mut inner: MutexGuard<'_, Inner>) {
     woken.drain(..).for_each(Waker::wake);
     let _ = ROOM.try_with(|room| room.set(woken));
 }
-
-/// The lane, if it still takes calls.
-fn usable(lane: Option<Box<dyn Lane>>) -> Option<Box<dyn Lane>> {
-    lane.and_then(|mut lane| lane.is_usable().then_some(lane))
-}
