@@ -185,7 +185,7 @@ impl Pipeline {
         let former = std::mem::replace(&mut self.lane, Owned::new(lane));
         self.former = (former.outstanding() > 0).then_some(former);
         self.waiting.leave_lane();
-        self.kind = kind::Kinds::default();
+        self.kind.forget();
         self.counted = recipe.pipeline();
         self.server = recipe.server();
         self.recipe = recipe;

@@ -304,6 +304,43 @@ fn tasks_go_on_where_they_are() {
     drop(server);
 }
 
+/// That holds after their client has changed its preset, too: no handshake holds up an executor.
+#[test]
+fn tasks_make_no_lane_of_the_other_kind_after_a_change() {
+    const CALLS: u64 = 5_000;
+    let Stuck {
+        client,
+        server,
+        kept,
+        from,
+        cluster,
+        ..
+    } = stuck();
+    let ended = Arc::new(AtomicBool::new(false));
+    let has_ended = Arc::clone(&ended);
+    cluster.spawn_thread(from, 0, move || {
+        let (local, mut driver) = client.local().expect("a lane");
+        let mut echo = |number: u64| {
+            let bytes = number.to_le_bytes();
+            let answer = thread::block_on(driver.run_until(local.call(ECHO, &bytes)));
+            assert_eq!(&answer.expect("an answer")[..], bytes);
+        };
+        echo(0);
+        for preset in [Preset::Xrdma, Preset::Auto] {
+            client.change_preset(preset).expect("a way");
+            echo(1);
+        }
+        // Enough for the server's wish to be heard.
+        (1..CALLS).for_each(echo);
+        assert_eq!(by_rings(&client), CALLS);
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    run_until(&cluster, "the end", || ended.load(Ordering::Relaxed));
+    drop(kept);
+    cluster.run_for(MILLISECOND);
+    drop(server);
+}
+
 /// A pipeline has calls out on both of its lanes when the server's machine is gone: each ends, once, whichever lane
 /// hears of it first. A queue pair that nobody acknowledges does, so it is the former lane, or, where the pipeline has
 /// come back to rings, the one in use.

@@ -16,6 +16,16 @@ pub(super) struct Kinds {
     pub(super) is_task: bool,
 }
 
+impl Kinds {
+    /// Another recipe's lane has taken the place of those that there were; how it is polled stays.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            is_task: self.is_task,
+            ..Self::default()
+        };
+    }
+}
+
 impl Pipeline {
     /// Whether there is, or may be had, what it is to go over to.
     #[cold]
