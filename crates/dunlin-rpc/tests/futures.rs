@@ -533,3 +533,21 @@ fn connections_and_regions_can_be_awaited() {
         assert!(block_on(Client::connect_async("no address")).is_err());
     });
 }
+
+/// Closing a client ends what is out on a lane that another has taken the place of, too.
+#[test]
+fn closing_reaches_futures_on_the_lane_before_the_last_change() {
+    let (server, gate) = gated();
+    let builder = Client::builder().preset(Preset::Plain).deadline(NEVER);
+    let client = connect(builder, &server);
+    let call = client.call_async(GATED, b"standing");
+    // It has been sent when this is answered.
+    block_on(client.call_async(ECHO, b"sent")).unwrap();
+    client.change_preset(Preset::Xrdma).unwrap();
+    let ended = ends("a call on the former lane", move || {
+        client.close();
+        block_on(call)
+    });
+    assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
+    drop(gate);
+}

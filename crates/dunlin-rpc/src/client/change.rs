@@ -46,7 +46,11 @@ impl Client {
             return Ok(());
         }
         let next = former.changed(preset, traffic_class)?;
-        let futures = usize::from(dunlin_verbs::thread::lock(&self.core.asynchronous).is_some());
+        let futures = usize::from(
+            dunlin_verbs::thread::lock(&self.core.asynchronous)
+                .current
+                .is_some(),
+        );
         let wanted = thread_lane::count(&self.core) + former.pipelines() + futures;
         let info = next.open_ahead(wanted)?;
         let current = self.core.current.write();
@@ -56,10 +60,7 @@ impl Client {
         }
         former.replace();
         // Calls that are out or wait there end there; the next one makes another lane.
-        let lane = dunlin_verbs::thread::lock(&self.core.asynchronous).take();
-        if let Some(lane) = lane {
-            lane.replace();
-        }
+        dunlin_verbs::thread::lock(&self.core.asynchronous).replace();
         if self.core.closed.load(Ordering::Acquire) {
             // Who closed it may have looked before.
             self.core.recipe().spares.clear();

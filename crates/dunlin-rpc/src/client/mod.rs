@@ -151,7 +151,7 @@ impl Client {
             changing: Mutex::new(()),
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
-            asynchronous: Mutex::new(None),
+            asynchronous: Mutex::default(),
             reporter: OnceLock::new(),
             regions: AtomicU64::new(0),
             callable: Mutex::default(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::driver::AsyncLane;
+use super::driver::AsyncLanes;
 use super::recipe::Recipe;
 use super::thread_lane::ThreadLane;
 use super::ConnectionInfo;
@@ -30,7 +30,7 @@ pub(crate) struct CoreState {
     pub(super) changing: Mutex<()>,
     pub(super) closed: AtomicBool,
     pub(super) lanes: Mutex<Vec<Weak<Owned<ThreadLane>>>>,
-    pub(super) asynchronous: Mutex<Option<Arc<Owned<AsyncLane>>>>,
+    pub(super) asynchronous: Mutex<AsyncLanes>,
     /// The thread that reports, if there is one.
     pub(super) reporter: OnceLock<Thread>,
     /// Regions attached so far.
@@ -71,10 +71,8 @@ impl CoreState {
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();
         }
-        let asynchronous = thread::lock(&self.asynchronous).take();
-        if let Some(lane) = asynchronous {
-            lane.close();
-        }
+        let asynchronous = std::mem::take(&mut *thread::lock(&self.asynchronous));
+        asynchronous.close();
     }
 }
 

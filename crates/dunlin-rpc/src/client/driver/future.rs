@@ -89,14 +89,14 @@ fn put(
     wish: Wish<'_>,
     held: &mut Option<Arc<Owned<AsyncLane>>>,
 ) -> CallFuture {
-    let mut place = thread::lock(&core.asynchronous);
+    let mut lanes = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return CallFuture::failed(core, CallError::Closed);
     }
-    if let Some(lane) = place.clone() {
+    if let Some(lane) = lanes.current.clone() {
         let mut inner = lane.lock();
         if inner.takes_calls() {
-            drop(place);
+            drop(lanes);
             let awake = !lane.sleeping.load(Ordering::SeqCst);
             let holds = match held.take_if(|held| Arc::ptr_eq(held, &lane)) {
                 Some(_) => Holds::Place,
@@ -110,12 +110,11 @@ fn put(
             return CallFuture::new(lane, tag);
         }
         give_back(inner);
-        lane.replace();
-        *place = None;
+        lanes.replace();
     }
     match begin(core, |calls| calls.wait(wish, (after, Holds::Nothing))) {
         Ok((lane, tag)) => {
-            *place = Some(Arc::clone(&lane));
+            lanes.current = Some(Arc::clone(&lane));
             CallFuture::new(lane, tag)
         }
         Err(error) => CallFuture::failed(core, error),
@@ -124,15 +123,16 @@ fn put(
 
 /// The client's lane for futures, if none was replaced by it meanwhile, with a place on it for who asks.
 pub(super) fn begin_with_place(core: &Core) -> Result<Option<Arc<Owned<AsyncLane>>>, CallError> {
-    let mut place = thread::lock(&core.asynchronous);
+    let mut lanes = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return Err(CallError::Closed);
     }
-    if place.as_ref().is_some_and(|lane| !lane.lock().over) {
+    let current = lanes.current.as_ref();
+    if current.is_some_and(|lane| !lane.lock().over) {
         return Ok(None);
     }
     let (lane, _) = begin(core, |calls| Ok(calls.take_place()))?;
-    *place = Some(Arc::clone(&lane));
+    lanes.current = Some(Arc::clone(&lane));
     Ok(Some(lane))
 }
 

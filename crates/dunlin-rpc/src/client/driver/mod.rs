@@ -19,10 +19,11 @@ pub use ready::{Permit, Ready};
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
 use crate::call::lane::{Lane, Sleeper};
@@ -101,6 +102,34 @@ impl Inner {
     }
 }
 
+/// The lanes of a client's futures.
+#[derive(Default)]
+pub(in crate::client) struct AsyncLanes {
+    /// What they go over now.
+    pub(in crate::client) current: Option<Arc<Owned<AsyncLane>>>,
+    /// Those that another has taken the place of, for as long as they have a driver or futures.
+    replaced: Vec<Weak<Owned<AsyncLane>>>,
+}
+
+impl AsyncLanes {
+    /// What is out is finished where it is; the next call makes another lane.
+    pub(in crate::client) fn replace(&mut self) {
+        if let Some(lane) = self.current.take() {
+            lane.replace();
+            self.replaced.retain(|lane| lane.strong_count() > 0);
+            self.replaced.push(Arc::downgrade(&lane));
+        }
+    }
+
+    /// What is out on any of them ends.
+    pub(in crate::client) fn close(self) {
+        let replaced = self.replaced.iter().filter_map(Weak::upgrade);
+        for lane in replaced.chain(self.current) {
+            lane.close();
+        }
+    }
+}
+
 /// What the driver does next.
 enum Next {
     /// It looks again: something came, or the clock says so.
@@ -161,7 +190,7 @@ impl AsyncLane {
         }
     }
 
-    pub(in crate::client) fn close(&self) {
+    fn close(&self) {
         self.ending.store(true, Ordering::Release);
         let mut inner = self.lock();
         if inner.lane.is_none() {
@@ -174,7 +203,7 @@ impl AsyncLane {
     }
 
     /// Another takes its place: what is out is finished, and then its driver ends.
-    pub(in crate::client) fn replace(&self) {
+    fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
         self.wake();
     }

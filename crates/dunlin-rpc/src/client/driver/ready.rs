@@ -71,14 +71,14 @@ impl Future for Ready {
             deadline: left,
             lane: Some(lane),
         };
-        let mut lane = thread::lock(&this.core.asynchronous).clone();
+        let mut lane = thread::lock(&this.core.asynchronous).current.clone();
         if lane.as_ref().is_none_or(|lane| lane.lock().over) {
             this.leave();
             if let Some(begun) = begin_with_place(&this.core)? {
                 return Poll::Ready(Ok(permit(&this.core, begun)));
             }
             // Another was faster.
-            lane = thread::lock(&this.core.asynchronous).clone();
+            lane = thread::lock(&this.core.asynchronous).current.clone();
         }
         let stands_elsewhere = |(queue, _): &(Arc<Owned<AsyncLane>>, u64)| {
             lane.as_ref().is_none_or(|lane| !Arc::ptr_eq(queue, lane))
