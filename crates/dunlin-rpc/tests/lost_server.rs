@@ -326,3 +326,47 @@ fn a_future_that_has_time_is_answered_among_those_that_have_none() {
     others.join().unwrap();
     assert_eq!(ended.as_deref().ok(), Some(&b"patient"[..]), "{ended:?}");
 }
+
+/// Who cannot have a lane of a new preset goes on with the former one: its calls keep most of their time, and few of
+/// them try to make the other.
+#[test]
+fn a_lane_that_cannot_be_made_costs_few_calls_a_part_of_their_time() {
+    const CALLS: u64 = 50;
+    let deadline = Duration::from_secs(8);
+    let server = serve();
+    let way = Way::to(&server);
+    let client = way.connect(Client::builder().preset(Preset::Plain).deadline(deadline));
+    let mut pipeline = client.pipeline().unwrap();
+    let ((came, comes), (go, goes)) = (mpsc::channel(), mpsc::channel());
+    let thread_client = client.clone();
+    let thread = std::thread::spawn(move || {
+        thread_client.call(ECHO, b"before").unwrap();
+        came.send(()).unwrap();
+        goes.recv().unwrap();
+        (0..CALLS).try_for_each(|number| {
+            let bytes = number.to_le_bytes();
+            thread_client.call(ECHO, &bytes).map(|answer| {
+                assert_eq!(*answer, bytes);
+            })
+        })
+    });
+    let mut echo = |number: u64| {
+        let mut ended = Ok(());
+        assert!(pipeline.submit(ECHO, b"a pipeline's", number)?);
+        pipeline.wait(|_, answer| ended = answer.map(drop))?;
+        ended
+    };
+    echo(0).unwrap();
+    comes.recv_timeout(PATIENCE).unwrap();
+    // That makes one session ahead, which this thread takes.
+    client.change_preset(Preset::Erpc).unwrap();
+    client.call(ECHO, b"after").unwrap();
+    way.hold();
+    go.send(()).unwrap();
+    let ended = ends("calls of a thread", move || thread.join().unwrap());
+    assert!(ended.is_ok(), "{ended:?}");
+    let ended = (0..CALLS).try_for_each(echo);
+    assert!(ended.is_ok(), "{ended:?}");
+    let dialled = way.taken() as u64;
+    assert!((2..CALLS / 2).contains(&dialled), "{dialled} handshakes");
+}

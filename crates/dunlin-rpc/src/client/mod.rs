@@ -4,6 +4,7 @@
 //! that share, it is a port of the connection handle. Futures share one lane with a driver thread ([`driver`]), a
 //! [`Pipeline`] owns one. A lane that was lost is made anew by the next call.
 
+mod attempts;
 mod batch;
 mod builder;
 mod callbacks;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
+use super::attempts::{end_of_attempt, Attempts};
 use super::recipe::{Recipe, Successor};
 use super::wait::{end_of, Waiter};
 use super::Core;
@@ -42,6 +43,7 @@ pub struct Pipeline {
     former: Option<Owned<Box<dyn Lane>>>,
     /// Its lane of the other kind, and what it does about it.
     kind: kind::Kinds,
+    attempts: Attempts,
     client: Weak<Core>,
     /// What made the lane, and who it counts among there.
     recipe: Arc<Recipe>,
@@ -113,6 +115,7 @@ impl Pipeline {
             lane: Owned::new(lane),
             former: None,
             kind: kind::Kinds::default(),
+            attempts: Attempts::default(),
             client: Arc::downgrade(client),
             counted: recipe.pipeline(),
             window,
@@ -134,7 +137,9 @@ impl Pipeline {
     fn successor(&mut self) -> Option<Successor> {
         let shares = |_: &dyn Lane| self.may_share;
         let successor = self.recipe.successor(self.lane.as_ref(), shares);
-        let successor = self.kind.other.but_refused(successor)?;
+        let successor = self.kind.other.but_refused(successor);
+        let current = || self.client.upgrade().map(|client| client.recipe());
+        let successor = self.attempts.but_failed(successor, current)?;
         self.may_go(successor).then_some(successor)
     }
 
@@ -165,18 +170,20 @@ impl Pipeline {
         let Some(client) = self.client.upgrade() else {
             return;
         };
-        let recipe = client.recipe();
+        let (recipe, began) = (client.recipe(), thread::now());
+        let until = end_of_attempt(began, self.deadline);
         let spare = match self.recipe.is_replaced() {
             true => recipe.spares.take(),
             false => None,
         };
         let lane = match spare {
             Some(lane) => lane,
-            None => match recipe.open(Owner::Alone, self.window, None) {
+            None => match recipe.open(Owner::Alone, self.window, Some(until)) {
                 Ok((lane, _)) => lane,
                 Err(error) => {
                     tracing::debug!(%error, "a pipeline keeps the lane that it has");
                     self.may_share = false;
+                    self.attempts.failed(&recipe, began);
                     return;
                 }
             },
@@ -186,6 +193,7 @@ impl Pipeline {
         self.former = (former.outstanding() > 0).then_some(former);
         self.waiting.leave_lane();
         self.kind.forget();
+        self.attempts = Attempts::default();
         self.counted = recipe.pipeline();
         self.server = recipe.server();
         self.recipe = recipe;

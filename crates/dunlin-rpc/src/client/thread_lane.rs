@@ -11,6 +11,7 @@ use dunlin_verbs::thread;
 
 use dunlin_verbs::process::Owned;
 
+use super::attempts::{end_of_attempt, Attempts};
 use super::other_lane::OtherLane;
 use super::recipe::{Recipe, Successor};
 use super::wait::end_of;
@@ -30,6 +31,7 @@ struct Held {
     lane: Owned<Box<dyn Lane>>,
     recipe: Arc<Recipe>,
     other: OtherLane,
+    attempts: Attempts,
 }
 
 impl Held {
@@ -38,15 +40,17 @@ impl Held {
             lane: Owned::new(lane),
             recipe,
             other: OtherLane::default(),
+            attempts: Attempts::default(),
         }
     }
 
     /// What it is given up for, though it could be used.
     #[inline]
-    fn successor(&mut self) -> Option<Successor> {
+    fn successor(&mut self, core: &Core) -> Option<Successor> {
         let is_idle = |lane: &dyn Lane| !lane.is_shared() && lane.outstanding() == 0;
         let successor = self.recipe.successor(self.lane.as_ref(), is_idle);
-        self.other.but_refused(successor)
+        let successor = self.other.but_refused(successor);
+        self.attempts.but_failed(successor, || Some(core.recipe()))
     }
 
     /// Goes over to a lane of the other kind, if there is one to be had.
@@ -167,7 +171,7 @@ pub(super) fn with<T>(
     let own = of(core);
     let mut place = own.0.lock();
     if let Some(held) = &mut *place {
-        if held.lane.is_usable() && held.successor().is_none() {
+        if held.lane.is_usable() && held.successor(core).is_none() {
             return action(held.lane.as_mut(), None);
         }
     }
@@ -194,10 +198,14 @@ fn renew<'a>(
     }
     // One that could be used is kept until there is another.
     let kept = former.and_then(|mut held| {
-        let successor = held.successor()?;
+        let successor = held.successor(core)?;
         held.lane.is_usable().then_some((held, successor))
     });
-    let until = end_of(began, limit);
+    let until = match kept {
+        // The call goes over the former if there is no other.
+        Some((_, Successor::Another)) => end_of_attempt(began, limit),
+        _ => end_of(began, limit),
+    };
     let recipe = core.recipe();
     let (opened, kept) = match kept {
         Some((mut held, Successor::OtherKind)) => {
@@ -209,7 +217,8 @@ fn renew<'a>(
                 Some(lane) => Ok(lane),
                 None => recipe.open(Owner::Thread, 1, Some(until)).map(|o| o.0),
             };
-            (opened.map(|lane| Held::new(lane, recipe)), kept)
+            let made = opened.map(|lane| Held::new(lane, Arc::clone(&recipe)));
+            (made, kept)
         }
     };
     if core.is_closed() {
@@ -217,8 +226,9 @@ fn renew<'a>(
     }
     let held = match (opened, kept) {
         (Ok(held), _) => held,
-        (Err(error), Some((kept, _))) => {
+        (Err(error), Some((mut kept, _))) => {
             tracing::debug!(%error, "a thread keeps the lane that it has");
+            kept.attempts.failed(&recipe, began);
             kept
         }
         (Err(_), None) if thread::now() >= until => {

@@ -1,0 +1,76 @@
+//! Attempts to make a lane for who has one already: a thread or pipeline that goes over to another keeps what it has
+//! while there is no other, and neither its calls nor the server are to pay for each attempt.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
+
+use super::recipe::{Recipe, Successor};
+use super::wait::end_of;
+
+/// Which part of a call's time an attempt may take: the call is carried out on the former lane in the rest.
+const SHARE: u32 = 2;
+/// The longest attempt, however much time the call has.
+const LONGEST: Duration = Duration::from_secs(1);
+/// How long the first failure keeps the next attempt off, which doubles with each, and how long one does at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// When an attempt ends that began then, for a call that may take so long.
+pub(super) fn end_of_attempt(began: Instant, limit: Duration) -> Instant {
+    end_of(began, (limit / SHARE).min(LONGEST))
+}
+
+/// Failures in a row to go over to another lane.
+#[derive(Default)]
+pub(super) struct Attempts {
+    pause: Duration,
+    failed: Option<Failed>,
+}
+
+/// The last failure.
+struct Failed {
+    /// What was to make the lane.
+    recipe: Weak<Recipe>,
+    /// When that may be tried again.
+    again: Instant,
+}
+
+impl Attempts {
+    /// Leaves out another lane while it is too early to try that again. `current`: what would make it now.
+    #[inline]
+    pub(super) fn but_failed(
+        &self,
+        successor: Option<Successor>,
+        current: impl FnOnce() -> Option<Arc<Recipe>>,
+    ) -> Option<Successor> {
+        match (successor, &self.failed) {
+            (Some(Successor::Another), Some(failed)) => {
+                successor.filter(|_| failed.is_over(current))
+            }
+            _ => successor,
+        }
+    }
+
+    /// One that began then has failed.
+    pub(super) fn failed(&mut self, recipe: &Arc<Recipe>, began: Instant) {
+        let now = thread::now();
+        self.pause = (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.failed = Some(Failed {
+            recipe: Arc::downgrade(recipe),
+            // At least half of the time is for calls.
+            again: now + self.pause.max(now.duration_since(began)),
+        });
+    }
+}
+
+impl Failed {
+    /// Whether it says nothing of an attempt now: some time has passed, or the recipe is another, which may have lanes
+    /// ahead.
+    #[cold]
+    fn is_over(&self, current: impl FnOnce() -> Option<Arc<Recipe>>) -> bool {
+        let is_same = |now: Arc<Recipe>| std::ptr::eq(Arc::as_ptr(&now), self.recipe.as_ptr());
+        thread::now() >= self.again || !current().is_some_and(is_same)
+    }
+}
