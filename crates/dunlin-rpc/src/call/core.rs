@@ -15,25 +15,44 @@ use crate::error::{CallError, WireFailure};
 const POLL_BUDGET: usize = 64;
 
 /// The calls that are out on a channel.
+///
+/// A server sends its messages when it likes, so none may end a one-sided operation: that is out until the device has
+/// done it, and its result is as long as was asked for.
 pub(crate) trait Outstanding {
-    /// One has ended well and its response is short: by far the most frequent end.
+    /// A message has come: one has ended well and its response is short, by far the most frequent end.
     ///
     /// # Errors
-    /// When it is not out; so with the other methods.
+    /// When it is not out, or is a one-sided operation.
     fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError>;
+    /// The device has done a one-sided operation, whose result is short.
+    ///
+    /// # Errors
+    /// When it is not out.
+    fn operated(&mut self, call: CallId, result: &[u8]) -> Result<(), ChannelError>;
+    /// A message has come that ends one otherwise.
+    ///
+    /// # Errors
+    /// As for [`Outstanding::answer`].
+    fn expect_answer(&mut self, call: CallId) -> Result<(), ChannelError>;
     /// One has ended otherwise.
+    ///
+    /// # Errors
+    /// When it is not out.
     fn complete(
         &mut self,
         call: CallId,
         result: Result<Answer<'_>, CallError>,
     ) -> Result<(), ChannelError>;
     /// The long response of a call is about to be fetched, which may be once.
+    ///
+    /// # Errors
+    /// As for [`Outstanding::answer`], or when it is being fetched.
     fn begin_fetch(&mut self, call: CallId) -> Result<(), ChannelError>;
     /// The server takes no more calls; answers still come.
     fn leave(&mut self);
 }
 
-/// An answer to a call that is not out.
+/// An answer to a call that is not out, or to what is no call but a one-sided operation.
 #[cold]
 pub(crate) fn no_such_call() -> ChannelError {
     ChannelError::violation("an answer to no call of ours")
@@ -113,6 +132,7 @@ impl<C: Channel> ClientCore<C> {
             Kind::Failure => {
                 let failure = WireFailure::decode(self.channel.payload(header))
                     .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
+                calls.expect_answer(header.call)?;
                 calls.complete(header.call, Err(failure.into_call_error()))
             }
             Kind::LongResponse => self.fetch(header, calls),
@@ -150,7 +170,9 @@ impl<C: Channel> ClientCore<C> {
         while let Some(finished) = self.channel.take_one_sided() {
             taken += 1;
             match finished {
-                Finished::Short(call, length) => calls.answer(call, self.channel.result(length))?,
+                Finished::Short(call, length) => {
+                    calls.operated(call, self.channel.result(length))?;
+                }
                 Finished::Long(call, buffer) => {
                     let landed = Landed::new(buffer);
                     calls.complete(call, Ok(Answer::Long(Box::new(landed))))?;

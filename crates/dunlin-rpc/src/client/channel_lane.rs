@@ -141,7 +141,7 @@ impl<C: Channel> ChannelLane<C> {
 
     /// An operation that leaves with the next flush.
     fn stage(&mut self, remote: RemoteAddress, verb: Verb, tag: u64) -> Submitted {
-        match self.calls.slots.begin(tag, ()) {
+        match self.calls.begin_operation(tag) {
             Some(call) => {
                 self.operations.push(OneSided { call, remote, verb });
                 Submitted::Call(call)

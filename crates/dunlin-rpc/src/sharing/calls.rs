@@ -5,7 +5,7 @@
 //! so that an answer which no honest server would send is noticed: a lane brings each answer once, and the slot of a
 //! call that nobody waits for any more is free only when its answer has come.
 
-use super::ports::Port;
+use super::ports::{Port, CALL, OPERATION};
 use crate::call::slots::Slots;
 use crate::channel::call_id::{self, call_id, CallId};
 
@@ -67,9 +67,20 @@ impl Calls {
     /// Names a call, unless as many as there may be are out.
     #[inline]
     pub(crate) fn begin(&mut self, tag: u64, port: &Port) -> Option<CallId> {
+        self.begin_as(tag, port, CALL)
+    }
+
+    /// The same for a one-sided operation.
+    #[inline]
+    pub(super) fn begin_operation(&mut self, tag: u64, port: &Port) -> Option<CallId> {
+        self.begin_as(tag, port, OPERATION)
+    }
+
+    #[inline]
+    fn begin_as(&mut self, tag: u64, port: &Port, what: u64) -> Option<CallId> {
         let mut call = 0;
         self.0.begin_as(tag, (), |slot| {
-            call = port.begin(slot as u16);
+            call = port.begin(slot as u16, what);
             generation_of(call) as u32
         })?;
         Some(call)

@@ -52,18 +52,36 @@ impl<'a, 'm, D: Device> Shared<'a, 'm, D> {
             device: PhantomData,
         }
     }
+
+    /// One has ended whose end is handed out at once.
+    #[inline]
+    fn count(&mut self, call: CallId) {
+        D::charge(effort::ANSWERED);
+        let port = port_of(call);
+        self.answered += usize::from(self.last.replace(port) != Some(port));
+    }
 }
 
 impl<D: Device> Outstanding for Shared<'_, '_, D> {
     #[inline]
     fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError> {
-        D::charge(effort::ANSWERED);
-        let port = port_of(call);
-        self.answered += usize::from(self.last.replace(port) != Some(port));
+        self.count(call);
         if self.ports.answer(call, response, self.mine)? {
             D::charge(Work::SharedLine);
         }
         Ok(())
+    }
+
+    fn operated(&mut self, call: CallId, result: &[u8]) -> Result<(), ChannelError> {
+        self.count(call);
+        if self.ports.operated(call, result, self.mine)? {
+            D::charge(Work::SharedLine);
+        }
+        Ok(())
+    }
+
+    fn expect_answer(&mut self, call: CallId) -> Result<(), ChannelError> {
+        self.ports.expect_answer(call)
     }
 
     fn complete(

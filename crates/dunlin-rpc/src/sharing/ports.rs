@@ -26,6 +26,11 @@ const OUT: u64 = 1;
 const FETCHING: u64 = 2;
 /// An entry of `exports` is its.
 const EXPORTS: u64 = 4;
+/// It is a one-sided operation.
+const ONE_SIDED: u64 = 8;
+/// What may be out: a call, which a message of the server ends, or an operation, which the device ends.
+pub(super) const CALL: u64 = OUT;
+pub(super) const OPERATION: u64 = OUT | ONE_SIDED;
 
 /// What came for a port: the call, and how it ended.
 pub(crate) struct Delivered {
@@ -85,12 +90,12 @@ impl Port {
         }
     }
 
-    /// Names a call in a slot that is free.
+    /// Names a call, or an operation, in a slot that is free.
     #[inline]
-    pub(super) fn begin(&self, slot: u16) -> CallId {
+    pub(super) fn begin(&self, slot: u16, what: u64) -> CallId {
         let word = &self.slots[usize::from(slot)];
         let generation = word.load(Ordering::Relaxed) >> 32;
-        word.store(generation << 32 | OUT, Ordering::Relaxed);
+        word.store(generation << 32 | what, Ordering::Relaxed);
         name(self.id, slot, generation)
     }
 
@@ -123,12 +128,17 @@ impl Port {
         word.store(next_generation(was >> 32) << 32, Ordering::Release);
     }
 
-    /// Generation and flags of a call that nobody has ended.
+    /// Whether nobody has ended what has this name.
+    pub(super) fn is_out(&self, call: CallId) -> bool {
+        self.is_out_as(call, CALL) || self.is_out_as(call, OPERATION)
+    }
+
+    /// Whether a call, or an operation, is out with this name.
     #[inline]
-    pub(super) fn is_out(&self, call: CallId) -> Option<u64> {
-        let word = self.slots.get(usize::from(slot_of(call)))?;
-        let word = word.load(Ordering::Relaxed);
-        (word >> 32 == generation_of(call) && word & OUT != 0).then_some(word)
+    fn is_out_as(&self, call: CallId, what: u64) -> bool {
+        let word = self.slots.get(usize::from(slot_of(call)));
+        let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+        word >> 32 == generation_of(call) && word & OPERATION == what
     }
 
     fn has_calls_out(&self) -> bool {
@@ -304,14 +314,14 @@ impl Ports {
         }
     }
 
-    /// The port of an answer to a call that is out.
+    /// The port of what is out with this name.
     ///
     /// # Errors
-    /// When there is no such call.
+    /// When there is no such call or operation.
     #[inline]
-    fn find(&self, call: CallId) -> Result<(&Port, u64), ChannelError> {
-        self.port_of(call)
-            .and_then(|port| Some((port, port.is_out(call)?)))
+    fn find(&self, call: CallId, what: u64) -> Result<&Port, ChannelError> {
+        let port = self.port_of(call);
+        port.filter(|port| port.is_out_as(call, what))
             .ok_or_else(no_such_call)
     }
 
@@ -321,14 +331,19 @@ impl Ports {
         Some(port.as_ref())
     }
 
+    /// A message ends a call otherwise than by a short response.
+    pub(super) fn expect_answer(&self, call: CallId) -> Result<(), ChannelError> {
+        self.find(call, CALL).map(drop)
+    }
+
     /// The long response of a call begins to be fetched.
     pub(crate) fn begin_fetch(&self, call: CallId) -> Result<(), ChannelError> {
-        let (port, word) = self.find(call)?;
-        if word & FETCHING != 0 {
-            return Err(two_answers());
+        let port = self.find(call, CALL)?;
+        let word = &port.slots[usize::from(slot_of(call))];
+        match word.fetch_or(FETCHING, Ordering::Relaxed) & FETCHING {
+            0 => Ok(()),
+            _ => Err(two_answers()),
         }
-        port.slots[usize::from(slot_of(call))].fetch_or(FETCHING, Ordering::Relaxed);
-        Ok(())
     }
 
     /// A call has ended with a short response: by far the most frequent end. Says whether it was another's than `mine`.
@@ -339,9 +354,32 @@ impl Ports {
         response: &[u8],
         mine: &mut Option<Mine<'_>>,
     ) -> Result<bool, ChannelError> {
+        self.end_as(CALL, call, response, mine)
+    }
+
+    /// The same of an operation that the device has done.
+    pub(super) fn operated(
+        &self,
+        call: CallId,
+        result: &[u8],
+        mine: &mut Option<Mine<'_>>,
+    ) -> Result<bool, ChannelError> {
+        self.end_as(OPERATION, call, result, mine)
+    }
+
+    #[inline]
+    fn end_as(
+        &self,
+        what: u64,
+        call: CallId,
+        response: &[u8],
+        mine: &mut Option<Mine<'_>>,
+    ) -> Result<bool, ChannelError> {
         if let Some(Mine::Thread { port, calls, sink }) = mine {
             if usize::from(port.id) == port_of(call) {
-                port.is_out(call).ok_or_else(no_such_call)?;
+                if !port.is_out_as(call, what) {
+                    return Err(no_such_call());
+                }
                 port.end(slot_of(call));
                 if let Some(tag) = calls.finish(call) {
                     sink.answer(tag, response);
@@ -349,7 +387,7 @@ impl Ports {
                 return Ok(false);
             }
         }
-        let (port, _) = self.find(call)?;
+        let port = self.find(call, what)?;
         port.end(slot_of(call));
         Ok(self.post_or_hold(port, call, Ok(Answer::Short(response)), mine))
     }
@@ -361,7 +399,8 @@ impl Ports {
         result: Result<Answer<'_>, CallError>,
         mine: &mut Option<Mine<'_>>,
     ) -> Result<(), ChannelError> {
-        let (port, _) = self.find(call)?;
+        let port = self.port_of(call).filter(|port| port.is_out(call));
+        let port = port.ok_or_else(no_such_call)?;
         port.end(slot_of(call));
         match mine {
             Some(Mine::Thread {

@@ -1,7 +1,7 @@
 //! Ports and calls: every answer finds its caller, whoever takes it.
 
 use super::calls::Calls;
-use super::ports::{Mine, Ports};
+use super::ports::{Mine, Ports, CALL};
 use crate::call::lane::{Answer, CallId, Sink};
 use crate::error::CallError;
 use proptest::prelude::*;
@@ -40,6 +40,26 @@ fn answers_to_no_call_are_violations() {
     assert!(ports.answer(call, b"", &mut None).is_err());
 }
 
+/// A server may write its messages before the device has done the operation.
+#[test]
+fn a_message_does_not_end_an_operation() {
+    let ports = Ports::new(4);
+    let port = ports.open().unwrap();
+    let mut calls = Calls::new(4);
+    let call = calls.begin_operation(1, &port).unwrap();
+    let refused = [
+        ports.answer(call, b"", &mut None).map(drop),
+        ports.expect_answer(call),
+        ports.begin_fetch(call),
+    ];
+    for refused in refused {
+        assert!(refused.unwrap_err().is_violation());
+    }
+    ports.operated(call, b"", &mut None).unwrap();
+    let next = calls.begin(2, &port).unwrap();
+    assert!(ports.operated(next, b"", &mut None).is_err());
+}
+
 #[test]
 fn a_port_with_calls_out_is_not_given_to_another() {
     let ports = Ports::new(4);
@@ -70,7 +90,7 @@ fn an_end_that_finds_no_place_is_counted() {
     let ports = Ports::new(1);
     let port = ports.open().unwrap();
     // Nobody takes them, and the slot is used again and again, which its owner would not do.
-    let end = || assert!(ports.answer(port.begin(0), b"", &mut None).unwrap());
+    let end = || assert!(ports.answer(port.begin(0, CALL), b"", &mut None).unwrap());
     (0..65).for_each(|_| end());
     assert_eq!(ports.undelivered(), 0);
     end();

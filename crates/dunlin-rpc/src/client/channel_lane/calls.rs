@@ -10,9 +10,10 @@ use crate::channel::ChannelError;
 use crate::effort;
 use crate::error::CallError;
 
-/// Marks of a call: its response is being fetched, an entry of `exports` is its.
+/// Marks of a call: its response is being fetched, an entry of `exports` is its, it is a one-sided operation.
 const FETCHING: u8 = 1;
 pub(super) const EXPORTS: u8 = 2;
+const ONE_SIDED: u8 = 4;
 
 /// The calls of one lane.
 #[derive(Debug)]
@@ -27,6 +28,26 @@ pub(super) struct Calls<D: Device> {
 }
 
 impl<D: Device> Calls<D> {
+    /// Names a one-sided operation, unless as many calls as there may be are out.
+    pub(super) fn begin_operation(&mut self, tag: u64) -> Option<CallId> {
+        let call = self.slots.begin(tag, ())?;
+        self.slots.mark(call, ONE_SIDED);
+        Some(call)
+    }
+
+    /// The marks of a call that a message may end.
+    fn awaiting_message(&mut self, call: CallId) -> Result<u8, ChannelError> {
+        let marks = self.slots.mark(call, 0);
+        let marks = marks.filter(|marks| marks & ONE_SIDED == 0);
+        marks.ok_or_else(no_such_call)
+    }
+
+    /// A message has ended the call: as [`Calls::finish`].
+    fn finish_awaiting(&mut self, call: CallId) -> Result<Option<u64>, ChannelError> {
+        self.awaiting_message(call)?;
+        self.finish(call)
+    }
+
     /// The call has ended: says whose it was, unless nobody wants the answer.
     fn finish(&mut self, call: CallId) -> Result<Option<u64>, ChannelError> {
         let ended = self.slots.finish(call).ok_or_else(no_such_call)?;
@@ -50,12 +71,24 @@ impl<D: Device> Outstanding for Answered<'_, D> {
         let waiting = self.calls.slots.finish_waiting(call);
         let tag = match waiting {
             Some(_) => waiting,
-            None => self.calls.finish(call)?,
+            None => self.calls.finish_awaiting(call)?,
         };
         if let Some(tag) = tag {
             self.sink.answer(tag, response);
         }
         Ok(())
+    }
+
+    fn operated(&mut self, call: CallId, result: &[u8]) -> Result<(), ChannelError> {
+        D::charge(effort::TOOK);
+        if let Some(tag) = self.calls.finish(call)? {
+            self.sink.answer(tag, result);
+        }
+        Ok(())
+    }
+
+    fn expect_answer(&mut self, call: CallId) -> Result<(), ChannelError> {
+        self.calls.awaiting_message(call).map(drop)
     }
 
     fn complete(
@@ -70,11 +103,11 @@ impl<D: Device> Outstanding for Answered<'_, D> {
     }
 
     fn begin_fetch(&mut self, call: CallId) -> Result<(), ChannelError> {
-        match self.calls.slots.mark(call, FETCHING) {
-            None => Err(no_such_call()),
-            Some(had) if had & FETCHING != 0 => Err(two_answers()),
-            Some(_) => Ok(()),
+        if self.calls.awaiting_message(call)? & FETCHING != 0 {
+            return Err(two_answers());
         }
+        self.calls.slots.mark(call, FETCHING);
+        Ok(())
     }
 
     fn leave(&mut self) {

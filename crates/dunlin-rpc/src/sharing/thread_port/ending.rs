@@ -19,11 +19,7 @@ impl ThreadPort {
         // What was taken before is still an answer, also when a dispatcher is only about to hand it out.
         self.take_mail(sink);
         for _ in 0..PAUSES_FOR_MAIL {
-            if self
-                .calls
-                .out()
-                .all(|call| self.port.is_out(call).is_some())
-            {
+            if self.calls.out().all(|call| self.port.is_out(call)) {
                 break;
             }
             thread::sleep(UNHEARD_PAUSE);

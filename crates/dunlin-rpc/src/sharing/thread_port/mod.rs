@@ -165,7 +165,7 @@ impl ThreadPort {
         bytes: usize,
         tag: u64,
     ) -> Submitted {
-        let Some(call) = self.calls.begin(tag, &self.port) else {
+        let Some(call) = self.calls.begin_operation(tag, &self.port) else {
             return Submitted::Full;
         };
         self.staging.push_operation(OneSided { call, remote, verb });
