@@ -186,3 +186,36 @@ fn a_pipeline_begins_on_no_lane_that_is_lost() {
         assert_eq!(answer.as_deref().ok(), Some(&b"second"[..]), "{answer:?}");
     }
 }
+
+/// The lanes of a connection handle are of one device: when the server comes back and is reached over another, threads
+/// go over to a new handle.
+#[test]
+fn a_server_that_comes_back_over_another_device_is_found() {
+    for preset in [Preset::Flock, Preset::Spinlock2] {
+        let first = serve("first", None, &Arc::default());
+        let way = Way::to(&first);
+        let client = way.connect(Client::builder().preset(preset).deadline(PATIENCE));
+        assert!(answers_as(&client, "first"));
+        assert_eq!(client.info().device, "shm");
+        drop(first);
+        let second = Server::bind("dunlin://127.0.0.1:0").unwrap();
+        let second = second
+            .device("roce")
+            .handle(NAME, |_, reply| reply.write(b"second"))
+            .serve()
+            .unwrap();
+        way.lead_to(&second);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    until("the second server is found", || {
+                        answers_as(&client, "second")
+                    });
+                });
+            }
+        });
+        until("this thread finds it, too", || {
+            answers_as(&client, "second")
+        });
+    }
+}

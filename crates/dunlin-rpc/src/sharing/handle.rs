@@ -364,6 +364,11 @@ impl Handle {
         }
     }
 
+    /// Whether one of its lanes takes calls.
+    pub(crate) fn takes_calls(&self) -> bool {
+        self.lock().usable() > 0
+    }
+
     /// How many lanes the server has activated, and how many could be.
     pub(super) fn active_lanes(&self) -> (usize, usize) {
         let lanes = self.lock();

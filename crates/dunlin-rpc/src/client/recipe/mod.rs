@@ -93,8 +93,8 @@ pub(super) struct Recipe {
     origin: Arc<Origin>,
     way: Way,
     fabrics: Fabrics,
-    /// The one that the first lane went over.
-    first: OnceLock<Arc<dyn Fabric>>,
+    /// The one that the first lane went over, until a handle has made way for one over another device.
+    first: Mutex<Option<Arc<dyn Fabric>>>,
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
@@ -128,6 +128,8 @@ pub(super) struct Recipe {
 /// A connection handle and what makes its lanes.
 struct Shared {
     handle: Arc<Handle>,
+    /// What all its lanes go over: the dispatcher sleeps on one event.
+    fabric: Arc<dyn Fabric>,
     maker: Arc<dyn LaneMaker>,
     /// What the first lane uses.
     info: OnceLock<ConnectionInfo>,
@@ -174,7 +176,7 @@ impl Recipe {
             origin,
             way,
             fabrics,
-            first: OnceLock::new(),
+            first: Mutex::new(None),
             channel: builder.channel,
             preset,
             deadline: builder.deadline,
@@ -225,7 +227,7 @@ impl Recipe {
     /// Whether a pipeline of so many calls shares when all do.
     pub(super) fn may_share(&self, lane: &dyn Lane, window: usize) -> bool {
         let may = |fabric: &Arc<dyn Fabric>| OwnLanes::on(fabric.attributes()).may_share(window);
-        self.preset == Preset::Auto && !lane.is_shared() && self.first.get().is_some_and(may)
+        self.preset == Preset::Auto && !lane.is_shared() && self.first().as_ref().is_some_and(may)
     }
 
     /// Whether another has taken its place.
@@ -253,6 +255,11 @@ impl Recipe {
             self.spares.keep_ahead(self.open(Owner::Alone, 1, None)?.0);
         }
         Ok(info)
+    }
+
+    /// The device that lanes are made by, once there is one.
+    fn first(&self) -> Option<Arc<dyn Fabric>> {
+        thread::lock(&self.first).clone()
     }
 
     /// What a pipeline holds, and how many there are.
@@ -289,12 +296,30 @@ impl Recipe {
         until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         self.refuse_own_server()?;
-        let (fabric, reached) = match self.first.get() {
-            Some(fabric) => (fabric, None),
+        let (mut reached, handle) = (None, self.handle());
+        let mut open = |owner| self.open_by(&mut reached, servers, (owner, window), group, until);
+        match open(owner.clone()) {
+            // It has made way for one over another device.
+            Err(_) if handle.is_some_and(|handle| self.has_given_up(&handle)) => open(owner),
+            opened => opened,
+        }
+    }
+
+    /// As [`Recipe::open_among`], once. `reached`: the server, if it was reached before.
+    fn open_by(
+        &self,
+        reached: &mut Option<Reached>,
+        servers: usize,
+        (owner, window): (Owner, usize),
+        group: &mut Option<u64>,
+        until: Option<Instant>,
+    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        let fabric = match self.first() {
+            Some(fabric) => fabric,
             None => {
-                let reached = self.reach(until)?;
-                let fabric = self.first.get_or_init(|| Arc::clone(&reached.fabric));
-                (fabric, Some(reached))
+                let fabric = &reached.insert(self.reach(until)?).fabric;
+                let mut first = thread::lock(&self.first);
+                Arc::clone(first.get_or_insert_with(|| Arc::clone(fabric)))
             }
         };
         // Counted from now on, not from when it is made, which takes a while: of many threads that come at once each
@@ -320,14 +345,14 @@ impl Recipe {
         if let Some(mut sharing) = preset.sharing(self.lanes) {
             drop(token);
             sharing.dispatched = self.dispatched;
-            let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
+            let opened = self.open_port(&fabric, reached, (preset, sharing), until)?;
             self.consider_datagrams(fabric.attributes());
             if own_lanes.are_taken(situation.own, window) {
                 self.renewal.add(Reasons::TO_SHARE);
             }
             return Ok(opened);
         }
-        let reached = reached.map_or_else(|| self.reach(until), Ok)?;
+        let reached = reached.take().map_or_else(|| self.reach(until), Ok)?;
         let (mut lane, mut info) = self.open_alone(reached, preset, owner, group)?;
         if preset == Preset::Plain {
             // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
@@ -401,8 +426,8 @@ impl Recipe {
 
     /// What a server needs that serves this client's: the device of its lanes, and who is at the other end.
     pub(super) fn ground(&self) -> Option<(Arc<dyn Fabric>, Peer)> {
-        let fabric = self.first.get().or(self.fabrics.first());
-        fabric.map(|fabric| (Arc::clone(fabric), thread::lock(&self.peer).clone()))
+        let fabric = self.first().or_else(|| self.fabrics.first().cloned());
+        fabric.map(|fabric| (fabric, thread::lock(&self.peer).clone()))
     }
 
     /// How the client was made.
@@ -416,7 +441,7 @@ impl Recipe {
         name: &str,
         run: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
-        match self.first.get().or(self.fabrics.first()) {
+        match self.first().or_else(|| self.fabrics.first().cloned()) {
             Some(fabric) => fabric.spawn(name, Box::new(run)),
             None => Err(std::io::Error::other("the client has no device")),
         }
@@ -430,6 +455,11 @@ impl Recipe {
     /// Whether the connecting thread will not be the one that calls.
     pub(super) fn is_local(&self) -> bool {
         matches!(&self.way, Way::Given(opener) if opener.is_local())
+    }
+
+    /// Whether another has taken the place of this handle, or may.
+    fn has_given_up(&self, handle: &Arc<Handle>) -> bool {
+        !self.handle().is_some_and(|now| Arc::ptr_eq(&now, handle))
     }
 
     /// The connection handle, if this preset has one and it is there.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use dunlin_verbs::thread;
+use dunlin_verbs::{thread, VerbsError};
 
 use super::super::ConnectionInfo;
 use super::handshake::Reached;
@@ -29,6 +29,8 @@ impl Recipe {
         if let Some(shared) = &*place {
             return Ok(Arc::clone(shared));
         }
+        // Another thread may have found out since that the server is reached over another device: see `make_way`.
+        let fabric = &self.first().unwrap_or_else(|| Arc::clone(fabric));
         let failed = |source| ConnectError::Device {
             device: fabric.attributes().name.clone(),
             source,
@@ -40,6 +42,7 @@ impl Recipe {
         let _ = handle.event.set(maker.event());
         let shared = Arc::new(Shared {
             handle,
+            fabric: Arc::clone(fabric),
             maker,
             info: OnceLock::new(),
             sender,
@@ -48,17 +51,42 @@ impl Recipe {
         Ok(Arc::clone(place.insert(shared)))
     }
 
+    /// The server is reached over another device than the lanes of a handle use: when none of them takes calls, what is
+    /// made from now on goes by that device, with a handle of its own if it is to be shared. The other ends with its
+    /// last port. Whether the handle has made way.
+    fn make_way(&self, shared: &Arc<Shared>, fabric: &Arc<dyn Fabric>) -> bool {
+        if shared.handle.takes_calls() {
+            return false;
+        }
+        let mut place = thread::lock(&self.shared);
+        let is_it = |there: &mut Arc<Shared>| Arc::ptr_eq(there, shared);
+        if let Some(former) = place.take_if(is_it) {
+            // Before the place is seen to be empty: the next handle is of this device.
+            *thread::lock(&self.first) = Some(Arc::clone(fabric));
+            drop(place);
+            former.handle.orphan();
+        }
+        true
+    }
+
+    /// `reached`: the server, if it was reached before; when this fails because the handle has made way, it is there
+    /// still.
     pub(super) fn open_port(
         &self,
         fabric: &Arc<dyn Fabric>,
-        reached: Option<Reached>,
+        reached: &mut Option<Reached>,
         (preset, sharing): (Preset, Sharing),
         until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         let shared = self.shared(fabric, sharing)?;
         let port = shared.handle.attach(until, |number| {
-            let reached = reached.map_or_else(|| self.reach(until), Ok)?;
-            let (lane, info) = self.open_shared(reached, (preset, sharing), number, &shared)?;
+            let by = reached.take().map_or_else(|| self.reach(until), Ok)?;
+            if !Arc::ptr_eq(&by.fabric, &shared.fabric) {
+                let error = other_device(&shared.fabric, &by);
+                *reached = self.make_way(&shared, &by.fabric).then_some(by);
+                return Err(error);
+            }
+            let (lane, info) = self.open_shared(by, (preset, sharing), number, &shared)?;
             let _ = shared.info.set(info);
             Ok(lane)
         })?;
@@ -99,5 +127,18 @@ impl Recipe {
             },
             |opening, peer, parameters| opening.connect(peer, parameters, sharing.discipline),
         )
+    }
+}
+
+/// A lane that a handle cannot have.
+#[cold]
+fn other_device(own: &Arc<dyn Fabric>, reached: &Reached) -> ConnectError {
+    let device = reached.device.clone();
+    let own = &own.attributes().name;
+    ConnectError::Device {
+        source: VerbsError::Peer(format!(
+            "the server is reached over {device} now, and connections that threads share are over {own}"
+        )),
+        device,
     }
 }
