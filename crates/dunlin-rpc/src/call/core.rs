@@ -70,6 +70,8 @@ pub(crate) struct ClientCore<C: Channel> {
     pub(crate) channel: C,
     /// Long responses that were read, and whose server is still to be told.
     releases: Vec<CallId>,
+    /// The server has said goodbye.
+    is_left: bool,
 }
 
 impl<C: Channel> ClientCore<C> {
@@ -77,6 +79,7 @@ impl<C: Channel> ClientCore<C> {
         Self {
             channel,
             releases: Vec::new(),
+            is_left: false,
         }
     }
 
@@ -136,6 +139,10 @@ impl<C: Channel> ClientCore<C> {
                 calls.complete(header.call, Err(failure.into_call_error()))
             }
             Kind::LongResponse => self.fetch(header, calls),
+            // Else a server could keep those who wait busy with nothing else.
+            Kind::Goodbye if std::mem::replace(&mut self.is_left, true) => {
+                Err(ChannelError::violation("a second goodbye"))
+            }
             Kind::Goodbye => {
                 calls.leave();
                 Ok(())

@@ -159,10 +159,7 @@ impl<'a> Batch<'a> {
                 }
                 let step = match lane.turn(&mut gathered, true) {
                     Ok(0) if gathered.missing > 0 => waiter.idle(lane, &mut gathered),
-                    Ok(_) => {
-                        waiter.progressed();
-                        Ok(())
-                    }
+                    Ok(_) => waiter.progressed(),
                     Err(error) => Err(error),
                 };
                 failed = step.err();

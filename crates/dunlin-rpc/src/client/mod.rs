@@ -287,7 +287,7 @@ impl Client {
                 None => loop {
                     match lane.submit(handler, &mut body, 0)? {
                         Some(call) => break call,
-                        None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+                        None if lane.poll(&mut sink)? > 0 => waiter.progressed()?,
                         None => waiter.idle(lane, &mut sink)?,
                     }
                 },
@@ -438,7 +438,10 @@ fn finish(
             return result;
         }
         if polled? > 0 {
-            waiter.progressed();
+            if let Err(error) = waiter.progressed() {
+                lane.abandon(call);
+                return Err(error);
+            }
             polled = lane.poll(&mut sink);
             continue;
         }

@@ -374,7 +374,7 @@ impl Pipeline {
             match taken {
                 0 => waiter.idle(self.lane.as_mut(), &mut sink)?,
                 // Words about a call are no answer.
-                _ => waiter.progressed(),
+                _ => waiter.progressed()?,
             }
             taken = self.lane.poll(&mut sink)?;
         }

@@ -123,7 +123,7 @@ impl RemoteRegion {
                     Submitted::Unattached => {
                         attach_on(lane, core, &self.key, (deadline, waiter.began()))?;
                     }
-                    Submitted::Full if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+                    Submitted::Full if lane.poll(&mut sink)? > 0 => waiter.progressed()?,
                     Submitted::Full => waiter.idle(lane, &mut sink)?,
                 }
             };
@@ -347,7 +347,7 @@ pub(super) fn attach_on(
     let call = loop {
         match lane.submit_attach(region, 0)? {
             Some(call) => break call,
-            None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+            None if lane.poll(&mut sink)? > 0 => waiter.progressed()?,
             None => waiter.idle(lane, &mut sink)?,
         }
     };

@@ -40,6 +40,8 @@ pub(super) struct Waiter<'a> {
     limit: Duration,
     closed: &'a AtomicBool,
     polls: u32,
+    /// Polls that took something.
+    arrivals: u32,
     clocks: u32,
     started: Option<Instant>,
     idle_since: Option<Instant>,
@@ -59,6 +61,7 @@ impl<'a> Waiter<'a> {
             limit,
             closed,
             polls: 0,
+            arrivals: 0,
             clocks: 0,
             started: None,
             idle_since: None,
@@ -86,11 +89,19 @@ impl<'a> Waiter<'a> {
         *self.started.get_or_insert_with(thread::now)
     }
 
-    /// After a poll that took something.
+    /// After a poll that took something. That need not be what is waited for, and a server may send without end.
+    ///
+    /// # Errors
+    /// The deadline, or the end of the client.
     #[inline]
-    pub(super) fn progressed(&mut self) {
+    pub(super) fn progressed(&mut self) -> Result<(), CallError> {
         self.idle_since = None;
         thread::found();
+        self.arrivals = self.arrivals.wrapping_add(1);
+        match self.arrivals % POLLS_PER_CLOCK {
+            0 => self.look_at_limits().map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// After a poll that took nothing: spins, checks the lane or sleeps.
@@ -120,15 +131,7 @@ impl<'a> Waiter<'a> {
         if identity::is_polled_here(self.server) {
             return Err(CallError::OwnServer);
         }
-        let now = thread::now();
-        let started = *self.started.get_or_insert(now);
-        let waited = now.duration_since(started);
-        if waited >= self.limit {
-            return Err(CallError::DeadlineExceeded { after: self.limit });
-        }
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(CallError::Closed);
-        }
+        let (now, waited) = self.look_at_limits()?;
         self.clocks += 1;
         if self.clocks % CLOCKS_PER_CHECK == 0 {
             lane.check(sink)?;
@@ -146,6 +149,21 @@ impl<'a> Waiter<'a> {
             thread::give_way();
         }
         Ok(())
+    }
+
+    /// The time, and how long it has waited.
+    #[cold]
+    fn look_at_limits(&mut self) -> Result<(Instant, Duration), CallError> {
+        let now = thread::now();
+        let started = *self.started.get_or_insert(now);
+        let waited = now.duration_since(started);
+        if waited >= self.limit {
+            return Err(CallError::DeadlineExceeded { after: self.limit });
+        }
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(CallError::Closed);
+        }
+        Ok((now, waited))
     }
 
     fn sleep(
@@ -211,5 +229,30 @@ impl Doze for Caller<'_> {
 
     fn sleep(&mut self, most: Duration) -> Result<(), CallError> {
         (self.sleep)(self.lane, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server sends, poll after poll, what is no answer.
+    #[test]
+    fn what_arrives_without_end_is_not_waited_for_without_end() {
+        let closed = AtomicBool::new(false);
+        let ends = |limit| {
+            let mut waiter = Waiter::new(WaitMode::Spin, limit, &closed);
+            (0..POLLS_PER_CLOCK).find_map(|_| waiter.progressed().err())
+        };
+        let never = Duration::from_secs(300);
+        assert!(ends(never).is_none());
+        let late = ends(Duration::ZERO);
+        assert!(
+            matches!(late, Some(CallError::DeadlineExceeded { .. })),
+            "{late:?}"
+        );
+        closed.store(true, Ordering::Relaxed);
+        let ended = ends(never);
+        assert!(matches!(ended, Some(CallError::Closed)), "{ended:?}");
     }
 }

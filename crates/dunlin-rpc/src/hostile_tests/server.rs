@@ -135,6 +135,29 @@ fn a_message_answers_no_one_sided_operation() {
     }
 }
 
+/// A server that said goodbye without end would keep those who wait from everything else.
+#[test]
+fn a_second_goodbye_ends_the_connection() {
+    for preset in [Preset::Plain, Preset::QpPerThread] {
+        let server = HostileServer::start();
+        let client = Client::builder().preset(preset).deadline(PATIENCE);
+        let client = client.connect(&server.address).unwrap();
+        let mut lane = server.accepted();
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let commit = lane.inlet.memory().atomic_u64(RING_AT);
+                eventually("a call is out", || commit.load(Ordering::Acquire) != 0);
+                for _ in 0..2 {
+                    assert!(lane.honest(Kind::Goodbye, 0, 0, &[]));
+                }
+            });
+            client.call(ECHO, b"?")
+        });
+        let is_lost = matches!(ended, Err(CallError::ConnectionLost { .. }));
+        assert!(is_lost, "{preset}: {ended:?}");
+    }
+}
+
 #[test]
 fn a_server_that_writes_anything_gives_errors_and_no_harm() {
     let mut server = HostileServer::start();
