@@ -186,7 +186,8 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// [`ServeError::Callbacks`] when the server does not call this client, [`ServeError::Setting`] when something is
-    /// set that the client's connection has settled, and as for [`ServerBuilder::serve`].
+    /// set that the client's connection has settled or the client's
+    /// [`max_outstanding`](crate::ChannelConfig::max_outstanding) is below 3, and as for [`ServerBuilder::serve`].
     pub fn serve_to(mut self, client: &Client) -> Result<CallbackServer, ServeError> {
         let settled = [
             ("an address", self.address.is_some()),

@@ -20,6 +20,8 @@ use crate::fabric::Fabric;
 const STAY: u64 = 0;
 const NEXT: u64 = 1;
 const LEAVE: u64 = 2;
+/// Calls that may have to be out at once.
+const CALLS_OUT: usize = 3;
 /// How long the server has to hear of the client's leaving.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// What the server is told of the time of calls that it answers when there is something to say: nothing of it ends
@@ -68,6 +70,13 @@ impl Client {
         if former.is_some_and(|former| !has_left(&former)) {
             let words = "serve_to: the client has a server for this already: drop that one first";
             return Err(ServeError::Setting(words.to_owned()));
+        }
+        let most = self.core.recipe().channel.max_outstanding;
+        if most < CALLS_OUT {
+            return Err(ServeError::Setting(format!(
+                "serve_to: max_outstanding of the client is {most}: set {CALLS_OUT} at least, for two calls that stay \
+                 out while the server calls the client, and one that ends them"
+            )));
         }
         let registered = Registered::new(self, serving).map_err(ServeError::Callbacks)?;
         let (client, kept) = (self.clone(), Arc::clone(serving));
@@ -176,12 +185,12 @@ impl Registered {
             pipeline,
             heard: Heard::default(),
         };
-        new.submit(&Serving::stay(), STAY)?;
-        new.submit(&Serving::next(), NEXT)?;
+        new.submit(&Serving::stay(), STAY, until)?;
+        new.submit(&Serving::next(), NEXT, until)?;
         loop {
             // The first answer to what is next says that it is welcome.
             if let Some(words) = new.wait(until)? {
-                new.submit(&serving.follow(&words)?, NEXT)?;
+                new.submit(&serving.follow(&words)?, NEXT, until)?;
                 serving.set_registered(true);
                 return Ok(new);
             }
@@ -196,7 +205,7 @@ impl Registered {
         match self.wait(thread::now() + LOOK)? {
             Some(words) => {
                 let next = serving.follow(&words)?;
-                self.submit(&next, NEXT)
+                self.submit(&next, NEXT, thread::now() + PATIENCE)
             }
             None => Ok(()),
         }
@@ -228,16 +237,16 @@ impl Registered {
     }
 
     fn leave(&mut self) -> Result<(), CallError> {
-        self.submit(&Serving::leave(), LEAVE)?;
         let until = thread::now() + FAREWELL;
+        self.submit(&Serving::leave(), LEAVE, until)?;
         while !self.heard.has_left && thread::now() < until {
             self.hear(until)?;
         }
         Ok(())
     }
 
-    fn submit(&mut self, ask: &[u8], tag: u64) -> Result<(), CallError> {
-        let until = thread::now() + PATIENCE;
+    fn submit(&mut self, ask: &[u8], tag: u64, until: Instant) -> Result<(), CallError> {
+        let began = thread::now();
         // Others of the client's may have the room on a connection that is shared.
         while !self.pipeline.submit_here(CALLBACKS, ask, tag)? {
             let heard = &mut self.heard;
@@ -246,9 +255,50 @@ impl Registered {
                 thread::give_way();
             }
             if thread::now() >= until {
-                return Err(CallError::DeadlineExceeded { after: PATIENCE });
+                let after = until.saturating_duration_since(began);
+                return Err(CallError::DeadlineExceeded { after });
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{CallableClients, ChannelConfig, Client, ServeError, Server};
+
+    const ECHO: u16 = 1;
+
+    #[test]
+    fn a_client_that_may_have_too_few_calls_out_is_told_so() {
+        let callable = CallableClients::new(4);
+        let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+        let server = server
+            .callable_clients(&callable)
+            .handle(ECHO, |request, reply| reply.write(request.payload()))
+            .serve()
+            .unwrap();
+        for most in 1..=super::CALLS_OUT {
+            let channel = ChannelConfig {
+                max_outstanding: most,
+                ..ChannelConfig::default()
+            };
+            let client = Client::builder().channel(channel);
+            let client = client.connect(&server.address().to_string()).unwrap();
+            let echo =
+                Server::unbound().handle(ECHO, |request, reply| reply.write(request.payload()));
+            match echo.serve_to(&client) {
+                Ok(serving) if most == super::CALLS_OUT => {
+                    assert_eq!(callable.list().len(), 1);
+                    drop(serving);
+                    crate::hostile::wait_for("it has left", || callable.list().is_empty());
+                }
+                Err(ServeError::Setting(words)) if most < super::CALLS_OUT => {
+                    assert!(words.contains("max_outstanding"), "{words}");
+                    assert!(callable.list().is_empty());
+                }
+                other => panic!("{most} calls: {:?}", other.map(drop)),
+            }
+        }
     }
 }
