@@ -29,11 +29,8 @@ os.register_at_fork(after_in_child=_running.clear)
 def _stop_all():
     for server in list(_running):
         try:
-            if server._stopping is None:
-                # Since Python 3.12 no thread begins any more here.
-                server._end()
-            else:
-                server._stopping.join()
+            # Since Python 3.12 no thread begins any more here.
+            server._end()
         except Exception:
             _log.exception("a server could not be stopped at the end of the program")
 
@@ -69,8 +66,10 @@ class Server(_dunlin.Server):
         self._for_loop = _dunlin.Inbox()
         self._tasks = set()
         self._started = self._stopping = None
-        self._has_ended = False
-        self._drained = True
+        # Held while the server ends, by the thread that ends it: others wait for that.
+        self._ending = threading.Lock()
+        self._ended_by = None
+        self._drained = False
 
     def __new__(cls, address, *, workers=4, loop=None, **settings):
         return super().__new__(cls, address, **settings)
@@ -161,9 +160,12 @@ class Server(_dunlin.Server):
         """
         if not self._started:
             return True
-        if self._has_ended:
+        if self._ended_by == threading.get_ident():
+            # A signal's handler, while this thread ends the server: it cannot wait for that.
             return self._drained
-        if self._stopping is None:
+        stopping = self._stopping
+        if stopping is None:
+            # Another thread may have come here, too: who is second in _end() waits for the first.
             stopping = threading.Thread(target=self._end, name="dunlin-stop", daemon=True)
             try:
                 stopping.start()
@@ -177,22 +179,26 @@ class Server(_dunlin.Server):
                 "the server is being stopped, but its `async def` handlers need this event loop to end: "
                 "use `async with` or `await server.stop_async()`"
             )
-        self._stopping.join(timeout)
-        if self._stopping.is_alive():
+        stopping.join(timeout)
+        if stopping.is_alive():
             raise TimeoutError(f"the server has not stopped within {timeout} s, and goes on: wait again")
         return self._drained
 
     def _end(self):
-        self._has_ended = True
-        self._drained = self._stop()
-        self._for_threads.close()
-        self._for_loop.close()
-        if self._has_async:
-            self._on_loop(self._loop.remove_reader, self._for_loop.fileno())
-        for thread in self._threads:
-            # One whose handler does not return is left behind.
-            thread.join(1)
-        _running.discard(self)
+        """Ends the server, once; returns when it has ended, whoever does it."""
+        with self._ending:
+            if self._ended_by is not None:
+                return
+            self._ended_by = threading.get_ident()
+            self._drained = self._stop()
+            self._for_threads.close()
+            self._for_loop.close()
+            if self._has_async:
+                self._on_loop(self._loop.remove_reader, self._for_loop.fileno())
+            for thread in self._threads:
+                # One whose handler does not return is left behind.
+                thread.join(1)
+            _running.discard(self)
 
     async def stop_async(self):
         """As stop(), without blocking the event loop."""

@@ -6,8 +6,10 @@ import os
 import select
 import threading
 import unittest
+import unittest.mock
 
 import dunlin
+from dunlin import _server
 from support import BOUND, connect
 
 logging.getLogger("dunlin").setLevel(logging.CRITICAL)
@@ -194,12 +196,70 @@ class Servers(unittest.TestCase):
         taken.wait()
         with self.assertRaisesRegex(TimeoutError, "wait again"):
             server.stop(timeout=0.05)
+        stopped = []
+        again = threading.Thread(target=lambda: stopped.append(server.stop()))
+        again.start()
+        again.join(0.2)
+        self.assertTrue(again.is_alive(), f"who waits again waits for the handler, too: {stopped}")
         go.set()
-        self.assertTrue(server.stop())
+        again.join()
+        self.assertEqual(stopped, [True])
         caller.join()
         self.assertEqual(answers, [b"late"])
         self.assertTrue(server.stop(), "once more is no harm")
         client.close()
+
+    def test_who_waits_again_is_told_what_was_not_answered(self):
+        go, inside = threading.Event(), []
+
+        class Undrained(dunlin.Server):
+            """One of whose handlers does not return within the ten seconds."""
+
+            def _stop(self):
+                go.wait()
+                # As a handler of signals does on the thread that stops the server.
+                inside.append(self.stop())
+                super()._stop()
+                return False
+
+        server = Undrained("dunlin://127.0.0.1:0")
+        server.start()
+        for _ in range(2):
+            with self.assertRaisesRegex(TimeoutError, "wait again"):
+                server.stop(timeout=0.05)
+        go.set()
+        self.assertFalse(server.stop())
+        self.assertFalse(server.stop())
+        self.assertEqual(inside, [False])
+
+    def test_threads_that_stop_a_server_together_end_it_once(self):
+        both, seen = threading.Barrier(2), []
+
+        class Together(threading.Thread):
+            """No thread that ends the server is known before there are two."""
+
+            def start(self):
+                super().start()
+                if self.name == "dunlin-stop":
+                    both.wait(BOUND)
+
+        class Counted(dunlin.Server):
+            def _stop(self):
+                seen.append("begins")
+                drained = super()._stop()
+                seen.append("ends")
+                return drained
+
+        server = Counted("dunlin://127.0.0.1:0")
+        server.start()
+        told = []
+        with unittest.mock.patch.object(_server.threading, "Thread", Together):
+            threads = [threading.Thread(target=lambda: told.append(server.stop())) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual((told, seen), ([True, True], ["begins", "ends"]))
 
     def test_handlers_call_other_servers(self):
         inner = serving()
