@@ -21,6 +21,8 @@ _HAS_HEADER = 1
 _DEADLINE, _METADATA = 1, 2
 _MESSAGE, _MESSAGE_WITH_HEADER, _STATUS, _OTHER_METHOD = 0, 1, 2, 3
 _UNARY = 0
+# Seconds that a server is believed that it has no such method: it may be started anew with more.
+_DIRECTORY_AGE = 1
 
 
 class Code(enum.IntEnum):
@@ -151,35 +153,47 @@ def _status(code, message, execution=Execution.EXECUTED, details=b""):
 
 
 class Directory:
-    """Numbers of a server's methods, asked for once."""
+    """Numbers of a server's methods, asked for once, and again for one that it has not had."""
 
     def __init__(self, client):
         self._client = client
         self._methods = None
+        self._since = 0
         self._lock = threading.Lock()
 
     def number(self, path, end):
         if not self._lock.acquire(timeout=min(end.left(), threading.TIMEOUT_MAX)):
             raise end.passed()
         try:
-            if self._methods is None:
+            if self._may_have_changed(path):
                 try:
                     answer = self._client.call(DIRECTORY, _QUESTION, timeout=end.left())
                 except UnknownHandler:
                     raise _nothing_typed() from None
-                self._methods = _read_directory(answer)
+                self._learn(answer)
             return self._find(path)
         finally:
             self._lock.release()
 
     async def number_async(self, path, end):
-        if self._methods is None:
+        if self._may_have_changed(path):
             try:
                 answer = await self._client.call_async(DIRECTORY, _QUESTION, timeout=end.left())
             except UnknownHandler:
                 raise _nothing_typed() from None
-            self._methods = _read_directory(answer)
+            self._learn(answer)
         return self._find(path)
+
+    def _may_have_changed(self, path):
+        """Whether the server is to be asked for a method."""
+        methods = self._methods
+        if methods is None:
+            return True
+        _, kind = methods.get(path, (None, None))
+        return kind != _UNARY and time.monotonic() - self._since >= _DIRECTORY_AGE
+
+    def _learn(self, answer):
+        self._methods, self._since = _read_directory(answer), time.monotonic()
 
     def _find(self, path):
         methods = self._methods or {}

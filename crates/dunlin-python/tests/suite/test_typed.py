@@ -9,7 +9,7 @@ import unittest.mock
 
 import dunlin
 from dunlin import _typed
-from support import BOUND, RUST, connect
+from support import BOUND, RUST, connect, until
 
 
 class Words:
@@ -90,29 +90,58 @@ class WithPython(unittest.TestCase):
             with self.assertRaisesRegex(dunlin.Status, "cannot be read"):
                 client.method("test.Echo/Say")(b"\xff")
 
-    def test_a_server_with_other_numbers_is_asked_again(self):
-        def start(names):
-            server = dunlin.Server("dunlin://127.0.0.1:0" if not names[0] else names[0])
-            for name in names[1:]:
-                server.method(f"test.Echo/{name}")(lambda message, name=name: name.encode())
-            server.start()
-            return server
+    def start(self, address, *names):
+        """A server of methods that say their names."""
+        server = dunlin.Server(address)
+        for name in names:
+            server.method(f"test.Echo/{name}")(lambda message, name=name: name.encode())
+        server.start()
+        self.addCleanup(server.stop)
+        return server
 
-        first = start([None, "A", "B"])
+    def test_a_server_with_other_numbers_is_asked_again(self):
+        first = self.start("dunlin://127.0.0.1:0", "A", "B")
         address = first.address
         client = connect(address)
         b = client.method("test.Echo/B")
         self.assertEqual(b(b""), b"B")
         first.stop()
-        second = start([address, "B", "A"])
+        self.start(address, "B", "A")
         # The connection may have to be made anew first.
         try:
             answer = b(b"")
         except dunlin.ConnectionLost:
             answer = b(b"")
         self.assertEqual(answer, b"B")
-        second.stop()
         client.close()
+
+    def test_a_method_that_a_server_has_since_its_restart_is_found(self):
+        for is_async in (False, True):
+            with self.subTest(is_async=is_async):
+                first = self.start("dunlin://127.0.0.1:0", "A")
+                address = first.address
+                client = connect(address)
+                a, b = (client.method(f"test.Echo/{name}") for name in "AB")
+                self.assertEqual(a(b""), b"A")
+                with self.assertRaisesRegex(dunlin.Status, "no method"):
+                    b(b"")
+                first.stop()
+                self.start(address, "A", "B")
+
+                async def call():
+                    return await b.call_async(b"")
+
+                def is_there():
+                    try:
+                        return (asyncio.run(call()) if is_async else b(b"")) == b"B"
+                    except dunlin.ConnectionLost:
+                        return False
+                    except dunlin.Status as status:
+                        self.assertEqual(status.code, dunlin.Code.UNIMPLEMENTED)
+                        return False
+
+                until(is_there, "the new method is there")
+                client.close()
 
     def test_a_server_without_services_says_so(self):
         server = dunlin.Server("dunlin://127.0.0.1:0")
