@@ -283,7 +283,12 @@ class Method:
             raise _OtherMethod
         else:
             message = self._decode_rest(answer, kind)
-        return message if self._response is None else self._response.FromString(message)
+        if self._response is None:
+            return message
+        try:
+            return self._response.FromString(message)
+        except Exception as error:
+            raise _status(Code.INTERNAL, f"the answer of {self.path} cannot be read: {error}") from error
 
     def _decode_rest(self, answer, kind):
         """What is not a bare message."""
@@ -416,6 +421,8 @@ class _Served:
 
 
 def _refusal(status):
-    """An answer that is a status without metadata."""
+    """An answer that is a status without metadata. An end without a message is an error, whatever the handler says."""
+    if status.code == Code.OK:
+        status = Status(Code.INTERNAL, "the handler ended with an error whose code is OK")
     message = str(status.message).encode("utf-8", "replace")
     return bytes([_STATUS, status.code]) + _counted(message) + _counted(status.details)

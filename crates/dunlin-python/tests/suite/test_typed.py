@@ -71,6 +71,8 @@ class WithPython(unittest.TestCase):
         def say(words):
             if words.text == "refuse":
                 raise dunlin.Status(dunlin.Code.ABORTED, "not now", b"\x01")
+            if words.text == "well":
+                raise dunlin.Status(dunlin.Code.OK)
             return Words(words.text.upper())
 
         @server.method("test.Echo/Other")
@@ -86,6 +88,12 @@ class WithPython(unittest.TestCase):
             with self.assertRaisesRegex(dunlin.Status, "ABORTED: not now") as caught:
                 say(Words("refuse"))
             self.assertEqual(caught.exception.details, b"\x01")
+            with self.assertRaisesRegex(dunlin.Status, "INTERNAL: .* whose code is OK"):
+                say(Words("well"))
+            other = client.method("test.Echo/Other", response=Words)
+            with self.assertRaisesRegex(dunlin.Status, "INTERNAL: the answer of .* cannot be read") as caught:
+                other(b"\xff")
+            self.assertEqual(caught.exception.execution, dunlin.Execution.EXECUTED)
             self.assertEqual(client.method("test.Echo/Other")(b"raw"), b"raw")
             with self.assertRaisesRegex(dunlin.Status, "cannot be read"):
                 client.method("test.Echo/Say")(b"\xff")
