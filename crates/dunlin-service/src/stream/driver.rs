@@ -175,7 +175,7 @@ impl Driver {
                 self.faults = 0;
                 self.is_known = true;
             }
-            Err(CallError::DeadlineExceeded { .. }) if thread::now() < self.push_until => {
+            Err(error) if has_no_time_left(&error) && thread::now() < self.push_until => {
                 // The time of a stream is over.
                 if let Some(call) = self.push.take() {
                     self.call_push(call.bytes, None);
@@ -188,7 +188,7 @@ impl Driver {
                     self.begin_push(part, None);
                 }
             }
-            Err(error @ CallError::DeadlineExceeded { .. }) => {
+            Err(error) if has_no_time_left(&error) => {
                 return Err(Status::unavailable(format!(
                     "the server does not answer: {error}"
                 )));
@@ -228,7 +228,7 @@ impl Driver {
                 }
                 Ok(!frames.is_empty())
             }
-            Err(CallError::DeadlineExceeded { .. }) => Ok(false),
+            Err(error) if has_no_time_left(&error) => Ok(false),
             Err(error) => self.try_again(error).map(|()| false),
         }
     }
@@ -280,7 +280,7 @@ impl Driver {
             }
             if let Some(call) = &mut self.pull {
                 if let Poll::Ready(answer) = call.poll(context) {
-                    let in_vain = matches!(answer, Err(CallError::DeadlineExceeded { .. }));
+                    let in_vain = answer.as_ref().is_err_and(has_no_time_left);
                     let brought = self.take_pull(answer)?;
                     if !brought && self.push.is_none() {
                         if self.session.end_if_idle() {
@@ -299,6 +299,14 @@ impl Driver {
             }
         }
     }
+}
+
+/// Whether the time of a call is over, by this end's clock or the server's.
+fn has_no_time_left(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::DeadlineExceeded { .. } | CallError::Expired { .. }
+    )
 }
 
 /// What the server says of a push or a pull.

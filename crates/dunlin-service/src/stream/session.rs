@@ -218,8 +218,11 @@ impl Session {
             }
         };
         give_back(inner);
+        if let Some(parked) = parked {
+            parked.reply(vec![verdict::UNKNOWN_SESSION]);
+        }
         // They hold what is the user's.
-        drop((parked, pumps));
+        drop(pumps);
     }
 }
 
@@ -338,7 +341,7 @@ impl Session {
             return None;
         };
         let mut answer = None;
-        let given_up = link.take_given_up();
+        let given_up = link.take_given_up(mux);
         if link.parked.is_some() && thread::now().saturating_duration_since(link.since) >= longest {
             answer = link.answer(mux.nothing());
         }
@@ -349,8 +352,7 @@ impl Session {
             )
         });
         drop(inner);
-        drop(given_up);
-        if let Some((responder, bytes)) = answer {
+        for (responder, bytes) in given_up.into_iter().chain(answer) {
             responder.reply(bytes);
         }
         silent
@@ -375,7 +377,7 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
         }
         Link::Server(link) => {
             // What is to be said is kept for the next pull.
-            given_up = link.take_given_up();
+            given_up = link.take_given_up(mux);
             if let Some(parked) = &link.parked {
                 let most = parked.max_reply_bytes();
                 let chunk = mux.take_chunk().map(|chunk| match chunk.len() <= most {
@@ -388,9 +390,8 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
     }
     let woken = std::mem::take(&mut mux.woken);
     drop(inner);
-    drop(given_up);
     woken.into_iter().for_each(Waker::wake);
-    if let Some((responder, bytes)) = answer {
+    for (responder, bytes) in given_up.into_iter().chain(answer) {
         responder.reply(bytes);
     }
 }
@@ -413,18 +414,26 @@ impl ClientLink {
 }
 
 impl ServerLink {
-    /// The pull that waits, if nobody waits for its answer any more.
-    fn take_given_up(&mut self) -> Option<OwnedResponder> {
-        let given_up = self.parked.take_if(|parked| parked.is_cancelled());
-        self.given_up |= given_up.is_some();
-        given_up
+    /// The pull that waits, if nobody waits for its answer any more, and what it is answered with. A client that has
+    /// given it up does not hear that; one that is late, and sees only later that its time is over, hears that there is
+    /// nothing new: no answer is to be the next of those that are numbered, which it may not have taken.
+    fn take_given_up(&mut self, mux: &Mux) -> Option<(OwnedResponder, Vec<u8>)> {
+        let given_up = self.parked.take_if(|parked| parked.is_cancelled())?;
+        self.given_up = true;
+        Some((given_up, self.numbered(mux.nothing())))
     }
 
-    fn answer(&mut self, mut chunk: Vec<u8>) -> Option<(OwnedResponder, Vec<u8>)> {
-        let responder = self.parked.take()?;
-        self.answered = self.answered.wrapping_add(1);
+    /// An answer of the number that was the last.
+    fn numbered(&self, mut chunk: Vec<u8>) -> Vec<u8> {
         chunk[0] = verdict::TAKEN;
         chunk[1..PULL_PREFIX].copy_from_slice(&self.answered.to_le_bytes());
+        chunk
+    }
+
+    fn answer(&mut self, chunk: Vec<u8>) -> Option<(OwnedResponder, Vec<u8>)> {
+        let responder = self.parked.take()?;
+        self.answered = self.answered.wrapping_add(1);
+        let chunk = self.numbered(chunk);
         self.unacknowledged = Some(chunk.clone());
         Some((responder, chunk))
     }

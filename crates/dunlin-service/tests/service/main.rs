@@ -10,6 +10,8 @@ mod health;
 mod hostile;
 mod local;
 mod postcard;
+#[path = "../../../dunlin-shm/tests/common/process.rs"]
+mod process;
 mod reflection;
 mod rights;
 mod silent_clients;

@@ -10,9 +10,11 @@ use crate::common::flow_client::{FlowBlockingClient, FlowClient};
 use crate::common::flow_server::FlowServer;
 use crate::common::{until_async, Note, PATIENCE};
 use crate::flowing::{note, start, still, Counted, Flowing};
+use crate::process::{role, say, Other};
 use dunlin::{ChannelConfig, Client, RunningServer};
-use dunlin_service::{Channel, Code, Server, Status, Task};
+use dunlin_service::{Channel, Code, Request, Server, Status, Task};
 use futures_util::stream::{self, StreamExt};
+use rustix::process::{kill_process, Pid, Signal};
 
 #[tokio::test]
 async fn a_head_that_is_too_long_ends_its_stream_alone() {
@@ -116,6 +118,58 @@ async fn a_message_longer_than_the_other_side_takes_ends_its_stream_alone() {
             assert_eq!(other.message().await.unwrap(), Some(note(number, 500)));
         }
     }
+}
+
+/// Streams of a client that end by their deadlines, one after the other.
+const SHORT_STREAMS: u64 = 3;
+
+/// In a process of its own, which stands still now and then.
+async fn have_a_long_stream_and_short_ones(address: &str) {
+    let client = FlowClient::connect(address).await.unwrap();
+    let (speak, said) = futures_channel::mpsc::unbounded();
+    let mut long = client.chat(said).await.unwrap().into_inner();
+    for number in 0..SHORT_STREAMS {
+        // Less than a pull waits for news.
+        let mut request = Request::new(stream::pending());
+        request.set_timeout(Duration::from_secs(1));
+        let ended = async { client.chat(request).await?.into_inner().message().await };
+        let status = ended.await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        speak.unbounded_send(note(number, 10)).unwrap();
+        assert_eq!(long.message().await.unwrap(), Some(note(number, 10)));
+    }
+    say("ended well");
+}
+
+/// Its client is not there when the pull's time is over, and takes what the server makes of that before it looks at its
+/// own clock.
+#[tokio::test]
+async fn a_stream_whose_deadline_passes_while_its_client_stands_still_ends_alone() {
+    if let Some((_, address)) = role() {
+        return have_a_long_stream_and_short_ones(&address).await;
+    }
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let name =
+        "stream_ends::a_stream_whose_deadline_passes_while_its_client_stands_still_ends_alone";
+    let mut client = Other::start(name, "client", &address);
+    let pid = Pid::from_child(&client.child);
+    loop {
+        let mut has_ended = false;
+        until_async("a short stream is open, or all have ended", || {
+            has_ended = client.child.try_wait().unwrap().is_some();
+            has_ended || flowing.running() == 2
+        })
+        .await;
+        if has_ended {
+            break;
+        }
+        kill_process(pid, Signal::STOP).unwrap();
+        until_async("it stands still", || client.stands_still()).await;
+        until_async("the deadline has passed", || flowing.running() < 2).await;
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+    assert_eq!(client.hear(), "ended well");
 }
 
 /// The address of the server of a client that is killed.
