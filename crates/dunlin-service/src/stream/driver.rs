@@ -20,6 +20,8 @@ use crate::Status;
 const PULL_TIME: Duration = Duration::from_secs(5);
 /// Longer than anybody waits.
 const FAR: Duration = Duration::from_secs(1 << 30);
+/// A number of no push: a server that knows the session has taken it, and for others it begins none.
+const BEFORE_FIRST: u32 = 0;
 /// Calls in a row that may fail before the streams do.
 const MOST_FAULTS: u32 = 8;
 
@@ -36,6 +38,8 @@ pub(crate) struct Driver {
     push_call_until: Instant,
     /// A push has been answered: the server knows the session.
     is_known: bool,
+    /// The server may have taken the first push, though no answer has come.
+    may_be_known: bool,
     pull: Option<Call>,
     pull_until: Instant,
     heard: u32,
@@ -106,6 +110,7 @@ impl Driver {
             push_until: thread::now(),
             push_call_until: thread::now(),
             is_known: false,
+            may_be_known: false,
             pull: None,
             pull_until: thread::now(),
             heard: 0,
@@ -149,6 +154,24 @@ impl Driver {
         self.pull = Some(Call::until(self.pull_until, &self.client, PULL, bytes));
     }
 
+    /// The push that waits is made with less time, or with more: the call so far is given up.
+    fn change_time(&mut self, first_deadline: Option<Instant>) {
+        if let Some(call) = self.push.take() {
+            self.may_be_known = true;
+            self.call_push(call.bytes, first_deadline);
+        }
+    }
+
+    /// What is pushed when a push has failed. A server that knows the session takes none twice. One that does not,
+    /// because it was started anew or has forgotten it meanwhile, would take the first once more and so run the
+    /// handlers of its streams again: it is asked instead, by a push of no frames that begins no session.
+    fn again(&self, bytes: Vec<u8>) -> Vec<u8> {
+        match !self.is_known && self.may_be_known {
+            true => prefix(self.id, BEFORE_FIRST).to_vec(),
+            false => bytes,
+        }
+    }
+
     /// A call has failed: whether it is made again.
     fn try_again(&mut self, error: CallError) -> Result<(), Status> {
         self.faults += 1;
@@ -167,7 +190,11 @@ impl Driver {
         }
     }
 
-    fn take_push(&mut self, answer: Result<Reply, CallError>) -> Result<(), Status> {
+    fn take_push(
+        &mut self,
+        answer: Result<Reply, CallError>,
+        first_deadline: Option<Instant>,
+    ) -> Result<(), Status> {
         match answer {
             Ok(answer) => {
                 judge(&answer)?;
@@ -177,15 +204,13 @@ impl Driver {
             }
             Err(error) if has_no_time_left(&error) && thread::now() < self.push_until => {
                 // The time of a stream is over.
-                if let Some(call) = self.push.take() {
-                    self.call_push(call.bytes, None);
-                }
+                self.change_time(None);
             }
             Err(CallError::TooLong { bytes: 1.., limit }) => {
                 if let Some(call) = self.push.take() {
                     let mut part = self.session.with(|mux| mux.divide(&call.bytes, limit));
                     part[..PUSH_PREFIX].copy_from_slice(&call.bytes[..PUSH_PREFIX]);
-                    self.begin_push(part, None);
+                    self.begin_push(part, first_deadline);
                 }
             }
             Err(error) if has_no_time_left(&error) => {
@@ -194,9 +219,10 @@ impl Driver {
                 )));
             }
             Err(error) => {
+                self.may_be_known |= error.execution() != Execution::NotExecuted;
                 self.try_again(error)?;
                 if let Some(call) = self.push.take() {
-                    self.begin_push(call.bytes, None);
+                    self.begin_push(self.again(call.bytes), first_deadline);
                 }
             }
         }
@@ -254,18 +280,16 @@ impl Driver {
             self.pumps.extend(turn.pumps);
             while let Poll::Ready(Some(())) = self.pumps.poll_next_unpin(context) {}
             let is_sooner = |until| turn.first_deadline.is_some_and(|first| first < until);
-            if !self.is_known && is_sooner(self.push_call_until) {
-                if let Some(call) = self.push.take() {
-                    self.call_push(call.bytes, turn.first_deadline);
-                }
-            }
             if self.push.is_none() {
                 self.push(false, turn.first_deadline);
             }
             let mut moved = false;
             if let Some(call) = &mut self.push {
                 if let Poll::Ready(answer) = call.poll(context) {
-                    self.take_push(answer)?;
+                    self.take_push(answer, turn.first_deadline)?;
+                    moved = true;
+                } else if !self.is_known && is_sooner(self.push_call_until) {
+                    self.change_time(turn.first_deadline);
                     moved = true;
                 }
             }

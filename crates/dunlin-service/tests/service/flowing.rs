@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 /// The service, which counts its handlers and what they have made.
 #[derive(Clone, Default)]
 pub struct Flowing {
+    begun: Arc<AtomicUsize>,
     running: Arc<AtomicUsize>,
     pub made: Arc<AtomicUsize>,
     /// Has a handler that hangs drop what it could read.
@@ -28,8 +29,14 @@ pub struct Guard(Arc<AtomicUsize>);
 
 impl Flowing {
     fn begin(&self) -> Guard {
+        self.begun.fetch_add(1, Ordering::SeqCst);
         self.running.fetch_add(1, Ordering::SeqCst);
         Guard(Arc::clone(&self.running))
+    }
+
+    /// How many there have been.
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
     }
 
     pub fn running(&self) -> usize {

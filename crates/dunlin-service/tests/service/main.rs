@@ -13,6 +13,7 @@ mod postcard;
 #[path = "../../../dunlin-shm/tests/common/process.rs"]
 mod process;
 mod reflection;
+mod restarts;
 mod rights;
 mod silent_clients;
 mod stream_ends;
