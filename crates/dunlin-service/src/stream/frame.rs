@@ -91,6 +91,12 @@ pub(crate) fn read<'a>(reader: &mut Reader<'a>) -> Option<Frame<'a>> {
     })
 }
 
+/// Whether one of these frames is the end of a stream.
+pub(crate) fn has_end(frames: &[u8]) -> bool {
+    let mut reader = Reader(frames);
+    std::iter::from_fn(|| read(&mut reader)).any(|frame| frame.kind == Some(Kind::End))
+}
+
 /// The session and the number of a push or a pull, and what follows.
 pub(crate) fn read_prefix(bytes: &[u8]) -> Option<(u128, u32, &[u8])> {
     let (session, rest) = bytes.split_first_chunk::<16>()?;

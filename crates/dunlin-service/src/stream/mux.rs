@@ -96,6 +96,11 @@ impl Mux {
         !self.outbox.is_empty() || !self.owing.is_empty()
     }
 
+    /// Whether the end of a stream is to be said.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.outbox.has_ends()
+    }
+
     /// A chunk without frames.
     pub(crate) fn nothing(&self) -> Vec<u8> {
         self.outbox.nothing()

@@ -59,6 +59,10 @@ impl Outbox {
         self.bytes >= MOST_WAITING
     }
 
+    pub(super) fn has_ends(&self) -> bool {
+        self.ends > 0
+    }
+
     pub(super) fn has_too_many_ends(&self) -> bool {
         self.ends >= MOST_ENDS
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::{thread, OwnedResponder};
 
-use super::frame::{verdict, PULL_PREFIX};
+use super::frame::{self, verdict, PULL_PREFIX};
 use super::mux::{Mux, Opened, Side, Violation};
 use crate::tasks::Task;
 use crate::Status;
@@ -320,7 +320,8 @@ impl Session {
         });
     }
 
-    /// How long the client has been silent, where it has no streams and no pull that waits.
+    /// How long the client has been silent, where it has no streams, has heard how they ended, and has no pull that
+    /// waits.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         let inner = self.lock();
         let Link::Server(link) = &inner.link else {
@@ -328,6 +329,7 @@ impl Session {
         };
         // Of one that is new the first push is on its way.
         let is_idle = inner.mux.len() == 0 && link.parked.is_none() && link.taken > 0;
+        let is_idle = is_idle && !inner.mux.has_ends() && !link.has_unheard_end();
         is_idle.then(|| thread::now().saturating_duration_since(link.heard))
     }
 
@@ -421,6 +423,12 @@ impl ServerLink {
         let given_up = self.parked.take_if(|parked| parked.is_cancelled())?;
         self.given_up = true;
         Some((given_up, self.numbered(mux.nothing())))
+    }
+
+    /// Whether the client may not have heard yet how a stream ended, and what it said before that.
+    fn has_unheard_end(&self) -> bool {
+        let answer = self.unacknowledged.as_deref().unwrap_or_default();
+        answer.get(PULL_PREFIX..).is_some_and(frame::has_end)
     }
 
     /// An answer of the number that was the last.

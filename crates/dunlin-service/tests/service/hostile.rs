@@ -6,7 +6,7 @@ use crate::common::flow_client::FlowBlockingClient;
 use crate::common::flow_server::FlowServer;
 use crate::common::{until, FlowCount};
 use crate::flowing::{note, start, still, Flowing};
-use crate::wire_v1::{bytes, number_of, DIRECTORY, PUSH, QUESTION};
+use crate::wire_v1::{bytes, number_of, DIRECTORY, PULL, PUSH, QUESTION};
 use dunlin::Client;
 use dunlin_service::{Method, Server};
 
@@ -62,14 +62,24 @@ impl Pusher {
         self.client.call(PUSH, &push).unwrap()[0]
     }
 
+    fn pull(&self, has: u32) -> Vec<u8> {
+        let pull = [&self.session[..], &has.to_le_bytes()].concat();
+        self.client.call(PULL, &pull).unwrap().to_vec()
+    }
+
     /// Frames that open streams of a method whose handler makes notes without end.
     fn count(&self, streams: u64, credit: u64, note_bytes: usize) -> Vec<u8> {
+        self.count_to(1_000_000, streams, credit, note_bytes)
+    }
+
+    /// The same for a handler that makes so many.
+    fn count_to(&self, notes: u64, streams: u64, credit: u64, note_bytes: usize) -> Vec<u8> {
         let directory = self.client.call(DIRECTORY, &bytes(QUESTION)).unwrap();
         let method = number_of(&directory, "/test.Flow/Count");
         let mut open = method.to_le_bytes().to_vec();
         open.extend_from_slice(&FlowCount::CHECK.to_le_bytes());
         put_number(&mut open, credit);
-        let request = prost::Message::encode_to_vec(&note(1_000_000, note_bytes));
+        let request = prost::Message::encode_to_vec(&note(notes, note_bytes));
         let mut frames = Vec::new();
         for stream in 1..=streams {
             put_frame(&mut frames, OPEN, stream, &open);
@@ -161,6 +171,37 @@ fn who_makes_sessions_leaves_some_to_others() {
     });
     assert_eq!(taken.count(), 20);
     others_go_on(&address);
+}
+
+/// One whose handlers have ended is no session without streams, until its client has got what they said.
+#[test]
+fn a_session_keeps_its_place_until_its_client_has_heard_how_its_streams_ended() {
+    let flowing = Flowing::default();
+    let server = Server::builder()
+        .max_sessions_per_connection(1)
+        .add_service(FlowServer::new(flowing.clone()));
+    let server = server.start("dunlin://127.0.0.1:0").unwrap();
+    let client = Client::connect(&server.address().to_string()).unwrap();
+    let [mut first, mut second] = [1, 2].map(|session| Pusher::of(client.clone(), session));
+    let frames = first.count_to(3, 1, 1000, 10);
+    assert_eq!(first.push(&frames), TAKEN);
+    until("its handler has ended", || {
+        flowing.begun() == 1 && flowing.running() == 0
+    });
+    assert_eq!(second.push(&[]), TOO_MANY);
+    let mut heard = Vec::new();
+    let mut has = 0;
+    while !heard.ends_with(&[END, 1, 3, 0, 0, 0]) {
+        heard.extend_from_slice(&first.pull(has)[5..]);
+        // The answer may be lost.
+        second.number = 0;
+        assert_eq!(second.push(&[]), TOO_MANY);
+        has += 1;
+    }
+    // It has heard all, and its next pull brings nothing.
+    first.pull(has);
+    second.number = 0;
+    assert_eq!(second.push(&[]), TAKEN);
 }
 
 /// Who pushes by another connection makes no room for more on the first.
