@@ -1,11 +1,13 @@
 //! Calls with streams.
 
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use dunlin::thread;
 use futures_core::Stream;
+use futures_util::future::FutureExt;
 use futures_util::stream::StreamExt;
 
 use super::call::outgoing_header;
@@ -31,6 +33,10 @@ fn new_session_id() -> Result<u128, Status> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| Status::unavailable(error.to_string()))?;
     Ok(u128::from_le_bytes(id))
+}
+
+fn panicked() -> Status {
+    Status::internal("the stream of requests panicked")
 }
 
 impl Channel {
@@ -213,7 +219,10 @@ impl Channel {
             let stream = place?;
             Some(Box::pin(async move {
                 let source = stream.map(Ok);
-                match pump::pump::<S::Item, C>(&session, id, source).await {
+                // The driver runs this for all streams of the channel.
+                let pumped = AssertUnwindSafe(pump::pump::<S::Item, C>(&session, id, source));
+                let pumped = pumped.catch_unwind().await;
+                match pumped.unwrap_or_else(|_| Err(panicked())) {
                     Ok(true) => session.with(|mux| mux.half_close(id)),
                     Ok(false) => {}
                     Err(status) => session.with(|mux| mux.end_locally(id, status)),

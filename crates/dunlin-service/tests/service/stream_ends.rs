@@ -35,6 +35,24 @@ async fn a_head_that_is_too_long_ends_its_stream_alone() {
 }
 
 #[tokio::test]
+async fn a_stream_of_requests_that_panics_ends_alone() {
+    let (_server, address) = start(&Flowing::default());
+    let client = FlowClient::connect(&address).await.unwrap();
+    let (say, said) = futures_channel::mpsc::unbounded();
+    let mut other = client.chat(said).await.unwrap().into_inner();
+    let faulty = stream::iter(0..3).map(|number| match number {
+        2 => panic!("a bug in a stream of requests"),
+        number => note(number, 10),
+    });
+    let status = client.sum(faulty).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    say.unbounded_send(note(1, 10)).unwrap();
+    assert_eq!(other.message().await.unwrap(), Some(note(1, 10)));
+    drop(say);
+    assert_eq!(other.message().await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_handler_that_stops_reading_lets_its_client_say_all() {
     const NOTES: usize = 1000;
     let flowing = Flowing::default();
