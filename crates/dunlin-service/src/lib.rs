@@ -56,7 +56,6 @@ pub use tasks::Task;
 pub mod private {
     pub use crate::tasks::{block_on, Threads};
     pub use futures_core::Stream;
-    pub use futures_util::stream::iter;
     pub use pastey::paste;
     #[cfg(feature = "prost")]
     pub use prost;

@@ -108,6 +108,14 @@ impl Tasks {
         }
     }
 
+    /// How threads are started beside them.
+    pub(crate) fn threads(&self) -> Threads {
+        match self {
+            Self::Thread(thread) => thread.threads.clone(),
+            _ => Threads::default(),
+        }
+    }
+
     /// Runs a task.
     pub(crate) fn spawn(&self, task: Task) {
         match self {

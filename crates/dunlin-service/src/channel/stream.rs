@@ -17,11 +17,12 @@ use crate::codec::{Codec, Encode};
 use crate::directory::features;
 use crate::method::Method;
 use crate::stream::driver::Driver;
+use crate::stream::feed;
 use crate::stream::frame::{Open, FIRST_CREDIT};
 use crate::stream::mux::Side;
 use crate::stream::pump;
 use crate::stream::session::Session;
-use crate::tasks::Task;
+use crate::tasks::{Task, Tasks};
 use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
 
 /// A number that no other session has, nor guesses. On simulated hosts, whose runs repeat, they are numbered in order.
@@ -53,13 +54,7 @@ impl Channel {
         let id = new_session_id()?;
         let session = Arc::new(Session::client());
         let driver = Driver::new(Arc::clone(&session), self.client().clone(), id);
-        let tasks = self
-            .0
-            .tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        tasks.spawn(Box::pin(driver));
+        self.tasks().spawn(Box::pin(driver));
         *place = Some(Arc::clone(&session));
         Ok((session, true))
     }
@@ -200,6 +195,29 @@ impl Channel {
     {
         self.open_both::<_, _, M::Codec>(&ByType::<M>::new(routes), request)
             .await
+    }
+
+    /// What an iterator brings, for the streams of a client that blocks.
+    #[doc(hidden)]
+    pub fn feed<I>(
+        &self,
+        messages: I,
+    ) -> Result<impl Stream<Item = I::Item> + Send + 'static, Status>
+    where
+        I: Iterator + Send + 'static,
+        I::Item: Send + 'static,
+    {
+        let threads = self.tasks().threads();
+        feed::feed(&threads, messages).map_err(|error| {
+            Status::unavailable(format!(
+                "there is no thread for what is to be said: {error}"
+            ))
+        })
+    }
+
+    fn tasks(&self) -> Tasks {
+        let tasks = self.0.tasks.lock();
+        tasks.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Says what a stream brings, by `C`, and gives what the server says.

@@ -259,6 +259,8 @@ macro_rules! __service_blocking_method {
     (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
         $($doc)*
         ///
+        /// The messages come from a thread of their own, so the iterator may wait for the next.
+        ///
         /// # Errors
         /// The status with which the call ended.
         pub fn $method<I>(
@@ -269,12 +271,14 @@ macro_rules! __service_blocking_method {
             I: IntoIterator<Item = <$marker as $crate::Method>::Request>,
             I::IntoIter: Send + 'static,
         {
-            let request = $crate::Request::new($crate::private::iter(messages));
+            let request = $crate::Request::new(self.channel.feed(messages.into_iter())?);
             $crate::private::block_on(self.channel.client_streaming::<$marker, _>(&self.routes, request))
         }
     };
     (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty]) => {
         $($doc)*
+        ///
+        /// The messages come from a thread of their own, so the iterator may wait for the next.
         ///
         /// # Errors
         /// The status with which the call ended before its first message; later ones come from the stream.
@@ -289,7 +293,7 @@ macro_rules! __service_blocking_method {
             I: IntoIterator<Item = <$marker as $crate::Method>::Request>,
             I::IntoIter: Send + 'static,
         {
-            let request = $crate::Request::new($crate::private::iter(messages));
+            let request = $crate::Request::new(self.channel.feed(messages.into_iter())?);
             let call = self.channel.bidirectional::<$marker, _>(&self.routes, request);
             Ok($crate::private::block_on(call)?.map($crate::Streaming::blocking))
         }

@@ -4,6 +4,7 @@
 //! side of it with a lock and wakers; [`driver`] makes the client's two calls, `server/sessions.rs` answers them.
 
 pub(crate) mod driver;
+pub(crate) mod feed;
 pub(crate) mod frame;
 pub(crate) mod mux;
 #[cfg(test)]

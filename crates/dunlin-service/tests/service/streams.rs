@@ -1,7 +1,7 @@
 //! Streams of all kinds over every preset: order, ends, errors, back-pressure, cancellation, deadlines, many at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
 use crate::common::flow_client::{FlowBlockingClient, FlowClient};
@@ -248,7 +248,7 @@ fn streams_of_a_channel_whose_runtime_has_ended_fail() {
     let client = runtime.block_on(FlowClient::connect(&address)).unwrap();
     drop(runtime);
     let client = client.blocking();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(client.count(note(3, 1)).map(drop)));
     let counted = told.recv_timeout(PATIENCE).expect("it does not hang");
     assert_eq!(counted.unwrap_err().code(), Code::Unavailable);
@@ -267,6 +267,37 @@ async fn a_server_that_ends_ends_its_streams() {
         Code::Unavailable
     );
     until_async("its handler has ended", || flowing.running() == 0).await;
+}
+
+#[test]
+fn the_iterator_of_a_thread_that_waits_may_wait_itself() {
+    let (_server, address) = start(&Flowing::default());
+    let client = FlowBlockingClient::connect(&address).unwrap();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (waits, waiting) = mpsc::channel();
+        let mut back = client.chat(waiting).unwrap().into_inner();
+        // Other streams of the channel do not wait for it.
+        let summed = client.sum([note(2, 10), note(3, 10)]).unwrap();
+        assert_eq!(summed.into_inner().number, 5);
+        for number in 0..20 {
+            waits.send(note(number, 10)).unwrap();
+            assert_eq!(back.next().unwrap().unwrap(), note(number, 10));
+        }
+        // Nor are they concerned by one that panics; what it had said so far is not all.
+        let faulty = (0..3).map(|number| match number {
+            2 => panic!("a bug in an iterator"),
+            number => note(number, 10),
+        });
+        let status = client.sum(faulty).unwrap_err();
+        assert_eq!(status.code(), Code::Internal, "{status}");
+        waits.send(note(20, 10)).unwrap();
+        drop(waits);
+        assert_eq!(back.next().unwrap().unwrap(), note(20, 10));
+        assert!(back.next().is_none());
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(PATIENCE).expect("it does not hang");
 }
 
 #[test]
