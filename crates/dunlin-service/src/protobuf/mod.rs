@@ -17,8 +17,12 @@
 //! it stands in the bytes that it came in ([`View`]; `#[protobuf(view = "Name")]` names it otherwise). Messages that a
 //! message with a view holds have views, too.
 //!
-//! The bytes are the same as prost's, and the same bytes are refused (`tests/protobuf`). A message with a map, a
-//! oneof, a group, a field of `Bytes`, or proto2's required fields and defaults is left to prost as a whole.
+//! The bytes are the same as prost's, and the same bytes are refused (`tests/protobuf`), but for one bound. A message
+//! with a map, a oneof, a group, a field of `Bytes`, or proto2's required fields and defaults is left to prost as a
+//! whole.
+//!
+//! Messages may stand within messages 100 deep, as with prost. Below one that is left to prost they are counted anew:
+//! where prost alone refuses more than 100 there may be up to 200.
 
 pub mod field;
 mod wire;
