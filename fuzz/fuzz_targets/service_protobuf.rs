@@ -4,9 +4,10 @@
 #[path = "../../crates/dunlin-service/tests/protobuf/messages.rs"]
 mod messages;
 
-use messages::{check_both, All, Empty};
+use messages::{check_both, All, Empty, Week};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     check_both::<All>(bytes, &All::default());
     check_both::<Empty>(bytes, &Empty::default());
+    check_both::<Week>(bytes, &Week::default());
 });

@@ -4,8 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::punctuated::Punctuated;
 use syn::{
-    Attribute, Error, Expr, ExprLit, GenericArgument, Ident, Lit, Meta, PathArguments, Token, Type,
-    Visibility,
+    Attribute, Error, Expr, ExprLit, GenericArgument, Ident, Lit, Meta, Path, PathArguments, Token,
+    Type, Visibility,
 };
 
 /// Kinds of values as prost calls them, and as `dunlin_service::protobuf::field` does.
@@ -57,6 +57,8 @@ pub(crate) struct Field {
     value: Type,
     pub(crate) number: u32,
     kind: Ident,
+    /// The enum whose values it has.
+    of: Option<Path>,
     label: Label,
 }
 
@@ -82,6 +84,7 @@ impl Field {
 
     fn read(field: &syn::Field, name: Ident, words: &[Meta]) -> Result<Option<Self>, Error> {
         let (mut number, mut kind, mut label, mut packed) = (None, None, None, None);
+        let mut of = None;
         for word in words {
             let Some(said) = word.path().get_ident().map(Ident::to_string) else {
                 return Ok(None);
@@ -92,7 +95,10 @@ impl Field {
                 "repeated" => label = Some(Label::Repeated),
                 "packed" => packed = Some(value(word)? == "true"),
                 "boxed" => {}
-                "enumeration" => kind = Some("Int32"),
+                "enumeration" => {
+                    kind = Some("Enumeration");
+                    of = Some(path(word)?);
+                }
                 // `Bytes` are shared memory: prost's affair.
                 "bytes" if matches!(word, Meta::NameValue(_)) && value(word)? != "vec" => {
                     return Ok(None)
@@ -129,6 +135,7 @@ impl Field {
             },
             number,
             kind: Ident::new(kind, Span::call_site()),
+            of,
             label,
         }))
     }
@@ -161,12 +168,25 @@ impl Field {
         quote! { #(#docs)* #visibility #name: #whole }
     }
 
+    /// What it is in a new view.
+    pub(crate) fn in_new_view(&self) -> TokenStream {
+        let name = &self.name;
+        let value = match (&self.of, self.label) {
+            (Some(of), Label::Singular) => quote! {
+                ::core::convert::Into::into(<#of as ::core::default::Default>::default())
+            },
+            _ => quote! { ::core::default::Default::default() },
+        };
+        quote! { #name: #value }
+    }
+
     fn call(&self, function: &str) -> TokenStream {
         let (module, kind) = (self.label.module(), &self.kind);
+        let of = self.of.iter();
         let function = Ident::new(function, Span::call_site());
         quote! {
             ::dunlin_service::protobuf::field::#module::#function
-                ::<::dunlin_service::protobuf::field::#kind, _>
+                ::<::dunlin_service::protobuf::field::#kind #(::<#of>)*, _>
         }
     }
 
@@ -204,6 +224,14 @@ fn argument(whole: &Type) -> Result<Type, Error> {
     }
     let words = "prost's attribute says that it is an Option or a Vec";
     Err(Error::new_spanned(whole, words))
+}
+
+/// The path of `name = "path"` or `name(path)`.
+fn path(word: &Meta) -> Result<Path, Error> {
+    match word {
+        Meta::List(list) => list.parse_args(),
+        _ => syn::parse_str(&value(word)?),
+    }
 }
 
 /// The text of `name = "text"`.

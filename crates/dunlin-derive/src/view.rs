@@ -38,6 +38,7 @@ fn read(attribute: &Attribute, message: &Ident) -> Result<Ident, Error> {
 pub(crate) fn implement(input: &DeriveInput, view: &Ident, fields: &[Field]) -> TokenStream {
     let (message, visibility) = (&input.ident, &input.vis);
     let declarations = fields.iter().map(Field::in_view);
+    let defaults = fields.iter().map(Field::in_new_view);
     let about = format!("[`{message}`] as it stands in the bytes that it came in.");
     // One of numbers has copies of them all.
     let generics = match fields.iter().any(Field::is_lent) {
@@ -54,9 +55,15 @@ pub(crate) fn implement(input: &DeriveInput, view: &Ident, fields: &[Field]) -> 
     let implementation = message::implement(&name, &generics, &inline, fields);
     quote! {
         #[doc = #about]
-        #[derive(Clone, Debug, Default, PartialEq)]
+        #[derive(Clone, Debug, PartialEq)]
         #visibility struct #view #generics {
             #(#declarations,)*
+        }
+
+        impl #generics ::core::default::Default for #name {
+            fn default() -> Self {
+                Self { #(#defaults,)* }
+            }
         }
 
         #implementation

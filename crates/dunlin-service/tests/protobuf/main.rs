@@ -6,7 +6,9 @@ use dunlin_service::codec::{Codec, Protobuf, Views};
 use proptest::prelude::*;
 use prost::Message;
 
-use messages::{check_both, encode, All, AllView, Colour, Either, Empty, Mixed, Nothing};
+use messages::{
+    check_both, encode, All, AllView, Colour, Day, Either, Empty, Mixed, Nothing, Week, WeekView,
+};
 
 fn mixed() -> impl Strategy<Value = Mixed> {
     let either = prop_oneof![
@@ -131,6 +133,29 @@ proptest! {
         bytes.extend_from_slice(cut);
         let read = check_both::<All>(&bytes, &All::default());
         prop_assert_eq!(read.map(|all| all.words), String::from_utf8(cut.to_vec()).ok());
+    }
+}
+
+/// What is not there is the first value, and what is there is another.
+#[test]
+fn the_default_of_an_enum_is_its_first_value() {
+    for first in [0, Day::Monday as i32, Day::Sunday as i32] {
+        for (free, others) in [(None, vec![]), (Some(1), vec![1, 7]), (Some(0), vec![0])] {
+            let message = Week {
+                first,
+                free,
+                others,
+            };
+            let bytes = encode(&message);
+            assert_eq!(bytes, message.encode_to_vec());
+            let before = Week {
+                first: Day::Sunday as i32,
+                ..Week::default()
+            };
+            let back = check_both(&bytes, &before).expect("own bytes are read");
+            assert_eq!(back, message);
+            assert_eq!(WeekView::default().first, Week::default().first);
+        }
     }
 }
 

@@ -68,6 +68,26 @@ pub(crate) struct All {
     pub(crate) when: Option<prost_types::Timestamp>,
 }
 
+/// Has no zero, as proto2 allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Day {
+    Monday = 1,
+    Sunday = 7,
+}
+
+/// Its first field is Monday unless something else is said.
+#[derive(Clone, PartialEq, Message, protobuf::Message)]
+#[protobuf(view)]
+pub(crate) struct Week {
+    #[prost(enumeration = "Day", tag = "1")]
+    pub(crate) first: i32,
+    #[prost(enumeration = "Day", optional, tag = "2")]
+    pub(crate) free: Option<i32>,
+    #[prost(enumeration = "Day", repeated, tag = "3")]
+    pub(crate) others: Vec<i32>,
+}
+
 /// With a oneof and a map: left to prost as a whole.
 #[derive(Clone, PartialEq, Message, protobuf::Message)]
 #[protobuf(view)]
