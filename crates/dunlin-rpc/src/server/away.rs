@@ -2,6 +2,7 @@
 //! waits for any more: the caller has given up, or its connection has ended.
 
 use std::collections::HashMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -90,8 +91,11 @@ impl Fate {
     fn wake(&self) {
         let waker = self.waker.lock();
         let waker = waker.unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(waker) = waker {
-            waker.wake();
+        let Some(waker) = waker else { return };
+        // It is the user's executor's, or of what was made for this call. The thread that ends a connection serves
+        // others, too, and most of them would be dropped with the panic.
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("the waker of a handler that waits for its caller's end panicked");
         }
     }
 }

@@ -23,6 +23,8 @@
 
 mod callback_server;
 mod registry;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod way_back;
 
 pub use callback_server::CallbackServer;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Wake, Waker};
@@ -91,6 +92,14 @@ pub enum CallableChange {
     Gone(CallableClient),
 }
 
+impl CallableChange {
+    fn client(&self) -> &CallableClient {
+        match self {
+            Self::Came(client) | Self::Gone(client) => client,
+        }
+    }
+}
+
 impl fmt::Debug for CallableClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallableClient")
@@ -161,7 +170,8 @@ impl CallableClients {
         }))
     }
 
-    /// Has this told of each client that comes or has gone. It runs on threads of the server and must return soon.
+    /// Has this told of each client that comes or has gone. It runs on threads of the server and must return soon. When
+    /// it panics the server goes on, and tells it of the next one.
     pub fn on_change(&self, watch: impl Fn(CallableChange) + Send + Sync + 'static) {
         *thread::lock(&self.0.watch) = Some(Arc::new(watch));
     }
@@ -360,8 +370,11 @@ impl Registry {
 
     fn tell(&self, change: CallableChange) {
         let watch = thread::lock(&self.watch).clone();
-        if let Some(watch) = watch {
-            watch(change);
+        let Some(watch) = watch else { return };
+        let number = change.client().number();
+        // The list is right whatever it does; and the thread that it runs on serves others, too.
+        if catch_unwind(AssertUnwindSafe(|| watch(change))).is_err() {
+            tracing::error!(client = number, "CallableClients::on_change panicked");
         }
     }
 }
