@@ -11,10 +11,15 @@ use crate::doze::{doze, Doze, Dozed, LONGEST_SLEEP};
 
 /// Passes without work between two looks at the clock.
 const PASSES_PER_CLOCK: u32 = 64;
-/// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
+/// Passes between two looks for failures, which messages do not show.
 const PASSES_PER_CHECK: u32 = 1 << 14;
-/// Between two looks for failures of a thread that does not sleep because of its own task.
+/// Between two looks for failures of a thread that has so much to do that it does not sleep.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Such a look at thousands of connections takes long. It is one part in so many of the thread's time, but there is one
+/// as often as [`LONGEST`] says.
+const CHECK_SHARE: u32 = 100;
+/// Passes, and messages that they brought, between two looks at the clock of a thread that does not sleep.
+const STEPS_PER_CLOCK: usize = 64;
 /// A shorter sleep costs more than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 /// The longest.
@@ -160,6 +165,45 @@ impl Spinning {
     }
 }
 
+/// When failures are looked for that messages do not show, and deadlines that have passed. There is always a look before
+/// a sleep; where there is none this goes by the clock, because a pass takes as long as the handlers that it runs, and a
+/// turn of the thread's own task as long as that likes.
+#[derive(Default)]
+struct Checks {
+    passes: u32,
+    /// Since the last look at the clock.
+    steps: usize,
+    next: Option<Instant>,
+}
+
+impl Checks {
+    /// There was a pass that brought so much.
+    #[inline]
+    fn passed(&mut self, work: usize, rounds: &mut impl Rounds) {
+        self.passes = self.passes.wrapping_add(1);
+        if self.passes % PASSES_PER_CHECK == 0 {
+            rounds.check();
+        }
+        self.steps += 1 + work;
+        if self.steps >= STEPS_PER_CLOCK {
+            self.steps = 0;
+            self.look_at_clock(rounds);
+        }
+    }
+
+    #[inline(never)]
+    fn look_at_clock(&mut self, rounds: &mut impl Rounds) {
+        let now = thread::now();
+        if now < *self.next.get_or_insert(now + CHECK_INTERVAL) {
+            return;
+        }
+        rounds.check();
+        let ended = thread::now();
+        let took = ended.duration_since(now);
+        self.next = Some(ended + (CHECK_SHARE * took).clamp(CHECK_INTERVAL, LONGEST));
+    }
+}
+
 /// Serves until the server ends, and gives `task` its turns; sleeps on `wake`.
 pub(super) fn run(
     mut rounds: impl Rounds,
@@ -167,10 +211,8 @@ pub(super) fn run(
     wait: WaitMode,
     wake: &impl CompletionChannel,
 ) {
-    let mut passes = 0u32;
+    let mut checks = Checks::default();
     let mut idle_passes = 0u32;
-    let mut turns = 0u32;
-    let mut next_check: Option<Instant> = None;
     let mut idle_since: Option<Instant> = None;
     let mut spinning = Spinning::new();
     let mut moved = progress::moved();
@@ -179,22 +221,8 @@ pub(super) fn run(
         if rounds.is_over() {
             break;
         }
-        passes = passes.wrapping_add(1);
-        if passes % PASSES_PER_CHECK == 0 {
-            rounds.check();
-        }
+        checks.passed(work, &mut rounds);
         let own = task.turn();
-        if own != ThreadProgress::Idle {
-            // Its turns may take long, and there is no sleep before which failures are looked for.
-            turns = turns.wrapping_add(1);
-            if turns % PASSES_PER_CLOCK == 0 {
-                let now = thread::now();
-                if now >= *next_check.get_or_insert(now + CHECK_INTERVAL) {
-                    next_check = Some(now + CHECK_INTERVAL);
-                    rounds.check();
-                }
-            }
-        }
         let moves = progress::moved();
         let packets = std::mem::replace(&mut moved, moves) != moves;
         if work > 0 || own == ThreadProgress::Worked || packets {

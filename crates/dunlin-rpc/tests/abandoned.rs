@@ -1,0 +1,87 @@
+//! Calls that nobody waits for any more: what their handlers are told, however much else there is to do.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{Client, RunningServer, Server, ServerBuilder};
+
+const BUSY: u16 = 1;
+const FOREVER: u16 = 2;
+
+/// What an async handler holds as long as it is there.
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// How many handlers have begun that never end by themselves, and how many of these were ended.
+#[derive(Clone, Default)]
+struct Forever {
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Forever {
+    fn handled(&self, server: ServerBuilder) -> ServerBuilder {
+        let counts = self.clone();
+        server.handle_async(FOREVER, move |_| {
+            counts.begun.fetch_add(1, Ordering::Release);
+            let guard = Guard(Arc::clone(&counts.ended));
+            async move {
+                let _guard = guard;
+                std::future::pending().await
+            }
+        })
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    fn ended(&self) -> usize {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+fn connect(server: &RunningServer) -> Client {
+    Client::connect(&server.address().to_string()).unwrap()
+}
+
+#[test]
+fn a_passed_deadline_is_seen_on_a_poller_that_always_has_requests() {
+    /// Handlers that run meanwhile, at most: far longer than the deadline, and far shorter than thousands of passes.
+    const MOST: usize = 40_000;
+    let forever = Forever::default();
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .pollers(1)
+        .handle(BUSY, |_, _| {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(50) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        });
+    let server = forever.handled(server).serve().unwrap();
+    // Who waits in a pipeline and does not look tells the server nothing.
+    let waiting = connect(&server).within(Duration::from_millis(100));
+    let mut waits = waiting.pipeline().unwrap();
+    assert!(waits.submit(FOREVER, b"", 0).unwrap());
+    assert_eq!(waits.poll(|_, _| ()).unwrap(), 0, "it leaves with this");
+    let busy = connect(&server);
+    // As many as keep the poller busy while this thread waits for a core.
+    let mut pipeline = busy.pipeline_of(2048).unwrap();
+    let mut answered = 0;
+    while forever.ended() == 0 {
+        assert!(answered < MOST, "{} have begun", forever.begun());
+        while pipeline.submit(BUSY, b"", 0).unwrap() {}
+        let count = |_, answer: Result<&[u8], _>| assert_eq!(answer.unwrap(), b"");
+        answered += pipeline.wait(count).unwrap();
+    }
+    assert_eq!((forever.begun(), forever.ended()), (1, 1));
+    drop(waits);
+}
