@@ -1,13 +1,18 @@
 //! Calls that nobody waits for any more: what their handlers are told, however much else there is to do.
 
+#[path = "common/block_on.rs"]
+mod block_on;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::{Client, RunningServer, Server, ServerBuilder};
+use block_on::block_on;
+use dunlin_rpc::{Client, Preset, RunningServer, Server, ServerBuilder};
 
 const BUSY: u16 = 1;
 const FOREVER: u16 = 2;
+const LENGTH: u16 = 3;
 
 /// What an async handler holds as long as it is there.
 struct Guard(Arc<AtomicUsize>);
@@ -84,4 +89,61 @@ fn a_passed_deadline_is_seen_on_a_poller_that_always_has_requests() {
     }
     assert_eq!((forever.begun(), forever.ended()), (1, 1));
     drop(waits);
+}
+
+/// Futures are dropped while their requests are on their way: the word of that comes before the bytes.
+fn abandon_long_requests(device: &str, preset: Preset, bytes: usize) {
+    let forever = Forever::default();
+    let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+    let server = server.handle(LENGTH, |request, reply| {
+        reply.write(&request.payload().len().to_le_bytes())
+    });
+    let server = forever.handled(server).serve().unwrap();
+    // A deadline ends what nothing else does.
+    let builder = Client::builder().deadline(Duration::from_secs(1000));
+    let builder = builder.device(device).preset(preset);
+    let client = builder.connect(&server.address().to_string()).unwrap();
+    let request = vec![7; bytes];
+    let length = || {
+        let answer = block_on(client.call_async(LENGTH, &request));
+        assert_eq!(*answer.unwrap(), bytes.to_le_bytes());
+    };
+    length();
+    for round in 0..20 {
+        let call = client.call_async(FOREVER, &request);
+        let began = Instant::now();
+        // At every stage of its way, as far as these are known here.
+        while began.elapsed() < round * Duration::from_micros(100) {
+            std::hint::spin_loop();
+        }
+        drop(call);
+        // It comes behind the other: that one is there when this is answered.
+        length();
+    }
+    let started = Instant::now();
+    while forever.begun() != forever.ended() {
+        let (begun, ended) = (forever.begun(), forever.ended());
+        let waited = started.elapsed();
+        assert!(
+            waited.as_secs() < 20,
+            "{preset}: {ended} of {begun} have ended"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    length();
+}
+
+#[test]
+fn a_request_that_is_given_up_before_it_was_fetched_is_not_run() {
+    for preset in [Preset::Plain, Preset::Xrdma, Preset::RawWrite] {
+        abandon_long_requests("roce", preset, 4 << 20);
+    }
+}
+
+#[test]
+fn a_request_that_is_given_up_before_it_is_whole_is_not_run() {
+    for preset in [Preset::Fasst, Preset::Erpc] {
+        abandon_long_requests("shm", preset, 100_000);
+        abandon_long_requests("roce", preset, 100_000);
+    }
 }

@@ -14,6 +14,15 @@ use crate::server::dispatch::Apart;
 use crate::server::handler::Execution;
 use crate::HandlerId;
 
+/// A long request under way.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    pub(super) call: u64,
+    handler: HandlerId,
+    /// Its caller has given it up.
+    cancelled: bool,
+}
+
 impl<C: Channel> Connection<C> {
     pub(super) fn begin_long(
         &mut self,
@@ -36,7 +45,11 @@ impl<C: Channel> Connection<C> {
             return self.forbid(call, header.handler);
         }
         let descriptor = self.channel.descriptor(header)?;
-        self.fetching.push((call, header.handler));
+        self.fetching.push(Fetching {
+            call,
+            handler: header.handler,
+            cancelled: false,
+        });
         match self.channel.fetch(call, &descriptor) {
             Err(error) if error.is_memory() => {
                 let words = error.to_string();
@@ -47,13 +60,28 @@ impl<C: Channel> Connection<C> {
         }
     }
 
+    /// The caller has given up: whoever has the request is told, or will not have it.
+    pub(super) fn cancel(&mut self, call: u64) {
+        self.away.cancel(call);
+        let mut fetching = self.fetching.iter_mut();
+        if let Some(one) = fetching.find(|one| one.call == call) {
+            one.cancelled = true;
+        }
+    }
+
     pub(super) fn run_long(
         &mut self,
-        call: u64,
-        handler: HandlerId,
+        Fetching {
+            call,
+            handler,
+            cancelled,
+        }: Fetching,
         landed: Landed<C::Device>,
         context: &Context,
     ) -> Result<(), ChannelError> {
+        if cancelled {
+            return self.fail(call, expired(false));
+        }
         let timed = self.deadlines.of(handler, landed.bytes())?;
         if timed.is_over {
             return self.fail(call, expired(false));

@@ -29,6 +29,7 @@ use crate::server::region::ServedRegions;
 use crate::server::statistics::Counters;
 use crate::{memory, HandlerId};
 use backlog::Backlog;
+use long::Fetching;
 pub(in crate::server) use outcome::{execute, Outcome};
 
 /// Requests taken from one connection before the next gets its turn.
@@ -78,8 +79,8 @@ pub(in crate::server) struct Connection<C: Channel> {
     /// Long responses that the client has not released, by call.
     exported: Vec<(u64, Buffer<C::Device>)>,
     exported_bytes: usize,
-    /// Long requests under way: call and handler.
-    fetching: Vec<(u64, HandlerId)>,
+    /// Long requests under way.
+    fetching: Vec<Fetching>,
     /// Answers that found no room.
     backlog: Backlog,
     /// Calls whose handlers run elsewhere.
@@ -316,11 +317,10 @@ impl<C: Channel> Connection<C> {
         let mut taken = 0;
         while let Some((fetched, buffer)) = self.channel.take_fetched() {
             taken += 1;
-            let found = self.fetching.iter().position(|&(call, _)| call == fetched);
+            let found = self.fetching.iter().position(|one| one.call == fetched);
             let Some(index) = found else { continue };
-            let (call, handler) = self.fetching.swap_remove(index);
-            let landed = Landed::new(buffer);
-            self.run_long(call, handler, landed, context)?;
+            let long = self.fetching.swap_remove(index);
+            self.run_long(long, Landed::new(buffer), context)?;
         }
         if taken > 0 {
             self.channel.flush()?;
@@ -346,7 +346,7 @@ impl<C: Channel> Connection<C> {
                 Ok(())
             }
             Kind::Cancel => {
-                self.away.cancel(header.call);
+                self.cancel(header.call);
                 Ok(())
             }
             Kind::Goodbye => Err(ChannelError::peer_gone()),

@@ -75,7 +75,7 @@ impl Session {
         payload: impl AsRef<[u8]> + Kept,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        self.begin(header.call)?;
+        let is_wanted = self.begin(header.call)?;
         tools.context.counters.request();
         *tools.requests = tools.requests.wrapping_add(1);
         if tools.draining {
@@ -83,7 +83,7 @@ impl Session {
             return self.refuse(header.call, failure, tools);
         }
         let timed = self.deadlines.of(header.handler, payload.as_ref())?;
-        if timed.is_over {
+        if timed.is_over || !is_wanted {
             return self.refuse(header.call, expired(false), tools);
         }
         let (handler, length, deadline) = (timed.handler, timed.length, timed.deadline);

@@ -40,6 +40,9 @@ struct Slot {
     working: bool,
     /// The last one was not executed, and will not be: the client was told so, whether it heard it or not.
     given_up: bool,
+    /// The generation of one that its caller has given up before it was here: while its segments were on their way, or
+    /// because the word has overtaken it.
+    cancelled: Option<u32>,
 }
 
 /// A session.
@@ -97,6 +100,7 @@ impl Session {
             next: 0,
             working: false,
             given_up: false,
+            cancelled: None,
         };
         let capacity = theirs.capacity(room.bytes);
         Self {
@@ -251,6 +255,10 @@ impl Session {
             }
             Kind::Cancel => {
                 self.away.cancel(header.call);
+                if is_new(&self.slots, header.call)? {
+                    let generation = generation_of(header.call);
+                    self.slots[slot_of(header.call)].cancelled = Some(generation);
+                }
                 Ok(())
             }
             Kind::Goodbye => Err(ChannelError::peer_gone()),
@@ -260,18 +268,19 @@ impl Session {
         }
     }
 
-    /// Takes a call that is new: from now on it is not.
+    /// Takes a call that is new: from now on it is not. Says whether its caller waits for it.
     #[inline]
-    fn begin(&mut self, call: u64) -> Result<(), ChannelError> {
+    fn begin(&mut self, call: u64) -> Result<bool, ChannelError> {
         let slot = &mut self.slots[slot_of(call)];
         if slot.working {
             let words = "a call in the place of one that is not answered";
             return Err(ChannelError::violation(words));
         }
-        slot.next = generation_of(call).wrapping_add(1);
+        let generation = generation_of(call);
+        slot.next = generation.wrapping_add(1);
         slot.working = true;
         slot.given_up = false;
-        Ok(())
+        Ok(slot.cancelled.take() != Some(generation))
     }
 
     /// What became of a call. One that did not come will not be executed any more.
