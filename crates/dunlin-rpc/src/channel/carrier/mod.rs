@@ -78,7 +78,7 @@ pub(crate) struct Carrier<D: Device> {
     fetches: VecDeque<Fetch<D>>,
     reading: VecDeque<InFlight<(u64, Buffer<D>)>>,
     sleep: SleepWord,
-    /// The last request of a side that announces no sleep after which all that it sent has arrived.
+    /// The last request that was posted to show, when it is done, that all that was sent before has arrived.
     fence: Ticket,
     /// The last request that brought the peer something, until it is known to have arrived.
     pub(super) unconfirmed: Option<Ticket>,

@@ -79,7 +79,7 @@ impl<D: Device> Carrier<D> {
 
     /// Whether something could not be posted since the last flush. The next one tries again; until then nobody sleeps.
     #[inline]
-    pub(in crate::channel) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.short
     }
 

@@ -1,5 +1,6 @@
 //! Sleep and wake-ups of a channel, by the words of [`dunlin_link::SleepWord`].
 
+use dunlin_link::Ticket;
 use dunlin_verbs::{CompletionQueue, Device, Notify, Payload, Region, SendFlags};
 
 use super::{Carrier, QUIET};
@@ -79,18 +80,12 @@ impl<D: Device> Carrier<D> {
     /// Posts what shows that all that was sent has arrived, if that is not on its way: the announcement, where this
     /// side `announces` its sleep.
     fn confirm(&mut self, announces: bool) -> Result<(), ChannelError> {
-        let last = if announces {
-            self.sleep.announcement()
-        } else {
-            self.fence
-        };
-        let unconfirmed = self.unconfirmed.is_some_and(|sent| sent > last);
         if !announces {
-            if unconfirmed {
-                self.post_nothing(None, SendFlags::empty())?;
-                self.fence = self.sends.last();
-            }
-        } else if unconfirmed || !self.sleep.is_unanswered() {
+            return self.fence().map(drop);
+        }
+        let last = self.sleep.announcement();
+        let unconfirmed = self.unconfirmed.is_some_and(|sent| sent > last);
+        if unconfirmed || !self.sleep.is_unanswered() {
             let (write, number) = self.sleep.announce();
             // Behind all messages: when it is done, they have arrived.
             self.post_write(write, Payload::Inline(&number), SendFlags::SIGNALED)?;
@@ -99,12 +94,36 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
+    /// Posts a request behind all that has brought the peer something, unless there is one or all of it is known to
+    /// have arrived. `false`: there is no entry for it.
+    pub(crate) fn fence(&mut self) -> Result<bool, ChannelError> {
+        let is_behind = |sent| sent > self.fence && !self.is_done(sent);
+        if !self.unconfirmed.is_some_and(is_behind) {
+            return Ok(true);
+        }
+        let posted = self.post_nothing(None, SendFlags::empty())?;
+        if posted {
+            self.fence = self.sends.last();
+        }
+        Ok(posted)
+    }
+
+    /// Whether what was sent before [`Carrier::fence`] is known to have arrived.
+    pub(crate) fn is_fence_done(&self) -> bool {
+        self.is_done(self.fence)
+    }
+
+    /// The last request that has brought the peer something and is not known to have arrived.
+    pub(crate) fn unconfirmed(&self) -> Option<Ticket> {
+        self.unconfirmed
+    }
+
     /// Whether all that was sent has arrived, with the announcement if there is one.
     fn is_confirmed(&self, announces: bool) -> bool {
         if announces {
             self.sleep.is_heard(&self.sends)
         } else {
-            self.is_done(self.fence)
+            self.is_fence_done()
         }
     }
 

@@ -180,6 +180,7 @@ impl<D: Device> SentChannel<D> {
             let error = ChannelError::queue_pair(error.to_string());
             self.carrier.fail(error)
         })?;
+        self.carrier.unconfirmed = Some(self.carrier.last_posted());
         Ok(true)
     }
 }

@@ -3,6 +3,7 @@
 mod answering;
 mod attaching;
 mod backlog;
+mod ending;
 mod long;
 mod outcome;
 
@@ -29,8 +30,8 @@ use crate::server::region::ServedRegions;
 use crate::server::statistics::Counters;
 use crate::{memory, HandlerId};
 use backlog::Backlog;
+use ending::Ending;
 use long::Fetching;
-pub(in crate::server) use outcome::{execute, Outcome};
 
 /// Requests taken from one connection before the next gets its turn.
 const POLL_BUDGET: usize = 64;
@@ -88,7 +89,7 @@ pub(in crate::server) struct Connection<C: Channel> {
     deadlines: Deadlines,
     caller: Caller,
     draining: bool,
-    said_goodbye: bool,
+    ending: Ending,
     poller: usize,
     /// Credits, when the client counts them.
     admitted: Option<Admitted>,
@@ -128,7 +129,7 @@ impl<C: Channel> Connection<C> {
             deadlines,
             caller,
             draining: false,
-            said_goodbye: false,
+            ending: Ending::default(),
             poller,
             admitted,
             regions,
@@ -424,27 +425,6 @@ impl<C: Channel> Connection<C> {
         self.respond(header.call, outcome)
     }
 
-    /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until the client could be
-    /// told: without that one whose lane is not active would wait for credits.
-    pub(in crate::server) fn drain(&mut self) -> Result<(), ChannelError> {
-        self.draining = true;
-        if !self.said_goodbye && self.channel.is_met() && self.channel.make_room(0)? {
-            self.said_goodbye = true;
-            self.channel.push(Kind::Goodbye, 0, 0, &[]);
-            self.channel.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Whether everything taken is answered and every long response was read.
-    pub(in crate::server) fn is_quiet(&self) -> bool {
-        self.away.is_empty()
-            && self.backlog.is_empty()
-            && self.fetching.is_empty()
-            && self.exported.is_empty()
-            && !self.channel.has_arrival()
-    }
-
     /// Whether long requests are being fetched.
     pub(in crate::server) fn is_fetching(&self) -> bool {
         !self.fetching.is_empty()
@@ -466,9 +446,5 @@ impl<C: Channel> Connection<C> {
         // What found no entry of the send queue.
         self.channel.flush()?;
         self.channel.prepare_sleep()
-    }
-
-    pub(in crate::server) fn close(&mut self) {
-        self.channel.close();
     }
 }

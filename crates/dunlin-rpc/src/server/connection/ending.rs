@@ -1,0 +1,70 @@
+//! How a connection ends whose server shuts down: with everything answered that was taken, and the answers at the client.
+
+use dunlin_link::Ticket;
+
+use super::Connection;
+use crate::channel::message::Kind;
+use crate::channel::{Channel, ChannelError};
+
+/// What a connection has done so far of its end.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    /// The client was told.
+    said_goodbye: bool,
+    /// The last request that brought the client something, when it was told.
+    goodbye: Option<Ticket>,
+    /// All answers are known to have arrived.
+    settled: bool,
+}
+
+impl<C: Channel> Connection<C> {
+    /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until all is quiet.
+    pub(in crate::server) fn drain(&mut self) -> Result<(), ChannelError> {
+        self.draining = true;
+        self.say_goodbye()?;
+        self.settle()
+    }
+
+    /// Tells the client, as soon as that can be done: without that one whose lane is not active would wait for credits.
+    fn say_goodbye(&mut self) -> Result<(), ChannelError> {
+        if self.ending.said_goodbye || !self.channel.is_met() || !self.channel.make_room(0)? {
+            return Ok(());
+        }
+        // The goodbye itself is not waited for: nobody's call needs it.
+        self.channel.flush()?;
+        if self.channel.is_short() || !self.channel.fence()? {
+            return Ok(());
+        }
+        self.ending.said_goodbye = true;
+        self.channel.push(Kind::Goodbye, 0, 0, &[]);
+        self.channel.flush()?;
+        self.ending.goodbye = self.channel.unconfirmed();
+        Ok(())
+    }
+
+    /// Finds out whether all answers have arrived. An answer that was handed to the device has not: a packet of it that
+    /// is lost is not sent again by a queue pair that has ended.
+    fn settle(&mut self) -> Result<(), ChannelError> {
+        self.channel.flush()?;
+        let said_since = self.channel.unconfirmed() != self.ending.goodbye;
+        let is_fenced = !said_since || self.channel.fence()?;
+        self.channel.progress()?;
+        let is_sent = !self.channel.is_short();
+        self.ending.settled = is_sent && is_fenced && self.channel.is_fence_done();
+        Ok(())
+    }
+
+    /// Whether everything taken is answered, the answers are at the client, and every long one was read.
+    pub(in crate::server) fn is_quiet(&self) -> bool {
+        self.away.is_empty()
+            && self.backlog.is_empty()
+            && self.fetching.is_empty()
+            && self.exported.is_empty()
+            && !self.channel.has_arrival()
+            && self.ending.settled
+    }
+
+    pub(in crate::server) fn close(&mut self) {
+        self.channel.close();
+    }
+}
