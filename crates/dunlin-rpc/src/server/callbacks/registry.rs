@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Wake, Waker};
 
@@ -80,6 +80,16 @@ struct Inner {
     peer: Arc<Peer>,
     way_back: Arc<WayBack>,
     client: Client,
+    told: AtomicU8,
+}
+
+/// What was told of a client. It may go while it comes: both are told, in order, and neither alone.
+mod told {
+    pub(super) const NOTHING: u8 = 0;
+    /// Somebody is being told that it came, and tells the rest then.
+    pub(super) const COMING: u8 = 1;
+    pub(super) const CAME: u8 = 2;
+    pub(super) const GONE: u8 = 3;
 }
 
 /// A client came or has gone.
@@ -138,6 +148,13 @@ impl CallableClient {
     pub fn is_gone(&self) -> bool {
         self.0.way_back.is_gone()
     }
+
+    /// What was told of it goes on from one to the next. `false`: something else was told.
+    fn is_told(&self, from: u8, to: u8) -> bool {
+        let told = &self.0.told;
+        told.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
 }
 
 impl fmt::Debug for CallableClients {
@@ -170,7 +187,7 @@ impl CallableClients {
         }))
     }
 
-    /// Has this told of each client that comes or has gone. It runs on threads of the server and must return soon. When
+    /// Has this told of each client that comes and, later, that it has gone. It runs on threads of the server and must return soon. When
     /// it panics the server goes on, and tells it of the next one.
     pub fn on_change(&self, watch: impl Fn(CallableChange) + Send + Sync + 'static) {
         *thread::lock(&self.0.watch) = Some(Arc::new(watch));
@@ -300,6 +317,7 @@ impl CallableClients {
             peer: Arc::clone(caller.peer()),
             way_back,
             client: client.map_err(|error| error.to_string())?,
+            told: AtomicU8::new(told::NOTHING),
         })))
     }
 
@@ -311,7 +329,7 @@ impl CallableClients {
             way_back: Arc::downgrade(&client.0.way_back),
         }));
         let way_back = Arc::clone(&client.0.way_back);
-        self.0.tell(CallableChange::Came(client));
+        self.0.has_come(client);
         if !way_back.stay(responder, &waker) {
             self.0.leave(&peer, &way_back);
         }
@@ -363,9 +381,22 @@ impl Registry {
         }
     }
 
+    fn has_come(&self, client: CallableClient) {
+        if !client.is_told(told::NOTHING, told::COMING) {
+            // It has gone before anybody knew of it.
+            return;
+        }
+        self.tell(CallableChange::Came(client.clone()));
+        if !client.is_told(told::COMING, told::CAME) {
+            self.tell(CallableChange::Gone(client));
+        }
+    }
+
     fn has_gone(&self, client: CallableClient) {
         client.0.way_back.close();
-        self.tell(CallableChange::Gone(client));
+        if client.0.told.swap(told::GONE, Ordering::AcqRel) == told::CAME {
+            self.tell(CallableChange::Gone(client));
+        }
     }
 
     fn tell(&self, change: CallableChange) {

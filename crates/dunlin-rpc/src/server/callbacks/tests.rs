@@ -1,7 +1,8 @@
 //! What the list of a server's clients withstands.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{mpsc, Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -112,4 +113,77 @@ fn a_waker_that_panics_ends_no_connection_of_others() {
     assert_eq!(&*other.call(ECHO, b"after").unwrap(), b"after");
     drop(other);
     assert!(server.shutdown());
+}
+
+#[test]
+fn a_client_that_comes_while_its_server_ends_holds_up_nobody() {
+    let list = CallableClients::new(8);
+    let told = Arc::<Mutex<Vec<_>>>::default();
+    let (coming, came) = mpsc::channel();
+    let (coming, tells) = (Mutex::new(coming), Arc::clone(&told));
+    list.on_change(move |change| {
+        tells.lock().unwrap().push(is_coming(&change));
+        if let CallableChange::Came(client) = change {
+            coming.lock().unwrap().send(()).unwrap();
+            eventually("its server ends meanwhile", || client.is_gone());
+        }
+    });
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .callable_clients(&list)
+        .serve()
+        .unwrap();
+    let address = server.address().to_string();
+    let calling = std::thread::spawn(move || {
+        let client = Client::connect(&address).unwrap();
+        assert!(Server::unbound().serve_to(&client).is_err());
+        client
+    });
+    came.recv().unwrap();
+    // Its connection stays.
+    assert!(server.shutdown(), "nothing is left");
+    drop(calling.join().unwrap());
+    assert_eq!(*told.lock().unwrap(), [true, false]);
+}
+
+fn is_coming(change: &CallableChange) -> bool {
+    matches!(change, CallableChange::Came(_))
+}
+
+#[test]
+fn every_client_that_came_has_gone_later_when_its_server_has_ended() {
+    for _ in 0..10 {
+        let list = CallableClients::new(100);
+        let told = Arc::<Mutex<BTreeMap<u64, Vec<bool>>>>::default();
+        let tells = Arc::clone(&told);
+        list.on_change(move |change| {
+            let (CallableChange::Came(client) | CallableChange::Gone(client)) = &change;
+            let mut told = tells.lock().unwrap();
+            let of = told.entry(client.number()).or_default();
+            of.push(is_coming(&change));
+        });
+        let server = Server::bind("dunlin://127.0.0.1:0")
+            .unwrap()
+            .callable_clients(&list)
+            .serve()
+            .unwrap();
+        let address = server.address().to_string();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    // Until there is no server.
+                    while let Ok(client) = Client::connect(&address) {
+                        if Server::unbound().serve_to(&client).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            eventually("some come", || told.lock().unwrap().len() > 4);
+            assert!(server.shutdown(), "nothing is left");
+        });
+        for (number, told) in told.lock().unwrap().iter() {
+            assert_eq!(*told, [true, false], "client {number}");
+        }
+    }
 }

@@ -86,7 +86,15 @@ impl WayBack {
     /// The client is there for as long as nobody answers this call of its. `false`: it has gone already; `waker` is
     /// used when it may have.
     pub(super) fn stay(&self, responder: OwnedResponder, waker: &Waker) -> bool {
-        let former = self.lock().stay.replace(responder);
+        let mut state = self.lock();
+        if self.is_gone() {
+            // Nobody else would answer it: who closes the way back has been here.
+            drop(state);
+            refuse(responder);
+            return false;
+        }
+        let former = state.stay.replace(responder);
+        drop(state);
         drop(former);
         !self.has_ended(waker)
     }
