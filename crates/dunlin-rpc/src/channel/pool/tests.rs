@@ -527,6 +527,24 @@ proptest! {
     }
 }
 
+/// Who takes its entry back between the look that finds it and the one that serves it has no zone: the server would
+/// count that as taken, and give it to nobody else.
+#[test]
+fn an_entry_that_is_taken_back_gets_no_zone() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    let entry = || pools.memory().atomic_u64(0);
+    let before = entry().load(std::sync::atomic::Ordering::Acquire);
+    request(&mut client, call(0, 0), b"here");
+    let announced = entry().swap(before, std::sync::atomic::Ordering::AcqRel);
+    assert_ne!(announced, before);
+    assert!(!served.warm_up(0).unwrap());
+    assert_eq!(served.place(), None);
+    entry().store(announced, std::sync::atomic::Ordering::Release);
+    begin_turn(&mut served, 0);
+    assert_eq!(taken(&mut served), [(call(0, 0), b"here".to_vec())]);
+}
+
 /// A batch of short requests is fetched by one READ for eight of them; one that is longer than a slot puts each in a
 /// READ of its own.
 #[test]

@@ -14,13 +14,13 @@ use crate::channel::{Channel, ChannelError};
 
 impl<D: Device> ServedPool<D> {
     /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up). `false`: not now, for
-    /// want of entries.
+    /// want of entries, or because it has none: a client may take its entry back between two looks. The zone is not its.
     ///
     /// # Errors
     /// When the client has left, or the queue pair failed.
     pub(crate) fn warm_up(&mut self, place: u16) -> Result<bool, ChannelError> {
         let Some(entry) = self.new_entry()? else {
-            return Ok(true);
+            return Ok(false);
         };
         if !self.carrier.reserve(BLOCKS)? {
             return Ok(false);
