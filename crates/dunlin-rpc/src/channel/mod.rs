@@ -216,6 +216,12 @@ pub(crate) trait Channel:
     /// Whether a message has begun to arrive.
     fn has_arrival(&self) -> bool;
 
+    /// Whether [`Channel::make_room`] may find room for the longest message by now, as far as one look can tell. Where
+    /// there is none its server takes no request, and the peer's word about room wakes it.
+    fn may_have_room(&self) -> bool {
+        true
+    }
+
     /// Whether there is nothing to do for it, as far as one look can tell: most looks of who waits or serves end here.
     /// `false` is always right.
     #[inline]

@@ -14,6 +14,8 @@ mod deferred;
 mod dispatch;
 mod figures;
 mod handler;
+#[cfg(all(test, not(loom)))]
+mod idle_tests;
 mod local;
 mod mailbox;
 mod notifications;

@@ -86,19 +86,26 @@ impl<D: Device> RingChannel<D> {
 
     #[cold]
     fn look_for_room(&mut self) -> Result<(), ChannelError> {
-        let told = self
-            .inlet
-            .memory()
-            .atomic_u64(CONSUMED_AT)
-            .load(Ordering::Acquire);
-        self.peer_consumed(told as u32)
+        self.peer_consumed(self.told_of_room())
+    }
+
+    /// The lines that the peer has consumed, as its last WRITE of its own says.
+    fn told_of_room(&self) -> u32 {
+        let memory = self.carrier.inlet.memory();
+        memory.atomic_u64(CONSUMED_AT).load(Ordering::Acquire) as u32
+    }
+
+    /// Whether so many lines are more than are known to be consumed.
+    #[inline]
+    fn is_news(&self, told: u32) -> bool {
+        told.wrapping_sub(self.outbox.known_consumed() as u32) as i32 > 0
     }
 
     /// The peer says how many lines it has consumed, in the tail of a batch or by a WRITE of its own. Either may be
     /// older than the other; a count never goes back.
     #[inline]
     fn peer_consumed(&mut self, told: u32) -> Result<(), ChannelError> {
-        if told.wrapping_sub(self.outbox.known_consumed() as u32) as i32 > 0 {
+        if self.is_news(told) {
             self.outbox.peer_consumed(told)?;
         }
         Ok(())
@@ -427,6 +434,12 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline]
     fn has_arrival(&self) -> bool {
         self.inbox.has_arrival(self.carrier.inlet.memory())
+    }
+
+    fn may_have_room(&self) -> bool {
+        self.carrier.is_short()
+            || self.outbox.fits(self.peer_eager_bytes)
+            || self.is_news(self.told_of_room())
     }
 
     #[inline]

@@ -281,6 +281,13 @@ impl<D: Device> Channel for SentChannel<D> {
         !self.arrived.is_empty() || self.carrier.has_arrived()
     }
 
+    fn may_have_room(&self) -> bool {
+        // What was not heard yet may tell of room.
+        self.carrier.is_short()
+            || self.carrier.has_arrived()
+            || self.window.has_room() && self.is_place_free()
+    }
+
     fn tell_consumed(&mut self) -> Result<(), ChannelError> {
         // What is made and not sent tells it.
         let untold = self.window.owes_word() && self.posted == self.window.made();

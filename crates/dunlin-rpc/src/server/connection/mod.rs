@@ -32,6 +32,7 @@ use crate::{memory, HandlerId};
 use backlog::Backlog;
 use ending::Ending;
 use long::Fetching;
+pub(in crate::server) use outcome::{execute, Outcome};
 
 /// Requests taken from one connection before the next gets its turn.
 const POLL_BUDGET: usize = 64;
@@ -430,10 +431,12 @@ impl<C: Channel> Connection<C> {
         !self.fetching.is_empty()
     }
 
-    /// Whether a message has begun to arrive.
+    /// Whether a message has begun to arrive that can be taken: where there is no room for its answer it waits until the
+    /// client has read others, which wakes whoever sleeps.
     #[inline]
     pub(in crate::server) fn has_arrival(&self) -> bool {
-        self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
+        self.channel.has_arrival() && self.channel.may_have_room()
+            || self.admitted.as_ref().is_some_and(Admitted::has_news)
     }
 
     /// See [`crate::channel::carrier::Carrier::probe`].

@@ -479,7 +479,12 @@ impl<D: Device> Channel for ServedPool<D> {
         if self.rings.is_some() {
             return self.scan.is_open();
         }
-        self.has_message() || !matches!(self.new_entry(), Ok(None))
+        // An entry is looked at when the client has no zone.
+        let has_news = match self.new_entry() {
+            Ok(entry) => entry.is_some() && self.place.is_none(),
+            Err(_) => true,
+        };
+        self.has_message() || has_news
     }
 
     fn close(&mut self) {
