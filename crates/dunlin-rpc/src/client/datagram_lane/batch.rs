@@ -129,12 +129,7 @@ impl<D: Device> DatagramLane<D> {
                 let datagrams = self.packets[..count].iter();
                 held.send(datagrams.map(|packet| (session, packet.bytes())))
             }
-            true => {
-                let mut packets = self.packets[..count].iter_mut();
-                packets.try_fold(0, |sent, packet| {
-                    Ok(sent + usize::from(held.gather(session, packet)?))
-                })
-            }
+            true => held.gather(session, &mut self.packets[..count]),
         };
         drop(held);
         let gone = *sent.as_ref().unwrap_or(&count);

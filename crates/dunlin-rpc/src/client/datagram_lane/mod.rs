@@ -8,6 +8,8 @@ mod arrivals;
 mod asking;
 mod batch;
 mod driving;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod watch;
 
 use std::any::Any;

@@ -75,6 +75,9 @@ pub(crate) struct Endpoint<D: Device> {
     /// session.
     gathered: Vec<(u32, Packet)>,
     gathered_count: usize,
+    /// Looks for room in the send queue that are still to find none: a device whose SENDs take their time.
+    #[cfg(test)]
+    pub(crate) vain_looks: usize,
     domain: D::ProtectionDomain,
     device: D,
 }
@@ -164,6 +167,8 @@ impl<D: Device> Endpoint<D> {
             keeps_unclaimed: false,
             gathered: Vec::new(),
             gathered_count: 0,
+            #[cfg(test)]
+            vain_looks: 0,
             domain,
             device: device.clone(),
         })

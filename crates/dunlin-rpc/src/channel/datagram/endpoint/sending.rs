@@ -56,14 +56,24 @@ impl<D: Device> Endpoint<D> {
         Ok(sent)
     }
 
-    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose
-    /// limit it sets. `false`: there is no room for it.
+    /// Takes the first of a session's packets, which leave with those of others, and says how many: there is no room
+    /// now for the others. The caller gets an empty packet for each of them, whose limit it sets.
     #[inline]
     pub(crate) fn gather(
         &mut self,
         session: u32,
-        packet: &mut Packet,
-    ) -> Result<bool, ChannelError> {
+        packets: &mut [Packet],
+    ) -> Result<usize, ChannelError> {
+        for (taken, packet) in packets.iter_mut().enumerate() {
+            if !self.gather_one(session, packet)? {
+                return Ok(taken);
+            }
+        }
+        Ok(packets.len())
+    }
+
+    #[inline]
+    fn gather_one(&mut self, session: u32, packet: &mut Packet) -> Result<bool, ChannelError> {
         let together = self.sends.together();
         if self.gathered_count == together {
             self.send_gathered()?;
@@ -77,6 +87,7 @@ impl<D: Device> Endpoint<D> {
         }
         let place = &mut self.gathered[self.gathered_count];
         place.0 = session;
+        place.1.clear();
         std::mem::swap(&mut place.1, packet);
         self.gathered_count += 1;
         Ok(true)
@@ -121,6 +132,11 @@ impl<D: Device> Endpoint<D> {
     /// When it has been full for long and none came, or the queue pair has failed.
     #[cold]
     fn look_for_room(&mut self, entries: usize) -> Result<bool, ChannelError> {
+        #[cfg(test)]
+        if self.vain_looks > 0 {
+            self.vain_looks -= 1;
+            return Ok(false);
+        }
         let mut missed = std::mem::take(&mut self.missed);
         let polled = self.poll(|session| missed.push(session));
         self.missed = missed;
