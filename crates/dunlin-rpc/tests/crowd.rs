@@ -1,11 +1,11 @@
 //! Crowds that connect at once, at default settings but for timeouts: a thousand threads of a process, a hundred
-//! processes, a thousand handshakes. All of them connect and are answered. The servers, and the hundred, are this
-//! program again.
+//! processes, a thousand handshakes; and one that comes, leaves and comes again. All of them connect and are answered. The
+//! servers, and the hundred, are this program again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_bootstrap::{dial, Capability, DialConfig, HostId, Reach};
 use dunlin_rpc::{Client, Preset, Server};
@@ -171,6 +171,40 @@ fn a_thousand_handshakes() {
         together.wait();
         dialed.map(drop)
     });
+}
+
+/// Sessions of datagrams share a receive queue: what those that have left had posted there leaves room for others.
+#[test]
+fn a_crowd_that_leaves_and_comes_again() {
+    const CROWD: usize = 200;
+    descriptors();
+    let server = Server::unbound()
+        .device("shm")
+        .pollers(1)
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .serve_at("dunlin://127.0.0.1:0")
+        .unwrap();
+    let address = server.address().to_string();
+    let connect = || {
+        let client = Client::builder().preset(Preset::Fasst).device("shm");
+        let client = client.connect_timeout(PATIENCE).deadline(PATIENCE);
+        client.connect(&address).unwrap()
+    };
+    let stays = connect();
+    call(&stays, b"before them");
+    for round in 1..=3 {
+        let crowd: Vec<Client> = (0..CROWD).map(|_| connect()).collect();
+        crowd.iter().for_each(|client| call(client, b"one of them"));
+        drop(crowd);
+        let started = Instant::now();
+        while server.statistics().closed < (round * CROWD) as u64 {
+            assert!(started.elapsed() < PATIENCE, "they have not left");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    call(&stays, b"after them");
+    let accepted = server.statistics().accepted;
+    assert_eq!(accepted, 1 + 3 * CROWD as u64, "somebody connected anew");
 }
 
 #[test]

@@ -31,8 +31,8 @@ pub(crate) struct Block<D: Device> {
 #[derive(Debug)]
 struct Held<D: Device> {
     block: Block<D>,
-    /// Of a block that goes: its places that are still posted or being read.
-    leaves: Option<usize>,
+    /// Of a block that goes: its places that are neither posted nor being read any more.
+    leaves: Option<Vec<u64>>,
 }
 
 /// Where blocks come from: each registration holds as many as there were before it. A NIC with few large regions
@@ -170,14 +170,32 @@ impl<D: Device> Receives<D> {
         let Some(number) = self.blocks.iter().rposition(stays).filter(|&at| at > 0) else {
             return;
         };
-        let before = self.idle.len();
-        self.idle.retain(|id| (id >> 32) as usize != number);
-        let posted = self.blocks[number].block.places - (before - self.idle.len());
-        self.blocks[number].leaves = Some(posted);
+        let held = &mut self.blocks[number];
+        let mut free = Vec::with_capacity(held.block.places);
+        self.idle.retain(|&id| {
+            let stays = (id >> 32) as usize != number;
+            if !stays {
+                free.push(id);
+            }
+            stays
+        });
+        let is_free = free.len() == held.block.places;
+        held.leaves = Some(free);
         self.leaving += 1;
-        if posted == 0 {
+        if is_free {
             self.empty(number);
         }
+    }
+
+    /// A block that goes stays after all; those of its places that are not posted are by [`Receives::post_all`].
+    /// `false`: there is none such.
+    pub(super) fn take_back(&mut self) -> bool {
+        let Some(free) = self.blocks.iter_mut().find_map(|held| held.leaves.take()) else {
+            return false;
+        };
+        self.leaving -= 1;
+        self.idle.extend(free);
+        true
     }
 
     /// No place of a block that goes is in use any more.
@@ -199,11 +217,12 @@ impl<D: Device> Receives<D> {
     #[cold]
     fn leave(&mut self, id: u64) -> bool {
         let number = (id >> 32) as usize;
-        let Some(left) = &mut self.blocks[number].leaves else {
+        let held = &mut self.blocks[number];
+        let Some(free) = &mut held.leaves else {
             return false;
         };
-        *left -= 1;
-        if *left == 0 {
+        free.push(id);
+        if free.len() == held.block.places {
             self.empty(number);
         }
         true
@@ -307,10 +326,16 @@ impl<D: Device> Receives<D> {
                 id: ids[i],
                 segments: &segments[i],
             });
-        queue_pair
-            .post_receive(&requests[..count])
-            .map_err(|error| ChannelError::queue_pair(error.to_string()))?;
-        self.idle.truncate(first);
-        Ok(())
+        match queue_pair.post_receive(&requests[..count]) {
+            Ok(()) => {
+                self.idle.truncate(first);
+                Ok(())
+            }
+            Err(error) => {
+                // Those before the one that was refused are posted: another time they would be two datagrams' place.
+                self.idle.drain(first..first + error.index.min(count));
+                Err(ChannelError::queue_pair(error.to_string()))
+            }
+        }
     }
 }

@@ -225,10 +225,14 @@ impl<D: Device> Endpoint<D> {
             .take(&self.device, &self.domain, places, self.packet_bytes)
     }
 
-    /// Posts the RECEIVEs of a block, for one more session.
+    /// Posts RECEIVEs for one more session: those of a block, or what is missing of one that was to go.
     pub(crate) fn provide(&mut self, block: Block<D>) -> Result<(), ChannelError> {
         self.provided += 1;
-        self.add(block)
+        // What such a block has posted stays in the queue, which has room for no more blocks than there are sessions.
+        match self.receives.take_back() {
+            true => self.receives.post_all(&mut self.queue_pair),
+            false => self.add(block),
+        }
     }
 
     /// Posts the RECEIVEs of a block.
