@@ -112,6 +112,47 @@ fn calls_beyond_the_room_of_a_lane_are_pending() {
     }
 }
 
+/// A handler that works for nobody hears so, also where a datagram has one message.
+#[test]
+fn a_call_that_is_given_up_is_cancelled_at_the_server() {
+    for (preset, messages) in [
+        (Preset::Fasst, 255),
+        (Preset::Fasst, 1),
+        (Preset::Erpc, 255),
+        (Preset::Erpc, 1),
+    ] {
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&held);
+        let server = Server::bind("dunlin://127.0.0.1:0")
+            .unwrap()
+            .handle(ECHO, |request, reply| reply.write(request.payload()))
+            .handle_deferred(GATED, move |request, responder| {
+                keep.lock().unwrap().push((request, responder));
+            })
+            .serve()
+            .unwrap();
+        let mut channel = ChannelConfig::default();
+        channel.datagram_batches.messages = messages;
+        let builder = Client::builder().preset(preset).channel(channel);
+        let client = connect(builder.deadline(NEVER), &server);
+        ends(&format!("{preset}, {messages} in a datagram"), move || {
+            let echo = || block_on(client.call_async(ECHO, b"others go on")).expect("an answer");
+            (0..3).for_each(|_| drop(echo()));
+            let mut given_up = Box::pin(client.call_async(GATED, b"for nobody"));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(given_up.as_mut().poll(&mut context).is_pending());
+            while held.lock().unwrap().is_empty() {
+                echo();
+            }
+            drop(given_up);
+            while !held.lock().unwrap()[0].0.is_cancelled() {
+                echo();
+            }
+        });
+        drop(server);
+    }
+}
+
 /// A thread whose calls were given up, and hold all places until they are answered, waits for a place within its
 /// deadline; that it has more calls out than it may is nothing that it could do anything about.
 #[test]

@@ -1,6 +1,11 @@
 //! Messages that are longer than what one verb of the device takes along.
 
-use dunlin_rpc::{CallError, Client, LocalServer, Preset, Region, Server, ServerBuilder};
+use std::sync::Mutex;
+
+use dunlin_rpc::{
+    CallError, ChannelConfig, Client, DatagramBatches, LocalServer, Preset, Region, Server,
+    ServerBuilder,
+};
 use dunlin_shm::{ShmConfig, ShmDevice};
 
 const ECHO: u16 = 1;
@@ -33,6 +38,51 @@ fn long_messages_come_in_pieces() {
             let payload: Vec<u8> = (0..bytes).map(|at| (at * at / 7) as u8).collect();
             let answer = client.call(ECHO, &payload).unwrap();
             assert!(*answer == payload, "{preset}, {bytes} bytes");
+        }
+    }
+}
+
+/// A server keeps long responses until its client says that they are there: it hears so before it runs the next request,
+/// however full the packets of that are, and so has room for its response.
+#[test]
+fn responses_that_are_here_leave_room_for_others() {
+    const TOGETHER: u16 = 2;
+    const ALONE: u16 = 3;
+    let config = |messages| ChannelConfig {
+        max_message_bytes: 48 << 20,
+        datagram_batches: DatagramBatches {
+            messages,
+            ..DatagramBatches::default()
+        },
+        ..ChannelConfig::default()
+    };
+    let held = Mutex::new(Vec::new());
+    let server = Server::unbound()
+        .channel(config(255))
+        // Three are answered together, so that all are at the client at one moment.
+        .handle_deferred(TOGETHER, move |_, responder| {
+            let mut held = held.lock().unwrap();
+            held.push(responder);
+            if held.len() == 3 {
+                held.drain(..)
+                    .for_each(|responder| responder.reply(vec![1; 20 << 20]));
+            }
+        })
+        .handle(ALONE, |_, reply| reply.in_place(46 << 20).map(drop));
+    let server = serve(server);
+    for messages in [255, 1] {
+        // What one packet takes, and a request that fills many.
+        for request_bytes in [8, 40 << 20] {
+            let client = Client::builder().preset(Preset::Erpc);
+            let client = client.channel(config(messages));
+            let client = client.connect_on(device(), &server.acceptor()).unwrap();
+            let three = (0..3).fold(client.batch(), |batch, _| batch.call(TOGETHER, b""));
+            for answer in three.send().unwrap() {
+                assert_eq!(answer.unwrap().len(), 20 << 20);
+            }
+            let answer = client.call(ALONE, &vec![0; request_bytes]);
+            let bytes = answer.map(|answer| answer.len());
+            assert_eq!(bytes.ok(), Some(46 << 20), "{messages}: {request_bytes}");
         }
     }
 }

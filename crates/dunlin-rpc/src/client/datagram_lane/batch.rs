@@ -102,20 +102,10 @@ impl<D: Device> DatagramLane<D> {
     /// the next look.
     #[inline]
     pub(super) fn send_packets(&mut self, count: usize) -> Result<bool, ChannelError> {
-        while let Some(&call) = self.cancels.last() {
-            if !self.packets[0].fits(0) {
-                break;
-            }
-            self.packets[0].push(Header::new(Kind::Cancel, 0, call, 0), &[]);
-            self.cancels.pop();
-        }
-        while let Some(&call) = self.releases.last() {
-            if !self.packets[0].fits(0) {
-                break;
-            }
-            self.packets[0].push(Header::new(Kind::Release, 0, call, 0), &[]);
-            self.releases.pop();
-        }
+        let count = match self.has_control_messages() {
+            true => self.add_control_messages(count),
+            false => count,
+        };
         for packet in &mut self.packets[..count] {
             packet.seal(self.to);
             if self.driving.is_some() {
@@ -143,6 +133,43 @@ impl<D: Device> DatagramLane<D> {
         self.last -= gone.min(self.last);
         self.held_up |= gone < count;
         sent.map(|sent| sent == count)
+    }
+
+    /// Whether the server is to hear that calls are cancelled, or that long responses have arrived.
+    #[inline]
+    pub(super) fn has_control_messages(&self) -> bool {
+        !self.cancels.is_empty() || !self.releases.is_empty()
+    }
+
+    /// Puts `Cancel` and `Release` messages into the first of `count` packets; those that it has no room for go into one
+    /// more packet before it, because a response that the server still keeps counts against the response of a request
+    /// that it receives before the `Release`. Returns the number of packets.
+    #[cold]
+    fn add_control_messages(&mut self, count: usize) -> usize {
+        self.fill_with_control_messages();
+        // Until the server was heard of, only one packet may be on its way.
+        if !self.has_control_messages() || !self.met || count == PACKETS {
+            return count;
+        }
+        if count == self.packets.len() {
+            self.add_packet();
+        }
+        self.last = self.last.max(count);
+        self.packets[..=count].rotate_right(1);
+        self.fill_with_control_messages();
+        count + 1
+    }
+
+    /// Puts as many of them into the first packet as fit.
+    fn fill_with_control_messages(&mut self) {
+        while self.packets[0].fits(0) {
+            let cancel = self.cancels.pop().map(|call| (Kind::Cancel, call));
+            let next = cancel.or_else(|| Some((Kind::Release, self.releases.pop()?)));
+            let Some((kind, call)) = next else {
+                return;
+            };
+            self.packets[0].push(Header::new(kind, 0, call, 0), &[]);
+        }
     }
 
     /// Puts segments of long requests into the batch, as many as may be on their way.

@@ -50,16 +50,19 @@ impl Driving {
 impl<D: Device> DatagramLane<D> {
     /// Hands what may leave to the device.
     pub(super) fn drive(&mut self) -> Result<(), ChannelError> {
-        let most = match (self.met, self.introduced) {
-            (true, _) => PACKETS,
-            (false, false) => 1,
-            (false, true) => return Ok(()),
-        };
         loop {
+            let most = match (self.met, self.introduced) {
+                // One packet is left for control messages that find no room in the others.
+                (true, _) => PACKETS - usize::from(self.has_control_messages()),
+                (false, false) => 1,
+                (false, true) => return Ok(()),
+            };
+            // Who was told that nobody waits may stop; that is not to wait for the next request.
+            let tells = self.met && !self.cancels.is_empty();
             let Some(driving) = &mut self.driving else {
                 return Ok(());
             };
-            if !driving.driver.may_send() {
+            if !driving.driver.may_send() && !tells {
                 return Ok(());
             }
             // What the driver puts into a packet has left, as far as it knows.
@@ -81,13 +84,14 @@ impl<D: Device> DatagramLane<D> {
                 D::charge(Work::Copy(self.packets[count].bytes().len()));
                 count += 1;
             }
-            if count == 0 {
+            if count == 0 && !tells {
                 return Ok(());
             }
+            count = count.max(usize::from(tells));
             self.last = count - 1;
             self.introduced = true;
             self.send_packets(count)?;
-            if count < PACKETS {
+            if count < most {
                 return Ok(());
             }
         }

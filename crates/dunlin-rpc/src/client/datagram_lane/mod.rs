@@ -33,7 +33,7 @@ use crate::channel::datagram::{Endpoint, Greeting, Protocol, Shared, Unconnected
 use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::Attached;
 use crate::channel::ChannelError;
-use crate::config::PacketLoss;
+use crate::config::{PacketLoss, MESSAGES};
 use crate::error::CallError;
 use crate::fabric::SessionSetup;
 use crate::HandlerId;
@@ -122,8 +122,12 @@ impl<D: Device> DatagramLane<D> {
         // There is no wire, or kernels and threads stand before it at both ends: a round trip says little of a
         // network's queues then.
         let without_nic = held.device().attributes().queue_pairs_by_software();
-        let room = held.room_for(theirs.packet_bytes);
+        let mut room = held.room_for(theirs.packet_bytes);
         drop(held);
+        if setup.protocol == Protocol::Driven {
+            // Each packet has one part of a message, and what else there is to say goes beside it.
+            room.messages = MESSAGES;
+        }
         let capacity = theirs.capacity(own);
         let spare = Spare::default();
         let driving = (setup.protocol == Protocol::Driven).then(|| {

@@ -153,6 +153,9 @@ impl Session {
         };
         self.greet(tools)?;
         let mut cursor = Cursor::new(head);
+        if head.messages > 1 {
+            self.take_releases(cursor, bytes);
+        }
         loop {
             let next = cursor.take(bytes).map_err(ChannelError::violation)?;
             let Some((header, payload)) = next else {
@@ -165,6 +168,19 @@ impl Session {
                 }
                 Kind::RequestPart => self.take_part(header, &bytes[payload], tools)?,
                 _ => self.dispatch(header, &bytes[payload], tools)?,
+            }
+        }
+    }
+
+    /// Responses that a datagram says are not wanted any more go first: those of its requests may need the room.
+    #[inline]
+    fn take_releases(&mut self, mut cursor: Cursor, bytes: &[u8]) {
+        let Some(answerer) = &mut self.answerer else {
+            return;
+        };
+        while let Ok(Some((header, _))) = cursor.take(bytes) {
+            if header.kind == Kind::Release {
+                answerer.release(header.call);
             }
         }
     }
