@@ -79,11 +79,11 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// The client's device has no memory for one long message: a request or an operation that was not sent, or a
+    /// The client or its device has no memory for one long message: a request or an operation that was not sent, or a
     /// response. The connection and its other calls go on.
     #[error("no memory for a message: {why}; {}", executed_or_not(*executed))]
     NoMemory {
-        /// What the device said.
+        /// How much there was none for, or what the device said.
         why: String,
         /// Whether the server executed the call: then it is its response that there was no memory for.
         executed: bool,
@@ -428,7 +428,7 @@ impl From<ConnectError> for CallError {
 }
 
 impl CallError {
-    /// The device has no memory for a response, which the server has made.
+    /// There is no memory for a response, which the server has made.
     #[cold]
     pub(crate) fn no_memory_for_response(error: &ChannelError) -> Self {
         Self::NoMemory {

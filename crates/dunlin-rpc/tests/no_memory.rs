@@ -1,19 +1,27 @@
-//! A device without memory for one more long message: that message fails, and the connection goes on.
+//! A device, or a process, without memory for one more long message: that message fails, and the connection goes on.
 
-use dunlin_rpc::{CallError, Client, LocalServer, Preset, Region, Server};
+#[path = "../../dunlin-shm/tests/common/process.rs"]
+mod process;
+
+use dunlin_rpc::{CallError, Client, LocalServer, Preset, Region, Server, ServerBuilder};
 use dunlin_shm::{ShmConfig, ShmDevice};
+use process::{role, say, Other};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 const ECHO: u16 = 1;
 const LONG: u16 = 2;
 const BYTES: usize = 8 << 20;
 
-fn serve() -> LocalServer {
+fn server() -> ServerBuilder {
     Server::unbound()
         .region(&Region::new("memory", BYTES).writable())
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle(LONG, |_, reply| reply.in_place(BYTES).map(drop))
-        .serve_on(ShmDevice::open(ShmConfig::default()).unwrap())
-        .unwrap()
+}
+
+fn serve() -> LocalServer {
+    let device = ShmDevice::open(ShmConfig::default()).unwrap();
+    server().serve_on(device).unwrap()
 }
 
 /// A client whose device has memory for its channels, and for no long message.
@@ -110,5 +118,43 @@ fn an_operation_without_memory_ends_alone() {
         let after = server.statistics();
         assert_eq!(after.closed, closed, "{preset}: it went on");
         clients.push(client);
+    }
+}
+
+/// Lets this process have so many bytes of address space more than it has.
+fn limit_memory(more: u64) {
+    let words = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = words.split_whitespace().next().unwrap().parse().unwrap();
+    let current = Some(pages * rustix::param::page_size() as u64 + more);
+    let maximum = getrlimit(Resource::As).maximum;
+    setrlimit(Resource::As, Rlimit { current, maximum }).unwrap();
+}
+
+/// A client that has memory for short messages alone.
+#[test]
+fn the_other_process() {
+    let Some((preset, address)) = role() else {
+        return;
+    };
+    let client = Client::builder().preset(preset.parse().unwrap());
+    let client = client.device("shm").connect(&address).unwrap();
+    assert_eq!(&*client.call(ECHO, b"before").unwrap(), b"before");
+    limit_memory(BYTES as u64 / 2);
+    for _ in 0..3 {
+        let refused = client.call(LONG, b"").unwrap_err();
+        assert!(is_no_memory(&refused, true), "{preset}: {refused:?}");
+        assert_eq!(&*client.call(ECHO, b"after").unwrap(), b"after");
+    }
+    say("it goes on");
+}
+
+#[test]
+fn a_process_without_memory_for_a_response_goes_on() {
+    let server = server().device("shm").serve_at("dunlin://127.0.0.1:0");
+    let server = server.unwrap();
+    for preset in [Preset::Fasst, Preset::Herd, Preset::Erpc] {
+        let address = server.address().to_string();
+        let mut client = Other::start("the_other_process", &preset.to_string(), &address);
+        assert_eq!(client.hear(), "it goes on", "{preset}");
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod connect;
 pub(crate) mod driven;
 pub(crate) mod endpoint;
 pub(crate) mod fate;
+mod growing;
 pub(crate) mod packet;
 mod receives;
 pub(crate) mod segments;

@@ -9,11 +9,12 @@ use std::ops::Range;
 
 use dunlin_verbs::{Device, Work};
 
+use super::growing::Growing;
 use super::packet::Packet;
 use super::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::memory::{self, NoMemory};
+use crate::memory::NoMemory;
 
 /// Segments of a transfer that are on their way at most.
 pub(crate) const WINDOW: usize = 16;
@@ -157,10 +158,7 @@ struct Reassembly {
     handler: u16,
     transfer: u32,
     piece: usize,
-    total: usize,
-    /// `None`: there was no memory. Its segments are taken all the same, because what is to be said to its sender is
-    /// said when they are here.
-    bytes: Option<LongBytes>,
+    bytes: Growing,
     /// One bit for each segment that is here.
     here: Vec<u64>,
     count: usize,
@@ -193,8 +191,7 @@ impl Reassembly {
             handler,
             transfer: head.transfer,
             piece,
-            total,
-            bytes: Some(spare.empty(total)),
+            bytes: Growing::new(total, spare),
             here: vec![0; total.div_ceil(piece).div_ceil(64)],
             count: 0,
             told: 0,
@@ -209,7 +206,7 @@ impl Reassembly {
     /// Takes a segment of this transfer. `None`: an honest peer sends no such piece.
     fn take(&mut self, head: SegmentHead, call: u64, piece: &[u8]) -> Option<Taken> {
         let offset = head.offset as usize;
-        let total = self.total;
+        let total = self.bytes.total();
         let sound = call == self.call
             && head.total as usize == total
             && offset < total
@@ -227,7 +224,7 @@ impl Reassembly {
             return Some(Taken::Nothing);
         }
         self.here[index / 64] |= bit;
-        self.put(offset, piece);
+        self.bytes.put(offset, piece);
         self.count += 1;
         if self.count == total.div_ceil(self.piece) {
             return Some(Taken::Whole(self.count));
@@ -238,29 +235,6 @@ impl Reassembly {
             return Some(Taken::Tell(self.count));
         }
         Some(Taken::Nothing)
-    }
-
-    /// What the message says of its length costs memory only as its bytes come.
-    fn put(&mut self, offset: usize, piece: &[u8]) {
-        let Some(bytes) = &mut self.bytes else {
-            return;
-        };
-        let end = offset + piece.len();
-        let missing = end.saturating_sub(bytes.len());
-        if memory::reserve(bytes, missing).is_err() {
-            self.bytes = None;
-        } else if offset == bytes.len() {
-            bytes.extend_from_slice(piece);
-        } else {
-            let length = bytes.len().max(end);
-            bytes.resize(length, 0);
-            bytes[offset..end].copy_from_slice(piece);
-        }
-    }
-
-    /// The message.
-    fn into_bytes(self) -> Result<LongBytes, NoMemory> {
-        self.bytes.ok_or(NoMemory(self.total))
     }
 }
 
@@ -334,7 +308,7 @@ impl Incoming {
                 return Ok(Arrived::Whole(
                     count as u32,
                     handler,
-                    reassembly.into_bytes(),
+                    reassembly.bytes.into_bytes(),
                 ));
             }
         };
@@ -388,7 +362,8 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!(&*reassembly.unwrap().into_bytes().unwrap(), &bytes[..]);
+            let whole = reassembly.unwrap().bytes.into_bytes();
+            prop_assert_eq!(&whole.unwrap()[..], &bytes[..]);
         }
 
         /// However long it says that the message is, and wherever it begins.
@@ -401,7 +376,7 @@ mod tests {
             let body = vec![1; piece.min((total - offset) as usize)];
             let taken = reassembly.take(head, 1, &body);
             prop_assert_eq!(taken.is_some(), (at % pieces) < WINDOW as u32);
-            prop_assert!(reassembly.bytes.unwrap().capacity() <= 2 * WINDOW * piece);
+            prop_assert!(reassembly.bytes.into_bytes().unwrap().capacity() <= 2 * WINDOW * piece);
         }
 
         #[test]
@@ -414,7 +389,7 @@ mod tests {
                 let _ = reassembly.take(head, 1, piece);
             }
             let _ = reassembly.take(SegmentHead { total, offset, transfer: 0 }, 1, &payload);
-            prop_assert!(reassembly.into_bytes().unwrap().len() <= 200);
+            prop_assert!(reassembly.bytes.bytes().unwrap().len() <= 200);
         }
     }
 }

@@ -11,9 +11,11 @@ use crate::call::lane::{Answer, CallId, Sink};
 use crate::channel::datagram::fate::{self, Fate};
 use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
 use crate::channel::datagram::segments::{count_in, Arrived};
+use crate::channel::datagram::spare::LongBytes;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::error::{CallError, WireFailure};
+use crate::memory::NoMemory;
 
 /// Datagrams taken in one poll: bounds the time that a poll holds its caller.
 const POLL_BUDGET: usize = 64;
@@ -201,11 +203,7 @@ impl<D: Device> DatagramLane<D> {
             Arrived::Whole(count, _, bytes) => {
                 self.last_whole = Some((call, count));
                 if let Some(tag) = self.finish(call) {
-                    let answer = match bytes {
-                        Ok(bytes) => Ok(Answer::Long(Box::new(bytes))),
-                        Err(error) => Err(CallError::Unreadable(error.to_string())),
-                    };
-                    sink.complete(tag, answer);
+                    sink.complete(tag, long_answer(bytes));
                 }
                 count
             }
@@ -214,5 +212,18 @@ impl<D: Device> DatagramLane<D> {
             self.push(Kind::Segments, 0, call, &count.to_le_bytes());
         }
         self.send()
+    }
+}
+
+/// What a call hears whose long response has come, and whether there was memory for it.
+pub(super) fn long_answer(
+    bytes: Result<LongBytes, NoMemory>,
+) -> Result<Answer<'static>, CallError> {
+    match bytes {
+        Ok(bytes) => Ok(Answer::Long(Box::new(bytes))),
+        Err(none) => {
+            let error = ChannelError::memory(none.to_string());
+            Err(CallError::no_memory_for_response(&error))
+        }
     }
 }

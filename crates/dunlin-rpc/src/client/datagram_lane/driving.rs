@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use dunlin_verbs::{thread, Device, Work};
 
+use super::arrivals::long_answer;
 use super::{DatagramLane, PACKETS};
-use crate::call::lane::{Answer, Sink};
+use crate::call::lane::Sink;
 use crate::channel::datagram::driven::client::{Driver, Heard, Response};
 use crate::channel::datagram::packet::Packet;
 use crate::channel::message::Header;
@@ -163,7 +164,7 @@ impl<D: Device> DatagramLane<D> {
             Response::Long(bytes) => {
                 self.releases.push(call);
                 if let Some(tag) = tag {
-                    sink.complete(tag, Ok(Answer::Long(Box::new(bytes))));
+                    sink.complete(tag, long_answer(bytes));
                 }
             }
             Response::Failure(bytes) => {

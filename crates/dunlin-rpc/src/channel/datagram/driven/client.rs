@@ -6,10 +6,12 @@ use super::pace::Pacer;
 use super::timely::Timely;
 use super::{number_in, pieces, Part, FAILURE, HELD, PART_BYTES};
 use crate::channel::call_id::slot_of;
+use crate::channel::datagram::growing::Growing;
 use crate::channel::datagram::packet::Packet;
 use crate::channel::datagram::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
+use crate::memory::NoMemory;
 
 /// Time without an answer after which a call goes back to its first packet without one (eRPC §5.3).
 const TIMEOUT_NS: u64 = 5_000_000;
@@ -34,7 +36,7 @@ struct Slot {
     requests: u32,
     response: Vec<u8>,
     /// In its place a response of several parts.
-    long_response: LongBytes,
+    long_response: Growing,
     /// Known with the first part of the response.
     responses: Option<u32>,
     /// Packets sent, and answers to them that have come, each in its order.
@@ -88,7 +90,8 @@ pub(crate) enum Heard {
 pub(crate) enum Response<'a> {
     /// In the slot's memory until its next call.
     Short(&'a [u8]),
-    Long(LongBytes),
+    /// There may have been no memory for it.
+    Long(Result<LongBytes, NoMemory>),
     /// The words of a failure.
     Failure(&'a [u8]),
 }
@@ -292,7 +295,7 @@ impl Driver {
                 slot.responses = Some(parts);
                 slot.failed = part.flags & FAILURE != 0;
                 if parts > 1 {
-                    slot.long_response = self.spare.empty(part.total as usize);
+                    slot.long_response = Growing::new(part.total as usize, &self.spare);
                 }
             } else if slot.responses != Some(parts) {
                 let words = "a response that changes its length";
@@ -300,7 +303,7 @@ impl Driver {
             }
             match slot.responses {
                 Some(1) => slot.response.extend_from_slice(body),
-                _ => slot.long_response.extend_from_slice(body),
+                _ => slot.long_response.push(body),
             }
         }
         slot.got += 1;
@@ -336,9 +339,15 @@ impl Driver {
         let is_short = slot.responses == Some(1);
         match (slot.failed, is_short) {
             (true, true) => Response::Failure(&slot.response),
-            (true, false) => Response::Failure(&slot.long_response),
+            (true, false) => match slot.long_response.bytes() {
+                Ok(bytes) => Response::Failure(bytes),
+                Err(none) => Response::Long(Err(none)),
+            },
             (false, true) => Response::Short(&slot.response),
-            (false, false) => Response::Long(std::mem::take(&mut slot.long_response)),
+            (false, false) => {
+                let response = std::mem::take(&mut slot.long_response);
+                Response::Long(response.into_bytes())
+            }
         }
     }
 

@@ -4,11 +4,12 @@
 use super::client::put_part;
 use super::{pieces, Part, FAILURE, HELD};
 use crate::channel::call_id::slot_of;
+use crate::channel::datagram::growing::Growing;
 use crate::channel::datagram::packet::Packet;
 use crate::channel::datagram::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::memory;
+use crate::memory::NoMemory;
 
 /// What stands in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,9 +32,7 @@ struct Slot {
     got: u32,
     /// Bytes of the request, as its first part says, and those that have come.
     total: u32,
-    request: LongBytes,
-    /// There was no memory for them.
-    starved: bool,
+    request: Growing,
     /// The response in the first bytes: so many.
     response: Vec<u8>,
     length: usize,
@@ -163,33 +162,24 @@ impl Answerer {
         slot.got += 1;
         if last > 0 {
             if part.number == 0 {
-                slot.request = self.spare.empty(part.total as usize);
+                slot.request = Growing::new(part.total as usize, &self.spare);
             }
-            // What it says of its length costs memory only as its bytes come.
-            if !slot.starved && memory::reserve(&mut slot.request, body.len()).is_ok() {
-                slot.request.extend_from_slice(body);
-                if part.number == 0 {
-                    self.coming += part.total as usize;
-                }
-            } else {
-                // Its parts are taken all the same: what is to be said is said when it is whole.
-                if part.number > 0 {
-                    self.coming -= coming_of(slot);
-                }
-                slot.request = LongBytes::default();
-                slot.starved = true;
-            }
+            self.coming -= coming_of(slot);
+            slot.request.push(body);
+            self.coming += coming_of(slot);
         }
         if part.number < last {
             return Ok(Step::Credit(part.number));
         }
         self.coming -= coming_of(slot);
         slot.stage = Stage::Working;
-        if slot.starved {
-            return Ok(Step::Starved(slot.total as usize));
+        if last == 0 {
+            return Ok(Step::Run(None));
         }
-        let whole = (last > 0).then(|| std::mem::take(&mut slot.request));
-        Ok(Step::Run(whole))
+        Ok(match std::mem::take(&mut slot.request).into_bytes() {
+            Ok(whole) => Step::Run(Some(whole)),
+            Err(NoMemory(bytes)) => Step::Starved(bytes),
+        })
     }
 
     /// Where the response of a call may be written that is no longer than a piece.
@@ -263,7 +253,7 @@ impl Answerer {
 
 /// Bytes of a slot's request that count: it comes in parts, of which the first is here.
 fn coming_of(slot: &Slot) -> usize {
-    match slot.stage == Stage::Coming && !slot.request.is_empty() {
+    match slot.stage == Stage::Coming && slot.request.holds_bytes() {
         true => slot.total as usize,
         false => 0,
     }
@@ -282,8 +272,7 @@ fn forget(slot: &mut Slot, call: u64, piece: usize) {
     if slot.response.len() > piece {
         slot.response = Vec::new();
     }
-    slot.request = LongBytes::default();
-    slot.starved = false;
+    slot.request = Growing::default();
     (slot.call, slot.stage) = (call, Stage::Coming);
     (slot.got, slot.length, slot.flags, slot.sent) = (0, 0, 0, 0);
 }
