@@ -1,6 +1,8 @@
 //! The thread that owns a server's datagram queue pair: all sessions of its clients stand on that one.
 
 mod rounds;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod zones;
 
 use std::collections::VecDeque;
@@ -300,7 +302,9 @@ impl<D: Device> Poller<D> {
         self.endpoint.join(number, route);
         let posted = block.map_or(Ok(()), |block| self.endpoint.provide(block));
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
-        let known = posted.and_then(|()| match told == self.endpoint.address() {
+        // One that has failed keeps its address until there is another.
+        let is_there = told == self.endpoint.address() && self.renewal.is_none();
+        let known = posted.and_then(|()| match is_there {
             true => Ok(()),
             false => Err(ChannelError::queue_pair("it failed meanwhile".to_owned())),
         });
