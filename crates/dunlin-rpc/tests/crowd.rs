@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -205,6 +206,39 @@ fn a_crowd_that_leaves_and_comes_again() {
     call(&stays, b"after them");
     let accepted = server.statistics().accepted;
     assert_eq!(accepted, 1 + 3 * CROWD as u64, "somebody connected anew");
+}
+
+/// A limit holds for those who come at the same moment, too, and turns nobody away who has a place.
+#[test]
+fn as_many_are_let_in_as_there_are_places() {
+    const AT_ONCE: usize = 12;
+    descriptors();
+    for most in [1, 4, AT_ONCE].repeat(4) {
+        let server = Server::unbound()
+            .device("shm")
+            .max_connections(most)
+            .handle(ECHO, |request, reply| reply.write(request.payload()))
+            .serve_at("dunlin://127.0.0.1:0")
+            .unwrap();
+        let address = server.address().to_string();
+        let let_in = AtomicUsize::new(0);
+        threads(AT_ONCE, |_, together| {
+            let client = Client::builder().preset(Preset::Plain).device("shm");
+            let client = client.connect_timeout(PATIENCE).deadline(PATIENCE);
+            together.wait();
+            let connected = client.connect(&address);
+            let_in.fetch_add(usize::from(connected.is_ok()), Ordering::Relaxed);
+            // Nobody leaves before all have tried.
+            together.wait();
+            match connected {
+                Ok(client) => call(&client, b"let in"),
+                Err(error) if error.to_string().contains("max_connections") => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            Ok(())
+        });
+        assert_eq!(let_in.into_inner(), most);
+    }
 }
 
 #[test]

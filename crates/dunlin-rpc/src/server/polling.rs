@@ -10,7 +10,7 @@ use dunlin_verbs::{CompletionChannel, Device, VerbsError};
 
 use super::rounds::{self, Rounds};
 use super::thread_task::ThreadTask;
-use super::threads::{wait_for, Plan};
+use super::threads::{wait_for, Arrivals, Plan};
 use super::workers::{self, WorkerQueue};
 use crate::error::ServeError;
 
@@ -23,6 +23,8 @@ pub(super) struct PollingThreads<D: Device> {
     plan: Plan,
     threads: Vec<Arc<Thread<D::CompletionChannel>>>,
     running: Mutex<Vec<Running>>,
+    /// Clients that are being accepted.
+    arrivals: Arc<Arrivals>,
 }
 
 /// What other threads have of one.
@@ -78,11 +80,17 @@ impl<D: Device> PollingThreads<D> {
             device,
             plan,
             running: Mutex::default(),
+            arrivals: Arc::default(),
         })
     }
 
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Clients of all kinds that are being accepted.
+    pub(super) fn arrivals(&self) -> &Arc<Arrivals> {
+        &self.arrivals
     }
 
     /// What the thread of this number sleeps on.

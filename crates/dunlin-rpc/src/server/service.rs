@@ -185,14 +185,16 @@ impl<D: Device> Service for DeviceService<D> {
         parameters: &Parameters,
         caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), AcceptError> {
-        if self.connections() >= self.max_connections {
+        let arrivals = self.polling.arrivals();
+        let there = || self.connections();
+        let Some(arrival) = arrivals.begin(self.max_connections, there) else {
             return Err(AcceptError::Verbs(VerbsError::Limit {
                 resource: "max_connections",
                 asked: 1,
                 available: 0,
                 limit: self.max_connections,
             }));
-        }
+        };
         crate::memory::room_for_client()?;
         let (own, answer) = match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters, caller)?,
@@ -202,6 +204,7 @@ impl<D: Device> Service for DeviceService<D> {
             }
             ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters, caller)?,
         };
+        arrival.was_adopted();
         Ok((self.rings.device.address_for(own, peer), answer))
     }
 

@@ -107,6 +107,48 @@ struct Working {
 pub(super) struct Started<H> {
     pub(super) pollers: Vec<Arc<H>>,
     counters: Vec<Arc<Counters>>,
+    arrivals: Arc<Arrivals>,
+}
+
+/// Clients of a device's service that are being accepted: how many. Those who come at the same moment share the places
+/// that are left.
+#[derive(Default)]
+pub(super) struct Arrivals(Mutex<usize>);
+
+/// A client's place among them, which is given back unless the client was adopted.
+pub(super) struct Arrival<'a>(&'a Arrivals);
+
+impl Arrivals {
+    /// A place for one more, if with those who are `there` they are fewer than `most`.
+    pub(super) fn begin(&self, most: usize, there: impl Fn() -> usize) -> Option<Arrival<'_>> {
+        let mut count = thread::lock(&self.0);
+        // Under the lock: who is adopted meanwhile is counted once, here or there.
+        if there() + *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Arrival(self))
+    }
+
+    /// One of them is there from now on.
+    fn adopted(&self, count_there: impl FnOnce()) {
+        let mut count = thread::lock(&self.0);
+        *count -= 1;
+        count_there();
+    }
+}
+
+impl Arrival<'_> {
+    /// The client was adopted, and counted as being there.
+    pub(super) fn was_adopted(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        *thread::lock(&self.0 .0) -= 1;
+    }
 }
 
 impl<H: HasMailbox> Started<H> {
@@ -145,7 +187,9 @@ impl<H: HasMailbox> Started<H> {
         self.counters[poller].accepted();
         let mailbox = self.pollers[poller].mailbox();
         mailbox.owns(connection, aborter);
-        mailbox.connections.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.adopted(|| {
+            mailbox.connections.fetch_add(1, Ordering::Relaxed);
+        });
         mailbox.send(Mail::Adopt(Box::new(newcomer)));
     }
 }
@@ -225,7 +269,12 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
                 pollers.iter().for_each(|poller| poller.mailbox().end());
             })?;
         }
-        Ok(self.started.get_or_init(|| Started { pollers, counters }))
+        let arrivals = Arc::clone(self.polling.arrivals());
+        Ok(self.started.get_or_init(|| Started {
+            pollers,
+            counters,
+            arrivals,
+        }))
     }
 
     /// The threads.
