@@ -47,7 +47,7 @@ impl Request<'_> {
         self.handler
     }
 
-    /// Which connection of this server it came by.
+    /// Which connection of this server it came by: no other has this number, whatever device it is over.
     pub fn connection(&self) -> u64 {
         self.connection
     }

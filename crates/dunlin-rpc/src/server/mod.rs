@@ -6,6 +6,7 @@ mod callbacks;
 pub(crate) mod caller;
 mod capture;
 mod connection;
+mod connection_ids;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
 mod datagram;

@@ -1,6 +1,5 @@
 //! Serving over SENDs: the pollers of rings, over another channel. The threads start with the first such client.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
@@ -15,16 +14,12 @@ use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::channel::sent::{SentChannel, UnconnectedSent};
 use crate::channel::Parameters;
 
-/// Set in the ids of its connections, so that they are no ring's, session's or pool's.
-const OF_SENT: u64 = 1 << 61;
-
 type Handle<D> = PollerHandle<SentChannel<D>>;
 
 /// The service over SENDs.
 pub(super) struct SentService<D: Device> {
     device: D,
     threads: ThreadGroup<Handle<D>, D>,
-    next_id: AtomicU64,
     regions: Arc<ServedRegions<D>>,
 }
 
@@ -37,7 +32,6 @@ impl<D: Device> SentService<D> {
         Self {
             device,
             threads: ThreadGroup::new(polling),
-            next_id: AtomicU64::new(0),
             regions,
         }
     }
@@ -73,7 +67,7 @@ impl<D: Device> SentService<D> {
         let channel = UnconnectedSent::new(&self.device, poller.wake(), config)?;
         let answer = (channel.address(), channel.parameters());
         let channel = channel.join(peer, parameters)?;
-        let id = OF_SENT | self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.threads.plan.ids.next(0);
         let said = (None, Deadlines::new(parameters), caller);
         let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
         let aborter = connection.channel.aborter();

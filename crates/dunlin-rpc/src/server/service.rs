@@ -1,6 +1,5 @@
 //! The service of one device: its pollers and workers, for rings, datagrams, message pools and SENDs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use dunlin_verbs::{
 use super::answering::Executor;
 use super::caller::Caller;
 use super::connection::Connection;
+use super::connection_ids::ConnectionIds;
 use super::datagram::DatagramService;
 use super::deadlines::Deadlines;
 use super::handler::HandlerTable;
@@ -72,6 +72,7 @@ impl From<AcceptError> for Refusal {
 #[derive(Clone)]
 pub(crate) struct ServiceSetup {
     pub(super) identity: Identity,
+    pub(super) ids: ConnectionIds,
     pub(super) handlers: HandlerTable,
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,
@@ -134,6 +135,7 @@ impl<D: Device> DeviceService<D> {
         let plan = Plan {
             tasks: setup.tasks,
             identity: setup.identity,
+            ids: setup.ids,
             handlers: setup.handlers.clone(),
             channel: setup.channel.clone(),
             pollers: setup.pollers,
@@ -258,7 +260,6 @@ impl<D: Device> Drop for DeviceService<D> {
 struct RingService<D: Device> {
     device: D,
     threads: ThreadGroup<PollerHandle<RingChannel<D>>, D>,
-    next_id: AtomicU64,
     admission: Arc<Admission>,
     /// Of the senders that want few active queue pairs.
     few: Arc<Admission>,
@@ -323,7 +324,6 @@ impl<D: Device> RingService<D> {
             regions,
             device,
             threads,
-            next_id: AtomicU64::new(1),
         })
     }
 
@@ -349,7 +349,7 @@ impl<D: Device> RingService<D> {
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &config)?;
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.join(peer, parameters)?;
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.threads.plan.ids.next(0);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
             let credits = u64::from(admission.credits().0);
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);

@@ -8,6 +8,7 @@ use dunlin_verbs::process::Owned;
 use dunlin_verbs::{Device, VerbsError};
 
 use super::callbacks::{CallableClients, CallbackServer};
+use super::connection_ids::ConnectionIds;
 use super::handler::Execution;
 use super::on_demand::OnDemand;
 use super::pacing::{self, Follower};
@@ -243,6 +244,7 @@ impl ServerBuilder {
         }
         ServiceSetup {
             identity: Identity::new(),
+            ids: ConnectionIds::default(),
             handlers: self.handlers,
             channel: self.channel,
             pollers: self.pollers,

@@ -11,6 +11,7 @@ use dunlin_verbs::{Aborter, CompletionChannel, Device, VerbsError};
 
 use super::answering::Executor;
 use super::connection::Context;
+use super::connection_ids::ConnectionIds;
 use super::dispatch::{Deliver, Dispatch};
 use super::handler::HandlerTable;
 use super::mailbox::{Mail, Mailbox};
@@ -29,6 +30,7 @@ use crate::identity::Identity;
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) identity: Identity,
+    pub(super) ids: ConnectionIds,
     pub(super) handlers: HandlerTable,
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,

@@ -7,7 +7,7 @@ mod outgoing;
 mod poller;
 mod session;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{thread, CompletionChannel, Device, EndpointAddress, VerbsError};
@@ -26,14 +26,10 @@ use crate::channel::datagram::{Greeting, Protocol, CALLS};
 use crate::channel::Parameters;
 use poller::{Newcomer, Poller, PollerHandle};
 
-/// Set in the ids of sessions, so that they are no ring's.
-const OF_SESSIONS: u64 = 1 << 63;
-
 /// The service over datagrams.
 pub(super) struct DatagramService<D: Device> {
     device: D,
     threads: ThreadGroup<PollerHandle<D>, D>,
-    next_id: AtomicU64,
     /// Of clients that may have datagrams or rings.
     admission: Arc<Admission>,
 }
@@ -48,7 +44,6 @@ impl<D: Device> DatagramService<D> {
             device,
             admission,
             threads: ThreadGroup::new(polling),
-            next_id: AtomicU64::new(0),
         }
     }
 
@@ -173,9 +168,8 @@ impl<D: Device> DatagramService<D> {
         })?;
         session_slots.provided += usize::from(wanted);
         drop(session_slots);
-        let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         Ok(Newcomer {
-            id: OF_SESSIONS | serial << 32 | u64::from(number),
+            id: self.threads.plan.ids.next(number),
             number,
             protocol,
             cookie,

@@ -24,6 +24,7 @@ use crate::channel::ChannelError;
 use crate::config::DatagramBatches;
 use crate::server::caller::Caller;
 use crate::server::connection::Context;
+use crate::server::connection_ids::place_of;
 use crate::server::deadlines::Deadlines;
 use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
@@ -40,7 +41,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Between the failure of a queue pair and the next one, and between attempts: most likely the port is down.
 const RENEWAL: Duration = Duration::from_millis(100);
 
-/// The poller's queue pair among the connections of its mailbox: no session has this number.
+/// The poller's queue pair among the connections of its mailbox: no session has this id.
 const QUEUE_PAIR: u64 = 0;
 
 /// A session that was accepted.
@@ -255,7 +256,7 @@ impl<D: Device> Poller<D> {
                     call,
                     outcome,
                 }) => {
-                    let number = connection as u32;
+                    let number = place_of(connection);
                     let session = self.sessions.get(number as usize);
                     let same = |session: &Session| session.id == connection;
                     // A client that left does not need its answer.

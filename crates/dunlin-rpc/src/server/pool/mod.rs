@@ -9,13 +9,14 @@ mod long_calls;
 mod poller;
 mod turns;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
 use super::caller::Caller;
 use super::connection::Connection;
+use super::connection_ids::PLACES_MAX;
 use super::deadlines::Deadlines;
 use super::polling::PollingThreads;
 use super::region::ServedRegions;
@@ -31,10 +32,9 @@ use crate::channel::Parameters;
 pub use grouping::Grouping;
 use poller::{Newcomer, Poller, PollerHandle};
 
-/// Set in the ids of connections, so that they are no ring's.
-const OF_POOLS: u64 = 1 << 62;
 /// Clients of a poller whose turns come and go.
 const CLIENTS_MAX: usize = 4096;
+const _: () = assert!(CLIENTS_MAX <= PLACES_MAX);
 
 /// Clients of a poller that are heard by completions, and entries of the queue for those of each: twice as many as it
 /// has RECEIVEs, because what one has left may be there when the next comes.
@@ -49,7 +49,6 @@ pub(super) struct PoolService<D: Device> {
     device: D,
     regions: Arc<ServedRegions<D>>,
     threads: ThreadGroup<PollerHandle<D>, D>,
-    next_id: AtomicU64,
 }
 
 impl<D: Device> PoolService<D> {
@@ -62,7 +61,6 @@ impl<D: Device> PoolService<D> {
             device,
             regions,
             threads: ThreadGroup::new(polling),
-            next_id: AtomicU64::new(0),
         }
     }
 
@@ -203,8 +201,7 @@ impl<D: Device> PoolService<D> {
         (peer, parameters, caller): (&EndpointAddress, &Parameters, Caller),
     ) -> Result<(Newcomer<D>, (EndpointAddress, Parameters)), VerbsError> {
         let poller = &started.pollers[index];
-        let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff;
-        let id = OF_POOLS | serial << 32 | u64::from(number);
+        let id = self.threads.plan.ids.next(number);
         let mut notifications = poller
             .notifications
             .lock()

@@ -16,6 +16,7 @@ use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
+use crate::server::connection_ids::place_of;
 use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
@@ -132,7 +133,7 @@ impl<D: Device> Poller<D> {
                     call,
                     outcome,
                 }) => {
-                    let number = connection as u32;
+                    let number = place_of(connection);
                     let client = self.members.get_mut(number as usize);
                     let client = client.and_then(Option::as_mut);
                     // A client that left does not need its answer.

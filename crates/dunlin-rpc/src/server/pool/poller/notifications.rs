@@ -8,6 +8,7 @@ use super::{Members, Poller, NOTIFICATIONS_BUDGET};
 use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
 use crate::server::connection::Connection;
+use crate::server::connection_ids::place_of;
 
 impl<D: Device> Poller<D> {
     /// Takes what completions tell of messages, within a budget; says how many they were.
@@ -40,7 +41,7 @@ impl<D: Device> Poller<D> {
 
     #[inline]
     pub(super) fn take_notification(&mut self, completion: &Completion) {
-        let number = completion.id as u32;
+        let number = place_of(completion.id);
         let known = |members: &Members<D>| {
             let member = members.get(number as usize).and_then(Option::as_ref);
             member.is_some_and(|client| client.id == completion.id)
