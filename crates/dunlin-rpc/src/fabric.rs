@@ -48,7 +48,7 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     /// A queue pair's address on this device, as a peer of another address reaches it.
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress;
     /// The threads that serve clients over this device.
-    fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError>;
+    fn serve(&self, setup: Arc<ServiceSetup>) -> Result<Box<dyn Service>, ServeError>;
 }
 
 /// Who will use a lane.
@@ -214,7 +214,7 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         self.0.address_for(own, peer)
     }
 
-    fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError> {
+    fn serve(&self, setup: Arc<ServiceSetup>) -> Result<Box<dyn Service>, ServeError> {
         Ok(Box::new(DeviceService::start(self.0.clone(), setup)?))
     }
 }

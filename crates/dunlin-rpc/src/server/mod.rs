@@ -1,5 +1,6 @@
 //! The server: a port, handlers by id, and threads that serve.
 
+mod admissions;
 mod answering;
 mod away;
 mod callbacks;
@@ -9,6 +10,7 @@ mod connection;
 mod connection_ids;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
+mod connections;
 mod datagram;
 mod deadlines;
 mod deferred;
@@ -32,7 +34,6 @@ mod reports;
 mod rights;
 mod rounds;
 mod running;
-mod sent;
 pub(crate) mod service;
 mod serving;
 mod statistics;

@@ -9,8 +9,9 @@ use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, VerbsError};
 
 use super::rounds::{self, Rounds};
+use super::service::ServiceSetup;
 use super::thread_task::ThreadTask;
-use super::threads::{wait_for, Arrivals, Plan};
+use super::threads::{wait_for, Arrivals};
 use super::workers::{self, WorkerQueue};
 use crate::error::ServeError;
 
@@ -19,8 +20,8 @@ pub(super) type MakeRounds<R> = Box<dyn FnOnce() -> R + Send>;
 
 /// The threads.
 pub(super) struct PollingThreads<D: Device> {
-    device: D,
-    plan: Plan,
+    pub(super) device: D,
+    pub(super) setup: Arc<ServiceSetup>,
     threads: Vec<Arc<Thread<D::CompletionChannel>>>,
     running: Mutex<Vec<Running>>,
     /// Clients that are being accepted.
@@ -66,7 +67,7 @@ impl<D: Device> PollingThreads<D> {
     ///
     /// # Errors
     /// When the device gives nothing to sleep on.
-    pub(super) fn new(device: D, plan: Plan) -> Result<Self, VerbsError> {
+    pub(super) fn new(device: D, setup: Arc<ServiceSetup>) -> Result<Self, VerbsError> {
         let new = |_| -> Result<_, VerbsError> {
             Ok(Arc::new(Thread {
                 wake: device.create_completion_channel()?,
@@ -74,18 +75,14 @@ impl<D: Device> PollingThreads<D> {
                 has_joining: AtomicBool::new(false),
             }))
         };
-        let threads = (0..plan.pollers).map(new).collect::<Result<_, _>>()?;
+        let threads = (0..setup.pollers).map(new).collect::<Result<_, _>>()?;
         Ok(Self {
             threads,
             device,
-            plan,
+            setup,
             running: Mutex::default(),
             arrivals: Arc::default(),
         })
-    }
-
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
     }
 
     /// Clients of all kinds that are being accepted.
@@ -136,9 +133,9 @@ impl<D: Device> PollingThreads<D> {
         served: Served,
     ) -> std::io::Result<Running> {
         let thread = Arc::clone(&self.threads[index]);
-        let (wait, identity) = (self.plan.channel.wait, self.plan.identity);
-        let core = self.plan.affinity.map(|first| first + index);
-        let tasks = self.plan.tasks.as_ref();
+        let (wait, identity) = (self.setup.channel.wait, self.setup.identity);
+        let core = self.setup.affinity.map(|first| first + index);
+        let tasks = self.setup.tasks.as_ref();
         let task = tasks.and_then(|tasks| tasks.claim(index, thread.wake.clone()));
         let run = move || {
             identity.mark_thread();
@@ -164,7 +161,7 @@ impl<D: Device> PollingThreads<D> {
     /// When they cannot be started.
     pub(super) fn start_workers(&self) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
         let spawn = |name, run| self.device.spawn(name, None, run);
-        workers::start(self.plan.workers, spawn)
+        workers::start(self.setup.workers, spawn)
     }
 
     /// Nothing joins the threads from now on: before what is there is told to end.

@@ -96,7 +96,7 @@ impl ServerBuilder {
             .map(|fabric| {
                 Ok((
                     fabric.attributes().name.clone(),
-                    fabric.serve(setup.clone())?,
+                    fabric.serve(Arc::clone(&setup))?,
                 ))
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
@@ -164,7 +164,7 @@ impl ServerBuilder {
             let flor = devices::flor_over(&device)?;
             services.push((of_flor, DeviceFabric(flor).serve(setup)?));
         } else {
-            let (below, setup_of_flor) = (device.clone(), setup.clone());
+            let (below, setup_of_flor) = (device.clone(), Arc::clone(&setup));
             services.push((name, DeviceFabric(device).serve(setup)?));
             let start = move || DeviceFabric(devices::flor_over(&below)?).serve(setup_of_flor);
             let service: Box<dyn Service> = Box::new(OnDemand::new(start));
@@ -222,7 +222,7 @@ impl ServerBuilder {
         Some(RightsTable::new(rights, self.handlers.clone()))
     }
 
-    fn setup(mut self) -> ServiceSetup {
+    fn setup(mut self) -> Arc<ServiceSetup> {
         if self.allows_capture {
             let tap = capture::Tap::new();
             self.handlers
@@ -242,7 +242,7 @@ impl ServerBuilder {
             self.handlers
                 .reserve(pacing::TIME, pacing::handler(pace.clone()));
         }
-        ServiceSetup {
+        Arc::new(ServiceSetup {
             identity: Identity::new(),
             ids: ConnectionIds::default(),
             handlers: self.handlers,
@@ -258,7 +258,7 @@ impl ServerBuilder {
             grouping: self.grouping,
             pace: self.pace,
             regions: self.regions,
-        }
+        })
     }
 
     fn validate(&mut self) -> Result<(), ServeError> {

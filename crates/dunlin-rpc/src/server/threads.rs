@@ -9,38 +9,15 @@ use std::time::Instant;
 use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{Aborter, CompletionChannel, Device, VerbsError};
 
-use super::answering::Executor;
 use super::connection::Context;
-use super::connection_ids::ConnectionIds;
 use super::dispatch::{Deliver, Dispatch};
-use super::handler::HandlerTable;
 use super::mailbox::{Mail, Mailbox};
 use super::polling::{PollingThreads, Served};
-use super::pool::Grouping;
 use super::rounds::Rounds;
+use super::service::ServiceSetup;
 use super::statistics::{Counters, ServerStatistics};
-use super::thread_task::ThreadTasks;
 use super::workers::WorkerQueue;
-use crate::admission::grouping::pace::Pace;
-use crate::config::ChannelConfig;
 use crate::error::ServeError;
-use crate::identity::Identity;
-
-/// What the threads are made of.
-#[derive(Clone)]
-pub(super) struct Plan {
-    pub(super) identity: Identity,
-    pub(super) ids: ConnectionIds,
-    pub(super) handlers: HandlerTable,
-    pub(super) channel: ChannelConfig,
-    pub(super) pollers: usize,
-    pub(super) workers: usize,
-    pub(super) executor: Option<Executor>,
-    pub(super) tasks: Option<ThreadTasks>,
-    pub(super) grouping: Grouping,
-    pub(super) pace: Option<Pace>,
-    pub(super) affinity: Option<usize>,
-}
 
 /// What other threads have of a poller.
 pub(super) trait HasMailbox: Send + Sync + 'static {
@@ -86,9 +63,8 @@ pub(super) type NewPoller<H, R> = (Arc<H>, Box<dyn FnOnce(Context) -> R + Send>)
 
 /// All that serves a kind of clients of a device.
 pub(super) struct ThreadGroup<H, D: Device> {
-    pub(super) plan: Plan,
     /// Where they poll.
-    pub(super) polling: Arc<PollingThreads<D>>,
+    polling: Arc<PollingThreads<D>>,
     started: OnceLock<Started<H>>,
     /// Held while they are started.
     working: Mutex<Working>,
@@ -199,7 +175,6 @@ impl<H: HasMailbox> Started<H> {
 impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
     pub(super) fn new(polling: Arc<PollingThreads<D>>) -> Self {
         Self {
-            plan: polling.plan().clone(),
             polling,
             started: OnceLock::new(),
             working: Mutex::default(),
@@ -207,27 +182,35 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         }
     }
 
+    pub(super) fn device(&self) -> &D {
+        &self.polling.device
+    }
+
+    pub(super) fn setup(&self) -> &ServiceSetup {
+        &self.polling.setup
+    }
+
     /// The pollers, started if they are not yet: `new_poller` makes that of each polling thread, by the thread's number
-    /// and from what it sleeps on; and workers if `works`.
+    /// and from what it sleeps on; and workers, if a handler runs there or anything else does (`workers_anyway`).
     ///
     /// # Errors
     /// When one of them cannot be made.
     pub(super) fn started<R: Rounds + 'static>(
         &self,
-        works: bool,
+        workers_anyway: bool,
         new_poller: impl Fn(usize, D::CompletionChannel) -> Result<NewPoller<H, R>, VerbsError>,
     ) -> Result<&Started<H>, ServeError> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
         // Others who come now wait for the lock, and so does who ends the server.
-        thread::hold(|| self.start(works, new_poller))
+        thread::hold(|| self.start(workers_anyway, new_poller))
     }
 
     #[cold]
     fn start<R: Rounds + 'static>(
         &self,
-        works: bool,
+        workers_anyway: bool,
         new_poller: impl Fn(usize, D::CompletionChannel) -> Result<NewPoller<H, R>, VerbsError>,
     ) -> Result<&Started<H>, ServeError> {
         let mut threads = thread::lock(&self.working);
@@ -239,13 +222,12 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
                 "the server is ending".into(),
             )));
         }
+        let setup = self.setup();
         let new = |index| new_poller(index, self.polling.wake(index));
-        let new_pollers = (0..self.plan.pollers)
-            .map(new)
-            .collect::<Result<Vec<_>, _>>()?;
+        let new_pollers = (0..setup.pollers).map(new).collect::<Result<Vec<_>, _>>()?;
         let pollers: Vec<Arc<H>> = new_pollers.iter().map(|(h, _)| Arc::clone(h)).collect();
         let mut queue = None;
-        if works {
+        if workers_anyway || setup.handlers.needs_workers(setup.executor.is_some()) {
             let (jobs, workers) = self.polling.start_workers()?;
             threads.jobs = Some(jobs.clone());
             threads.workers = workers;
@@ -255,11 +237,11 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         let deliver: Arc<Deliver> = Arc::new(move |poller: usize, finished| {
             targets[poller].mailbox().send(Mail::Finished(finished));
         });
-        let dispatch = Dispatch::new(queue, self.plan.executor.clone(), deliver);
+        let dispatch = Dispatch::new(queue, setup.executor.clone(), deliver);
         let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();
         for (index, (_, inside)) in new_pollers.into_iter().enumerate() {
             let context = Context {
-                handlers: self.plan.handlers.clone(),
+                handlers: setup.handlers.clone(),
                 dispatch: dispatch.clone(),
                 counters: Arc::clone(&counters[index]),
             };
@@ -277,15 +259,6 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
             counters,
             arrivals,
         }))
-    }
-
-    /// The threads.
-    ///
-    /// # Errors
-    /// When none were started.
-    pub(super) fn get(&self) -> Result<&Started<H>, VerbsError> {
-        let none = || VerbsError::Peer("the server has no pollers".into());
-        self.started.get().ok_or_else(none)
     }
 
     /// Those that run; none before the first client.

@@ -28,20 +28,14 @@ use poller::{Newcomer, Poller, PollerHandle};
 
 /// The service over datagrams.
 pub(super) struct DatagramService<D: Device> {
-    device: D,
     threads: ThreadGroup<PollerHandle<D>, D>,
     /// Of clients that may have datagrams or rings.
     admission: Arc<Admission>,
 }
 
 impl<D: Device> DatagramService<D> {
-    pub(super) fn new(
-        device: D,
-        polling: Arc<PollingThreads<D>>,
-        admission: Arc<Admission>,
-    ) -> Self {
+    pub(super) fn new(polling: Arc<PollingThreads<D>>, admission: Arc<Admission>) -> Self {
         Self {
-            device,
             admission,
             threads: ThreadGroup::new(polling),
         }
@@ -53,21 +47,18 @@ impl<D: Device> DatagramService<D> {
     }
 
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
-        let plan = &self.threads.plan;
-        let longest = plan.channel.max_message_bytes;
-        let eager = plan.channel.eager_bytes;
+        let (device, channel) = (self.threads.device(), &self.threads.setup().channel);
+        let limits = (channel.max_message_bytes, channel.eager_bytes);
         let new_poller = |index, wake| -> Result<NewPoller<_, Poller<D>>, VerbsError> {
-            let endpoint = Poller::endpoint(&self.device, &wake, &plan.channel.datagram_batches)?;
+            let endpoint = Poller::endpoint(device, &wake, &channel.datagram_batches)?;
             let handle = PollerHandle::new(&endpoint);
             let outside = Arc::clone(&handle);
             let share = self.admission.join_datagrams();
-            let limits = (longest, eager);
             let inside =
                 move |context| Poller::new(outside, index, context, endpoint, limits, share);
             Ok((handle, Box::new(inside)))
         };
-        let works = plan.handlers.needs_workers(plan.executor.is_some());
-        let started = self.threads.started(works, new_poller);
+        let started = self.threads.started(false, new_poller);
         started.map_err(threads::to_client)
     }
 
@@ -113,7 +104,7 @@ impl<D: Device> DatagramService<D> {
                 ..Head::default()
             },
             packet_bytes: poller.packet_bytes,
-            longest: self.threads.plan.channel.max_message_bytes,
+            longest: self.threads.setup().channel.max_message_bytes,
             calls: theirs.calls.min(CALLS),
         };
         let told = newcomer.told;
@@ -133,11 +124,12 @@ impl<D: Device> DatagramService<D> {
         (peer, parameters, caller): (&EndpointAddress, &Parameters, Caller),
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
-        let cookie = crate::random::random(&self.device)?;
-        let route = route_in(&self.device, &poller.domain, peer)?;
-        let eager = self.threads.plan.channel.eager_bytes;
+        let device = self.threads.device();
+        let cookie = crate::random::random(device)?;
+        let route = route_in(device, &poller.domain, peer)?;
+        let eager = self.threads.setup().channel.eager_bytes;
         let zone = (protocol == Protocol::Written)
-            .then(|| Zone::new(&self.device, eager, parameters).map(Box::new))
+            .then(|| Zone::new(device, eager, parameters).map(Box::new))
             .transpose()?;
         let mut session_slots = poller.session_slots();
         // With the place: a queue pair without sessions may become another.
@@ -160,7 +152,7 @@ impl<D: Device> DatagramService<D> {
         let block = wanted.then(|| {
             let places = receives_of_session();
             let stock = &mut session_slots.stock;
-            stock.take(&self.device, &poller.domain, places, poller.packet_bytes)
+            stock.take(device, &poller.domain, places, poller.packet_bytes)
         });
         let block = block.transpose().inspect_err(|_| match is_new {
             true => session_slots.places.undo(),
@@ -169,7 +161,7 @@ impl<D: Device> DatagramService<D> {
         session_slots.provided += usize::from(wanted);
         drop(session_slots);
         Ok(Newcomer {
-            id: self.threads.plan.ids.next(number),
+            id: self.threads.setup().ids.next(number),
             number,
             protocol,
             cookie,

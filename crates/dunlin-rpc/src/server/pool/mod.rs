@@ -46,19 +46,13 @@ const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
 
 /// The service over message pools.
 pub(super) struct PoolService<D: Device> {
-    device: D,
     regions: Arc<ServedRegions<D>>,
     threads: ThreadGroup<PollerHandle<D>, D>,
 }
 
 impl<D: Device> PoolService<D> {
-    pub(super) fn new(
-        device: D,
-        polling: Arc<PollingThreads<D>>,
-        regions: Arc<ServedRegions<D>>,
-    ) -> Self {
+    pub(super) fn new(polling: Arc<PollingThreads<D>>, regions: Arc<ServedRegions<D>>) -> Self {
         Self {
-            device,
             regions,
             threads: ThreadGroup::new(polling),
         }
@@ -70,10 +64,10 @@ impl<D: Device> PoolService<D> {
     }
 
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
-        let plan = &self.threads.plan;
+        let setup = self.threads.setup();
         // Together the pollers serve as many clients at a time as one alone would.
-        let pace = plan.pace.as_ref();
-        let rules = self.rules(plan.pollers);
+        let pace = setup.pace.as_ref();
+        let rules = self.rules(setup.pollers);
         let groups = pace.map_or(0, Pace::groups);
         let new_poller = |_, wake| -> Result<NewPoller<_, Poller<D>>, VerbsError> {
             let handle = PollerHandle::new(wake, CLIENTS_MAX, groups);
@@ -84,9 +78,8 @@ impl<D: Device> PoolService<D> {
         };
         // Long calls are run apart (§3.5); on simulated hosts, whose cores experiments count, by workers that are
         // there for a handler alone.
-        let works =
-            plan.handlers.needs_workers(plan.executor.is_some()) || self.device.seed().is_none();
-        let started = self.threads.started(works, new_poller);
+        let runs_apart = self.threads.device().seed().is_none();
+        let started = self.threads.started(runs_apart, new_poller);
         started.map_err(threads::to_client)
     }
 
@@ -100,10 +93,11 @@ impl<D: Device> PoolService<D> {
             return Ok(memory);
         }
         // Nobody but this process reaches it by this registration: each connection has its own.
-        let domain = self.device.create_protection_domain()?;
-        let bytes = ZONES_AT + 2 * places * zone_bytes(self.threads.plan.channel.eager_bytes);
+        let device = self.threads.device();
+        let domain = device.create_protection_domain()?;
+        let bytes = ZONES_AT + 2 * places * zone_bytes(self.threads.setup().channel.eager_bytes);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let memory = self.device.allocate_region(&domain, bytes, access)?;
+        let memory = device.allocate_region(&domain, bytes, access)?;
         Ok(poller.memory.get_or_init(|| memory))
     }
 
@@ -114,12 +108,11 @@ impl<D: Device> PoolService<D> {
         notifications: &mut Option<D::CompletionQueue>,
         wake: &D::CompletionChannel,
     ) -> Result<usize, VerbsError> {
-        let most = (self.device.attributes().max_completions / NOTIFICATIONS_EACH).min(RUNG_MAX);
+        let device = self.threads.device();
+        let most = (device.attributes().max_completions / NOTIFICATIONS_EACH).min(RUNG_MAX);
         if notifications.is_none() {
-            let made = self
-                .device
-                .create_completion_queue(most * NOTIFICATIONS_EACH, Some(wake))?;
-            *notifications = Some(made);
+            let entries = most * NOTIFICATIONS_EACH;
+            *notifications = Some(device.create_completion_queue(entries, Some(wake))?);
         }
         Ok(most)
     }
@@ -144,7 +137,7 @@ impl<D: Device> PoolService<D> {
         peer: &EndpointAddress,
         (parameters, caller): (&Parameters, Caller),
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let (index, group) = match &self.threads.plan.pace {
+        let (index, group) = match &self.threads.setup().pace {
             Some(pace) if mapping == Mapping::ByTurns => {
                 let groups = pace.groups() as u64;
                 let wish = parameters.get(GROUP_WISH_PARAMETER);
@@ -189,8 +182,8 @@ impl<D: Device> PoolService<D> {
     }
 
     fn rules(&self, pollers: usize) -> Rules {
-        let plan = &self.threads.plan;
-        plan.grouping.rules(pollers, plan.pace.as_ref())
+        let setup = self.threads.setup();
+        setup.grouping.rules(pollers, setup.pace.as_ref())
     }
 
     fn join(
@@ -200,8 +193,9 @@ impl<D: Device> PoolService<D> {
         mapping: Mapping,
         (peer, parameters, caller): (&EndpointAddress, &Parameters, Caller),
     ) -> Result<(Newcomer<D>, (EndpointAddress, Parameters)), VerbsError> {
+        let (device, setup) = (self.threads.device(), self.threads.setup());
         let poller = &started.pollers[index];
-        let id = self.threads.plan.ids.next(number);
+        let id = setup.ids.next(number);
         let mut notifications = poller
             .notifications
             .lock()
@@ -226,9 +220,7 @@ impl<D: Device> PoolService<D> {
                 PoolMemory::Own(rings)
             }
             // Who may write a pool must not read it.
-            Mapping::ByTurns if self.device.attributes().grants_are_mappings => {
-                PoolMemory::OwnByTurns
-            }
+            Mapping::ByTurns if device.attributes().grants_are_mappings => PoolMemory::OwnByTurns,
             Mapping::ByTurns => {
                 // As many zones in each of two pools as a group has clients.
                 let places = self.rules(started.pollers.len()).most();
@@ -240,8 +232,8 @@ impl<D: Device> PoolService<D> {
                 }
             }
         };
-        let config = &self.threads.plan.channel;
-        let pool = UnconnectedServedPool::new(&self.device, poller.mailbox.wake(), config, memory)?;
+        let wake = poller.mailbox.wake();
+        let pool = UnconnectedServedPool::new(device, wake, &setup.channel, memory)?;
         let answer = (pool.address(), pool.parameters());
         let channel = pool.join(peer, parameters)?;
         if mapping == Mapping::Notified {

@@ -1,0 +1,92 @@
+//! The schedulers of a device's active queue pairs: one of the senders that have as many as the server's setting
+//! allows, one of those that want few.
+
+use std::sync::Arc;
+
+use dunlin_verbs::{CompletionChannel, Device, Placement, Verbs};
+
+use super::service::ServiceSetup;
+use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
+use crate::admission::redistribution::{Admission, SenderReport};
+use crate::admission::{active_for, FEW_PARAMETER};
+use crate::channel::Parameters;
+use crate::config::Datagrams;
+
+/// Both.
+pub(super) struct Admissions {
+    many: Arc<Admission>,
+    few: Arc<Admission>,
+}
+
+/// Whether a client wants few active queue pairs.
+pub(super) fn wants_few(parameters: &Parameters) -> bool {
+    parameters.get(FEW_PARAMETER) == Some(&1)
+}
+
+impl Admissions {
+    /// Of a device whose pollers sleep on these.
+    pub(super) fn new<D: Device>(
+        device: &D,
+        setup: &ServiceSetup,
+        pollers: Vec<D::CompletionChannel>,
+    ) -> Self {
+        let attributes = device.attributes();
+        let has_datagrams = attributes.transports.ud.contains(Verbs::SEND) && attributes.lossless;
+        let datagrams = match has_datagrams {
+            true => setup.datagrams,
+            false => Datagrams::Never,
+        };
+        let admission = |most_active, credits, messages_per_second| {
+            let woken = pollers.clone();
+            let wake = move || woken.iter().for_each(CompletionChannel::wake);
+            let spawner = device.clone();
+            let spawn = move |name: &str, run: Box<dyn FnOnce() + Send>| {
+                spawner.spawn(name.to_owned(), None, run)
+            };
+            let (spawn, wake) = (Box::new(spawn), Box::new(wake));
+            let takes = (messages_per_second, datagrams);
+            Admission::new(most_active, credits, takes, spawn, wake)
+        };
+        // A batch takes a WRITE more where only a second one tells that the first has arrived.
+        let writes = match attributes.placement {
+            Placement::InOrder => 1,
+            Placement::Unordered => 2,
+        };
+        let takes = attributes.messages_per_second.map(|most| most / writes);
+        let credits = |most| match attributes.queue_pairs_by_software() {
+            true => (CREDITS_OF_MEMORY, CREDITS_OF_MEMORY),
+            false => (CREDITS, most),
+        };
+        let few_active = setup.most_active.min(active_for(takes));
+        Self {
+            many: admission(setup.most_active, credits(CREDITS), None),
+            few: admission(few_active, credits(CREDITS_OF_FEW), takes),
+        }
+    }
+
+    /// That of a client that has said this.
+    pub(super) fn of(&self, parameters: &Parameters) -> &Arc<Admission> {
+        match wants_few(parameters) {
+            true => &self.few,
+            false => &self.many,
+        }
+    }
+
+    /// That of clients that may have datagrams or rings.
+    pub(super) fn few(&self) -> &Arc<Admission> {
+        &self.few
+    }
+
+    /// What they see.
+    pub(super) fn report(&self) -> Vec<SenderReport> {
+        let mut senders = self.many.report();
+        senders.extend(self.few.report());
+        senders
+    }
+
+    /// Ends their threads.
+    pub(super) fn end(&self) {
+        self.many.end();
+        self.few.end();
+    }
+}

@@ -1,0 +1,135 @@
+//! Serving over queue pairs that are each one client's alone: pollers of rings or of SENDs, which differ in the channel
+//! only.
+
+use std::sync::Arc;
+
+use dunlin_verbs::{Device, EndpointAddress, VerbsError};
+
+use super::admissions::{wants_few, Admissions};
+use super::caller::Caller;
+use super::connection::Connection;
+use super::deadlines::Deadlines;
+use super::poller::{Poller, PollerHandle};
+use super::polling::PollingThreads;
+use super::region::ServedRegions;
+use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
+use crate::admission::lane::Admitted;
+use crate::admission::redistribution::Admission;
+use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
+use crate::channel::ring::{RingChannel, UnconnectedRing};
+use crate::channel::sent::{SentChannel, UnconnectedSent};
+use crate::channel::{Channel, Parameters};
+use crate::error::ServeError;
+
+/// The service over one kind of channel.
+pub(super) struct ConnectionService<C: Channel + 'static> {
+    threads: ThreadGroup<PollerHandle<C>, C::Device>,
+    regions: Arc<ServedRegions<C::Device>>,
+}
+
+/// What a client is told: where its queue pair's peer is, and what belongs to that.
+type Answer = (EndpointAddress, Parameters);
+/// What a poller sleeps on.
+type Wake<C> = <<C as Channel>::Device as Device>::CompletionChannel;
+
+impl<C: Channel + 'static> ConnectionService<C> {
+    pub(super) fn new(
+        polling: Arc<PollingThreads<C::Device>>,
+        regions: Arc<ServedRegions<C::Device>>,
+    ) -> Self {
+        Self {
+            threads: ThreadGroup::new(polling),
+            regions,
+        }
+    }
+
+    /// Its threads.
+    pub(super) fn threads(&self) -> &dyn Threads {
+        &self.threads
+    }
+
+    /// The pollers, started if they are not yet.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub(super) fn started(&self) -> Result<&Started<PollerHandle<C>>, ServeError> {
+        let new_poller = |_, wake| -> Result<NewPoller<_, Poller<C>>, VerbsError> {
+            let handle = Arc::new(PollerHandle::<C>::new(wake));
+            let outside = Arc::clone(&handle);
+            let inside = move |context| Poller::new(outside, context);
+            Ok((handle, Box::new(inside)))
+        };
+        self.threads.started(false, new_poller)
+    }
+
+    /// Joins a new client to the poller with the fewest, or with the fewest of its `sender`, if it counts credits.
+    /// `join` makes the channel.
+    fn adopt(
+        &self,
+        sender: Option<(&Arc<Admission>, u64)>,
+        parameters: &Parameters,
+        caller: Caller,
+        join: impl FnOnce(&Wake<C>) -> Result<(C, Answer), VerbsError>,
+    ) -> Result<Answer, VerbsError> {
+        let started = self.started().map_err(threads::to_client)?;
+        let against = match sender {
+            Some((admission, sender)) => admission.against(sender, started.pollers.len()),
+            None => Vec::new(),
+        };
+        let (index, poller) = started.least_by(|index| against.get(index).copied())?;
+        let (channel, mut answer) = join(poller.wake())?;
+        let id = self.threads.setup().ids.next(0);
+        let admitted = sender.map(|(admission, sender)| {
+            let credits = u64::from(admission.credits().0);
+            answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
+            // A client that counts its lanes wrongly harms itself alone.
+            let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
+            Admitted::new(admission, sender, number, index)
+        });
+        let said = (admitted, Deadlines::new(parameters), caller);
+        let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
+        let aborter = connection.channel.aborter();
+        started.adopt(index, id, connection, aborter);
+        Ok(answer)
+    }
+}
+
+impl<D: Device> ConnectionService<RingChannel<D>> {
+    /// `admissions`: those of clients that count credits.
+    pub(super) fn accept(
+        &self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+        caller: Caller,
+        admissions: &Admissions,
+    ) -> Result<Answer, VerbsError> {
+        let (device, config) = (self.threads.device(), &self.threads.setup().channel);
+        let sender = parameters.get(SENDER_PARAMETER);
+        let sender = sender.map(|&sender| (admissions.of(parameters), sender));
+        let config = match sender {
+            Some(_) => config.shared_by_many(wants_few(parameters)),
+            None => config.of_one_thread(device.attributes()),
+        };
+        self.adopt(sender, parameters, caller, |wake| {
+            let ring = UnconnectedRing::new(device, wake, &config)?;
+            let answer = (ring.address(), ring.parameters());
+            Ok((ring.join(peer, parameters)?, answer))
+        })
+    }
+}
+
+impl<D: Device> ConnectionService<SentChannel<D>> {
+    pub(super) fn accept(
+        &self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+        caller: Caller,
+    ) -> Result<Answer, VerbsError> {
+        let (device, config) = (self.threads.device(), &self.threads.setup().channel);
+        self.adopt(None, parameters, caller, |wake| {
+            let sent = UnconnectedSent::new(device, wake, config)?;
+            let answer = (sent.address(), sent.parameters());
+            Ok((sent.join(peer, parameters)?, answer))
+        })
+    }
+}
