@@ -1,4 +1,4 @@
-//! GETs of several keys at once, whose waits for memory overlap (MICA and FaSST prefetch a batch likewise).
+//! GETs of several keys at once whose memory accesses overlap (MICA and FaSST prefetch batches in the same way).
 
 use std::sync::atomic::Ordering;
 
@@ -8,11 +8,12 @@ use crate::layout::{KEYS_PER_BUCKET, VALUE_OFFSET};
 use crate::{StoreError, Table};
 
 impl<R: Region> Table<R> {
-    /// As [`Table::get`] for each of `keys`, into the next [`crate::Layout::value_bytes`] of `values`; `ended` hears of
-    /// each in turn. All buckets are asked for first and then all items, so it takes little longer than the slowest.
+    /// Like [`Table::get`] for each of `keys`, each into the next [`crate::Layout::value_bytes`] of `values`; `ended`
+    /// is called with the result for each, in order. All buckets are prefetched first and then all items, so it takes
+    /// little longer than the slowest GET.
     ///
     /// # Panics
-    /// When `values` has not as many bytes.
+    /// When `values` has not exactly that many bytes.
     pub fn get_many(
         &self,
         keys: &[u64],
@@ -32,7 +33,7 @@ impl<R: Region> Table<R> {
         }
     }
 
-    /// Asks for the main bucket of a key that will be looked for soon.
+    /// Prefetches the main bucket of a key that will be looked up soon.
     #[inline]
     pub fn prefetch_bucket(&self, key: u64) {
         self.prefetch(
@@ -41,7 +42,8 @@ impl<R: Region> Table<R> {
         );
     }
 
-    /// Asks for the item of a key whose main bucket is here; in vain where it stands in an overflow bucket.
+    /// Prefetches the item of a key whose main bucket is in the cache; has no effect if the key is in an overflow
+    /// bucket.
     #[inline]
     pub fn prefetch_item(&self, key: u64) {
         let (layout, memory) = (self.layout(), self.region().memory());

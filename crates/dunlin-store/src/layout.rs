@@ -1,18 +1,18 @@
-//! Where everything stands in a table's memory: what a client needs to READ and WRITE items by address.
+//! The layout of a table's memory: what a client needs to READ and WRITE items by address.
 //!
 //! Main buckets come first, then overflow buckets, each one line of 64 bytes: seven keys and a control word (bits 0 to
-//! 6 say which keys count, the upper half is the number of the next overflow bucket plus one). Items follow, seven for
-//! each bucket: header, key, value, padded to 8 bytes.
+//! 6 tell which keys are valid, the upper half is the number of the next overflow bucket plus one). Items follow, seven
+//! for each bucket: header, key, value, padded to 8 bytes.
 
 use crate::StoreError;
 
-/// Keys of a bucket (FaSST's MICA table).
+/// Number of keys in a bucket (FaSST's MICA table).
 pub const KEYS_PER_BUCKET: usize = 7;
-/// The longest value (FaSST: what a datagram of 4 KiB carries beside its headers).
+/// Maximum length of a value (FaSST: what a datagram of 4 KiB carries besides its headers).
 pub const MAX_VALUE_BYTES: usize = 4060;
-/// The most buckets of both kinds: their numbers and all offsets stay far below what the words hold.
+/// Maximum number of buckets of both kinds: their numbers and all offsets stay far below what the words can hold.
 pub const MAX_BUCKETS: u64 = 1 << 31;
-/// Bytes of a layout's description.
+/// Length of a layout's description in bytes.
 pub const DESCRIPTION_BYTES: usize = 32;
 
 pub(crate) const BUCKET_BYTES: usize = 64;
@@ -21,7 +21,7 @@ pub(crate) const VALUE_OFFSET: usize = 16;
 const MAGIC: u32 = 0x4d49_4341;
 const VERSION: u32 = 1;
 
-/// The shape of a table. Checked when it is made: all offsets that it gives lie within [`Layout::bytes`].
+/// The shape of a table. Validated on creation: all offsets that it returns lie within [`Layout::bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     main: u32,
@@ -30,7 +30,7 @@ pub struct Layout {
     seed: u64,
 }
 
-/// Where an item stands, in bytes from the start of the region.
+/// The location of an item, in bytes from the start of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemAddress {
     /// The header of 8 bytes; the key's 8 bytes follow.
@@ -40,8 +40,9 @@ pub struct ItemAddress {
 }
 
 impl Layout {
-    /// A table of `main` buckets, a power of two, with a pool of `overflow` buckets, for values of `value_bytes`. The
-    /// seed decides which keys share a bucket; take a random one where strangers choose keys.
+    /// Creates a layout with `main` buckets, a power of two, and a pool of `overflow` buckets, for values of
+    /// `value_bytes`. The seed determines which keys share a bucket; use a random one where untrusted clients choose
+    /// keys.
     pub fn new(
         main: u64,
         overflow: u64,
@@ -78,18 +79,18 @@ impl Layout {
         self.buckets() * (BUCKET_BYTES + KEYS_PER_BUCKET * self.item_bytes())
     }
 
-    /// Bytes of a value.
+    /// Length of a value in bytes.
     pub fn value_bytes(&self) -> usize {
         self.value_bytes as usize
     }
 
-    /// Bytes of an item: header, key, value and what fills the last word.
+    /// Length of an item in bytes: header, key, value and padding to a whole word.
     #[inline]
     pub fn item_bytes(&self) -> usize {
         VALUE_OFFSET + (self.value_bytes as usize).next_multiple_of(8)
     }
 
-    /// Overflow buckets.
+    /// Number of overflow buckets.
     pub fn overflow_buckets(&self) -> u32 {
         self.overflow
     }
@@ -104,7 +105,8 @@ impl Layout {
         (hash ^ (hash >> 33)) as u32 & (self.main - 1)
     }
 
-    /// The overflow bucket that a control word names as the next: none, a bucket, or a number that the pool has not.
+    /// The next overflow bucket according to a control word: none, a bucket, or, as the error, a number outside the
+    /// pool.
     #[inline]
     pub fn next_bucket(&self, control: u64) -> Result<Option<u32>, u32> {
         match (control >> 32) as u32 {
@@ -114,7 +116,7 @@ impl Layout {
         }
     }
 
-    /// The item of a place in a bucket, if there is such a place.
+    /// The item of a slot in a bucket, if it exists.
     pub fn item(&self, bucket: u32, slot: usize) -> Option<ItemAddress> {
         let exists = (bucket as usize) < self.buckets() && slot < KEYS_PER_BUCKET;
         exists.then(|| {
@@ -126,7 +128,7 @@ impl Layout {
         })
     }
 
-    /// The line of a bucket.
+    /// Offset of a bucket's line.
     #[inline]
     pub fn bucket_offset(&self, bucket: u32) -> usize {
         bucket as usize * BUCKET_BYTES
@@ -142,7 +144,7 @@ impl Layout {
         bucket.checked_sub(self.main)
     }
 
-    /// Main buckets: each begins a chain.
+    /// Number of main buckets, each the start of a chain.
     pub fn main_buckets(&self) -> u32 {
         self.main
     }
@@ -152,7 +154,7 @@ impl Layout {
         self.main as usize + self.overflow as usize
     }
 
-    /// What a client is given.
+    /// Encodes the layout for clients.
     pub fn describe(&self) -> [u8; DESCRIPTION_BYTES] {
         let mut bytes = [0; DESCRIPTION_BYTES];
         let words = [
@@ -170,7 +172,7 @@ impl Layout {
         bytes
     }
 
-    /// The layout that a server has described, checked as one of our own.
+    /// Decodes a layout that a server has described, and validates it like one of our own.
     pub fn parse(bytes: &[u8; DESCRIPTION_BYTES]) -> Result<Self, StoreError> {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -1,9 +1,9 @@
-//! A table of keys and values in one piece of registered memory, after MICA as FaSST and ScaleTX use it.
+//! A table of keys and values in one registered region, after MICA as used by FaSST and ScaleTX.
 //!
 //! Threads of the server read and change it through [`Table`]; clients that know its [`Layout`] READ headers and items
 //! by address, and WRITE items that they have locked. [`kv`] is a store for keys and values of any length.
 #![forbid(unsafe_code)]
-// `--cfg loom` is how loom asks to be switched on.
+// loom is enabled by `--cfg loom`.
 #![allow(unexpected_cfgs)]
 
 mod batch;
@@ -23,7 +23,7 @@ pub use layout::{
 };
 pub use table::Table;
 
-/// The example of the page, compiled and run with the doc tests.
+/// The example of `docs/store.md`, compiled and run as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/store.md")]
 struct Page;

@@ -1,4 +1,4 @@
-//! The overflow buckets that are free. It is private memory: what a peer writes into the region cannot change it.
+//! The free overflow buckets. The pool is in private memory: a peer that writes to the region cannot change it.
 
 /// Numbers of overflow buckets, each free or in use.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Pool {
         (self.used.len() - self.free.len()) as u32
     }
 
-    /// Whether it was in use. The vector has room for all numbers, so nothing is allocated.
+    /// Returns whether it was in use. The vector has capacity for all numbers, so nothing is allocated.
     pub(crate) fn give_back(&mut self, number: u32) -> bool {
         let used = std::mem::replace(&mut self.used[number as usize], false);
         if used {

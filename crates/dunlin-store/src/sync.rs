@@ -1,4 +1,4 @@
-//! The atomics of what is modelled: the standard library's, or loom's when the model checker runs it.
+//! The atomics of modelled code: the standard library's, or loom's under the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -1,9 +1,9 @@
-//! The table: lookups without a lock, changes of items by the lock in their header, changes of chains by a mutex.
+//! The table: lookups without a lock, changes of items under the lock in their header, changes of chains under a mutex.
 //!
-//! A reader takes an item's header, its key and value, and the header again: where both are equal and unlocked the copy
-//! is whole. A chain changes under the mutex of its stripe, which is private memory, so no peer can hold it. An
-//! overflow bucket that becomes empty leaves its chain; a reader who might have followed it elsewhere is told by the
-//! stripe's count of such changes, and looks again.
+//! A reader reads an item's header, its key and value, and the header again: if both headers are equal and unlocked,
+//! the copy is consistent. A chain changes under the mutex of its stripe, which is private memory, so no peer can hold
+//! it. An overflow bucket that becomes empty leaves its chain; a reader that might have followed it into another chain
+//! detects this by the stripe's count of such changes, and retries.
 
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use crate::layout::{ItemAddress, Layout, KEYS_PER_BUCKET, KEY_OFFSET, VALUE_OFFS
 use crate::pool::Pool;
 use crate::StoreError;
 
-/// How often an operation looks again at an item that is being changed, before it says so: a writer of this process is
-/// done within a copy of 4 KiB unless its thread was interrupted.
+/// Number of times that an operation retries on an item that is being changed before it fails: a writer of this process
+/// needs no longer than a copy of 4 KiB takes, unless its thread was interrupted.
 pub(crate) const ATTEMPTS: usize = 1000;
-/// Attempts without leaving the core to a writer that was interrupted.
+/// Attempts before a reader yields its core, in case the writer was interrupted.
 const QUICK_ATTEMPTS: usize = 64;
-/// Stripes of chains: far more than threads that change chains at once.
+/// Stripes of chains: far more than there are threads that change chains at once.
 const MAX_STRIPES: u32 = 1024;
 const OCCUPIED: u64 = (1 << KEYS_PER_BUCKET) - 1;
 pub(crate) const CONTROL: usize = KEYS_PER_BUCKET * 8;
@@ -39,7 +39,7 @@ struct Stripe {
     unlinked: AtomicU64,
 }
 
-/// A table in the memory of a region.
+/// A table in a region's memory.
 #[derive(Debug)]
 pub struct Table<R: Region> {
     region: R,
@@ -49,7 +49,7 @@ pub struct Table<R: Region> {
 }
 
 impl<R: Region> Table<R> {
-    /// An empty table at the start of `region`, whose bytes it clears.
+    /// Creates an empty table at the start of `region`, whose bytes it clears.
     pub fn create(region: R, layout: Layout) -> Result<Self, StoreError> {
         let (needed, length) = (layout.bytes(), region.memory().len());
         if needed > length {
@@ -65,17 +65,18 @@ impl<R: Region> Table<R> {
         })
     }
 
-    /// Where everything stands; [`Layout::describe`] makes it bytes for clients.
+    /// The layout of its memory; [`Layout::describe`] encodes it for clients.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The region that the table stands in.
+    /// The region that holds the table.
     pub fn region(&self) -> &R {
         &self.region
     }
 
-    /// Copies the value of `key` into `value` and returns its version. `value` is undefined where that fails.
+    /// Copies the value of `key` into `value` and returns its version. If this fails, the contents of `value` are
+    /// undefined.
     #[inline]
     pub fn get(&self, key: u64, value: &mut [u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
@@ -87,7 +88,8 @@ impl<R: Region> Table<R> {
             if !before.is_locked() && before.is_present() && self.key(place) == key {
                 self.memory().read(place.item + VALUE_OFFSET, value);
                 fence(Ordering::Acquire);
-                // The key once more: where another table's versions are applied the place may have the same again.
+                // The key is checked again: where another table's versions are applied, the place may have the same
+                // version twice.
                 let is_same = self.word(place.item).load(Ordering::Relaxed) == before.0;
                 if is_same && self.key(place) == key {
                     return Ok(before.version());
@@ -98,7 +100,8 @@ impl<R: Region> Table<R> {
         Err(busy(key, seen))
     }
 
-    /// Where the item of `key` stands now, and its header. The place is another key's once the version has changed.
+    /// Returns the current location of the item of `key`, and its header. Once the version has changed, the place may
+    /// belong to another key.
     pub fn address_of(&self, key: u64) -> Result<(ItemAddress, Header), StoreError> {
         for attempt in 0..ATTEMPTS {
             let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
@@ -115,13 +118,13 @@ impl<R: Region> Table<R> {
         Err(StoreError::Contended(key))
     }
 
-    /// Adds a key that is not there, and returns its version.
+    /// Inserts a key that does not exist, and returns its version.
     pub fn insert(&self, key: u64, value: &[u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
         let _chain = self.lock_chain(key);
         let (bucket, slot) = self.vacancy(key)?;
         let item = self.layout.item_offset(bucket, slot);
-        // A free place has no owner. Whatever a peer has written there, only its version is of use.
+        // A free place has no owner. Whatever a peer may have written there, only its version is used.
         let header = Header(self.word(item).load(Ordering::Relaxed));
         self.word(item)
             .store(header.locked_by(WRITER).0, Ordering::Relaxed);
@@ -137,7 +140,7 @@ impl<R: Region> Table<R> {
         Ok(header.version())
     }
 
-    /// A place for a key that is not there, whose chain the caller has locked.
+    /// Finds a place for a key that does not exist; the caller has locked its chain.
     pub(crate) fn vacancy(&self, key: u64) -> Result<(u32, usize), StoreError> {
         let mut free = None;
         let mut last = self.layout.main_bucket(key);
@@ -154,21 +157,21 @@ impl<R: Region> Table<R> {
         }
     }
 
-    /// Replaces the value of a key that nobody has locked, and returns its new version.
+    /// Replaces the value of a key that is not locked, and returns its new version.
     pub fn update(&self, key: u64, value: &[u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
         let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
         Ok(self.write_locked(place, header, value))
     }
 
-    /// Takes a key away that nobody has locked.
+    /// Deletes a key that is not locked.
     pub fn delete(&self, key: u64) -> Result<(), StoreError> {
         let _chain = self.lock_chain(key);
         let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
         self.take_out(key, place, header.changed(false))
     }
 
-    /// Empties a place, whose chain and item the caller has locked, and leaves this header there.
+    /// Clears a place, whose chain and item the caller has locked, and stores this header there.
     pub(crate) fn take_out(
         &self,
         key: u64,
@@ -187,8 +190,8 @@ impl<R: Region> Table<R> {
         Ok(())
     }
 
-    /// Locks the item of `key` for `owner`, at once or not at all, and returns its version and place. The lock does not
-    /// end by itself.
+    /// Tries to lock the item of `key` for `owner`, without waiting, and returns its location and version. The lock
+    /// does not expire.
     pub fn try_lock(&self, key: u64, owner: u16) -> Result<(ItemAddress, u64), StoreError> {
         check_owner(owner)?;
         let (place, header) = self.lock_item(key, owner, 1)?;
@@ -199,7 +202,7 @@ impl<R: Region> Table<R> {
         Ok((address, header.version()))
     }
 
-    /// Gives a lock of `owner` back, with the item as it was.
+    /// Releases a lock of `owner`, with the item unchanged.
     pub fn unlock(&self, key: u64, owner: u16) -> Result<(), StoreError> {
         let (place, header) = self.owned(key, owner)?;
         let word = self.word(place.item);
@@ -213,11 +216,11 @@ impl<R: Region> Table<R> {
         .map_err(|_| StoreError::NotLocked { key, owner })
     }
 
-    /// Replaces the value of an item that `owner` has locked, raises its version and gives the lock back.
+    /// Replaces the value of an item that `owner` has locked, raises its version and releases the lock.
     pub fn update_and_unlock(&self, key: u64, owner: u16, value: &[u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
         let (place, header) = self.owned(key, owner)?;
-        // From the owner to the writer: of two calls of one owner one fails.
+        // The lock passes from the owner to the writer: of two concurrent calls with one owner, one fails.
         let ours = header.locked_by(WRITER);
         self.word(place.item)
             .compare_exchange(header.0, ours.0, Ordering::Acquire, Ordering::Relaxed)
@@ -233,7 +236,7 @@ impl<R: Region> Table<R> {
         header.version()
     }
 
-    /// The place of a key that `owner` has locked, and so stays.
+    /// The place of a key that `owner` has locked, and which therefore stays.
     fn owned(&self, key: u64, owner: u16) -> Result<(Place, Header), StoreError> {
         check_owner(owner)?;
         let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
@@ -245,7 +248,7 @@ impl<R: Region> Table<R> {
         Ok((place, header))
     }
 
-    /// Locks an item. Its key was read after the header, and an unchanged header means an unchanged key.
+    /// Locks an item. Its key was read after the header, so an unchanged header means an unchanged key.
     pub(crate) fn lock_item(
         &self,
         key: u64,
@@ -274,7 +277,7 @@ impl<R: Region> Table<R> {
         Err(busy(key, seen))
     }
 
-    /// Where a key stands. It may have gone or moved meanwhile, which its item's header and key tell.
+    /// Finds the place of a key. The key may be deleted or moved meanwhile, which shows in the item's header and key.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Result<Option<Place>, StoreError> {
         let unlinked = &self.stripe(key).unlinked;
@@ -293,7 +296,7 @@ impl<R: Region> Table<R> {
         Err(StoreError::Contended(key))
     }
 
-    /// Looks at the buckets of a key's chain up to the one that holds it.
+    /// Visits the buckets of a key's chain up to the one that holds it.
     #[inline]
     fn walk(
         &self,
@@ -302,13 +305,13 @@ impl<R: Region> Table<R> {
     ) -> Result<Option<Place>, StoreError> {
         let main = self.layout.main_bucket(key);
         let mut bucket = main;
-        // A chain has each overflow bucket once at most.
+        // A chain contains each overflow bucket at most once.
         for _ in 0..=self.layout.overflow_buckets() {
             let line = self.line(bucket);
             look(bucket, &line);
             let control = line[KEYS_PER_BUCKET];
-            // All are compared before any is looked at: which one it is is a number and no branch that the processor
-            // would guess wrong, so it goes on with the next key while it waits for this bucket.
+            // All are compared before any is followed: the result is a number and not a branch that the processor would
+            // mispredict, so it can start on the next key while it waits for this bucket.
             let mut same = 0;
             for (slot, known) in line.iter().enumerate().take(KEYS_PER_BUCKET) {
                 same |= u64::from(*known == key) << slot;
@@ -327,11 +330,11 @@ impl<R: Region> Table<R> {
         Err(StoreError::Damaged { bucket: main })
     }
 
-    /// A bucket, its control word first: a key is written before its bit is.
+    /// Reads a bucket, its control word first: a key is written before its bit is set.
     #[inline]
     fn line(&self, bucket: u32) -> [u64; 8] {
         let at = self.layout.bucket_offset(bucket);
-        // Asked for once: behind some regions that is a call.
+        // Requested once: for some regions this is a call.
         let memory = self.memory();
         let control = memory.atomic_u64(at + CONTROL).load(Ordering::Acquire);
         let mut line = [0; 8];
@@ -357,7 +360,7 @@ impl<R: Region> Table<R> {
         Ok(bucket)
     }
 
-    /// Takes an empty overflow bucket out of its chain; a main bucket stays.
+    /// Removes an empty overflow bucket from its chain; main buckets stay.
     fn unlink(&self, key: u64, empty: u32) -> Result<(), StoreError> {
         let Some(number) = self.layout.is_overflow(empty) else {
             return Ok(());
@@ -374,7 +377,7 @@ impl<R: Region> Table<R> {
             match self.layout.next_bucket(now) {
                 Ok(Some(after)) if after == empty => {
                     control.store((now & 0xffff_ffff) | next, Ordering::Release);
-                    // Before the bucket can be used elsewhere: who follows it there sees the count.
+                    // Before the bucket can be used elsewhere: a reader that follows it there sees the new count.
                     self.stripe(key).unlinked.fetch_add(1, Ordering::AcqRel);
                     fence(Ordering::SeqCst);
                     let used = self.pool().give_back(number);

@@ -1,7 +1,7 @@
-//! Operations of transactions, which say themselves what versions items have.
+//! Operations of transactions, which determine the versions of items themselves.
 //!
-//! A transaction locks the items that it will change, also those that are not there yet, gives them values while it has
-//! their locks, and lets them go at its end. All of it answers at once: who finds a lock of another does not wait.
+//! A transaction locks the items that it will change, including those that do not exist yet, sets their values while it
+//! holds the locks, and releases them at its end. No operation waits: if another owner holds a lock, it fails at once.
 
 use std::sync::atomic::{fence, Ordering};
 
@@ -13,7 +13,8 @@ use crate::table::{busy, check_owner, pause, Place, ATTEMPTS, CONTROL};
 use crate::{StoreError, Table};
 
 impl<R: Region> Table<R> {
-    /// As [`Table::get`], and where the item stands; an item that an owner has locked is not waited for.
+    /// Like [`Table::get`], but also returns the location of the item; does not wait for an item that an owner has
+    /// locked.
     pub fn read(&self, key: u64, value: &mut [u8]) -> Result<(ItemAddress, Header), StoreError> {
         self.check_length(value.len())?;
         let mut seen = Header::default();
@@ -37,7 +38,7 @@ impl<R: Region> Table<R> {
         Err(busy(key, seen))
     }
 
-    /// Copies the value of an item that `owner` has locked. Its header says whether there is one.
+    /// Copies the value of an item that `owner` has locked. Its header tells whether there is one.
     pub fn read_locked(
         &self,
         key: u64,
@@ -52,9 +53,10 @@ impl<R: Region> Table<R> {
         Ok((address(place), header))
     }
 
-    /// Makes an item for a key that is not there, locked by `owner` and without a value, so that nobody else inserts it
-    /// and its value has a place to be written to. `version` is asked for the item's version when others find the item
-    /// already; it is told the highest that the place has had, below which it must not be.
+    /// Creates an item for a key that does not exist, locked by `owner` and without a value, so that no one else
+    /// inserts it and its value has a place to be written to. `version` is called for the item's version once others
+    /// can already find the item; its argument is the highest version that the place has had, below which the result
+    /// must not be.
     pub fn reserve(
         &self,
         key: u64,
@@ -70,7 +72,7 @@ impl<R: Region> Table<R> {
         Ok((address(place), header))
     }
 
-    /// Gives an item that `owner` has locked this value, or none, and this version. The lock stays.
+    /// Sets the value, or its absence, and the version of an item that `owner` has locked. The lock stays.
     pub fn set_locked(
         &self,
         key: u64,
@@ -88,7 +90,7 @@ impl<R: Region> Table<R> {
         Ok(())
     }
 
-    /// Gives the lock of `owner` back. An item without a value goes.
+    /// Releases the lock of `owner`. An item without a value is removed.
     pub fn release(&self, key: u64, owner: u16) -> Result<(), StoreError> {
         let (place, header) = self.held(key, owner)?;
         if header.is_present() {
@@ -100,11 +102,11 @@ impl<R: Region> Table<R> {
         self.take_out(key, place, header.unlocked())
     }
 
-    /// Stores what another copy of the table has decided: a value, or that there is none, with its version. Whether it
-    /// was newer than what is here.
+    /// Stores what another copy of the table has decided: a value, or that there is none, with its version. Returns
+    /// whether it was newer than the current one.
     ///
-    /// That table has counted the versions, so a place that another key leaves may have a lower one afterwards, or the
-    /// same: who has kept the address of an item compares the key, too.
+    /// The other table has counted the versions, so a place that is freed and reused may then have a lower version, or
+    /// the same: a client that has kept the address of an item compares the key, too.
     pub fn apply(&self, key: u64, value: Option<&[u8]>, version: u64) -> Result<bool, StoreError> {
         value.map_or(Ok(()), |value| self.check_length(value.len()))?;
         let _chain = self.lock_chain(key);
@@ -129,12 +131,12 @@ impl<R: Region> Table<R> {
         Ok(true)
     }
 
-    /// Whether an item stands here for the key, with a value or without. Another thread may change that at once.
+    /// Whether there is an item for the key, with or without a value. Other threads may change this at any moment.
     pub fn contains(&self, key: u64) -> bool {
         matches!(self.find(key), Ok(Some(_)))
     }
 
-    /// Takes an item away that [`Table::apply`] has inserted with this version; one of another version stays.
+    /// Removes an item that [`Table::apply`] has inserted with this version; an item with another version stays.
     pub fn take_back(&self, key: u64, version: u64) -> Result<(), StoreError> {
         let _chain = self.lock_chain(key);
         let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
@@ -146,8 +148,8 @@ impl<R: Region> Table<R> {
         self.take_out(key, place, Header::new(version, false))
     }
 
-    /// Shows all items of a main bucket's chain that have a value: key, header and value, locked or not. What another
-    /// thread changes meanwhile may be torn, so the caller sees to it that none does.
+    /// Calls back with every item of a main bucket's chain that has a value: key, header and value, locked or not.
+    /// Concurrent changes may be seen torn, so the caller must exclude them.
     pub fn items_of(
         &self,
         main: u32,
@@ -177,7 +179,7 @@ impl<R: Region> Table<R> {
         Err(StoreError::Damaged { bucket: main })
     }
 
-    /// A locked item without a value for a key that is not there, whose chain the caller has locked.
+    /// Creates a locked item without a value for a key that does not exist, whose chain the caller has locked.
     fn occupy(&self, key: u64, owner: u16) -> Result<Place, StoreError> {
         let (bucket, slot) = self.vacancy(key)?;
         let item = self.layout().item_offset(bucket, slot);
@@ -193,7 +195,7 @@ impl<R: Region> Table<R> {
         Ok(Place { bucket, slot, item })
     }
 
-    /// The place of a key that `owner` has locked, with a value or without.
+    /// The place of a key that `owner` has locked, with or without a value.
     fn held(&self, key: u64, owner: u16) -> Result<(Place, Header), StoreError> {
         check_owner(owner)?;
         let place = self.find(key)?.ok_or(StoreError::Absent(key))?;

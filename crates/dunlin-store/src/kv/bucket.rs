@@ -1,15 +1,15 @@
 //! The words of a bucket: seven places and a control word.
 //!
-//! A place is empty (0) or names an item: from the top 16 bits of the key's hash (the tag), 8 bits that say how long
-//! the item's chunk is, 40 bits of its offset in units of 32 bytes. The control word of a main bucket has the version
-//! of its whole chain, 36 bits whose lowest says that the chain is being changed, and the number of the next bucket
-//! plus one, 28 bits; that of an overflow bucket has the next bucket alone.
+//! A place is empty (0) or refers to an item: from the top, 16 bits of the key's hash (the tag), 8 bits for the length
+//! of the item's chunk, and 40 bits for its offset in units of 32 bytes. The control word of a main bucket holds the
+//! version of its whole chain, 36 bits of which the lowest is set while the chain is being changed, and the number of
+//! the next bucket plus one, 28 bits; that of an overflow bucket holds the next bucket only.
 
 use super::classes::{Chunk, UNIT_BYTES};
 
-/// Places of a bucket.
+/// Number of places in a bucket.
 pub(crate) const PLACES: usize = 7;
-/// Where the control word stands in its bucket.
+/// Offset of the control word in its bucket.
 pub(crate) const CONTROL: usize = PLACES * 8;
 
 const TAG_SHIFT: u32 = 48;
@@ -25,7 +25,7 @@ pub(crate) struct Place(pub(crate) u64);
 impl Place {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// Names the chunk at `offset`, which is not 0.
+    /// Creates a place for the chunk at `offset`, which is not 0.
     pub(crate) fn new(tag: u16, chunk: Chunk) -> Self {
         let units = (chunk.offset / UNIT_BYTES) as u64;
         Self(u64::from(tag) << TAG_SHIFT | u64::from(chunk.code) << CODE_SHIFT | (units & UNITS))
@@ -36,10 +36,10 @@ impl Place {
         self.0 == 0
     }
 
-    /// Whether it may be the place of a key with this tag.
+    /// Whether this may be the place of a key with this tag.
     #[inline]
     pub(crate) fn has_tag(self, tag: u16) -> bool {
-        // Without a branch.
+        // Branchless.
         (self.0 != 0) & ((self.0 >> TAG_SHIFT) as u16 == tag)
     }
 
@@ -63,19 +63,19 @@ impl Control {
         self.0 >> NEXT_BITS & 1 == 1
     }
 
-    /// The next version; every second one says that the chain is being changed.
+    /// Returns the control word with the next version; in every second version the chain is being changed.
     #[inline]
     pub(crate) fn advanced(self) -> Self {
         Self(self.0.wrapping_add(1 << NEXT_BITS))
     }
 
-    /// The number of the next bucket plus one; 0 where the chain ends.
+    /// The number of the next bucket plus one; 0 at the end of the chain.
     #[inline]
     pub(crate) fn next(self) -> u32 {
         (self.0 & NEXT) as u32
     }
 
-    /// With another next bucket.
+    /// Returns the control word with another next bucket.
     pub(crate) fn with_next(self, next: u32) -> Self {
         Self(self.0 & !NEXT | u64::from(next) & NEXT)
     }

@@ -1,9 +1,9 @@
-//! Chains of buckets: how a key is found in one, and how one is changed.
+//! Chains of buckets: finding and changing keys.
 //!
-//! The control word of a main bucket has a version for the whole chain and all items that it names (MICA §4.3.1). A
-//! writer makes it odd, changes places or an item in place, and makes it even again; a reader copies what it finds
-//! between two equal even versions. A chunk or overflow bucket that is free again was taken out of a chain under such a
-//! change before, so whoever still reads it finds another version.
+//! The control word of a main bucket has a version for the whole chain and all its items (MICA §4.3.1). A writer makes
+//! it odd, changes places or an item in place, and makes it even again; a reader copies what it finds between two reads
+//! of the same even version. A chunk or overflow bucket is freed only after such a change has taken it out of a chain,
+//! so a reader that is still reading it sees a different version afterwards.
 
 use super::bucket::{Control, Place, CONTROL, PLACES};
 use super::classes::{most_bytes, Chunk, RUN};
@@ -13,9 +13,10 @@ use super::store::Target;
 use super::words::Words;
 use crate::sync::{fence, AtomicU64, Ordering};
 
-/// Room for a value longer than this is asked for only after another look at the version.
+/// Before space for a value longer than this is requested, the version is checked again.
 const DEAR_BYTES: usize = 4096;
-/// What of an item is asked for ahead: more than these lines the processor finds by itself, one after the other.
+/// Bytes of an item that are prefetched at most; the hardware prefetcher finds further lines by itself, one after the
+/// other.
 const MAX_PREFETCHED_BYTES: usize = 512;
 
 /// The chains of one store.
@@ -25,7 +26,7 @@ pub(super) struct Chains<'a, W: Words> {
     pub(super) layout: &'a KvLayout,
 }
 
-/// Where a key stands.
+/// The position of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) bucket: u32,
@@ -33,7 +34,7 @@ pub(super) struct Found {
     pub(super) chunk: Chunk,
 }
 
-/// Slots whose bits are set.
+/// Slots as a bit mask.
 #[derive(Clone, Copy, Debug)]
 struct Candidates(u32);
 
@@ -43,7 +44,7 @@ impl Iterator for Candidates {
     #[inline]
     fn next(&mut self) -> Option<usize> {
         let slot = self.0.trailing_zeros() as usize;
-        // Without the lowest; none stays none.
+        // Clears the lowest bit; an empty mask stays empty.
         self.0 &= self.0.wrapping_sub(1);
         (slot < PLACES).then_some(slot)
     }
@@ -56,17 +57,17 @@ pub(super) struct ChainEnd {
     pub(super) last: u32,
 }
 
-/// What a look at a chain came to.
+/// The result of reading a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Found,
     Absent,
-    /// It is being changed, and nothing that was seen counts.
+    /// The chain is being changed; what was read is invalid.
     Disturbed,
 }
 
 impl<W: Words> Chains<'_, W> {
-    /// One look at a chain, without its lock.
+    /// Reads a chain once, without its lock.
     #[inline]
     pub(super) fn look<T: Target>(
         &self,
@@ -87,8 +88,7 @@ impl<W: Words> Chains<'_, W> {
         })
     }
 
-    /// Copies the value of a key, if it is in the chain. What that comes to counts only if the control word is `before`
-    /// still.
+    /// Copies the value of a key if it is in the chain. The result is valid only if the control word is still `before`.
     #[inline]
     pub(super) fn copy<T: Target>(
         &self,
@@ -110,7 +110,7 @@ impl<W: Words> Chains<'_, W> {
                 }
                 let room = match target.room(lengths.value) {
                     Ok(room) => room,
-                    // A length that was being changed is no reason to fail.
+                    // An error that is due to a length being changed is not reported.
                     Err(_) if !self.is_still(main, before) => return Ok(Look::Disturbed),
                     Err(error) => return Err(error),
                 };
@@ -123,21 +123,21 @@ impl<W: Words> Chains<'_, W> {
             };
             bucket = next;
             control = self.control(bucket);
-            // A chain that changes may lead in circles.
+            // A chain that is being changed may contain a cycle.
             if !self.is_still(main, before) {
                 return Ok(Look::Disturbed);
             }
         }
     }
 
-    /// Asks for the bucket of a key.
+    /// Prefetches the bucket of a key.
     #[inline]
     pub(super) fn prefetch_bucket(&self, key: &Key<'_>) {
         let main = self.layout.main_bucket(key);
         self.words.prefetch(self.layout.bucket_offset(main));
     }
 
-    /// Asks for the items that may be a key's, of those in its main bucket.
+    /// Prefetches the items in the key's main bucket that may be the key's.
     #[inline]
     pub(super) fn prefetch_item(&self, key: &Key<'_>) {
         let (tag, main) = (key.tag(), self.layout.main_bucket(key));
@@ -150,8 +150,8 @@ impl<W: Words> Chains<'_, W> {
         }
     }
 
-    /// Places with a tag. All are compared before any is looked at: which one it is is a number then and no branch,
-    /// which the processor would guess wrong, so that it could not go on with the next key while it waits for this
+    /// Returns the places with a tag. All are compared before any is followed: the result is then a number and not a
+    /// branch, which the processor would mispredict, so that it could not start on the next key while it waits for this
     /// bucket.
     #[inline]
     fn candidates(&self, bucket: u32, tag: u16) -> Candidates {
@@ -162,7 +162,8 @@ impl<W: Words> Chains<'_, W> {
         Candidates(mask)
     }
 
-    /// Where a key stands in its chain, whose lock the caller has, or else how the chain ends.
+    /// Returns the position of a key in its chain, or the end of the chain if it is absent. The caller holds the
+    /// chain's lock.
     pub(super) fn find(&self, key: &Key<'_>, main: u32) -> Result<Found, ChainEnd> {
         let tag = key.tag();
         let (mut free, mut bucket) = (None, main);
@@ -187,12 +188,12 @@ impl<W: Words> Chains<'_, W> {
         }
     }
 
-    /// Changes a chain whose lock the caller has. `what` returns the control word as it will be but for the version.
+    /// Changes a chain whose lock the caller holds. `what` returns the new control word, apart from the version.
     #[inline]
     pub(super) fn change(&self, main: u32, what: impl FnOnce(Control) -> Control) {
         let word = self.control_word(main);
         let now = Control(word.load(Ordering::Relaxed));
-        // It is odd already where a writer panicked.
+        // It is already odd if a writer has panicked.
         let changing = match now.is_changing() {
             true => now,
             false => now.advanced(),
@@ -203,7 +204,7 @@ impl<W: Words> Chains<'_, W> {
         word.store(control.advanced().0, Ordering::Release);
     }
 
-    /// Puts `place` where a key stands or is to stand.
+    /// Stores `place` at the position of a key, existing or new.
     pub(super) fn replace(&self, main: u32, bucket: u32, slot: usize, place: Place) {
         self.change(main, |control| {
             self.set_place(bucket, slot, place);
@@ -211,10 +212,10 @@ impl<W: Words> Chains<'_, W> {
         });
     }
 
-    /// Appends an overflow bucket that nobody has, with one place filled.
+    /// Appends an unused overflow bucket with one place filled.
     pub(super) fn append(&self, main: u32, last: u32, number: u32, place: Place) {
         let bucket = self.layout.main_buckets() + number;
-        // A reader may be in it still, from another chain.
+        // A reader may still be in it, coming from another chain.
         fence(Ordering::Release);
         for slot in 1..PLACES {
             self.set_place(bucket, slot, Place::EMPTY);
@@ -230,7 +231,7 @@ impl<W: Words> Chains<'_, W> {
         });
     }
 
-    /// Empties the place of a key. An overflow bucket that has nothing else leaves the chain: its number.
+    /// Clears the place of a key. Returns the number of the overflow bucket if it became empty and has left the chain.
     pub(super) fn remove(&self, main: u32, found: Found) -> Option<u32> {
         let mut unlinked = None;
         self.change(main, |control| {
@@ -245,7 +246,7 @@ impl<W: Words> Chains<'_, W> {
         unlinked
     }
 
-    /// Takes an empty overflow bucket out of its chain, which is being changed.
+    /// Removes an empty overflow bucket from its chain, which is being changed.
     fn unlink(&self, control: Control, number: u32) -> Control {
         let next = self.control(self.layout.main_buckets() + number).next();
         if control.next() == number + 1 {
@@ -262,14 +263,14 @@ impl<W: Words> Chains<'_, W> {
         control
     }
 
-    /// Makes `next`, a number plus one or 0, what follows an overflow bucket.
+    /// Makes `next`, a number plus one or 0, the successor of an overflow bucket.
     fn link(&self, bucket: u32, next: u32) {
         let linked = self.control(bucket).with_next(next);
         self.control_word(bucket).store(linked.0, Ordering::Relaxed);
     }
 
-    /// Whether an item is a key's. Its lengths may be any where it is being changed: nothing outside of its chunk is
-    /// looked at.
+    /// Whether an item belongs to a key. If the item is being changed its lengths may have any value: nothing outside
+    /// its chunk is read.
     #[inline]
     fn is_its(&self, key: &Key<'_>, chunk: Chunk, lengths: Lengths) -> bool {
         lengths.key == key.bytes.len()
@@ -277,7 +278,7 @@ impl<W: Words> Chains<'_, W> {
             && item::has_key(self.words, chunk.offset, key.bytes)
     }
 
-    /// Whether lengths keep to their chunk, and to the memory.
+    /// Whether the lengths lie within their chunk and within the memory.
     #[inline]
     fn is_inside(&self, chunk: Chunk, lengths: Lengths) -> bool {
         let most = match chunk.code {
@@ -287,13 +288,13 @@ impl<W: Words> Chains<'_, W> {
         lengths.item_bytes() <= most
     }
 
-    /// Whether room for a value is not asked for in vain.
+    /// Whether it is worth requesting space for a value of this length.
     #[inline]
     fn is_affordable(&self, main: u32, before: Control, lengths: Lengths) -> bool {
         lengths.value <= DEAR_BYTES || self.is_still(main, before)
     }
 
-    /// Whether what was read so far counts.
+    /// Whether what has been read so far is valid.
     fn is_still(&self, main: u32, before: Control) -> bool {
         fence(Ordering::Acquire);
         self.control_word(main).load(Ordering::Relaxed) == before.0
@@ -321,7 +322,7 @@ impl<W: Words> Chains<'_, W> {
         self.words.word(at).store(place.0, Ordering::Relaxed);
     }
 
-    /// The control word of a bucket, for whoever has the lock or checks the main bucket's version afterwards.
+    /// The control word of a bucket, for callers that hold the lock or check the main bucket's version afterwards.
     #[inline]
     pub(super) fn control(&self, bucket: u32) -> Control {
         Control(self.control_word(bucket).load(Ordering::Relaxed))

@@ -1,17 +1,17 @@
-//! Size classes: how long the chunks are that items stand in.
+//! Size classes: the lengths of the chunks that hold items.
 //!
-//! As in memcached and MICA's segregated fits, a chunk is one of a few lengths, so that the place of one item serves
-//! another later. Up to 256 bytes the classes are multiples of 32, after that there are four between each two powers of
-//! two; longer items than 16 KiB take whole blocks.
+//! As in memcached and in MICA's segregated fits, chunks have one of a few lengths, so that the memory of one item can
+//! be reused for another. Up to 256 bytes the classes are multiples of 32; above, there are four between consecutive
+//! powers of two. Items longer than 16 KiB take whole blocks.
 
 use super::layout::BLOCK_BYTES;
 
-/// What lengths and offsets of chunks are multiples of: two chunks share a line at most, and none touches more lines
-/// than its length needs.
+/// Lengths and offsets of chunks are multiples of this: two chunks share one cache line at most, and none touches more
+/// lines than its length requires.
 pub(crate) const UNIT_BYTES: usize = 32;
-/// Classes of chunks that share blocks.
+/// Number of classes of chunks that share blocks.
 pub(crate) const CLASSES: usize = 32;
-/// The code of a chunk that is a run of blocks: its length is in the item alone.
+/// The code of a chunk that is a run of blocks: its length is stored only in the item.
 pub(crate) const RUN: u8 = u8::MAX;
 /// The longest chunk that shares its block with others.
 pub(crate) const MAX_SHARED_BYTES: usize = 16 << 10;
@@ -19,7 +19,7 @@ pub(crate) const MAX_SHARED_BYTES: usize = 16 << 10;
 /// Classes below this one are multiples of the unit.
 const FINE: usize = 8;
 
-/// Where an item stands.
+/// The location of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     /// From the start of the memory, in bytes.
@@ -28,7 +28,7 @@ pub(crate) struct Chunk {
     pub(crate) code: u8,
 }
 
-/// The smallest class for `bytes`; `None` where a run of blocks is needed.
+/// Returns the smallest class for `bytes`; `None` if a run of blocks is needed.
 #[inline]
 pub(crate) fn class_of(bytes: usize) -> Option<u8> {
     let units = bytes.div_ceil(UNIT_BYTES).max(1);
@@ -44,7 +44,7 @@ pub(crate) fn class_of(bytes: usize) -> Option<u8> {
     Some((FINE + (power - 3) * 4 + step) as u8)
 }
 
-/// Bytes of a chunk of a class.
+/// Bytes of a chunk of this class.
 #[inline]
 pub(crate) fn class_bytes(class: u8) -> usize {
     let class = usize::from(class);
@@ -55,7 +55,7 @@ pub(crate) fn class_bytes(class: u8) -> usize {
     ((5 + step) << (power - 2)) * UNIT_BYTES
 }
 
-/// The most bytes that an item in this chunk has: what it takes to believe a length that may be changing.
+/// Bytes of an item in this chunk at most: a length that may be changing is checked against it.
 #[inline]
 pub(crate) fn most_bytes(code: u8) -> usize {
     if code == RUN {
@@ -65,7 +65,7 @@ pub(crate) fn most_bytes(code: u8) -> usize {
     }
 }
 
-/// Blocks of a run for `bytes`.
+/// Number of blocks in a run for `bytes`.
 pub(crate) fn run_blocks(bytes: usize) -> u32 {
     bytes.div_ceil(BLOCK_BYTES) as u32
 }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(class_of(MAX_SHARED_BYTES + 1), None);
     }
 
-    /// A quarter is lost at most above 256 bytes.
+    /// Above 256 bytes at most a quarter is wasted.
     #[test]
     fn little_is_lost() {
         for bytes in 257..=MAX_SHARED_BYTES {

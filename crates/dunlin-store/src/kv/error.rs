@@ -2,18 +2,18 @@
 
 use super::layout::{MAX_BUCKETS, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
-/// An operation on a key-value store that was not done. Nothing has changed where one is returned.
+/// The error of an operation on a key-value store. The operation has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
-    /// A key that is longer than keys may be.
+    /// A key that is longer than the maximum.
     #[error("a key of {0} bytes: at most {MAX_KEY_BYTES}")]
     KeyBytes(usize),
-    /// A value that is longer than this store's may be.
+    /// A value that is longer than this store's maximum.
     #[error("a value of {bytes} bytes: at most {limit}")]
     ValueBytes {
-        /// What was given.
+        /// The length of the value.
         bytes: usize,
-        /// The longest.
+        /// The maximum.
         limit: usize,
     },
     /// There is no free memory for the item.
@@ -22,11 +22,11 @@ pub enum KvError {
          give it more memory"
     )]
     NoMemory {
-        /// Bytes that the item takes.
+        /// Bytes that the item needs.
         needed: usize,
-        /// Bytes that are free, perhaps in pieces that are too small.
+        /// Bytes that are free, perhaps in fragments that are too small.
         free: usize,
-        /// Bytes for items.
+        /// Bytes for items in total.
         total: usize,
     },
     /// The key's chain of buckets is full, and all overflow buckets are in use.
@@ -34,21 +34,21 @@ pub enum KvError {
         "the store is full: all {0} overflow buckets are in use; delete keys or make it for more"
     )]
     NoBuckets(u32),
-    /// A layout of no keys, or more than buckets can hold.
+    /// A layout for no keys, or for more than the buckets can hold.
     #[error("a store for {0} keys: from 1 to {limit}", limit = MAX_BUCKETS * 4)]
     Keys(u64),
-    /// A layout whose longest value is beyond what any may be.
+    /// A layout whose maximum value length is beyond the limit.
     #[error("values of up to {0} bytes: at most {MAX_VALUE_BYTES}")]
     LongestValue(usize),
     /// The memory is too small for the layout.
     #[error("the store needs {needed} bytes, there are {length}: give it more memory or ask for fewer keys")]
     Memory {
-        /// What the layout needs.
+        /// Bytes that the layout needs.
         needed: usize,
-        /// What there is.
+        /// Bytes available.
         length: usize,
     },
-    /// A description of a layout that is not of this version, or is none.
+    /// The description of a layout is malformed or of another version.
     #[error("no description of a key-value store of version {0}: ask the server for it again")]
     Description(u32),
 }

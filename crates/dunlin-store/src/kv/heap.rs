@@ -1,9 +1,9 @@
-//! The allocator of items: chunks of size classes in blocks of 64 KiB, runs of blocks for long ones.
+//! The allocator of items: chunks of size classes in blocks of 64 KiB, and runs of blocks for long items.
 //!
-//! A block belongs to one class while it holds any item, and to no one again when the last has gone, so a store whose
-//! items change their lengths does not run out of memory that other classes keep (memcached moves pages between its
-//! slab classes for that). What is free is private memory, a bit for each chunk: whoever can write the items cannot
-//! change it.
+//! A block belongs to one class while it holds any item, and to none once the last is freed, so a store whose items
+//! change their lengths does not run out of memory that other classes hold (memcached moves pages between its slab
+//! classes for that reason). The free lists are in private memory, one bit per chunk: a peer that can write the items
+//! cannot change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,38 +11,38 @@ use super::classes::{class_bytes, class_of, run_blocks, Chunk, CLASSES, RUN, UNI
 use super::layout::BLOCK_BYTES;
 use super::KvError;
 
-/// Words of a block's bits: one for each chunk of the smallest class.
+/// Number of words for a block's bits: one bit for each chunk of the smallest class.
 const WORDS: usize = BLOCK_BYTES / UNIT_BYTES / 64;
-/// No place in a list.
+/// The block is in no list.
 const UNLISTED: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// In a free run, or inside a used one.
+    /// In a free run, or inside a used run but not its first block.
     None,
-    /// Chunks of a class: how many are used, and its place among the blocks of the class that have room.
+    /// Chunks of a class: the number in use, and the block's index among the blocks of the class with free chunks.
     Class { class: u8, used: u16, listed: u32 },
-    /// The first of a used run.
+    /// The first block of a used run.
     Run { blocks: u32 },
 }
 
-/// What of the memory for items is free.
+/// Which parts of the memory for items are free.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// Where the first block stands.
+    /// Offset of the first block.
     start: usize,
     blocks: Vec<Use>,
-    /// For each block `WORDS` words: which chunks are used.
+    /// `WORDS` words per block: the chunks in use.
     bits: Vec<u64>,
-    /// By class: blocks with room.
+    /// For each class, the blocks with free chunks.
     with_room: [Vec<u32>; CLASSES],
     free_runs: FreeRuns,
-    /// Bytes of the chunks and runs that are used.
+    /// Bytes of the chunks and runs in use.
     used_bytes: usize,
 }
 
 impl Heap {
-    /// All free: `blocks` blocks from `start` on.
+    /// Creates an allocator for `blocks` blocks from `start` on, all free.
     pub(crate) fn new(start: usize, blocks: u32) -> Self {
         let mut free_runs = FreeRuns::default();
         free_runs.give_back(0, blocks);
@@ -56,17 +56,17 @@ impl Heap {
         }
     }
 
-    /// Bytes that items take, what their chunks are too long included.
+    /// Bytes that items occupy, including the unused ends of their chunks.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
-    /// Bytes in all.
+    /// Bytes in total.
     pub(crate) fn total_bytes(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
     }
 
-    /// A chunk for an item of `bytes`.
+    /// Allocates a chunk for an item of `bytes`.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<Chunk, KvError> {
         let mut found = self.try_allocate(bytes);
         if found.is_none() {
@@ -104,7 +104,7 @@ impl Heap {
         } as usize;
         let (chunk_bytes, words) = (class_bytes(class), block * WORDS..(block + 1) * WORDS);
         let bits = &mut self.bits[words];
-        // A block with room has a free chunk, and the chunks that it has not are marked as used.
+        // A block in this list has a free chunk, and bits beyond its last chunk are marked as used.
         let (word, free) = bits.iter_mut().enumerate().find(|(_, w)| **w != u64::MAX)?;
         let bit = (!*free).trailing_zeros() as usize;
         *free |= 1 << bit;
@@ -122,7 +122,7 @@ impl Heap {
         })
     }
 
-    /// Gives a free block to a class.
+    /// Assigns a free block to a class.
     fn open_block(&mut self, class: u8) -> Option<u32> {
         let block = self.free_runs.take(1)?;
         self.blocks[block as usize] = Use::Class {
@@ -140,10 +140,10 @@ impl Heap {
         Some(block)
     }
 
-    /// Takes back what [`Heap::allocate`] gave.
+    /// Frees a chunk that [`Heap::allocate`] returned.
     ///
     /// # Panics
-    /// When it did not, or has it back already.
+    /// When the chunk was not allocated, or is already free.
     pub(crate) fn give_back(&mut self, chunk: Chunk) {
         let at = chunk.offset - self.start;
         let block = at / BLOCK_BYTES;
@@ -174,7 +174,8 @@ impl Heap {
                 self.list(block);
             }
         }
-        // The last block with room stays with its class: one item that comes and goes opens no block each time.
+        // The last block with free chunks stays with its class, so that a single item that comes and goes does not open
+        // a block each time.
         if left == 0 && self.with_room[usize::from(class)].len() > 1 {
             self.close_block(block);
         }
@@ -221,7 +222,7 @@ impl Heap {
     }
 }
 
-/// Runs of free blocks, by place and by length.
+/// Runs of free blocks, by position and by length.
 #[derive(Debug, Default)]
 struct FreeRuns {
     lengths: BTreeMap<u32, u32>,
@@ -229,7 +230,7 @@ struct FreeRuns {
 }
 
 impl FreeRuns {
-    /// The first blocks of the shortest run that is long enough.
+    /// Takes the first blocks of the shortest run that is long enough.
     fn take(&mut self, blocks: u32) -> Option<u32> {
         let (length, first) = *self.by_length.range((blocks, 0)..).next()?;
         self.remove(first, length);
@@ -239,7 +240,7 @@ impl FreeRuns {
         Some(first)
     }
 
-    /// Joins what is free on either side.
+    /// Frees a run and merges it with its free neighbours.
     fn give_back(&mut self, first: u32, blocks: u32) {
         let (mut first, mut length) = (first, blocks);
         if let Some((&before, &its)) = self.lengths.range(..first).next_back() {
@@ -285,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// Chunks never overlap or leave the memory, and what is given back is all there again.
+        /// Chunks never overlap or leave the memory, and everything that is freed is available again.
         #[test]
         fn chunks_are_apart(steps in prop::collection::vec((any::<bool>(), 0usize..200_000, any::<prop::sample::Index>()), 1..200)) {
             let mut heap = Heap::new(START, BLOCKS);
@@ -322,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Blocks that one class had serve another, and long items after that.
+    /// Blocks of one class can later serve another, and then long items.
     #[test]
     fn memory_moves_between_classes() {
         let mut heap = Heap::new(START, BLOCKS);
@@ -331,7 +332,8 @@ mod tests {
             while let Ok(chunk) = heap.allocate(bytes) {
                 held.push(chunk);
             }
-            // All blocks but those that three do not divide, and what a class leaves at a block's end.
+            // All blocks except the remainder of a division by three, and what a class leaves unused at the end of a
+            // block.
             assert!(heap.used_bytes() * 4 >= heap.total_bytes() * 3, "{bytes}");
             for chunk in held {
                 heap.give_back(chunk);

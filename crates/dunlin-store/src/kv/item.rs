@@ -1,4 +1,4 @@
-//! An item: one word with the lengths of key and value, the key filled up to a word, the value.
+//! An item: one word with the lengths of key and value, the key padded to a word, the value.
 
 use super::words::Words;
 use crate::sync::Ordering;
@@ -24,26 +24,26 @@ impl Lengths {
         self.key as u64 | (self.value as u64) << 32
     }
 
-    /// Where the value begins, from the start of the item.
+    /// Offset of the value from the start of the item.
     #[inline]
     pub(crate) fn value_offset(self) -> usize {
         8 + self.key.next_multiple_of(8)
     }
 
-    /// Bytes of the item.
+    /// Length of the item in bytes.
     #[inline]
     pub(crate) fn item_bytes(self) -> usize {
         self.value_offset() + self.value
     }
 }
 
-/// The lengths of the item at `offset`. They may be any where the item is being changed.
+/// Returns the lengths of the item at `offset`. They may have any value while the item is being changed.
 #[inline]
 pub(crate) fn lengths(words: &impl Words, offset: usize) -> Lengths {
     Lengths::from_word(words.word(offset).load(Ordering::Relaxed))
 }
 
-/// Whether the item at `offset`, which has a key of the same length, is `key`'s.
+/// Whether the item at `offset`, whose key has the same length, belongs to `key`.
 #[inline]
 pub(crate) fn has_key(words: &impl Words, offset: usize, key: &[u8]) -> bool {
     let mut at = offset + 8;
@@ -55,7 +55,7 @@ pub(crate) fn has_key(words: &impl Words, offset: usize, key: &[u8]) -> bool {
     differs == 0
 }
 
-/// Writes an item. Readers may be looking at what stood there before: they are told by a version, elsewhere.
+/// Writes an item. Readers may be reading the previous contents: they detect the change by a version stored elsewhere.
 pub(crate) fn write(words: &impl Words, offset: usize, key: &[u8], value: &[u8]) {
     let lengths = Lengths {
         key: key.len(),
@@ -71,12 +71,12 @@ pub(crate) fn write(words: &impl Words, offset: usize, key: &[u8], value: &[u8])
     words.write(at, value);
 }
 
-/// A key as the words that it stands in; the last is filled up with zeros.
+/// A key as words; the last is padded with zeros.
 #[inline]
 fn key_words(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let (whole, rest) = key.as_chunks::<8>();
     let last = (!rest.is_empty()).then(|| match key.last_chunk::<8>() {
-        // The last eight bytes, without those that stand in the word before: no copy of a length that is not known.
+        // The last eight bytes, without those that are in the previous word: avoids a copy of variable length.
         Some(last) => (u64::from_le_bytes(*last) >> (64 - rest.len() * 8)).to_le(),
         None => {
             let number = rest

@@ -1,4 +1,4 @@
-//! Where everything stands in a store's memory, and where a key's bucket is.
+//! The layout of a store's memory, and the bucket of a key.
 //!
 //! Main buckets come first, then overflow buckets, each one line of 64 bytes; then blocks of 64 KiB for items.
 
@@ -6,28 +6,28 @@ use rapidhash::v3::{rapidhash_v3_seeded, RapidSecrets};
 
 use super::KvError;
 
-/// The longest key.
+/// Maximum length of a key.
 pub const MAX_KEY_BYTES: usize = 1024;
-/// The longest value that any store holds: its length has to fit beside the key's in a word.
+/// Maximum length of a value in any store: the lengths of key and value must fit in one word.
 pub const MAX_VALUE_BYTES: usize = 1 << 30;
-/// The most buckets of both kinds: what a control word can name.
+/// Maximum number of buckets of both kinds: what a control word can address.
 pub const MAX_BUCKETS: u64 = 1 << 28;
-/// Bytes of a layout's description.
+/// Length of a layout's description in bytes.
 pub const KV_DESCRIPTION_BYTES: usize = 40;
 
 pub(crate) const BUCKET_BYTES: usize = 64;
-/// Memory is given to size classes in blocks of so many bytes, and to long items in runs of them.
+/// Memory is assigned to size classes in blocks of this many bytes, and to long items in runs of blocks.
 pub(crate) const BLOCK_BYTES: usize = 1 << 16;
-/// Keys for each main bucket of seven places: an eighth of the buckets overflows then.
+/// Keys per main bucket of seven places: an eighth of the buckets then overflow.
 const KEYS_PER_MAIN_BUCKET: u64 = 5;
-/// One overflow bucket for so many main buckets: twice what random keys need.
+/// Main buckets per overflow bucket: twice as many overflow buckets as random keys need.
 const MAIN_PER_OVERFLOW: u64 = 4;
-/// Overflow buckets that the smallest store has.
+/// Minimum number of overflow buckets.
 const MIN_OVERFLOW: u64 = 8;
 const MAGIC: u32 = 0x4456_4b44;
 const VERSION: u32 = 1;
 
-/// The shape of a store. Checked when it is made: everything it names lies within [`KvLayout::bytes`].
+/// The shape of a store. Validated on creation: everything it refers to lies within [`KvLayout::bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvLayout {
     main: u32,
@@ -35,7 +35,8 @@ pub struct KvLayout {
     blocks: u32,
     longest_value: u32,
     seed: u64,
-    /// What the seed comes to. The hash's output is fixed: clients that look for keys by themselves compute the same.
+    /// Derived from the seed. The hash function's output is fixed: clients that look up keys themselves compute the
+    /// same.
     secrets: RapidSecrets,
 }
 
@@ -52,7 +53,7 @@ impl Key<'_> {
         self.bytes
     }
 
-    /// What stands beside the item's place in the bucket.
+    /// The bits stored in the item's place in the bucket.
     #[inline]
     pub(super) fn tag(&self) -> u16 {
         (self.hash >> 48) as u16
@@ -60,9 +61,9 @@ impl Key<'_> {
 }
 
 impl KvLayout {
-    /// A store for about `keys` keys with `item_memory` bytes for their items, rounded up to blocks of 64 KiB, and
-    /// values of up to `longest_value` bytes. The seed decides which keys share a bucket: take a random one where
-    /// strangers choose keys.
+    /// Creates a layout for about `keys` keys with `item_memory` bytes for their items, rounded up to blocks of 64 KiB,
+    /// and values of up to `longest_value` bytes. The seed determines which keys share a bucket: use a random one where
+    /// untrusted clients choose keys.
     ///
     /// # Errors
     /// When one of them is beyond its limit.
@@ -84,10 +85,10 @@ impl KvLayout {
         )
     }
 
-    /// What fits into `memory` bytes, with buckets for items of `item_bytes` on average.
+    /// Creates a layout that fits into `memory` bytes, with buckets for items of `item_bytes` on average.
     ///
     /// # Errors
-    /// When the memory is too small for one block of items, or a limit is passed.
+    /// When the memory is too small for one block of items, or a limit is exceeded.
     pub fn in_memory(
         memory: usize,
         item_bytes: usize,
@@ -134,12 +135,12 @@ impl KvLayout {
         self.blocks as usize * BLOCK_BYTES
     }
 
-    /// The longest value.
+    /// Maximum length of a value.
     pub fn longest_value(&self) -> usize {
         self.longest_value as usize
     }
 
-    /// A key of this store.
+    /// Makes a key of this store.
     ///
     /// # Errors
     /// When it is longer than [`MAX_KEY_BYTES`].
@@ -163,7 +164,7 @@ impl KvLayout {
         bucket as usize * BUCKET_BYTES
     }
 
-    /// Where blocks begin: on a block, so that items never share a page with buckets.
+    /// Offset of the first block: a multiple of the block size, so that items never share a page with buckets.
     #[inline]
     pub(super) fn heap_offset(&self) -> usize {
         ((self.main as usize + self.overflow as usize) * BUCKET_BYTES).next_multiple_of(BLOCK_BYTES)
@@ -181,7 +182,7 @@ impl KvLayout {
         self.blocks
     }
 
-    /// What a client is given, that looks for keys by itself ([`crate::kv::Lookup`]).
+    /// Encodes the layout for a client that looks up keys itself ([`crate::kv::Lookup`]).
     pub fn describe(&self) -> [u8; KV_DESCRIPTION_BYTES] {
         let mut bytes = [0; KV_DESCRIPTION_BYTES];
         let words = [
@@ -199,10 +200,10 @@ impl KvLayout {
         bytes
     }
 
-    /// The layout that a server has described, checked as one of our own.
+    /// Decodes a layout that a server has described, and validates it like one of our own.
     ///
     /// # Errors
-    /// When it is none of this version.
+    /// When it is malformed or of another version.
     pub fn parse(bytes: &[u8; KV_DESCRIPTION_BYTES]) -> Result<Self, KvError> {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -1,34 +1,34 @@
-//! A GET by READs: what a client reads of a store's memory to find a key, without the server's processor.
+//! A GET by READs: what a client reads from a store's memory to find a key, without involving the server's processor.
 //!
-//! It reads the key's bucket, the item that a place with the key's tag names, and the main bucket again: where both
-//! looks at that are the same and even, nothing of the chain has changed in between, and the item is whole. It is a
-//! state machine over bytes that it is given; who READs them, and how, is the caller's business.
+//! It reads the key's bucket, the item to which a place with the key's tag refers, and the main bucket again: if both
+//! reads of the main bucket are equal and even, nothing in the chain has changed in between, and the item is
+//! consistent. It is a state machine over bytes; issuing the READs is up to the caller.
 
 use super::bucket::{Control, Place, CONTROL, PLACES};
 use super::classes::{class_bytes, CLASSES, RUN};
 use super::item::Lengths;
 use super::layout::{Key, KvLayout, BUCKET_BYTES};
 
-/// How many buckets of a chain are read: chains of honest stores are far shorter.
+/// Maximum number of buckets of a chain that are read: chains of correct stores are far shorter.
 const MAX_BUCKETS_READ: usize = 64;
-/// What is READ first of an item whose place does not tell its length.
+/// Bytes READ first of an item whose length is not given by its place.
 const FIRST_BYTES: usize = 4096;
 
-/// What a lookup wants next, or what it came to.
+/// What a lookup needs next, or its result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// READ `length` bytes at `offset` of the store's memory and give them to [`Lookup::next`].
+    /// READ `length` bytes at `offset` of the store's memory and pass them to [`Lookup::next`].
     Read {
         /// From the start of the store's memory.
         offset: usize,
-        /// Bytes.
+        /// Number of bytes.
         length: usize,
     },
     /// The key's value.
     Found(Vec<u8>),
-    /// The key is not there.
+    /// The key does not exist.
     Absent,
-    /// The store changed meanwhile, or its bytes make no sense: begin again, or ask the server.
+    /// The store changed meanwhile, or its bytes are invalid: start again, or ask the server.
     Disturbed,
 }
 
@@ -39,25 +39,25 @@ enum State {
     Item(usize),
     /// The whole of a run of blocks.
     Long,
-    /// The main bucket again, with what is to be said then.
+    /// The main bucket again, with the result that is then returned.
     Again(Option<Vec<u8>>),
 }
 
-/// One key that is looked for.
+/// The lookup of one key.
 #[derive(Debug)]
 pub struct Lookup<'a> {
     layout: KvLayout,
     key: Key<'a>,
     state: State,
-    /// The main bucket as it was first.
+    /// The main bucket as first read.
     first: [u64; BUCKET_BYTES / 8],
-    /// The bucket that is looked at.
+    /// The current bucket.
     line: [u64; BUCKET_BYTES / 8],
     buckets_read: usize,
 }
 
 impl<'a> Lookup<'a> {
-    /// Begins with the READ of the key's bucket.
+    /// Starts with the READ of the key's bucket.
     pub fn new(layout: KvLayout, key: Key<'a>) -> (Self, Step) {
         let lookup = Self {
             layout,
@@ -71,12 +71,12 @@ impl<'a> Lookup<'a> {
         (lookup, step)
     }
 
-    /// Goes on with the bytes that the last step asked for. After the end it is [`Step::Disturbed`].
+    /// Continues with the bytes that the last step requested. After the end it returns [`Step::Disturbed`].
     pub fn next(&mut self, bytes: &[u8]) -> Step {
         self.advance(bytes).unwrap_or(Step::Disturbed)
     }
 
-    /// `None`: what was read makes no sense.
+    /// `None`: the bytes read are invalid.
     fn advance(&mut self, bytes: &[u8]) -> Option<Step> {
         match std::mem::replace(&mut self.state, State::Bucket) {
             State::Bucket => {
@@ -118,7 +118,7 @@ impl<'a> Lookup<'a> {
         self.read_main()
     }
 
-    /// The next place with the key's tag, the next bucket, or the end.
+    /// Goes on to the next place with the key's tag, the next bucket, or the end.
     fn look_from(&mut self, slot: usize) -> Option<Step> {
         let tag = self.key.tag();
         if let Some(slot) = (slot..PLACES).find(|slot| Place(self.line[*slot]).has_tag(tag)) {
@@ -164,7 +164,7 @@ impl<'a> Lookup<'a> {
         inside.then_some(Step::Read { offset, length })
     }
 
-    /// The value of an item that is here as a whole, if it is the key's.
+    /// The value of an item that has been read completely, if it belongs to the key.
     fn value(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let lengths = item_lengths(bytes)?;
         let is_its = self.has_key(lengths, bytes)?;
@@ -183,7 +183,7 @@ fn item_lengths(bytes: &[u8]) -> Option<Lengths> {
     Some(Lengths::from_word(u64::from_ne_bytes(*word)))
 }
 
-/// A bucket's words; the control word stands after the places.
+/// The words of a bucket; the control word comes after the places.
 fn words(bytes: &[u8]) -> Option<[u64; BUCKET_BYTES / 8]> {
     const _: () = assert!(CONTROL == BUCKET_BYTES - 8);
     let bytes: &[u8; BUCKET_BYTES] = bytes.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! The protocol of buckets and items under the model checker: the store itself, over words of loom.
+//! The protocol of buckets and items under the model checker: the store itself, on words of loom.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::layout::BLOCK_BYTES;
 use super::{KvLayout, KvStore, Space, Words};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The words that are used: the buckets, and the first chunks of the first blocks. Copies are of whole words, each by
-/// itself, as seldom as that is on real machines.
+/// The words in use: the buckets, and the first chunks of the first blocks. Copies are word by word, which on real
+/// machines is the exception.
 #[derive(Debug)]
 struct Modelled {
     words: BTreeMap<usize, AtomicU64>,
@@ -69,7 +69,7 @@ impl Words for Modelled {
 
 type Store = Arc<KvStore<Modelled>>;
 
-/// A store in which "a" is `[1, 1]`.
+/// A store in which "a" has the value `[1, 1]`.
 fn store() -> Store {
     let layout = KvLayout::new(1, 2 * BLOCK_BYTES, 1 << 20, 1).unwrap();
     let store = Arc::new(KvStore::create(Modelled::new(&layout), layout).unwrap());
@@ -77,7 +77,7 @@ fn store() -> Store {
     store
 }
 
-/// A value of words.
+/// Stores a value made of words.
 fn put(store: &Store, key: &[u8], words: &[u64]) {
     let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     store.put(&store.key(key).unwrap(), &value).unwrap();
@@ -99,7 +99,7 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// A change in place: the value before or after it, whole.
+/// A change in place: a reader sees the value before or after it, complete.
 #[test]
 fn loom_a_value_changes_in_place() {
     model(|| {
@@ -115,7 +115,7 @@ fn loom_a_value_changes_in_place() {
     });
 }
 
-/// The value moves to a longer chunk, and its old one becomes another key's.
+/// The value moves to a longer chunk, and its old chunk goes to another key.
 #[test]
 fn loom_a_chunk_becomes_another_keys() {
     model(|| {
@@ -137,7 +137,7 @@ fn loom_a_chunk_becomes_another_keys() {
     });
 }
 
-/// The same key goes and comes again at the same place: its word is the one before, its value is not.
+/// The same key is deleted and inserted again at the same place: its word is the same as before, its value is not.
 #[test]
 fn loom_a_place_is_filled_again() {
     model(|| {

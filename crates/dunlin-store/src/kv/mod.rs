@@ -1,8 +1,8 @@
-//! A key-value store in one piece of memory: keys of up to 1 KiB, values of any length up to a limit.
+//! A key-value store in one piece of memory: keys of up to 1 KiB, values of any length up to a configured limit.
 //!
-//! A bucket has tags and places of items, the items stand apart, in chunks of size classes (MICA's lossless mode and
-//! memcached's slabs). [`KvStore::get`] takes no lock; a client that knows the [`KvLayout`] can READ buckets and items
-//! by itself ([`Lookup`]). An [`OrderedKvStore`] has an ordered index of its keys beside it (feature `ordered`).
+//! A bucket has tags and places of items; the items are stored separately, in chunks of size classes (MICA's lossless
+//! mode and memcached's slabs). [`KvStore::get`] takes no lock; a client that knows the [`KvLayout`] can READ buckets
+//! and items by itself ([`Lookup`]). An [`OrderedKvStore`] adds an ordered index of its keys (feature `ordered`).
 
 mod bucket;
 mod chain;

@@ -1,8 +1,8 @@
-//! A store with an ordered index of its keys beside it, for scans.
+//! A store with an ordered index of its keys, for scans.
 //!
-//! The index has every key that the store has, and for moments some that it has not: a key enters the index before the
-//! store and leaves it after. So a scan looks each key up, passes over those that are gone, and misses none that is
-//! there throughout. It holds no lock: nodes that it may still look at are freed later (`scc`'s epochs).
+//! The index has every key of the store and, temporarily, some that the store does not have: a key is added to the
+//! index before the store and removed from it after. So a scan looks up each key, skips those that are gone, and misses
+//! none that exists throughout. It holds no lock: nodes that it may still be reading are freed later (`scc`'s epochs).
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -12,7 +12,7 @@ use scc::{Guard, TreeIndex};
 
 use super::{Key, KvError, KvLayout, KvStore, Space};
 
-/// A store and the order of its keys.
+/// A store and an ordered index of its keys.
 #[derive(Debug)]
 pub struct OrderedKvStore<S: Space> {
     store: KvStore<S>,
@@ -20,10 +20,10 @@ pub struct OrderedKvStore<S: Space> {
 }
 
 impl<S: Space> OrderedKvStore<S> {
-    /// An empty store at the start of `space`.
+    /// Creates an empty store at the start of `space`.
     ///
     /// # Errors
-    /// When that is too small for the layout.
+    /// When `space` is too small for the layout.
     pub fn create(space: S, layout: KvLayout) -> Result<Self, KvError> {
         Ok(Self {
             store: KvStore::create(space, layout)?,
@@ -31,32 +31,32 @@ impl<S: Space> OrderedKvStore<S> {
         })
     }
 
-    /// The store, for GETs. Changes go through this type.
+    /// The store, for GETs. Changes must go through this type.
     pub fn store(&self) -> &KvStore<S> {
         &self.store
     }
 
-    /// As [`KvStore::put`].
+    /// Like [`KvStore::put`].
     ///
     /// # Errors
     /// As for [`KvStore::put`].
     pub fn put(&self, key: &Key<'_>, value: &[u8]) -> Result<bool, KvError> {
         self.store.put_with(key, value, || {
-            // No other has it: changes of one key take turns.
+            // No other thread inserts it: changes of one key are serialized.
             let _ = self.index.insert_sync(Name::new(key.bytes()), ());
         })
     }
 
-    /// As [`KvStore::delete`].
+    /// Like [`KvStore::delete`].
     pub fn delete(&self, key: &Key<'_>) -> bool {
         self.store.delete_with(key, || {
             self.index.remove_sync(key.bytes());
         })
     }
 
-    /// Shows the keys in order, from `first` on, until `each` says `false`; some `most` are likely to be looked at.
-    /// Keys that come or go meanwhile are shown or not; `each` looks up the value, which may be gone. Items are asked
-    /// for some keys ahead.
+    /// Calls `each` with the keys in order, from `first` on, until it returns `false`; the caller expects to look at
+    /// about `most` of them. Keys that are inserted or deleted meanwhile may or may not be visited; `each` looks up the
+    /// value, which may be gone. Items are prefetched a few keys ahead.
     pub fn scan(&self, first: &[u8], most: usize, mut each: impl FnMut(&Key<'_>) -> bool) {
         let guard = Guard::new();
         let range = (Bound::Included(first), Bound::Unbounded);
@@ -66,7 +66,7 @@ impl<S: Space> OrderedKvStore<S> {
         loop {
             let mut count = 0;
             for (place, (name, ())) in keys.iter_mut().zip(names.by_ref().take(together)) {
-                // What the index has, the store took.
+                // Keys in the index are valid: the store accepted them.
                 *place = self.store.key(name.bytes()).ok();
                 count += 1;
             }
@@ -83,8 +83,8 @@ impl<S: Space> OrderedKvStore<S> {
         }
     }
 
-    /// Shows the keys in order, from `first` on, until `each` says `false`, and asks for no items: for who wants keys
-    /// alone. Those that come or go meanwhile are shown or not.
+    /// Calls `each` with the keys in order, from `first` on, until it returns `false`, without prefetching items: for
+    /// callers that need only the keys. Keys that are inserted or deleted meanwhile may or may not be visited.
     pub fn scan_keys(&self, first: &[u8], mut each: impl FnMut(&[u8]) -> bool) {
         let guard = Guard::new();
         let range = (Bound::Included(first), Bound::Unbounded);
@@ -96,9 +96,9 @@ impl<S: Space> OrderedKvStore<S> {
     }
 }
 
-/// Keys of a scan whose items are asked for at once.
+/// Number of keys of a scan whose items are prefetched together.
 const TOGETHER: usize = 16;
-/// The longest key that stands in the index's nodes: comparing others costs a look at memory elsewhere.
+/// The longest key that is stored in the index's nodes: comparing longer ones accesses memory elsewhere.
 const SHORT_BYTES: usize = 22;
 
 /// A key in the index.

@@ -1,6 +1,6 @@
 //! The store: GETs without a lock, changes of a chain under a mutex in private memory.
 //!
-//! A reader that is disturbed again and again takes the mutex: it is never refused.
+//! A reader that is disturbed repeatedly takes the mutex, so a GET always completes.
 
 use std::convert::Infallible;
 
@@ -15,25 +15,25 @@ use super::KvError;
 use crate::pool::Pool;
 use crate::sync::{fence, yield_now, AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// How often a reader looks at a chain that is being changed before it takes the lock of its writers.
+/// Number of times that a reader retries on a chain that is being changed before it takes the writers' lock.
 const ATTEMPTS: usize = if cfg!(loom) { 1 } else { 100 };
-/// Attempts without leaving the core to a writer that was interrupted.
+/// Attempts before a reader yields its core, in case the writer was interrupted.
 const QUICK_ATTEMPTS: usize = 64;
-/// Stripes of chains: far more than threads that write at once.
+/// Stripes of chains: far more than there are threads that write at once.
 const MAX_STRIPES: u32 = 1024;
-/// An item up to this long is changed where it stands: readers of its chain wait for the copy then. A longer one is
-/// written to a new place first.
+/// An item up to this length is changed in place: readers of its chain wait for the copy. A longer one is first written
+/// to a new chunk.
 const IN_PLACE_BYTES: usize = 4096;
 const _: () = assert!(MAX_KEY_BYTES + 16 <= IN_PLACE_BYTES && IN_PLACE_BYTES <= MAX_SHARED_BYTES);
 
-/// Where a value is copied to.
+/// The destination of a copied value.
 pub trait Target {
-    /// Why there is no room.
+    /// The error when there is no space.
     type Error;
-    /// Room for a value of `bytes`; it replaces what was given before. A GET may ask several times.
+    /// Returns space for a value of `bytes`; it replaces what was returned before. A GET may call this several times.
     ///
     /// # Errors
-    /// When there is none: the GET ends with it.
+    /// When there is no space: the GET fails with this error.
     fn room(&mut self, bytes: usize) -> Result<&mut [u8], Self::Error>;
 }
 
@@ -47,20 +47,20 @@ impl Target for Vec<u8> {
     }
 }
 
-/// How full a store is.
+/// The usage of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvUsage {
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Bytes that their items take, with what their chunks are longer than they.
+    /// Bytes that their items occupy, including the unused ends of their chunks.
     pub item_bytes: usize,
-    /// Bytes for items in all.
+    /// Bytes for items in total.
     pub item_memory: usize,
-    /// Overflow buckets in use.
+    /// Number of overflow buckets in use.
     pub overflow_buckets: u32,
 }
 
-/// A key-value store in one piece of memory: byte strings to byte strings.
+/// A key-value store in one piece of memory, from byte strings to byte strings.
 #[derive(Debug)]
 pub struct KvStore<S: Space> {
     space: S,
@@ -72,10 +72,10 @@ pub struct KvStore<S: Space> {
 }
 
 impl<S: Space> KvStore<S> {
-    /// An empty store at the start of `space`.
+    /// Creates an empty store at the start of `space`.
     ///
     /// # Errors
-    /// When that is too small for the layout.
+    /// When `space` is too small for the layout.
     pub fn create(space: S, layout: KvLayout) -> Result<Self, KvError> {
         let (needed, length) = (layout.bytes(), space.words().bytes());
         if needed > length {
@@ -96,17 +96,17 @@ impl<S: Space> KvStore<S> {
         })
     }
 
-    /// Where everything stands.
+    /// The layout of its memory.
     pub fn layout(&self) -> &KvLayout {
         &self.layout
     }
 
-    /// What it stands in.
+    /// The memory in which it is stored.
     pub fn space(&self) -> &S {
         &self.space
     }
 
-    /// How full it is.
+    /// Returns the current usage.
     pub fn usage(&self) -> KvUsage {
         // One lock at a time.
         let overflow_buckets = locked(&self.overflow).in_use();
@@ -119,7 +119,7 @@ impl<S: Space> KvStore<S> {
         }
     }
 
-    /// A key of this store; several operations on it hash it once.
+    /// Makes a key of this store; several operations with it compute the hash only once.
     ///
     /// # Errors
     /// When it is longer than [`crate::kv::MAX_KEY_BYTES`].
@@ -128,11 +128,11 @@ impl<S: Space> KvStore<S> {
         self.layout.key(bytes)
     }
 
-    /// Copies the value of `key` into `target` and says whether there is one. What `target` holds when there is none,
-    /// or when this fails, is undefined.
+    /// Copies the value of `key` into `target` and returns whether the key exists. If it does not, or if this fails,
+    /// the contents of `target` are undefined.
     ///
     /// # Errors
-    /// What `target` says when it has no room.
+    /// The error of `target` when it has no space.
     #[inline]
     pub fn get<T: Target>(&self, key: &Key<'_>, target: &mut T) -> Result<bool, T::Error> {
         let (main, chains) = (self.layout.main_bucket(key), self.chains());
@@ -158,11 +158,11 @@ impl<S: Space> KvStore<S> {
         Ok(chains.copy(key, main, chains.control(main), target)? == Look::Found)
     }
 
-    /// Copies the values of several keys; `ended` hears of each in turn whether there was one. Memory is asked for all
-    /// of them at once, so that their waits overlap.
+    /// Copies the values of several keys; `ended` is called for each, in order, with whether it exists. Memory is
+    /// prefetched for all of them at once, so that the accesses overlap.
     ///
     /// # Errors
-    /// What a target says when it has no room.
+    /// The error of a target when it has no space.
     ///
     /// # Panics
     /// When there are fewer targets than keys.
@@ -180,29 +180,29 @@ impl<S: Space> KvStore<S> {
         Ok(())
     }
 
-    /// Asks for the bucket of a key that will be looked for soon: the first of two steps. The wait overlaps with those
-    /// for other keys.
+    /// Prefetches the bucket of a key that will be looked up soon: the first of two steps. The access overlaps with
+    /// those for other keys.
     #[inline]
     pub fn prefetch_bucket(&self, key: &Key<'_>) {
         self.chains().prefetch_bucket(key);
     }
 
-    /// Asks for the item of a key whose bucket is here: the second step.
+    /// Prefetches the item of a key whose bucket is in the cache: the second step.
     #[inline]
     pub fn prefetch_item(&self, key: &Key<'_>) {
         self.chains().prefetch_item(key);
     }
 
-    /// Sets the value of a key; says whether there was one before.
+    /// Sets the value of a key; returns whether the key existed.
     ///
     /// # Errors
-    /// When the value is too long or there is no room; the value before stays.
+    /// When the value is too long or there is no space; the previous value stays.
     pub fn put(&self, key: &Key<'_>, value: &[u8]) -> Result<bool, KvError> {
         self.put_with(key, value, || ())
     }
 
-    /// As [`KvStore::put`]; where the key is new, `adding` is called before it can be found, and when nothing can go
-    /// wrong any more. No other change of the key is under way meanwhile.
+    /// Like [`KvStore::put`]; if the key is new, `adding` is called before the key becomes visible, and when the insert
+    /// can no longer fail. Meanwhile no other change of the key is in progress.
     ///
     /// # Errors
     /// As for [`KvStore::put`].
@@ -217,7 +217,7 @@ impl<S: Space> KvStore<S> {
             return Err(KvError::ValueBytes { bytes, limit });
         }
         let item = Item::new(key, value);
-        // Whoever waits for the chain does not wait for the copy of a long value.
+        // Writers that wait for the chain should not have to wait for the copy of a long value.
         let written = match item.bytes <= IN_PLACE_BYTES {
             true => None,
             false => Some(self.write_new(&item)?),
@@ -279,13 +279,13 @@ impl<S: Space> KvStore<S> {
         Ok(false)
     }
 
-    /// Takes a key away; says whether it was there.
+    /// Deletes a key; returns whether it existed.
     pub fn delete(&self, key: &Key<'_>) -> bool {
         self.delete_with(key, || ())
     }
 
-    /// As [`KvStore::delete`]; where the key was there, `taken` is called when it cannot be found any more. No other
-    /// change of the key is under way meanwhile.
+    /// Like [`KvStore::delete`]; if the key existed, `taken` is called when it is no longer visible. Meanwhile no other
+    /// change of the key is in progress.
     pub fn delete_with(&self, key: &Key<'_>, taken: impl FnOnce()) -> bool {
         let (main, chains) = (self.layout.main_bucket(key), self.chains());
         let _chain = self.lock_chain(main);
@@ -302,7 +302,7 @@ impl<S: Space> KvStore<S> {
 
     fn write_new(&self, item: &Item<'_>) -> Result<Chunk, KvError> {
         let chunk = locked(&self.heap).allocate(item.bytes)?;
-        // Who reads what stood here before, and then this, finds that its chain has changed since.
+        // A reader that reads the previous contents and then the new ones finds that the chain's version has changed.
         fence(Ordering::Release);
         item::write(self.space.words(), chunk.offset, item.key.bytes, item.value);
         Ok(chunk)
@@ -323,12 +323,12 @@ impl<S: Space> KvStore<S> {
     }
 
     fn lock_chain(&self, main: u32) -> MutexGuard<'_, ()> {
-        // Neighbours in different stripes.
+        // Adjacent buckets are in different stripes.
         locked(&self.stripes[main as usize % self.stripes.len()])
     }
 }
 
-/// What is to be stored.
+/// An item to be stored.
 struct Item<'a> {
     key: &'a Key<'a>,
     value: &'a [u8],

@@ -1,18 +1,18 @@
-//! The memory that a store stands in, as the words that its protocol is made of.
+//! The memory of a store, as the words that its protocol operates on.
 
 use crate::sync::AtomicU64;
 
-/// Memory that a store stands in: a region of a device, or the words of a model.
+/// Memory for a store: a region of a device, or the words of a model.
 pub trait Space: Send + Sync {
-    /// What is done with it.
+    /// The operations on it.
     type Words: Words;
-    /// The words, the same each time. It is asked once for each operation.
+    /// The words, the same on every call. Called once per operation.
     fn words(&self) -> &Self::Words;
 }
 
-/// What the protocol does with memory.
+/// The operations on memory that the protocol uses.
 pub trait Words: Send + Sync {
-    /// Bytes.
+    /// Length in bytes.
     fn bytes(&self) -> usize;
     /// The word at `offset`, a multiple of 8.
     fn word(&self, offset: usize) -> &AtomicU64;
@@ -20,7 +20,7 @@ pub trait Words: Send + Sync {
     fn read(&self, offset: usize, target: &mut [u8]);
     /// Copies in, in no particular order.
     fn write(&self, offset: usize, source: &[u8]);
-    /// Asks the processor for the line at `offset`, which will be read soon.
+    /// Prefetches the line at `offset`, which will be read soon.
     fn prefetch(&self, offset: usize);
 }
 
