@@ -1,27 +1,28 @@
-//! What the steps of a transaction take of a core: instructions, counted, and memory that is not in its caches.
+//! The cost of the steps of a transaction on a core: instructions, as counted, and accesses to memory that is not in
+//! its caches.
 //!
-//! A simulated core is charged them; on a real one nobody asks: [`crate::server::LocalStore`] and databases that are
-//! opened on its machines have where to charge, others have not. What the RPC below takes it charges itself.
+//! Simulated cores are charged with it; real ones are not: [`crate::server::LocalStore`] and databases opened on its
+//! machines have a function to charge, others have none. The RPC below charges its own cost.
 //!
-//! Instructions are what callgrind counts for `transact` of the server, and for `begin` and `take` of the driver and
-//! what it does with an answer, in release over `shm` (`examples/instructions.rs`). Object stores of one key and of
-//! four, read or changed, give the parts: what is charged for a transaction of these, and of TATP, is within 8 % of
-//! what is counted. An item of a table is two accesses that miss, its bucket and itself, as MICA counts them, and 90 ns
-//! each, as the lab has them for the databases of other papers.
+//! The instructions are those that callgrind counts for `transact` of the server, and for `begin` and `take` of the
+//! driver and its handling of an answer, in a release build over `shm` (`examples/instructions.rs`). The parts were
+//! derived from object stores of one key and of four, read or changed: the charge for one of these transactions, and
+//! for TATP, is within 8 % of the count. An item of a table costs two accesses that miss, its bucket and itself, as
+//! MICA counts them, at 90 ns each, as in the lab's model of other papers' databases.
 
 use dunlin_verbs::Work;
 
 use crate::coordinator::Action;
 use crate::wire::{Body, Response};
 
-/// An access to memory that no cache has.
+/// An access to memory that misses all caches.
 const MISS_NS: u64 = 90;
-/// An item found by its key: its bucket, and the item.
+/// Misses for an item found by its key: its bucket, and the item.
 const ITEM_MISSES: u64 = 2;
 
-/// A request at a participant, whatever it asks for.
+/// A request at a participant, of any kind.
 const REQUEST: u32 = 3600;
-/// One that executes, beside its keys: a slot begun, an answer with items.
+/// An execute request, in addition to its keys: a slot begun, an answer with items.
 const EXECUTED: u32 = 820;
 /// Each key that is read or compared.
 const READ: u32 = 1260;
@@ -36,21 +37,21 @@ const INSTALLED: u32 = 1300;
 
 /// A transaction begun by its coordinator, and ended.
 pub(crate) const BEGUN: Work = Work::Instructions(7000);
-/// What has come, taken to its transaction.
+/// Handing an arrived result to its transaction.
 pub(crate) const TOOK: Work = Work::Instructions(2600);
 /// A request of a coordinator, or a one-sided operation.
 const SENT: u32 = 1430;
-/// Each key that it executes: asked for, taken down, looked at by the logic, compared.
+/// Each key that it executes: requested, recorded, evaluated by the logic, compared.
 const KEY: u32 = 3400;
 /// Each change that goes with it.
 const CHANGE: u32 = 350;
 
-/// As many times this.
+/// `count` times `each`.
 fn times(count: usize, each: u32) -> u32 {
     u32::try_from(count).map_or(0, |count| count * each)
 }
 
-/// What an action takes of its coordinator's core.
+/// The cost of an action on its coordinator's core.
 pub(crate) fn of_action(action: &Action) -> Work {
     let more = match action {
         Action::Send { request, .. } => match &request.body {
@@ -61,20 +62,20 @@ pub(crate) fn of_action(action: &Action) -> Work {
         },
         Action::Write { items, .. } => times(items.len(), CHANGE),
         Action::Read { .. } => 0,
-        // Told with the next poll.
+        // Charged with the next poll.
         Action::Report(_) => return Work::Instructions(0),
     };
     Work::Instructions(SENT + more)
 }
 
-/// Each item that a machine finds for one that copies, or takes as a copy (its example `copying`, items of 1000 bytes):
-/// found and put into a message, taken out of it and stored.
+/// Each item that a machine reads for a machine that copies, or stores as a copy (its example `copying`, items of 1000
+/// bytes): found and put into a message, taken out of it and stored.
 const FOUND_NS: u64 = 330;
 const ENCODED_NS: u64 = 55;
 const DECODED_NS: u64 = 95;
 const STORED_NS: u64 = 260;
 
-/// A part of copying so many items.
+/// A part of the copying of this many items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Copying {
     Found(usize),
@@ -83,7 +84,7 @@ pub(crate) enum Copying {
     Stored(usize),
 }
 
-/// What it takes.
+/// The cost of a part.
 pub(crate) fn of_copying(part: Copying) -> Work {
     let (items, each) = match part {
         Copying::Found(items) => (items, FOUND_NS),
@@ -94,11 +95,11 @@ pub(crate) fn of_copying(part: Copying) -> Work {
     Work::Compute(items as u64 * each)
 }
 
-/// Charges what a participant has done for a request.
+/// Charges the cost of a participant's step.
 pub(crate) fn of_step(body: &Body, response: &Response, charge: fn(Work)) {
     let (instructions, items) = match body {
         Body::Execute { writes, reads } => {
-            // Where one is locked those behind it are not looked at.
+            // The keys behind a locked one are not accessed.
             let found = match response {
                 Response::Locked { item, .. } => *item as usize + 1,
                 _ => writes.len() + reads.len(),
@@ -112,7 +113,7 @@ pub(crate) fn of_step(body: &Body, response: &Response, charge: fn(Work)) {
             let kept = times(append.len(), APPENDED);
             (kept + times(apply.len(), APPLIED), apply.len())
         }
-        // Items that it has locked are in a cache still.
+        // Items that it has locked are still in a cache.
         Body::Commit(updates) => (times(updates.len(), INSTALLED), 0),
         Body::Release | Body::Outcome => (0, 0),
     };

@@ -1,7 +1,7 @@
-//! How a transaction ends.
+//! The results of transactions.
 use crate::types::{Key, MachineId, TransactionId, Update, Value, Version};
 
-/// A transaction that has committed: what it read, and what it changed.
+/// A transaction that has committed: its reads and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Committed {
     /// Every key of its read and write sets, with the version and value that it saw.
@@ -10,7 +10,7 @@ pub struct Committed {
     pub writes: Vec<Update>,
 }
 
-/// Why a transaction has not, or perhaps not, committed.
+/// Why a transaction has not committed, or may not have committed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
     /// Another transaction held a lock.
@@ -18,20 +18,20 @@ pub enum TransactionError {
     Locked {
         /// The key.
         key: Key,
-        /// Who holds its lock.
+        /// The transaction that holds it.
         owner: TransactionId,
     },
-    /// A key that it read had changed, or been locked, before it could commit.
+    /// A key that it had read was changed or locked before it could commit.
     #[error("aborted: {key} changed after it was read; try again")]
     Changed {
         /// The key.
         key: Key,
     },
-    /// The epoch ended before it had committed: a machine was replaced, or a coordinator had left locks. Nothing of the
-    /// transaction is or will be visible.
+    /// The epoch ended before it had committed: a machine was replaced, or a coordinator left its locks behind. Nothing
+    /// of the transaction is or will be visible.
     #[error("aborted: the membership changed; try again")]
     Superseded,
-    /// The transaction's own logic decided so.
+    /// Aborted by the transaction's own logic.
     #[error("aborted by the transaction itself")]
     Itself,
     /// A machine did not answer. Nothing of the transaction is or will be visible.
@@ -45,18 +45,17 @@ pub enum TransactionError {
     Refused {
         /// The machine.
         machine: MachineId,
-        /// Why.
+        /// The reason.
         refusal: crate::wire::Refusal,
     },
-    /// A machine answered what no participant says. Nothing of the transaction is or will be visible.
+    /// A machine sent an invalid answer. Nothing of the transaction is or will be visible.
     #[error("{machine} gave an answer that does not fit the request; are both of one version?")]
     Violation {
         /// The machine.
         machine: MachineId,
     },
-    /// A machine stopped answering after the decision to commit was sent out, or has no room for it. The coordinator
-    /// goes on asking, its locks stay, and it has committed when [`crate::Coordinator::is_finished`] says that it has
-    /// ended.
+    /// A machine stopped answering after the decision to commit was sent, or has no space for it. The coordinator keeps
+    /// asking, and its locks stay; the transaction has committed when [`crate::Coordinator::is_finished`] returns true.
     #[error(
         "outcome unknown: {machine} does not confirm that the transaction has committed{}",
         because(refusal)
@@ -64,22 +63,23 @@ pub enum TransactionError {
     Unknown {
         /// The machine.
         machine: MachineId,
-        /// What it says, where it answers: it is asked again until that is over.
+        /// Its refusal, if it answers: the request is repeated until the reason no longer holds.
         refusal: Option<crate::wire::Refusal>,
     },
-    /// A key was written that the write set does not have, or its version is the last one there is, or the value is
-    /// longer than its place.
+    /// A key was written that is not in the write set, or its version is the maximum, or the value is longer than its
+    /// place.
     #[error("{key} cannot be written: it must be in the write set, below the last version, and its value must fit")]
     NotWritable {
         /// The key.
         key: Key,
     },
-    /// The transaction asked for more rounds, or keys in one, than a request numbers, or changed more keys than that.
+    /// The transaction requested more rounds, or more keys in one round, than allowed, or changed more keys than
+    /// allowed.
     #[error("the transaction has more than {rounds} rounds, or {keys} keys in one, or {keys} changes; divide it")]
     TooLarge {
-        /// The most rounds.
+        /// Maximum number of rounds.
         rounds: u16,
-        /// The most keys of a round, and changes in all.
+        /// Maximum number of keys in a round, and of changes in total.
         keys: usize,
     },
 }

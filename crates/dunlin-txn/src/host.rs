@@ -1,4 +1,4 @@
-//! What a program has of its host, be it one of this world or a simulated one: threads, numbers, and a way to others.
+//! What a program needs from its host, real or simulated: threads, random numbers, and connections to others.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -12,15 +12,15 @@ use dunlin_verbs::{random, thread, thread::Running, Device, Work};
 pub(crate) trait Host: Debug + Send + Sync {
     /// Starts a thread.
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<Running>;
-    /// A number that nobody else has, but for the same run of a simulation.
+    /// Returns a number that is unique, but the same in each run of a simulation.
     fn number(&self) -> io::Result<u64>;
-    /// Who is told what work takes, where cores are simulated.
+    /// The function that charges work, where cores are simulated.
     fn charge(&self) -> Option<fn(Work)>;
-    /// A connection to who is at an address.
+    /// Connects to an address.
     fn connect(&self, client: ClientBuilder, address: &str) -> Result<Client, ConnectError>;
 }
 
-/// This world's.
+/// The real host.
 #[derive(Debug)]
 pub(crate) struct Here;
 
@@ -42,12 +42,12 @@ impl Host for Here {
     }
 }
 
-/// Who is at which address, of the machines of this process: those on simulated hosts. Clones are the same.
+/// The machines of this process on simulated hosts, by address. Clones share the same map.
 #[derive(Clone, Debug, Default)]
 pub struct LocalAddresses(Arc<Mutex<HashMap<String, LocalAcceptor>>>);
 
 impl LocalAddresses {
-    /// From now on a machine is there, and nobody who was.
+    /// Registers a machine at an address, in place of any other.
     pub(crate) fn put(&self, address: &str, acceptor: LocalAcceptor) {
         thread::lock(&self.0).insert(address.to_owned(), acceptor);
     }

@@ -14,16 +14,16 @@
 //! # Ok::<(), DatabaseError>(())
 //! ```
 //!
-//! [`Database::open`] takes the addresses of machines instead, each a [`server::StoreServer`]; threads that run many
-//! transactions at once have a [`Driver`]. Below both there are the protocols, as state machines.
+//! [`Database::open`] takes the addresses of machines instead, each a [`server::StoreServer`]; a [`Driver`] runs many
+//! transactions at once in one thread. Below both are the protocols, as state machines.
 //!
-//! A [`Coordinator`] runs one transaction: events go in, [`Action`]s come out, and all that may go out at once comes
-//! out in one list. A [`Participant`] answers the requests of coordinators over a [`Store`]. Both are written once; a
-//! [`Protocol`] says how a transaction validates, logs and commits, and the systems of the papers are its values:
-//! [`Protocol::FASST`], [`Protocol::FLOCKTX`], [`Protocol::SCALETX`], [`Protocol::SCALETX_O`].
+//! A [`Coordinator`] runs one transaction: it takes events and returns [`Action`]s, with those that may be sent
+//! together in one list. A [`Participant`] answers the requests of coordinators over a [`Store`]. Both are the same for
+//! all protocols; a [`Protocol`] determines how a transaction validates, logs and commits, and the systems of the
+//! papers are its values: [`Protocol::FASST`], [`Protocol::FLOCKTX`], [`Protocol::SCALETX`], [`Protocol::SCALETX_O`].
 //!
-//! These two know no device, clock or thread: who drives them sends the requests, posts the one-sided operations and
-//! says when an answer is overdue. `docs/transactions.md` has the protocol and why each step is safe.
+//! Both are independent of devices, clocks and threads: their driver sends the requests, posts the one-sided operations
+//! and reports when an answer is overdue. `docs/transactions.md` describes the protocol and why each step is safe.
 #![forbid(unsafe_code)]
 
 pub mod checker;

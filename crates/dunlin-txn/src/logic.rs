@@ -1,34 +1,34 @@
-//! What a transaction does: read and write sets, and functions of what was read.
+//! What a transaction does: its read and write sets, and functions of what it has read.
 use crate::types::{Key, Value, Version};
 use litemap::LiteMap;
 use std::fmt;
 
-/// Keys that a transaction asks for in one round (FaSST: `AddToReadSet`, `AddToWriteSet`, then `Execute`).
+/// Keys that a transaction requests in one round (FaSST: `AddToReadSet`, `AddToWriteSet`, then `Execute`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Keys that are read.
     pub reads: Vec<Key>,
-    /// Keys that are read and locked, each with the bytes to make room for where it is absent.
+    /// Keys that are read and locked, each with the number of bytes to reserve if it is absent.
     pub writes: Vec<(Key, u32)>,
 }
 
 impl Access {
-    /// How many keys it names.
+    /// Number of keys in both sets.
     pub(crate) fn keys(&self) -> usize {
         self.reads.len() + self.writes.len()
     }
 }
 
-/// What a transaction wants next.
+/// The next step of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// More keys.
+    /// Access more keys.
     Access(Access),
-    /// To commit with these values, or without a value where the key goes. All of them are in the write set.
+    /// Commit with these values; a key without a value is deleted. All of them are in the write set.
     Commit(Vec<(Key, Option<Value>)>),
-    /// To abort.
+    /// Abort.
     Abort,
-    /// To be told what it wants by [`crate::Coordinator::proceed`].
+    /// Wait for [`crate::Coordinator::proceed`] to supply the step.
     Wait,
 }
 
@@ -39,20 +39,21 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Whether the key was asked for.
+    /// Whether the key was requested.
     pub fn has(&self, key: &Key) -> bool {
         self.seen.contains_key(key)
     }
 
-    /// The value of a key that was asked for and has one.
+    /// The value of a key that was requested and has one.
     pub fn value(&self, key: &Key) -> Option<&'a Value> {
         self.seen.get(key).and_then(|(_, value)| value.as_ref())
     }
 }
 
-/// A transaction's own part: a function of what it has seen, asked after each round. It has no effect outside itself.
+/// The application's part of a transaction: a function of what it has seen, called after each round. It has no side
+/// effects.
 pub trait Logic: fmt::Debug + Send {
-    /// What it wants next. At first nothing has been seen.
+    /// Returns the next step. On the first call nothing has been seen.
     fn step(&mut self, view: View<'_>) -> Step;
 }
 
@@ -63,7 +64,7 @@ pub struct Once<F> {
 }
 
 impl<F: FnMut(View<'_>) -> Step> Once<F> {
-    /// Logic that asks for these keys and then does as the function says.
+    /// Creates logic that accesses these keys and then acts as the function says.
     pub fn new(access: Access, then: F) -> Once<F> {
         Once {
             access: Some(access),

@@ -1,4 +1,5 @@
-//! The reference implementation of [`Store`], for tests and the simulation: a map, and headers that keys share by hash.
+//! The reference implementation of [`Store`], for tests and the simulation: a map, with headers that keys share by
+//! hash.
 use crate::membership::Epoch;
 use crate::placement::Placement;
 use crate::store::{LockError, Store, Stored};
@@ -7,10 +8,10 @@ use dunlin_store::Header;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 
-/// Values are as long as they like, also those of one-sided WRITEs.
+/// Values may have any length, also in one-sided WRITEs.
 const CAPACITY_BYTES: u32 = u32::MAX;
 
-/// Items in memory. Addresses are indices, and a one-sided operation is a method.
+/// A store in memory. Addresses are indices, and a one-sided operation is a method.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     headers: Vec<Cell>,
@@ -18,7 +19,7 @@ pub struct MemoryStore {
     index: HashMap<Key, usize>,
     items: Vec<Item>,
     items_max: usize,
-    /// While it learns, what has changed, with the last version of each.
+    /// While it learns: the changed keys, each with its last version.
     learned: Option<HashMap<Key, Version>>,
 }
 
@@ -35,8 +36,8 @@ struct Item {
 }
 
 impl MemoryStore {
-    /// A store of at most `items_max` items with so many headers for each shard of the placement, at least one. With
-    /// few headers keys share them, as the keys of a bucket do in MICA's table.
+    /// Creates a store of at most `items_max` items with this number of headers for each shard of the placement, at
+    /// least one. With few headers, keys share them, like the keys of a bucket in MICA's table.
     pub fn new(placement: &Placement, headers: usize, items_max: usize) -> MemoryStore {
         let shards = placement.shards();
         MemoryStore {
@@ -49,25 +50,25 @@ impl MemoryStore {
         }
     }
 
-    /// Puts a value there before the first transaction, with version 0.
+    /// Stores a value before the first transaction, with version 0.
     pub fn load(&mut self, key: Key, value: Value) -> Result<(), LockError> {
         let item = self.item(&key)?;
         self.items[item].value = Some(value);
         Ok(())
     }
 
-    /// All keys that have a value, in their order.
+    /// Returns all keys that have a value, in order.
     pub fn contents(&self) -> BTreeMap<Key, Value> {
         let present = |item: &Item| item.value.clone().map(|value| (item.key.clone(), value));
         self.items.iter().filter_map(present).collect()
     }
 
-    /// Who holds locks.
+    /// The owners of locks.
     pub fn owners(&self) -> impl Iterator<Item = TransactionId> + '_ {
         self.headers.iter().filter_map(|cell| cell.owner)
     }
 
-    /// A one-sided READ of a header; nothing where the address is none.
+    /// A one-sided READ of a header; `None` if the address is invalid.
     pub fn header_at(&self, address: Address) -> Option<Header> {
         let cell = self.headers.get(usize::try_from(address.0).ok()?)?;
         let header = Header::new(cell.version.0, true);
@@ -77,7 +78,7 @@ impl MemoryStore {
         })
     }
 
-    /// A one-sided WRITE of an item. Returns whether there is one at the address.
+    /// A one-sided WRITE of an item. Returns whether the address is valid.
     pub fn write_item_at(&mut self, address: Address, value: Option<Value>) -> bool {
         let item = usize::try_from(address.0)
             .ok()
@@ -85,8 +86,7 @@ impl MemoryStore {
         item.map(|item| item.value = value).is_some()
     }
 
-    /// A one-sided WRITE of a header: the version, and the lock set to zero. Returns whether there is one at the
-    /// address.
+    /// A one-sided WRITE of a header: the version, with the lock cleared. Returns whether the address is valid.
     pub fn write_header_at(&mut self, address: Address, version: Version) -> bool {
         let cell = usize::try_from(address.0)
             .ok()
@@ -121,7 +121,8 @@ impl MemoryStore {
     }
 }
 
-/// What can be told apart by what the store does: its maps are made of its items, or are hashed in order.
+/// Covers everything that can affect the store's behaviour: its maps are derived from its items, or are hashed in
+/// order.
 impl Hash for MemoryStore {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.headers.hash(state);
@@ -193,7 +194,7 @@ impl Store for MemoryStore {
             .collect();
         for (update, before) in updates.iter().zip(&before) {
             if update.version > *before {
-                // First, so that there is room for all of them or nothing changes.
+                // Checked first, so that either all of them fit or nothing changes.
                 self.item(&update.key)?;
             }
         }
@@ -212,7 +213,7 @@ impl Store for MemoryStore {
 
     fn new_epoch(&mut self, epoch: Epoch) {
         // Absent keys share headers with others, so all are raised: a machine that comes back alone may lack a change
-        // that was seen by the version of its header, though nobody was told of it.
+        // that was visible through the version of its header, although it was reported to nobody.
         let version = epoch.first_version();
         for header in &mut self.headers {
             header.version = header.version.max(version);
@@ -229,7 +230,7 @@ impl Store for MemoryStore {
         bytes: usize,
         wanted: &dyn Fn(&Key) -> bool,
     ) -> (Vec<Update>, Option<u64>) {
-        // Items have no numbers that mean the same elsewhere, so their order is that of the keys.
+        // Item numbers are local to this store, so items are ordered by key.
         let keys: BTreeMap<&Key, usize> = self.index.iter().map(|(key, at)| (key, *at)).collect();
         let (mut items, mut taken) = (Vec::new(), 0);
         for (next, (key, at)) in (cursor..).zip(keys.iter().skip(cursor as usize)) {

@@ -1,64 +1,64 @@
 //! Deliberate mistakes of the protocol, to show that the checker finds them. Without the feature `mistakes` there are
-//! none, and the questions for them compile to nothing.
+//! none, and the checks for them compile to nothing.
 
-/// A way to do it wrong.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
     /// A transaction commits without validating what it read.
     ValidationLeftOut,
-    /// Validation compares versions and does not look at locks.
+    /// Validation compares versions but ignores locks.
     LockIgnoredAtValidation,
-    /// Validation looks at locks and does not compare versions.
+    /// Validation checks locks but does not compare versions.
     VersionIgnoredAtValidation,
     /// A change keeps the version of its header.
     VersionNotRaised,
-    /// The write set is read and not locked.
+    /// The write set is read but not locked.
     LockLeftOut,
-    /// A lock that another transaction holds is given a second time.
+    /// A lock held by another transaction is granted a second time.
     LockTaken,
     /// A participant unlocks when it logs, before it installs.
     UnlockedAtLog,
-    /// A transaction is reported when the first machine has logged it.
+    /// A transaction is reported as committed when the first machine has logged it.
     ReportedEarly,
-    /// Only some of the primaries get the changes; the others unlock.
+    /// Only some of the primaries get the changes; the others just unlock.
     PartOfCommitLost,
-    /// Requests that come twice, or late, are executed again.
+    /// Duplicate or late requests are executed again.
     LateRequestExecuted,
-    /// A failed one-sided WRITE is repeated, though it may have been executed.
+    /// A failed one-sided WRITE is repeated, although it may have been executed.
     WriteRepeated,
-    /// One-sided commit releases the lock first and writes the item then.
+    /// One-sided commit releases the lock first and then writes the item.
     HeaderBeforeItem,
-    /// A machine answers coordinators of epochs that are over.
+    /// A machine answers coordinators of past epochs.
     OldEpochServed,
-    /// A machine says what was decided and goes on to serve.
+    /// A machine reports what was decided but continues to serve.
     SealLeftOut,
-    /// What was decided before an epoch is not executed in it.
+    /// Transactions decided before an epoch are not executed in it.
     DecidedForgotten,
-    /// A transaction counts as decided where all machines have its record, not where one has.
+    /// A transaction counts as decided only if all machines have its record, not if one has.
     RecordWantedEverywhere,
-    /// What was decided is executed again where it was executed.
+    /// Decided transactions are executed again where they have been executed already.
     InstalledTwice,
-    /// Locks stay when an epoch ends.
+    /// Locks survive the end of an epoch.
     LocksKept,
-    /// An epoch serves when one machine has installed, not when all have.
+    /// An epoch serves when one machine has installed, instead of all.
     ServedEarly,
-    /// A record has the keys of its machine alone.
+    /// A record has only the keys of its own machine.
     RecordsOfParts,
-    /// A coordinator whose epoch ended after it had logged takes the transaction for aborted.
+    /// A coordinator whose epoch ended after it had logged treats the transaction as aborted.
     OutcomeAssumed,
     /// A machine serves without a lease.
     LeaseIgnored,
-    /// A machine that comes is whole before it has copied anything.
+    /// A new machine is whole before it has copied anything.
     CopyLeftOut,
-    /// A machine is left out that has a lease.
+    /// A machine that has a lease is left out.
     AbsenceNotAwaited,
-    /// A machine answers before what it did is on its disk.
+    /// A machine answers before its action is on its disk.
     AnsweredBeforeDisk,
-    /// A machine that the others have gone on without takes what it has on its disk for all that there is.
+    /// A machine that was left out by the others treats the data on its disk as complete.
     BehindTakenForWhole,
 }
 
-/// The mistake that is switched in, if any. Ordinarily there is none.
+/// The enabled mistake, if any. Normally there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mistakes {
     #[cfg(feature = "mistakes")]

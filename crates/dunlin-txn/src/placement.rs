@@ -1,4 +1,4 @@
-//! Which machines hold which keys.
+//! The assignment of keys to machines.
 use crate::types::{Key, MachineId};
 
 /// Keys are divided into shards by hash; a shard has a primary and backups.
@@ -7,22 +7,22 @@ pub struct Placement {
     shards: Vec<Vec<MachineId>>,
 }
 
-/// A placement that no key could be found in.
+/// Why a placement is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// There is no shard.
+    /// There are no shards.
     #[error("a placement needs at least one shard")]
     NoShard,
-    /// A shard has no machine.
+    /// A shard has no machines.
     #[error("shard {0} has no machine; name its primary first, then its backups")]
     NoMachine(usize),
-    /// A shard names a machine twice.
+    /// A machine is named twice in a shard.
     #[error("shard {0} names {1} twice; its replicas must be different machines")]
     Twice(usize, MachineId),
 }
 
 impl Placement {
-    /// A placement of these shards, each with its primary first.
+    /// Creates a placement of these shards, each with its primary first.
     pub fn new(shards: Vec<Vec<MachineId>>) -> Result<Placement, PlacementError> {
         if shards.is_empty() {
             return Err(PlacementError::NoShard);
@@ -40,8 +40,8 @@ impl Placement {
         Ok(Placement { shards })
     }
 
-    /// One shard for each of so many machines, with backups on the machines after it: with three machines and three
-    /// replicas each is the primary of one shard and a backup of the other two (FLOCK §8.5.2).
+    /// One shard per machine, with backups on the machines after it: with three machines and three replicas each is the
+    /// primary of one shard and a backup of the other two (FLOCK §8.5.2).
     pub fn round(machines: u16, replicas: u16) -> Result<Placement, PlacementError> {
         let shard = |first: u16| {
             (0..replicas)
@@ -51,24 +51,24 @@ impl Placement {
         Placement::new((0..machines).map(shard).collect())
     }
 
-    /// The machine that orders changes of the key.
+    /// The machine that orders the changes of the key.
     pub fn primary(&self, key: &Key) -> MachineId {
         self.shard(key)[0]
     }
 
-    /// The machines that hold copies of the key.
+    /// The other machines that hold copies of the key.
     pub fn backups(&self, key: &Key) -> &[MachineId] {
         &self.shard(key)[1..]
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// The shard of a key where there are so many.
+    /// The shard of a key among this number of shards.
     pub(crate) fn shard_of(key: &Key, shards: u64) -> u64 {
-        // The high half: a store takes its buckets from the low one.
+        // The high half: a store selects its buckets by the low one.
         (key.spread() >> 32) % shards
     }
 

@@ -1,4 +1,5 @@
-//! A protocol: how a transaction validates, logs and commits. All of them execute by RPC, which reads and locks.
+//! A protocol determines how a transaction validates, logs and commits. All of them execute by RPC, which reads and
+//! locks.
 
 /// How the read set is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +10,7 @@ pub enum Validate {
     Read,
 }
 
-/// Where the changes are logged before any primary shows them.
+/// Where the changes are logged before any primary makes them visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
     /// At the coordinator's log replicas (FaSST).
@@ -25,7 +26,7 @@ pub enum Log {
 pub enum Backups {
     /// Together with the log.
     WithLog,
-    /// When they are logged, before the primaries (FaSST).
+    /// After they are logged, and before the primaries get them (FaSST).
     AfterLog,
 }
 
@@ -38,7 +39,7 @@ pub enum Commit {
     Write,
 }
 
-/// A composition of the four.
+/// A combination of the four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
     /// Its name.
@@ -54,7 +55,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// FaSST: RPC alone, and a log of the coordinator.
+    /// FaSST: RPC only, and a log of the coordinator.
     pub const FASST: Protocol = Protocol {
         name: "fasst",
         validate: Validate::Rpc,
@@ -63,7 +64,7 @@ impl Protocol {
         commit: Commit::Rpc,
     };
 
-    /// FLOCKTX: validation by READ, and backups that are the log.
+    /// FLOCKTX: validation by READ, and backups that serve as the log.
     pub const FLOCKTX: Protocol = Protocol {
         name: "flocktx",
         validate: Validate::Read,
@@ -89,21 +90,21 @@ impl Protocol {
         ..Protocol::SCALETX
     };
 
-    /// Ours where memory of the machines can be read: FLOCKTX. Its backups are the log, so a change crosses the network
-    /// twice less often than FaSST's, and validation asks no processor of the machines.
+    /// Our own, where the machines' memory can be read: FLOCKTX. Its backups serve as the log, so a change crosses the
+    /// network twice less often than with FaSST, and validation does not use the machines' processors.
     pub const AUTO_ONE_SIDED: Protocol = Protocol {
         name: "auto",
         ..Protocol::FLOCKTX
     };
 
-    /// Ours over messages alone: FLOCKTX with validation by RPC.
+    /// Our own over messages only: FLOCKTX with validation by RPC.
     pub const AUTO_MESSAGES: Protocol = Protocol {
         name: "auto",
         validate: Validate::Rpc,
         ..Protocol::FLOCKTX
     };
 
-    /// Those of the papers.
+    /// The protocols of the papers.
     pub const ALL: [Protocol; 4] = [
         Protocol::FASST,
         Protocol::FLOCKTX,
@@ -111,7 +112,7 @@ impl Protocol {
         Protocol::SCALETX_O,
     ];
 
-    /// The protocol of this name.
+    /// Returns the protocol of this name.
     pub fn named(name: &str) -> Option<Protocol> {
         Protocol::ALL
             .into_iter()

@@ -1,13 +1,13 @@
-//! Bytes that are copied often and are mostly few: keys and values of transactions.
+//! Byte strings that are copied often and are mostly short: keys and values of transactions.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// So many stand in the value itself, which is as long as an `Arc<[u8]>` and a word then.
+/// Number of bytes stored in the value itself, which is then as long as an `Arc<[u8]>` and a word.
 const INLINE_BYTES: usize = 22;
 
-/// Bytes that do not change. A copy of long ones shares them, one of short ones is as quick as it gets.
+/// Immutable bytes. Copies of long ones share them; copies of short ones are cheap.
 #[derive(Clone)]
 pub(crate) struct ShortBytes(Place);
 

@@ -5,17 +5,17 @@ use std::ops::Deref;
 
 use crate::short::ShortBytes;
 
-/// The longest key: what the store below takes.
+/// Maximum length of a key: what the store below accepts.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// A key of one table. The table is a part of the key, so that one store may hold many.
+/// A key of a table. The table is part of the key, so that one store can hold several tables.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     table: u16,
     bytes: ShortBytes,
 }
 
-/// A key has more than [`MAX_KEY_BYTES`].
+/// The error of a key that is longer than [`MAX_KEY_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {bytes} bytes is longer than {MAX_KEY_BYTES}; store a digest of it, or a number")]
 pub struct KeyTooLong {
@@ -24,7 +24,7 @@ pub struct KeyTooLong {
 }
 
 impl Key {
-    /// A key of any bytes.
+    /// Makes a key of any bytes.
     pub fn new(table: u16, bytes: &[u8]) -> Result<Key, KeyTooLong> {
         if bytes.len() > MAX_KEY_BYTES {
             return Err(KeyTooLong { bytes: bytes.len() });
@@ -35,7 +35,7 @@ impl Key {
         })
     }
 
-    /// A key that is a number, as all keys of the papers' workloads are.
+    /// Makes a key from a number, like all keys of the papers' workloads.
     pub fn number(table: u16, number: u64) -> Key {
         Key {
             table,
@@ -53,12 +53,12 @@ impl Key {
         &self.bytes
     }
 
-    /// The number that it is, as tables of servers know it; `None`: it is none.
+    /// The number that the key represents in servers' tables; `None` if it is not a number.
     pub(crate) fn as_number(&self) -> Option<u64> {
         self.bytes().try_into().ok().map(u64::from_be_bytes)
     }
 
-    /// A number spread over 64 bits, the same on every machine: FNV-1a, and the finalizer of SplitMix64, without which
+    /// A hash spread over 64 bits, the same on every machine: FNV-1a, and the finalizer of SplitMix64, without which
     /// its low bits follow those of the last byte.
     pub fn spread(&self) -> u64 {
         let table = self.table.to_le_bytes();
@@ -87,7 +87,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The value of a key. Copies share the bytes, where they are more than a few.
+/// The value of a key. Copies share the bytes, unless they are short.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(ShortBytes);
 
@@ -116,15 +116,15 @@ impl fmt::Debug for Value {
     }
 }
 
-/// How often what a header stands for was changed. It never goes back, also when a key is deleted and inserted again.
+/// Number of changes to what a header stands for. It never decreases, even when a key is deleted and inserted again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// The highest version that a [`dunlin_store::Header`] has room for.
+    /// The maximum version that a [`dunlin_store::Header`] can hold.
     pub const MAX: Version = Version(dunlin_store::MAX_VERSION);
 
-    /// The version that a change makes, or nothing after [`Version::MAX`].
+    /// The version after a change, or `None` after [`Version::MAX`].
     pub fn next(self) -> Option<Version> {
         (self < Version::MAX).then(|| Version(self.0 + 1))
     }
@@ -140,15 +140,15 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// The name of a transaction. A coordinator that starts anew takes a new number; in one of its slots transactions
-/// follow each other with rising sequence numbers, the next only when all that the last one left has been answered.
+/// The number of a transaction. A coordinator that restarts takes a new number; within one of its slots transactions
+/// have increasing sequence numbers, and each begins only when everything that the previous one sent has been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId {
     /// The coordinator, in this life of its process.
     pub coordinator: u64,
-    /// Which of its transactions under way.
+    /// The slot among its concurrent transactions.
     pub slot: u16,
-    /// The how-manieth of that slot, from 1.
+    /// The sequence number in that slot, from 1.
     pub sequence: u64,
 }
 
@@ -158,41 +158,41 @@ impl fmt::Display for TransactionId {
     }
 }
 
-/// Something for each slot of each coordinator. Its hash is a quick one with a seed of the process's own: coordinators
-/// choose their numbers.
+/// A map with an entry for each slot of each coordinator. Its hash is a fast one with a seed of this process:
+/// coordinators choose their own numbers.
 pub(crate) type SlotMap<V> = HashMap<(u64, u16), V, foldhash::fast::RandomState>;
 
 /// An address in the memory that a participant lets coordinators read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u64);
 
-/// Where an item lies, for one-sided operations.
+/// The location of an item, for one-sided operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Its header, a [`dunlin_store::Header`].
     pub header: Address,
     /// The item itself.
     pub item: Address,
-    /// The longest value that there is room for. Without a number none may be written there one-sided.
+    /// The maximum length of a value in this place. `None`: no value may be written there one-sided.
     pub capacity: Option<u32>,
 }
 
 impl Place {
-    /// Whether it is an item's, which is one key's, and not that of absent keys.
+    /// Whether it belongs to an item, and so to one key, rather than to absent keys.
     pub(crate) fn is_item(&self) -> bool {
         self.capacity.is_some()
     }
 }
 
-/// What a lock of a key that was absent has done to the header that absent keys share: all others who saw one of them
+/// What locking an absent key has done to the header that absent keys share: all others that have seen one of them
 /// absent find it changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Raised {
     /// The header.
     pub header: Address,
-    /// Its version before.
+    /// The version before.
     pub from: Version,
-    /// Its version since.
+    /// The version after.
     pub to: Version,
 }
 
@@ -201,8 +201,8 @@ pub struct Raised {
 pub struct Update {
     /// The key.
     pub key: Key,
-    /// The new value, or nothing where the key is deleted.
+    /// The new value; `None` if the key is deleted.
     pub value: Option<Value>,
-    /// The version that its header has afterwards.
+    /// The version of its header after the change.
     pub version: Version,
 }

@@ -1,9 +1,9 @@
-//! A cycle of a directed graph, if there is one: transactions nobody comes before are taken away until none are left.
+//! Finds a cycle of a directed graph: transactions without predecessors are removed until none are left.
 use super::Edge;
 use crate::types::TransactionId;
 use std::collections::{BTreeMap, HashMap};
 
-/// The arrows of a cycle.
+/// Returns the edges of a cycle, if there is one.
 pub(super) fn find(edges: &[Edge]) -> Option<Vec<Edge>> {
     let mut incoming: HashMap<TransactionId, usize> = HashMap::new();
     let mut outgoing: HashMap<TransactionId, Vec<&Edge>> = HashMap::new();
@@ -28,7 +28,7 @@ pub(super) fn find(edges: &[Edge]) -> Option<Vec<Edge>> {
             }
         }
     }
-    // Who is left has somebody left before it: going backwards must come round.
+    // Every remaining transaction has a remaining predecessor, so going backwards must end in a cycle.
     let mut before: BTreeMap<TransactionId, &Edge> = BTreeMap::new();
     for edge in edges
         .iter()

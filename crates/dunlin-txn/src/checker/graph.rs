@@ -1,4 +1,4 @@
-//! The dependencies between transactions, from the versions that they read and made.
+//! The dependencies between transactions, derived from the versions that they read and wrote.
 use super::{Dependency, Edge, Violation};
 use crate::error::Committed;
 use crate::types::{Key, TransactionId, Value, Version};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The changes of a key, by version.
 type Changes<'a> = BTreeMap<Version, (TransactionId, Option<&'a Value>)>;
 
-/// All dependencies, and what contradicts the versions already.
+/// Returns all dependencies, and the violations that the versions alone show.
 pub(super) fn edges(
     initial: &BTreeMap<Key, Value>,
     transactions: &BTreeMap<TransactionId, &Committed>,
@@ -46,7 +46,7 @@ pub(super) fn edges(
     for (id, transaction) in transactions {
         for (key, version, value) in &transaction.reads {
             let changes = changes.get(key).unwrap_or(&none);
-            // Keys that share a header share its versions, so the key's own last change may be an earlier one.
+            // Keys that share a header share its versions, so the last change of this key may be an earlier one.
             let last = changes.range(..=*version).next_back();
             let expected = last.map_or(initial.get(key), |(_, (_, value))| *value);
             if expected != value.as_ref() {

@@ -1,7 +1,9 @@
-//! Whether a history is serializable: a checker that knows keys, versions and values, and nothing of any protocol.
+//! Whether a history is serializable: a checker that works on keys, versions and values and is independent of any
+//! protocol.
 //!
-//! Transactions are the nodes of Adya's direct serialization graph. A change follows the change before it (`ww`), who
-//! reads a change follows it (`wr`), and who reads a version precedes the next change (`rw`). A cycle is a violation.
+//! Transactions are the nodes of Adya's direct serialization graph. A change follows the change before it (`ww`), a
+//! transaction that reads a change follows the one that made it (`wr`), and one that reads a version precedes the one
+//! that makes the next change (`rw`). A cycle is a violation.
 mod cycle;
 mod graph;
 
@@ -10,49 +12,49 @@ use crate::types::{Key, TransactionId, Value, Version};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What happened: what was there at first, and every transaction that has or may have committed.
+/// A history: the initial values, and every transaction that has or may have committed.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The values before the first transaction, of version 0.
+    /// The values before the first transaction, with version 0.
     pub initial: BTreeMap<Key, Value>,
     /// Transactions that have committed.
     pub committed: BTreeMap<TransactionId, Committed>,
-    /// Transactions of which nobody knows. One counts as committed when another has read a change of it.
+    /// Transactions of unknown outcome. One counts as committed when another has read one of its changes.
     pub unknown: BTreeMap<TransactionId, Committed>,
 }
 
-/// Why one transaction comes before another.
+/// Why one transaction precedes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dependency {
-    /// The other changed what it had changed.
+    /// The second overwrote a change of the first.
     WriteWrite,
-    /// The other read its change.
+    /// The second read a change of the first.
     WriteRead,
-    /// The other changed what it had read.
+    /// The second overwrote what the first had read.
     ReadWrite,
 }
 
-/// An arrow of a cycle.
+/// An edge of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Who comes first.
+    /// The transaction that precedes.
     pub from: TransactionId,
-    /// Why.
+    /// The kind of dependency.
     pub dependency: Dependency,
-    /// By which key.
+    /// The key that causes it.
     pub key: Key,
-    /// Who comes after.
+    /// The transaction that follows.
     pub to: TransactionId,
 }
 
-/// What is wrong with a history.
+/// A violation in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Transactions that would all have to come before each other.
+    /// Transactions that would all have to precede each other.
     Cycle(Vec<Edge>),
     /// Two transactions made the same version of a key.
     SameVersion(Key, Version, TransactionId, TransactionId),
-    /// A transaction read a value that the last change up to that version did not make.
+    /// A transaction read a value that is not that of the last change up to this version.
     ForeignValue(Key, Version, TransactionId),
 }
 
@@ -89,11 +91,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A change that may have been made: its version and value, and by whom.
+/// A change that may have been made: version, value and transaction.
 type Change<'a> = (Version, &'a Option<Value>, TransactionId);
 
 impl History {
-    /// The violations that are found; none where the history is serializable. At most one cycle is shown.
+    /// Returns the violations found; none if the history is serializable. At most one cycle is reported.
     pub fn check(&self) -> Vec<Violation> {
         let included = self.included();
         let (edges, mut violations) = graph::edges(&self.initial, &included);
@@ -101,9 +103,9 @@ impl History {
         violations
     }
 
-    /// The committed transactions, and those of unknown outcome whose changes these have read. Keys that share a header
-    /// share its versions, so a change may be read at a later version than its own. A value that was there before
-    /// proves nothing: a key that is absent looks the same whether it was deleted once more or not.
+    /// Returns the committed transactions, and those of unknown outcome whose changes they have read. Keys that share a
+    /// header share its versions, so a change may be read at a later version than its own. Reading a value that existed
+    /// before proves nothing: an absent key looks the same whether or not it was deleted once more.
     fn included(&self) -> BTreeMap<TransactionId, &Committed> {
         let mut included: BTreeMap<_, _> = self.committed.iter().map(|(id, t)| (*id, t)).collect();
         let mut known: BTreeMap<&Key, BTreeMap<Version, &Option<Value>>> = BTreeMap::new();
@@ -118,7 +120,7 @@ impl History {
                 made.entry(&update.key).or_default().push(change);
             }
         }
-        // Each that is found may be what another's change differs from.
+        // Each transaction that is included may have overwritten the value from which another's change differs.
         while let Some((id, transaction)) = self.read_by(&included, &known, &made) {
             included.insert(id, transaction);
             for update in &transaction.writes {
@@ -129,7 +131,7 @@ impl History {
         included
     }
 
-    /// A transaction of unknown outcome that is not included, and a change of which was read.
+    /// Returns a transaction of unknown outcome that is not included yet and one of whose changes was read.
     fn read_by(
         &self,
         included: &BTreeMap<TransactionId, &Committed>,
@@ -183,8 +185,8 @@ mod tests {
         }
     }
 
-    /// A transaction of unknown outcome read the key 8 before another changed it and gives the key 15 this value; one
-    /// who has seen the change of 8 finds 15 absent, and one who comes later finds this value too.
+    /// A transaction of unknown outcome reads the key 8 before another changes it and sets the key 15 to this value;
+    /// one that has seen the change of 8 finds 15 absent, and a later one finds this value, too.
     fn history(written: Option<&str>) -> History {
         let id = |sequence| TransactionId {
             coordinator: 1,

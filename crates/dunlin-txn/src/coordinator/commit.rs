@@ -1,4 +1,4 @@
-//! Log, backups and commit: from here on the transaction cannot be taken back.
+//! Log, backups and commit: from here on the transaction cannot be rolled back.
 use super::{Accessed, Action, Coordinator, OneSided, Phase};
 use crate::error::TransactionError;
 use crate::membership::Epoch;
@@ -29,7 +29,7 @@ impl Coordinator {
                     bodies.entry(primary).or_default().0.push(self.update(key));
                 }
                 Log::Backups => {
-                    // A shard that has lost its backups has a log all the same.
+                    // A shard that has lost its backups still has a log.
                     let alone = config.placement.backups(key).is_empty();
                     if alone && config.epoch != Epoch::FIXED {
                         let primary = config.placement.primary(key);
@@ -65,7 +65,7 @@ impl Coordinator {
             self.config.epoch != Epoch::FIXED && !self.config.mistakes.has(Mistake::RecordsOfParts);
         for (machine, (mut append, apply)) in bodies {
             if whole {
-                // What is logged anywhere is the whole transaction: one record is enough to finish it.
+                // Each log record contains the whole transaction, so that one record is enough to finish it.
                 let others = self.updates.keys().map(|key| self.update(key));
                 append = others.filter(|update| !apply.contains(update)).collect();
             }
@@ -80,8 +80,8 @@ impl Coordinator {
         for (number, machine) in std::mem::take(&mut self.holders).into_iter().enumerate() {
             let updates = match self.config.epoch {
                 Epoch::FIXED => self.updates_at(machine),
-                // A machine that has installed its part can tell the others theirs, when all that logged it are gone.
-                // What it holds no lock of it leaves out.
+                // A machine that has installed its part can tell the others theirs if all machines that logged it are
+                // gone. It ignores the parts for which it holds no lock.
                 _ => self.updates.keys().map(|key| self.update(key)).collect(),
             };
             if lost && number > 0 {
@@ -93,7 +93,7 @@ impl Coordinator {
             }
         }
         if self.config.protocol.commit == Commit::Write {
-            // All that is left is the WRITEs' to do, and they need nobody's consent (ScaleRPC §4.2).
+            // Only the WRITEs are left, and they need no consent of a participant (ScaleRPC §4.2).
             self.report(Ok(self.footprint()));
         }
         self.advance_when_answered();
@@ -108,8 +108,8 @@ impl Coordinator {
             .collect()
     }
 
-    /// Whether all values have room where the items lie. A key that is deleted, or was locked without being there and
-    /// stays away, needs the table's own hand.
+    /// Whether all values fit into the existing items. A key that is deleted, or that was locked while absent and stays
+    /// absent, must be handled by the table itself.
     fn fits(&self, machine: MachineId, updates: &[Update]) -> bool {
         let unused = |(key, accessed): (&Key, &Accessed)| {
             let is_there = self.seen[key].1.is_some() || self.updates.contains_key(key);
@@ -154,8 +154,8 @@ impl Coordinator {
         self.one_sided.insert(token, OneSided::Write { machine });
     }
 
-    /// Whether a failed WRITE was executed is not known, so it must not be repeated: another may hold the lock by now.
-    /// The participant knows who holds it.
+    /// It is unknown whether a failed WRITE was executed, so it must not be repeated: another transaction may hold the
+    /// lock by now. The participant knows who holds it.
     pub(super) fn write_failed(&mut self, token: u32, machine: MachineId) {
         self.one_sided.remove(&token);
         let updates = self.updates_at(machine);
@@ -176,12 +176,12 @@ impl Coordinator {
                 }
                 self.advance_when_answered();
             }
-            // What it had locked went with its former life.
+            // Its locks were lost when it restarted.
             Response::Refused(Refusal::Restarted) if self.phase == Phase::Release => {
                 self.pending.remove(&machine);
                 self.advance_when_answered();
             }
-            // It stays pending and is asked again, but nobody should wait for it.
+            // It stays pending and the request is repeated, but the caller should not wait for it.
             other => {
                 let refusal = match other {
                     Response::Refused(refusal) => Some(refusal),

@@ -1,11 +1,11 @@
-//! Copies and hashes of coordinators, for who explores all their states.
+//! Copies and hashes of coordinators, for exploring all their states.
 use super::Coordinator;
 use crate::logic::Logic;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 impl Coordinator {
-    /// A copy, which goes its own way, with this logic. It should be as far as the original's is.
+    /// Returns an independent copy with this logic, which should be in the same state as the original's.
     pub fn copied(&self, logic: Box<dyn Logic>) -> Coordinator {
         Coordinator {
             id: self.id,
@@ -32,8 +32,8 @@ impl Coordinator {
     }
 }
 
-/// Equal for coordinators of one configuration that act alike: their logic is a function of what they have seen, and
-/// what they have in common is named by its epoch.
+/// Equal for coordinators of one configuration that behave alike: their logic is a function of what they have seen, and
+/// the epoch identifies what they share.
 impl Hash for Coordinator {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.id, self.config.epoch, self.phase, self.step).hash(state);

@@ -1,4 +1,4 @@
-//! Execution: the logic is asked what it wants, and the primaries lock and read.
+//! Execution: the logic is asked for its next step, and the primaries lock and read.
 use super::{Accessed, Coordinator, Phase};
 use crate::error::TransactionError;
 use crate::logic::{Access, Step, View};
@@ -7,7 +7,7 @@ use crate::types::{Key, MachineId, Value};
 use crate::wire::{Body, Item, Response, MAX_ITEMS};
 use litemap::LiteMap;
 
-/// The most rounds of a transaction. Steps are numbered by 16 bits; this keeps a logic that never ends bounded.
+/// Maximum number of rounds of a transaction. Steps are numbered by 16 bits; the limit bounds a logic that never ends.
 const ROUNDS_MAX: u16 = 1024;
 
 impl Coordinator {
@@ -102,7 +102,7 @@ impl Coordinator {
         item: Item,
         locked: bool,
     ) -> Result<(), TransactionError> {
-        // A key that was read in an earlier round and is locked now must not have changed in between.
+        // A key that was read in an earlier round and is locked in this one must not have changed in between.
         if let Some(((seen, _), accessed)) = self.seen.get(&key).zip(self.accessed.get(&key)) {
             let found = item.raised.map_or(item.version, |raised| raised.from);
             if self.raised_by_us(machine, accessed.place.header, *seen) != found {
@@ -127,7 +127,7 @@ impl Coordinator {
         for (key, value) in writes {
             let length = value.as_ref().map_or(0, |value| value.len() as u64);
             let is_taken = |accessed: &Accessed| {
-                // No machine could refuse it later: what is logged cannot be taken back.
+                // Checked here because no machine could refuse it later: what is logged cannot be rolled back.
                 let most = accessed.place.capacity.map_or(u64::MAX, u64::from);
                 accessed.locked && length <= most
             };
@@ -143,7 +143,8 @@ impl Coordinator {
             self.updates.insert(key, (value, version));
         }
         if self.updates.len() > MAX_ITEMS {
-            // Rounds may have locked more than one request carries. Once it is logged it could not be taken back.
+            // The rounds together may have locked more keys than one request carries. Once logged, the transaction
+            // could not be rolled back.
             self.updates.clear();
             return self.fail_too_large();
         }

@@ -1,6 +1,6 @@
-//! The epoch of the coordinator is over: nothing that it asks is done any more. Before it had logged anything, the
-//! transaction has had no effect, and its locks are gone with the epoch. After it, those who began the next epoch have
-//! decided, and tell.
+//! What the coordinator does when its epoch has ended and its requests are no longer executed. If it had logged nothing
+//! yet, the transaction has had no effect, and its locks are gone with the epoch. If it had, the machines that began
+//! the next epoch have decided the outcome, and it asks them.
 use super::{Accessed, Coordinator, Phase};
 use crate::error::TransactionError;
 use crate::mistakes::Mistake;
@@ -8,8 +8,8 @@ use crate::types::MachineId;
 use crate::wire::{Body, Fate, Response};
 
 impl Coordinator {
-    /// A machine is not of this epoch, or has no lease. The epoch may not be over: then the machine goes on in it when
-    /// it has a lease again, with all the locks that it holds.
+    /// A machine is not in this epoch, or has no lease. The epoch may still go on: then the machine continues in it
+    /// once it has a lease again, with all the locks that it holds.
     pub(super) fn refused(&mut self, machine: MachineId) {
         match self.phase {
             Phase::Execute | Phase::Validate => {
@@ -18,13 +18,14 @@ impl Coordinator {
                 }
                 self.fail(TransactionError::Superseded);
             }
-            // It is asked again: either it has a lease then, or the coordinator hears that the epoch is over.
+            // The request is repeated: either the machine has a lease by then, or the coordinator learns that the epoch
+            // is over.
             _ => {}
         }
     }
 
-    /// Whether a machine that has refused the last request may have locked something before: in an earlier round, or by
-    /// the same request whose answer was lost.
+    /// Whether a machine that has refused the last request may hold a lock: from an earlier round, or from the same
+    /// request whose answer was lost.
     fn may_hold(&self, machine: MachineId) -> bool {
         let repeated = self.pending.get(&machine).is_some_and(|p| p.sent > 1);
         let locked = |accessed: &Accessed| accessed.machine == machine && accessed.locked;
@@ -38,7 +39,7 @@ impl Coordinator {
                 self.report(Err(TransactionError::Superseded));
                 self.enter(Phase::Finished);
             }
-            // Who reads alone has nothing to log, and is over when it is validated.
+            // A transaction that only reads has nothing to log, and is finished once it is validated.
             Phase::Log | Phase::Backups | Phase::Commit if self.updates.is_empty() => {
                 self.pending.clear();
                 self.finish();
@@ -50,7 +51,7 @@ impl Coordinator {
                 self.inquire();
             }
             Phase::Release => self.enter(Phase::Finished),
-            // What was asked went to machines as they were in an epoch that is over, too: nobody waits for that.
+            // Earlier inquiries went to the machines of an epoch that has also ended: do not wait for them.
             Phase::Inquire => self.inquire(),
             Phase::Finished => {}
         }
@@ -73,7 +74,7 @@ impl Coordinator {
         }
     }
 
-    /// Who does not know is not asked again at once: its answer is overdue at some time.
+    /// A machine that does not know the outcome is not asked again at once, but when its answer is overdue.
     pub(super) fn inquired(&mut self, machine: MachineId, response: Response) {
         match response {
             Response::Outcome(fate @ (Fate::Committed | Fate::Aborted)) => {
@@ -84,13 +85,13 @@ impl Coordinator {
                 self.forgotten.insert(machine);
                 self.is_known_to_nobody(machine);
             }
-            // It will know.
+            // It will know later.
             _ => drop(self.unanswered.remove(&machine)),
         }
     }
 
-    /// Ends it where some machines have forgotten it and the others do not answer: they may never come back, and one
-    /// that does has copied, and knows no more.
+    /// Ends the inquiry if some machines have forgotten the transaction and the others do not answer: they may never
+    /// come back, and one that does has copied its state and knows no more.
     fn is_known_to_nobody(&mut self, machine: MachineId) -> bool {
         let attempts = self.config.attempts;
         let silent = |id: &MachineId| self.unanswered.get(id).is_some_and(|n| *n >= attempts);

@@ -1,8 +1,8 @@
-//! The coordinator of one transaction: events in, actions out.
+//! The coordinator of one transaction: a state machine that takes events and returns actions.
 //!
 //! It goes through the phases execute (once or more), validate, log, backups, commit; or release, when it aborts. A
 //! phase sends all its requests at once and ends with the last answer. Every phase is a *step*, and a machine gets at
-//! most one request of each, so an answer that is late or comes twice is known by its step.
+//! most one request in each, so a late or duplicate answer is recognized by its step.
 mod commit;
 #[cfg(feature = "mistakes")]
 mod copied;
@@ -23,89 +23,91 @@ use litemap::LiteMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What the coordinators of a process have in common.
+/// The configuration that the coordinators of a process share.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The protocol.
     pub protocol: Protocol,
-    /// Where keys are.
+    /// The placement of keys.
     pub placement: Placement,
-    /// Where the coordinator logs, if its protocol does so.
+    /// The machines to which the coordinator logs, if its protocol uses log replicas.
     pub log_replicas: Vec<MachineId>,
-    /// The epoch of the placement; machines of another refuse what this coordinator asks.
+    /// The epoch of the placement; machines in another epoch refuse this coordinator's requests.
     pub epoch: Epoch,
-    /// How often a request is sent before the machine counts as unavailable.
+    /// Number of times that a request is sent before the machine counts as unavailable.
     pub attempts: u32,
-    /// Deliberate mistakes.
+    /// Deliberate mistakes, for tests.
     pub mistakes: Mistakes,
 }
 
-/// What the driver is to do. Actions of one list may go out together.
+/// An action for the driver. The actions of one list may be sent together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send a request, and say [`Event::Overdue`] when its answer takes too long.
+    /// Send a request, and report [`Event::Overdue`] if its answer takes too long.
     Send {
-        /// To whom.
+        /// The receiver.
         machine: MachineId,
         /// The request.
         request: Request,
     },
     /// READ a header.
     Read {
-        /// Where.
+        /// The machine.
         machine: MachineId,
         /// The header's address.
         address: Address,
-        /// It is an item's, whose key stands behind it and is to be READ with it. Else it is that of absent keys.
+        /// Whether the header is an item's, whose key is stored behind it and is READ with it. Otherwise it is a header
+        /// of absent keys.
         item: bool,
-        /// The name of the operation.
+        /// Identifies the operation.
         token: u32,
     },
-    /// WRITE all items, then all headers, each in the order given.
+    /// WRITE all items, then all headers, each in the given order.
     Write {
-        /// Where.
+        /// The machine.
         machine: MachineId,
         /// Items with their values.
         items: Vec<(Address, Option<Value>)>,
         /// Headers, unlocked.
         headers: Vec<(Address, Header)>,
-        /// The name of the operation.
+        /// Identifies the operation.
         token: u32,
     },
-    /// Tell the application. It is told once.
+    /// Report the result to the application. Happens once.
     Report(Result<Committed, TransactionError>),
 }
 
-/// What the driver has to say.
+/// An event reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An answer has come.
+    /// An answer has arrived.
     Answer(MachineId, Answer),
-    /// A READ has brought a header's word.
+    /// A READ has returned a header's word.
     Header {
         /// The operation.
         token: u32,
         /// The word.
         word: u64,
-        /// The key that was found behind it, as a number: an item's place may be another key's by now, under the same
-        /// version. `None` where no place is ever another key's, as in memory stores.
+        /// The key that was read behind it, as a number: an item's place may belong to another key by now, under the
+        /// same version. `None` where a place never changes its key, as in memory stores.
         key: Option<u64>,
     },
-    /// A WRITE is complete.
+    /// A WRITE has completed.
     Written {
         /// The operation.
         token: u32,
     },
-    /// A one-sided operation has failed. It may have been executed, in part or whole, but is not executed from now on.
+    /// A one-sided operation has failed. It may have been executed in part or completely, but will not be executed from
+    /// now on.
     Failed {
         /// The operation.
         token: u32,
     },
     /// The coordinator's epoch is over.
     Superseded,
-    /// The answer to the request of this step takes too long, and the request may have been lost.
+    /// The answer to the request of this step takes too long; the request may have been lost.
     Overdue {
-        /// Who does not answer.
+        /// The machine that does not answer.
         machine: MachineId,
         /// The request's step.
         step: u16,
@@ -120,12 +122,12 @@ enum Phase {
     Backups,
     Commit,
     Release,
-    /// The epoch ended when the transaction was being logged: machines of a later one know what became of it.
+    /// The epoch ended while the transaction was being logged: machines of a later one know its outcome.
     Inquire,
     Finished,
 }
 
-/// A key that was executed.
+/// The state of a key after execution.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Accessed {
     machine: MachineId,
@@ -139,7 +141,7 @@ struct Pending {
     sent: u32,
 }
 
-/// A one-sided operation that is out.
+/// An outstanding one-sided operation.
 #[derive(Debug, Hash, Clone)]
 enum OneSided {
     Read {
@@ -152,7 +154,7 @@ enum OneSided {
     },
 }
 
-/// One transaction.
+/// The coordinator of one transaction.
 #[derive(Debug)]
 pub struct Coordinator {
     id: TransactionId,
@@ -165,19 +167,19 @@ pub struct Coordinator {
     next_token: u32,
     seen: LiteMap<Key, (Version, Option<Value>)>,
     accessed: LiteMap<Key, Accessed>,
-    /// What of the read set is still to be validated, by machine.
+    /// The part of the read set that is still to be validated, by machine.
     unchecked: LiteMap<MachineId, Vec<(Key, Version)>>,
     /// The machines that may hold locks of this transaction.
     holders: BTreeSet<MachineId>,
     updates: LiteMap<Key, (Option<Value>, Version)>,
-    /// Headers of absent keys that locks of this transaction have raised.
+    /// Headers of absent keys that were raised by locks of this transaction.
     raised: Vec<(MachineId, Raised)>,
     reported: bool,
-    /// Machines that do not know any more what became of it.
+    /// Machines that no longer know the outcome.
     forgotten: BTreeSet<MachineId>,
-    /// How often machines that were asked for that have not answered.
+    /// For each machine that has not answered, the number of requests sent.
     unanswered: LiteMap<MachineId, u32>,
-    /// Nobody knows, and those who do not answer are not waited for any more.
+    /// The outcome is known to no machine that answers, and the others are no longer waited for.
     lost: bool,
     /// The logic leaves the next step to [`Coordinator::proceed`].
     waits: bool,
@@ -185,7 +187,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Begins a transaction. The last one of the slot must be finished.
+    /// Begins a transaction. The previous one of the slot must be finished.
     pub fn begin(
         id: TransactionId,
         config: Arc<Config>,
@@ -218,28 +220,28 @@ impl Coordinator {
         (coordinator, actions)
     }
 
-    /// The transaction.
+    /// The transaction's number.
     pub fn id(&self) -> TransactionId {
         self.id
     }
 
-    /// The epoch that it began in.
+    /// The epoch in which it began.
     pub fn epoch(&self) -> Epoch {
         self.config.epoch
     }
 
-    /// Whether nothing is out any more, so that the slot is free for the next transaction.
+    /// Whether nothing is outstanding any more, so that the slot is free for the next transaction.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Whether it is finished without anybody knowing what became of it: all machines of its epoch are gone, or have
-    /// forgotten it.
+    /// Whether it has finished with an outcome that nobody knows: all machines of its epoch are gone, or have forgotten
+    /// it.
     pub fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether the decision to commit has been sent out, so that the transaction's changes may be visible.
+    /// Whether the decision to commit has been sent, so that the transaction's changes may be visible.
     pub fn is_decided(&self) -> bool {
         matches!(
             self.phase,
@@ -252,7 +254,7 @@ impl Coordinator {
         self.waits && self.phase == Phase::Execute
     }
 
-    /// Takes the next step of a transaction that waits for it; of another nothing is taken.
+    /// Takes the next step of a transaction that waits for one; otherwise does nothing.
     pub fn proceed(&mut self, step: Step) -> Vec<Action> {
         if self.is_waiting() {
             self.take_step(step);
@@ -265,7 +267,7 @@ impl Coordinator {
         View { seen: &self.seen }
     }
 
-    /// What it has read so far, and what it has sent out as its changes.
+    /// What it has read so far, and what it has sent as its changes.
     pub fn footprint(&self) -> Committed {
         let reads = self
             .seen
@@ -278,7 +280,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes an event. What does not belong to the phase is ignored: it is late.
+    /// Handles an event. Events that do not belong to the current phase are late and are ignored.
     pub fn handle(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Answer(machine, answer) => self.answered(machine, answer),
@@ -347,7 +349,7 @@ impl Coordinator {
         self.fail(TransactionError::Unavailable { machine });
     }
 
-    /// Before the log nothing has left this process that could make the transaction commit.
+    /// Before the log phase this process has sent nothing that could make the transaction commit.
     fn may_abort(&self) -> bool {
         matches!(self.phase, Phase::Execute | Phase::Validate)
     }
@@ -372,9 +374,10 @@ impl Coordinator {
         self.pending.insert(machine, Pending { request, sent: 1 });
     }
 
-    /// The version of a header that had this one, if nobody but this transaction has raised it since.
+    /// Returns the current version of a header that had this version, provided that only this transaction has raised it
+    /// since.
     fn raised_by_us(&self, machine: MachineId, header: Address, version: Version) -> Version {
-        // In the order of the raises, so one pass follows them all.
+        // The raises are in order, so one pass follows them all.
         self.raised.iter().fold(version, |version, (at, raised)| {
             let ours = *at == machine && raised.header == header && raised.from == version;
             if ours {
@@ -390,7 +393,7 @@ impl Coordinator {
         self.next_token
     }
 
-    /// Begins a phase. Answers to the last one's requests are late from now on.
+    /// Enters a phase. Answers to requests of the previous phase are late from now on.
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.step += 1;
@@ -398,7 +401,7 @@ impl Coordinator {
         self.one_sided.clear();
     }
 
-    /// Aborts: reports, and releases what may be locked.
+    /// Aborts: reports the error, and releases what may be locked.
     fn fail(&mut self, error: TransactionError) {
         self.report(Err(error));
         self.enter(Phase::Release);

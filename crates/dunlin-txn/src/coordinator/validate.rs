@@ -1,4 +1,4 @@
-//! Validation: whether what was read is still so, now that the write set is locked.
+//! Validation: whether everything that was read is unchanged, now that the write set is locked.
 use super::{Action, Coordinator, OneSided, Phase};
 use crate::error::TransactionError;
 use crate::mistakes::Mistake;
@@ -17,7 +17,7 @@ impl Coordinator {
         };
         let single = self.accessed.len() == 1;
         let skipped = self.config.mistakes.has(Mistake::ValidationLeftOut);
-        // One key that was read in one moment is a snapshot by itself.
+        // A single key that is only read is a snapshot by itself.
         if !single && !skipped {
             match self.config.protocol.validate {
                 Validate::Rpc => {
@@ -30,8 +30,9 @@ impl Coordinator {
         self.advance_when_answered();
     }
 
-    /// Has as much checked as one request carries; what is left has a step of its own when that is answered. All locks
-    /// are held since before the first of them, so what is as it was later was so at that moment.
+    /// Sends as many checks as one request carries; the rest is checked in a further step after the answer. All locks
+    /// have been held since before the first check, so whatever is found unchanged later was unchanged at that moment,
+    /// too.
     fn check_some(&mut self) {
         for (machine, mut checks) in std::mem::take(&mut self.unchecked) {
             let rest = checks.split_off(checks.len().min(MAX_ITEMS));
@@ -42,7 +43,7 @@ impl Coordinator {
         }
     }
 
-    /// All that was asked is as it was.
+    /// All checks so far found no change.
     pub(super) fn check_on(&mut self) {
         if self.unchecked.is_empty() {
             return self.log();
@@ -51,9 +52,9 @@ impl Coordinator {
         self.check_some();
     }
 
-    /// The read set by machine, each header of absent keys once. A header that this transaction has locked itself
-    /// cannot change any more; that it had not changed before is seen at once. If this transaction has locked the
-    /// item's very place for another key, the item is gone.
+    /// Returns the read set by machine, each header of absent keys once. A header that this transaction has locked
+    /// itself cannot change any more; whether it had changed before is checked at once. If this transaction has locked
+    /// the item's place for another key, the item is gone.
     fn reads_to_check(&self) -> Result<LiteMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
         let mut own = LiteMap::new_vec();
         for (key, accessed) in self.accessed.iter().filter(|(_, accessed)| accessed.locked) {
@@ -114,7 +115,7 @@ impl Coordinator {
         }
     }
 
-    /// `header`: what was found, with the key behind it where it is an item's.
+    /// `header`: the header found, with the key behind it if it is an item's.
     pub(super) fn header(&mut self, token: u32, header: Option<(Header, Option<u64>)>) {
         let Some(OneSided::Read {
             machine,

@@ -1,4 +1,4 @@
-//! What keeps a database from being opened, and a transaction from committing.
+//! The errors of opening a database and of committing a transaction.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::TransactionError;
 use crate::types::{Key, KeyTooLong, MachineId, TransactionId};
 use crate::wire::Refusal;
 
-/// Why a database cannot be used.
+/// Why a database cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -18,82 +18,82 @@ pub enum OpenError {
     /// A machine cannot be reached.
     #[error("{address}: {source}")]
     Connect {
-        /// Where.
+        /// Its address.
         address: String,
-        /// Why.
+        /// The cause.
         source: Box<ConnectError>,
     },
-    /// A machine does not say what it has.
+    /// A machine does not describe its tables.
     #[error("{address}: {source}; is it a server of `dunlin serve store`?")]
     Ask {
-        /// Where.
+        /// Its address.
         address: String,
-        /// Why.
+        /// The cause.
         source: Box<CallError>,
     },
-    /// What it says is not understood.
+    /// A machine's description cannot be understood.
     #[error("{address} describes itself in a way that this version does not know: {why}")]
     Description {
-        /// Where.
+        /// Its address.
         address: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The addresses are not those of all machines of one database.
     #[error("{address} is {what}: give the address of each machine of one database once")]
     Membership {
-        /// Where.
+        /// The address of the machine.
         address: String,
-        /// What it is.
+        /// What it is instead.
         what: String,
     },
-    /// There is no such protocol.
+    /// There is no protocol of this name.
     #[error("no protocol '{0}'; there are: fasst, flocktx, scaletx, scaletx-o, auto")]
     NoProtocol(String),
-    /// A protocol needs memory of the machines that this client does not get.
+    /// A protocol needs access to the machines' memory, which this client does not get.
     #[error("the protocol '{protocol}' reads or writes memory of {address}: {source}")]
     OneSided {
         /// The protocol.
         protocol: &'static str,
-        /// Where.
+        /// The machine's address.
         address: String,
-        /// Why not.
+        /// The cause.
         source: Box<CallError>,
     },
-    /// No machine serves: more of them are gone than there are copies, or the membership does not answer.
+    /// No machine serves: more of them are gone than there are copies, or the membership service does not answer.
     #[error("none of {} serves after {within:?}", addresses.join(", "))]
     NotServed {
-        /// How long that was tried.
+        /// Time spent trying.
         within: Duration,
-        /// The machines.
+        /// The machines' addresses.
         addresses: Vec<String>,
     },
-    /// A protocol that WRITEs one-sided, where machines replace each other.
+    /// A protocol with one-sided WRITEs was chosen for a database whose machines are replaced when they fail.
     #[error("the protocol '{0}' WRITEs one-sided, and a late WRITE could not be kept out of a later epoch: take scaletx-o")]
     LateWrites(&'static str),
-    /// There is no thread to be had that opens it, or it has panicked.
+    /// The thread that opens the database could not be started, or has panicked.
     #[error("no thread that opens the database: {0}")]
     Thread(String),
-    /// The system has no random numbers.
+    /// The system does not provide random numbers.
     #[error("no random number for a coordinator: {0}")]
     Random(String),
 }
 
-/// Why a transaction has not, or perhaps not, committed.
+/// Why a transaction has not committed, or may not have committed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// Another transaction stood in its way, at each attempt. It has had no effect.
+    /// Another transaction conflicted with it at each attempt. It has had no effect.
     #[error("{by} ({attempts} attempts in {within:?})")]
     Aborted {
-        /// Who, and by which key.
+        /// The conflict: the other transaction, and the key.
         by: TransactionError,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// For how long.
+        /// Time spent on them.
         within: Duration,
     },
-    /// It may have committed: a machine stopped answering after the decision, or has no room for it.
+    /// It may have committed: a machine stopped answering after the decision, or has no space for it.
     /// [`crate::Database::outcome`] waits for the answer.
     #[error(
         "whether transaction {transaction} has committed is unknown: {machine} ({address}) {}; ask Database::outcome",
@@ -102,11 +102,11 @@ pub enum DatabaseError {
     UnknownOutcome {
         /// The transaction.
         transaction: TransactionId,
-        /// Who does not answer.
+        /// The machine that does not answer.
         machine: MachineId,
-        /// Where it is.
+        /// Its address.
         address: String,
-        /// What it says, where it answers.
+        /// Its refusal, if it answers.
         refusal: Option<Refusal>,
     },
     /// A machine does not answer. The transaction has had no effect.
@@ -114,17 +114,17 @@ pub enum DatabaseError {
     Unavailable {
         /// The machine, which is the primary of the shard of the same number.
         machine: MachineId,
-        /// Where it is.
+        /// Its address.
         address: String,
-        /// For how long.
+        /// Time for which it has not answered.
         since: Duration,
-        /// What is known of it.
+        /// The reason, as far as it is known.
         why: String,
     },
     /// The transaction cannot be executed. It has had no effect.
     #[error(transparent)]
     Refused(TransactionError),
-    /// The transaction is over: it has failed before.
+    /// The transaction has already failed.
     #[error("the transaction has failed before, and takes nothing more")]
     Over,
     /// The machines have no table of this name.
@@ -132,23 +132,23 @@ pub enum DatabaseError {
     NoTable {
         /// The name.
         name: String,
-        /// The tables that there are.
+        /// The names of the existing tables.
         known: Vec<String>,
     },
-    /// A key above the limit.
+    /// A key that is longer than allowed.
     #[error(transparent)]
     Key(#[from] KeyTooLong),
-    /// A value that is longer than those of its table.
+    /// A value that is longer than its table allows.
     #[error("a value of {bytes} bytes: the table '{table}' takes {limit}")]
     ValueTooLong {
         /// The table.
         table: String,
         /// The value's length.
         bytes: usize,
-        /// The longest.
+        /// The maximum.
         limit: usize,
     },
-    /// A value is not of the table's type.
+    /// A stored value does not have the table's type.
     #[error("the value of {key} in the table '{table}' is not of the type that it is read as")]
     Unreadable {
         /// The table.
@@ -156,20 +156,21 @@ pub enum DatabaseError {
         /// The key.
         key: Key,
     },
-    /// As many async transactions are open as may be, and none has ended within the deadline. It has had no effect.
+    /// The maximum number of async transactions is open, and none has ended within the deadline. The transaction has
+    /// had no effect.
     #[error("{open} async transactions of this database are open, the most there can be: end some, or open the \
              database twice")]
     Busy {
-        /// How many are open.
+        /// The number of open transactions.
         open: usize,
     },
-    /// There is no thread for async transactions.
+    /// The thread for async transactions could not be started.
     #[error("no thread for async transactions: {why}")]
     NoThread {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// No connection can be made.
+    /// No connection can be established.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -182,12 +183,12 @@ fn says(refusal: &Option<Refusal>) -> String {
 }
 
 impl DatabaseError {
-    /// Whether the same transaction may commit when it is tried again, and has had no effect so far.
+    /// Whether the same transaction may commit when it is retried, and has had no effect so far.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Aborted { .. })
     }
 
-    /// What others are told of the failure that one is told in full.
+    /// Returns a copy for further callers, in a shorter form; the first caller gets the complete error.
     pub(super) fn again(&self) -> Self {
         match self {
             Self::Aborted {
@@ -217,7 +218,7 @@ impl DatabaseError {
         }
     }
 
-    /// The same after so many attempts.
+    /// Returns the same error after this number of attempts.
     pub(super) fn after(self, attempts: u32, within: Duration) -> Self {
         match self {
             Self::Aborted { by, .. } => Self::Aborted {

@@ -1,4 +1,4 @@
-//! What a transaction's failure means to the program that ran it.
+//! Translates the failure of a transaction into an error for the program that ran it.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::error::TransactionError;
 use crate::types::TransactionId;
 use crate::wire::Refusal;
 
-/// The failure of a transaction that began then, with what the database and the driver know of the machine.
+/// Explains the failure of a transaction that began at this time, with what the database and the driver know about the
+/// machine.
 pub(super) fn explain(
     error: TransactionError,
     (transaction, began): (TransactionId, Instant),
@@ -23,7 +24,7 @@ pub(super) fn explain(
         by @ (TransactionError::Locked { .. }
         | TransactionError::Changed { .. }
         | TransactionError::Refused {
-            // Its locks go with their coordinator's, or with the epoch.
+            // Its locks are released by their coordinator, or end with the epoch.
             refusal: Refusal::Unfinished,
             ..
         }

@@ -1,5 +1,5 @@
-//! The ends of transactions that nobody waits for any more: whose outcome is unknown, or whose locks are still to be
-//! released. One thread goes on asking, for a while.
+//! Finishes transactions that no caller waits for any more: those whose outcome is unknown, or whose locks are still to
+//! be released. One thread keeps asking the machines for a limited time.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -11,20 +11,21 @@ use super::Inner;
 use crate::driver::{Driver, Report};
 use crate::types::TransactionId;
 
-/// How long it goes on asking. What a machine has not answered until then it will not: it has no memory of it.
+/// How long it keeps asking. A machine that has not answered by then will not: it no longer has a record of the
+/// transaction.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks in vain.
+/// Pause after a poll that brought nothing.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Outcomes that are kept for who asks.
+/// Number of outcomes kept for later queries.
 const KEPT: usize = 10_000;
 
-/// What became of a transaction whose outcome was unknown.
+/// The outcome of a transaction that was reported as unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// It has committed.
     Committed,
-    /// Its machines have not said so yet.
+    /// Its machines have not confirmed it yet.
     Unknown,
 }
 
@@ -44,19 +45,19 @@ struct Shared {
 pub(super) struct Finisher(Arc<Shared>);
 
 impl Finisher {
-    /// Takes over a driver whose transactions are not over.
+    /// Takes over a driver with unfinished transactions.
     pub(super) fn take(&self, driver: Driver, inner: &Arc<Inner>) {
         let mut state = self.0.state();
         state.drivers.push((driver, thread::now() + PATIENCE));
         if !state.runs {
             let (shared, weak) = (Arc::clone(&self.0), Arc::downgrade(inner));
             let run = Box::new(move || finish(&shared, &weak));
-            // Without a thread the next one that is taken over tries again.
+            // If no thread can be started, the next driver that is handed over tries again.
             state.runs = inner.host.start("dunlin-finish", run).is_ok();
         }
     }
 
-    /// These have committed, whose outcome was unknown.
+    /// Records transactions of unknown outcome that turned out to have committed.
     pub(super) fn settled(&self, transactions: Vec<TransactionId>) {
         self.0.settled(transactions);
     }
@@ -90,7 +91,7 @@ impl Shared {
     }
 }
 
-/// Runs until there is no driver left, or no database.
+/// Runs until there are no drivers left, or the database is gone.
 fn finish(shared: &Shared, inner: &Weak<Inner>) {
     let mut mine: Vec<(Driver, Instant)> = Vec::new();
     loop {

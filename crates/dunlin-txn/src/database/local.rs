@@ -1,4 +1,4 @@
-//! A database of machines of this process: how clients stand on simulated hosts.
+//! Databases on machines of this process, for clients on simulated hosts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::host::{HostOf, LocalAddresses};
 use crate::server::LocalStore;
 use crate::types::MachineId;
 
-/// How long a machine may take to answer whoever is outside of a simulation, where time is real: also where the process
-/// stands still meanwhile.
+/// Time within which a machine must answer a thread outside of a simulation, where time is real; also covers a process
+/// that is suspended.
 const OUTSIDE: Duration = Duration::from_secs(3600);
 
 impl DatabaseBuilder {
-    /// For a program on a simulated host, the one of this device: [`DatabaseBuilder::open`] finds machines of this
-    /// process at their addresses. A thread of that host opens it.
+    /// For a program on the simulated host of this device: [`DatabaseBuilder::open`] then finds machines of this
+    /// process by their addresses. Must be opened by a thread of that host.
     pub fn on<D: Device + Clone>(mut self, device: &D, addresses: &LocalAddresses) -> Self {
         self.host = Arc::new(HostOf {
             device: device.clone(),
@@ -27,8 +27,8 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Opens the database of these machines, all of them in their order, over a device that leads to theirs: what
-    /// [`DatabaseBuilder::open`] asks them for is at hand.
+    /// Opens the database of these machines, all of them in order, over a device that reaches theirs: the information
+    /// that [`DatabaseBuilder::open`] requests from them is available directly.
     ///
     /// # Errors
     /// When a machine refuses, or does not grant the memory that the protocol needs.
@@ -53,7 +53,8 @@ impl DatabaseBuilder {
             })?;
             let client = client.within(OUTSIDE);
             if named.is_none() {
-                // Its answer says that it has taken this client in, whatever `auto` has chosen: many come at once.
+                // Its answer confirms that the machine has accepted this client, whichever preset `auto` has chosen:
+                // many may connect at once.
                 ask(&client, &id.to_string())?;
             }
             machines.push(RemoteMachine {

@@ -1,4 +1,4 @@
-//! The face: a database of several machines, typed tables, and transactions that are tried again until they commit.
+//! The public API: a database of several machines, typed tables, and transactions that are retried until they commit.
 
 mod error;
 mod explain;
@@ -43,15 +43,15 @@ use progress::Progress;
 use retry::Retry;
 use view::Remote;
 
-/// Headers of a database in one process: so many keys can be locked at once.
+/// Number of headers of a database in one process: the maximum number of keys locked at once.
 const LOCAL_HEADERS: usize = 1 << 16;
-/// Items that a database in one process holds.
+/// Maximum number of items of a database in one process.
 const LOCAL_ITEMS: usize = 1 << 24;
-/// How long a transaction may be tried again if nothing else is said.
+/// Default time within which a transaction may be retried.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How often a request is sent before its machine counts as unavailable.
+/// Number of times that a request is sent before its machine counts as unavailable.
 const ATTEMPTS: u32 = 8;
-/// Drivers that are kept for the next transactions.
+/// Number of idle drivers kept for the next transactions.
 const IDLE_MAX: usize = 64;
 
 /// A database. Cheap to clone; any thread may use any clone, and threads do not wait for each other.
@@ -89,22 +89,23 @@ impl Database {
         Self::builder().open(addresses)
     }
 
-    /// As [`Database::open`], as a future: a thread of its own opens it, and none of an executor waits.
+    /// Like [`Database::open`], but returns a future: a separate thread opens the database, so no thread of an executor
+    /// blocks.
     pub fn open_async<A: Into<String>>(
         addresses: impl IntoIterator<Item = A>,
     ) -> ThreadFuture<Result<Self, OpenError>> {
         Self::builder().open_async(addresses)
     }
 
-    /// For everything that is not default: protocol, preset, device, deadline, secret.
+    /// Returns a builder for everything that is not default: protocol, preset, device, deadline, secret.
     pub fn builder() -> DatabaseBuilder {
         DatabaseBuilder::default()
     }
 
-    /// A database in the memory of this process, without servers, that is gone with its last clone: for tests and small
-    /// programs. It has every table that is asked for.
+    /// Creates a database in the memory of this process, without servers, which is freed with its last clone: for tests
+    /// and small programs. Every requested table exists.
     pub fn in_process() -> Self {
-        // One machine is a placement.
+        // A single machine is a valid placement.
         let placement = Placement::round(1, 1).unwrap_or_else(|_| unreachable!("one shard"));
         let store = MemoryStore::new(&placement, LOCAL_HEADERS, LOCAL_ITEMS);
         let participant = Participant::new(store, Participant::<MemoryStore>::SLOTS_MAX);
@@ -129,7 +130,7 @@ impl Database {
         }
     }
 
-    /// A clone whose transactions may be tried again for so long.
+    /// Returns a clone whose transactions may be retried for this long.
     #[must_use = "it is a clone that has the deadline"]
     pub fn within(&self, deadline: Duration) -> Self {
         Self {
@@ -138,12 +139,12 @@ impl Database {
         }
     }
 
-    /// How transactions validate, log and commit.
+    /// The protocol: how transactions validate, log and commit.
     pub fn protocol(&self) -> Protocol {
         self.inner.protocol
     }
 
-    /// What the connections use, and why: of the first machine; none in one process.
+    /// The transport that the connection to the first machine uses, and why; `None` for a database in one process.
     pub fn connection(&self) -> Option<dunlin_rpc::ConnectionInfo> {
         match &self.inner.cluster {
             Cluster::Remote(remote) => Some(remote.view().machines.first()?.client.info()),
@@ -151,7 +152,7 @@ impl Database {
         }
     }
 
-    /// What the lanes of connection handles have written, all machines' together: messages, and requests in them. None
+    /// What the lanes of connection handles have sent, for all machines together: messages, and requests in them. Empty
     /// where threads have lanes of their own, and in one process.
     pub fn lanes(&self) -> Vec<(u64, u64)> {
         let Cluster::Remote(remote) = &self.inner.cluster else {
@@ -164,7 +165,7 @@ impl Database {
         lanes.map(|lane| (lane.messages, lane.requests)).collect()
     }
 
-    /// Who is a member, as far as this client knows: where machines replace each other.
+    /// The membership as far as this client knows it; `None` unless machines are replaced when they fail.
     pub fn configuration(&self) -> Option<crate::membership::Configuration> {
         match &self.inner.cluster {
             Cluster::Remote(remote) => remote.view().configuration.clone(),
@@ -172,10 +173,10 @@ impl Database {
         }
     }
 
-    /// The table of this name.
+    /// Returns the table of this name.
     ///
     /// # Errors
-    /// When the machines have none.
+    /// When the machines have no such table.
     pub fn table<K: TableKey, V: TableValue>(
         &self,
         name: &str,
@@ -202,12 +203,12 @@ impl Database {
         }
     }
 
-    /// Runs a transaction: what it reads and writes happens at one moment, or not at all. Where another transaction
-    /// stood in its way it is tried again, so the function may run several times, and should have no effects but by its
-    /// transaction. An error of the function's own aborts the transaction and is returned.
+    /// Runs a transaction: everything it reads and writes happens at one moment, or not at all. If it conflicts with
+    /// another transaction it is retried, so the function may run several times, and should have no effects except
+    /// through its transaction. An error returned by the function aborts the transaction and is returned.
     ///
     /// # Errors
-    /// The function's own; or what kept the transaction from committing within the deadline
+    /// The function's own error; or the reason why the transaction did not commit within the deadline
     /// ([`Database::within`]).
     pub fn run<T, E: From<DatabaseError>>(
         &self,
@@ -229,7 +230,7 @@ impl Database {
         }
     }
 
-    /// As [`Database::run`] for a transaction that changes nothing: it takes no locks.
+    /// Like [`Database::run`], for a transaction that changes nothing: it takes no locks.
     ///
     /// # Errors
     /// As for [`Database::run`].
@@ -240,11 +241,11 @@ impl Database {
         self.run(|transaction| function(&mut ReadTransaction::new(transaction)))
     }
 
-    /// A transaction to read, write and commit step by step, which is not tried again. Dropped before it has committed
-    /// it has no effect.
+    /// Begins a transaction that reads, writes and commits step by step, and is not retried. If it is dropped before it
+    /// has committed it has no effect.
     ///
     /// # Errors
-    /// When no connection can be made.
+    /// When no connection can be established.
     pub fn begin(&self) -> Result<Transaction, DatabaseError> {
         let idle = self.inner.idle().pop();
         let driver = match idle {
@@ -258,25 +259,26 @@ impl Database {
         self.configuration().is_some()
     }
 
-    /// What became of a transaction whose outcome was unknown ([`DatabaseError::UnknownOutcome`]): waits for so long
-    /// until its machines have said so; with no time at all it says what is known, and does not wait.
+    /// Returns the outcome of a transaction that was reported as unknown ([`DatabaseError::UnknownOutcome`]). Waits for
+    /// at most `wait` until its machines have confirmed it; with a zero `wait` it returns at once what is known.
     pub fn outcome(&self, transaction: TransactionId, wait: Duration) -> Outcome {
         self.inner.finisher.outcome(transaction, wait)
     }
 
-    /// For a thread that runs many transactions at once: [`crate::Logic`] in, outcomes out.
+    /// Returns a driver for a thread that runs many transactions at once: it takes [`crate::Logic`] and returns
+    /// outcomes.
     ///
     /// # Errors
-    /// When no connection can be made.
+    /// When no connection can be established.
     pub fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
         self.inner.driver(transactions)
     }
 
-    /// As [`Database::driver`], under a number of the caller's, which no other coordinator of the database has or has
-    /// had: so that a simulation is the same each time.
+    /// Like [`Database::driver`], under a number chosen by the caller, which no other coordinator of the database has
+    /// or has had: so that a simulation is reproducible.
     ///
     /// # Errors
-    /// When no connection can be made.
+    /// When no connection can be established.
     pub fn driver_numbered(
         &self,
         coordinator: u64,
@@ -286,7 +288,7 @@ impl Database {
     }
 }
 
-/// Two copies of a coordinator's log, as long as there are two machines.
+/// Two copies of a coordinator's log, provided that there are two machines.
 fn log_replicas(coordinator: u64, placement: &Placement) -> Vec<MachineId> {
     let machines = placement.shards() as u64;
     let replica = |n| MachineId(((coordinator + n) % machines) as u16);
@@ -309,7 +311,7 @@ impl Inner {
     ) -> Result<Driver, DatabaseError> {
         let (way, source) = match &self.cluster {
             Cluster::Local { machines, .. } => {
-                // One machine is a placement.
+                // A single machine is a valid placement.
                 let placement =
                     Placement::round(1, 1).unwrap_or_else(|_| unreachable!("one shard"));
                 let config = Config {
@@ -352,7 +354,7 @@ impl Inner {
         thread::lock(&self.idle)
     }
 
-    /// Takes a driver back for the next transaction, whose last is over.
+    /// Returns a driver whose last transaction is over to the pool for the next transactions.
     fn give_back(&self, driver: Driver) {
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {

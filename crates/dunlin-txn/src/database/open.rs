@@ -1,4 +1,4 @@
-//! How a database is opened: every machine is asked what it is, and all must be those of one database.
+//! Opening a database: every machine is asked to describe itself, and together they must be one database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::types::MachineId;
 use dunlin_rpc::{Client, ClientBuilder, Preset, ThreadFuture};
 use dunlin_verbs::thread;
 
-/// How long a machine that is being started may take to say what it has.
+/// Time that a starting machine may take to describe itself.
 const OPENING: Duration = Duration::from_secs(10);
-/// Between two questions.
+/// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a connection to a machine may take. A thread that runs many transactions waits meanwhile.
+/// Time that connecting to a machine may take. A thread that runs many transactions waits meanwhile.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// Most machines whose memory `auto` reads. With more, each gets so few requests of a thread at once that one datagram
-/// queue pair, with one doorbell for all of them, is worth more than reads past their processors
-/// (`docs/notes/auto.md`).
+/// The largest number of machines whose memory `auto` reads. With more, each machine gets so few requests of a thread
+/// at once that one datagram queue pair, with one doorbell for all machines, is worth more than reads that bypass their
+/// processors (`docs/notes/auto.md`).
 const READ_MOST: usize = 8;
 
-/// How a database is to be opened. Made by [`Database::builder`].
+/// Options for opening a database. Created by [`Database::builder`].
 #[derive(Debug)]
 #[must_use = "a database is opened by open()"]
 pub struct DatabaseBuilder {
@@ -34,7 +34,7 @@ pub struct DatabaseBuilder {
     pub(super) client: ClientBuilder,
     pub(super) deadline: Duration,
     pub(super) alone: bool,
-    /// Where the program is.
+    /// The host of the program.
     pub(super) host: Arc<dyn Host>,
 }
 
@@ -57,32 +57,32 @@ impl DatabaseBuilder {
         self
     }
 
-    /// How calls reach the machines.
+    /// The RPC preset of the calls to the machines.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.client = self.client.preset(preset);
         self
     }
 
-    /// Uses this device or fails.
+    /// Uses this device; opening fails if it cannot be used.
     pub fn device(mut self, name: &str) -> Self {
         self.client = self.client.device(name);
         self
     }
 
-    /// How long a transaction may be tried again: 5 s by default.
+    /// Time within which a transaction may be retried: 5 s by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Each request of a thread leaves by itself, as by FLOCK's interface, where a coroutine sends and waits. Without
-    /// it, which is the default, all that a thread's transactions want to send between two polls leaves together.
+    /// Sends each request of a thread separately, as with FLOCK's interface, where a coroutine sends and waits. By
+    /// default everything that a thread's transactions want to send between two polls is sent together.
     pub fn one_by_one(mut self, alone: bool) -> Self {
         self.alone = alone;
         self
     }
 
-    /// All else that there is to say of the clients below.
+    /// Changes any other option of the RPC clients.
     pub fn client(mut self, change: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
         self.client = change(self.client);
         self
@@ -138,7 +138,8 @@ impl DatabaseBuilder {
         this.of_machines(named, (tables, replicas), machines.collect())
     }
 
-    /// As [`DatabaseBuilder::open`], as a future: a thread of its own opens it, and none of an executor waits.
+    /// Like [`DatabaseBuilder::open`], but returns a future: a separate thread opens the database, so no thread of an
+    /// executor blocks.
     pub fn open_async<A: Into<String>>(
         self,
         addresses: impl IntoIterator<Item = A>,
@@ -148,7 +149,7 @@ impl DatabaseBuilder {
         ThreadFuture::start("dunlin-open", failed, move || self.open(addresses))
     }
 
-    /// The database that has these machines, in their order, and no others.
+    /// Opens the database that consists of exactly these machines, in order.
     pub(super) fn of_machines(
         self,
         named: Option<Protocol>,
@@ -174,8 +175,8 @@ impl DatabaseBuilder {
         Ok(Database::new(Cluster::Remote(remote), protocol, self.host).within(self.deadline))
     }
 
-    /// The protocol by name, none for `auto`, and clients below that can do what it needs with so many machines. `auto`
-    /// wants their memory where it can be had and they are few.
+    /// Returns the protocol by name, `None` for `auto`, and RPC clients that support what it needs with this number of
+    /// machines. `auto` uses the machines' memory if it is accessible and there are few machines.
     pub(super) fn decided(
         mut self,
         machines: usize,
@@ -196,7 +197,7 @@ impl DatabaseBuilder {
         Ok((self, named))
     }
 
-    /// Opens a database whose machines replace each other: any of them that serves says who the others are.
+    /// Opens a database whose machines are replaced when they fail: any of them that serves knows the other members.
     fn open_replicated(
         self,
         named: Option<Protocol>,
@@ -210,7 +211,7 @@ impl DatabaseBuilder {
         let client = self.client.clone().connect_timeout(CONNECTING);
         let mut why = None;
         let (told, tables, view, protocol) = loop {
-            // The epoch that a machine serves may have ended since it was asked.
+            // The epoch that a machine serves may have ended since the request.
             let asked = found.iter().filter_map(|(_, client, address)| {
                 let catalogue = ask(client, address).ok()?;
                 Some((catalogue.configuration?, catalogue.tables))
@@ -218,7 +219,7 @@ impl DatabaseBuilder {
             if let Some((told, tables)) = asked.max_by_key(|(of, _)| of.epoch) {
                 match reach(&told, (&client, &*self.host), named, &tables) {
                     Ok((view, protocol)) => break (told, tables, view, protocol),
-                    // A member that is gone is left out soon.
+                    // A member that has failed is removed from the configuration soon.
                     Err(error @ OpenError::Connect { .. }) => why = Some(error),
                     Err(error) => return Err(error),
                 }
@@ -238,7 +239,7 @@ impl DatabaseBuilder {
     }
 }
 
-/// The protocol that is named, or the best that can be had, with the memory that it needs attached.
+/// Returns the named protocol, or the best available one, with the memory that it needs attached.
 fn choose(
     named: Option<Protocol>,
     machines: &mut [RemoteMachine],
@@ -262,7 +263,7 @@ fn choose(
     }
 }
 
-/// Connects to all members, by the protocol that is named or the best that can be had.
+/// Connects to all members, with the named protocol or the best available one.
 fn reach(
     told: &Configuration,
     client: (&ClientBuilder, &dyn Host),
@@ -283,7 +284,7 @@ pub(super) fn uses_memory(protocol: Protocol) -> bool {
     protocol.validate == Validate::Read || protocol.commit == Commit::Write
 }
 
-/// Asks a machine what it is. One that makes its tables still is asked again.
+/// Asks a machine to describe itself. One that is still creating its tables is asked again.
 pub(super) fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
     let until = thread::now() + OPENING;
     let answer = loop {
@@ -305,7 +306,7 @@ pub(super) fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError
     })
 }
 
-/// Whether these are all machines of one database, in their order.
+/// Checks that these are all machines of one database, in order.
 fn check(found: &[(Catalogue, Client, String)]) -> Result<(), OpenError> {
     for (number, (catalogue, _, address)) in found.iter().enumerate() {
         let first = &found[0].0;

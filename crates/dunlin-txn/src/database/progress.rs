@@ -1,5 +1,5 @@
-//! The thread that runs async transactions: one driver for those of all tasks, so that what they ask for between two
-//! polls leaves together, and no thread of an executor polls or waits.
+//! The thread that runs async transactions: one driver for those of all tasks, so that everything they request between
+//! two polls is sent together, and no thread of an executor polls or blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -17,22 +17,22 @@ use super::{DatabaseError, Inner};
 use crate::driver::{Driver, Report, TRANSACTIONS_MAX};
 use crate::types::TransactionId;
 
-/// How long it polls in vain before it sleeps: longer than most answers take.
+/// Time without events for which it polls before it sleeps: longer than most answers take.
 const SPIN: Duration = Duration::from_micros(50);
-/// Its sleeps while answers are out: the first, and the longest; each doubles.
+/// Sleep times while requests are outstanding: the first and the longest; each is twice the one before.
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
-/// Its longest sleep while none is: it is woken for what is new, but follows the membership by itself.
+/// Longest sleep while none are outstanding: new work wakes it, but it must check the membership by itself.
 const IDLE: Duration = Duration::from_millis(20);
-/// Its longest sleep without a transaction.
+/// Longest sleep without any transaction.
 const ALONE: Duration = Duration::from_secs(1);
-/// How long transactions that nobody wants may take to release their locks when the database is closed.
+/// Time that abandoned transactions may take to release their locks when the database is closed.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// The thread of a database, which begins with the first async transaction and ends with the database.
+/// The thread of a database, which starts with the first async transaction and ends with the database.
 #[derive(Debug)]
 pub(super) struct Progress {
     shared: Arc<Shared>,
-    /// The process whose thread it is.
+    /// The process that started the thread.
     made: Generation,
 }
 
@@ -52,9 +52,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Sessions of which the thread has been told.
+    /// Sessions handed to the thread.
     told: Vec<Arc<Session>>,
-    /// Wakes it, where it sleeps.
+    /// Wakes the thread if it sleeps.
     sleeper: Option<Waker>,
     runs: bool,
     /// The database is gone.
@@ -62,10 +62,10 @@ struct Queue {
 }
 
 impl Progress {
-    /// Tells the thread of a session.
+    /// Hands a session to the thread.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When the thread cannot be started.
     pub(super) fn tell(
         &self,
         session: &Arc<Session>,
@@ -80,7 +80,7 @@ impl Progress {
         let mut queue = thread::lock(&self.shared.queue);
         if !queue.runs {
             let (shared, weak) = (Arc::clone(&self.shared), Arc::downgrade(inner));
-            // Made by the thread: its end locks the queue.
+            // Created by the thread itself: dropping it locks the queue.
             let run = Box::new(move || Engine::new(shared, weak).run());
             let started = inner.host.start("dunlin-progress", run);
             started.map_err(|error| DatabaseError::NoThread {
@@ -98,7 +98,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // The lock may be held for ever in a child, where the thread is not.
+        // In a forked child, which does not have the thread, the lock may be held for ever.
         if !self.made.is_current() {
             return;
         }
@@ -110,39 +110,39 @@ impl Drop for Progress {
     }
 }
 
-/// A transaction that has begun.
+/// A transaction that is running.
 struct Begun {
     session: Arc<Session>,
     id: TransactionId,
     at: Instant,
 }
 
-/// A transaction that has been reported.
+/// A transaction whose end has been reported by the driver.
 struct Ending {
     of: Begun,
     result: Result<(), DatabaseError>,
-    /// Its owner is told by then.
+    /// Its owner is notified by then at the latest.
     until: Instant,
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Engine {
     shared: Arc<Shared>,
     inner: Weak<Inner>,
-    /// None before the first transaction.
+    /// `None` before the first transaction.
     driver: Option<Driver>,
-    /// By the driver's names.
+    /// Keyed by the driver's names.
     begun: Slab<Begun>,
-    /// Those for which there is no slot yet, in order, and how long each waits.
+    /// Sessions that wait for a slot, in order of arrival.
     ready: BTreeMap<u64, Arc<Session>>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Those that begin later, by time and then in order.
+    /// Sessions that begin later, by time and then by arrival.
     later: BTreeMap<(Instant, u64), Arc<Session>>,
-    /// The order of the last one that came.
+    /// The arrival number of the latest one.
     order: u64,
-    /// Those that have been reported, and may still hold locks.
+    /// Transactions that have been reported and may still hold locks.
     ending: Vec<Ending>,
-    /// What the last poll told.
+    /// Reports of the last poll.
     reports: Vec<(u64, TransactionId, Report)>,
 }
 
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps, unless something has been told meanwhile.
+    /// Sleeps, unless something has been handed over meanwhile.
     fn sleep(&self, longest: Duration, waker: &Waker) {
         let mut queue = thread::lock(&self.shared.queue);
         if !queue.told.is_empty() {
@@ -220,13 +220,13 @@ impl Engine {
         thread::park(longest);
     }
 
-    /// Whether no transaction is there, not even one that only has to release locks.
+    /// Whether there are no transactions left, including those that only have to release locks.
     fn is_done(&self) -> bool {
         let running = self.driver.as_ref().map_or(0, Driver::running);
         running == 0 && self.ready.is_empty() && self.later.is_empty() && self.ending.is_empty()
     }
 
-    /// Takes a step of a session, or puts it with those that have not begun.
+    /// Takes a step of a session, or queues it if it has not begun.
     fn take(&mut self, session: Arc<Session>) {
         let mut state = session.state();
         if !state.is_told() {
@@ -243,7 +243,7 @@ impl Engine {
         self.later.insert(place, session);
     }
 
-    /// Begins what can begin, in order; who has waited for too long is told so.
+    /// Begins as many transactions as possible, in order; reports an error to those that have waited too long.
     fn begin(&mut self, now: Instant) {
         while let Some(first) = self
             .later
@@ -276,7 +276,7 @@ impl Engine {
             };
             let entry = self.begun.vacant_entry();
             let steps = Box::new(Steps(Arc::clone(&session)));
-            // How it ends is said by a poll.
+            // Its end is reported by a poll.
             if let Some(id) = driver.begin(entry.key() as u64, steps) {
                 session.state().slot = Some(id.slot);
                 let at = now;
@@ -298,7 +298,7 @@ impl Engine {
         Some(session)
     }
 
-    /// Polls the driver, and says how transactions have ended. Whether anything has come.
+    /// Polls the driver and reports how transactions have ended. Returns whether anything has arrived.
     fn poll(&mut self, now: Instant) -> bool {
         let Some(driver) = &mut self.driver else {
             return false;
@@ -349,7 +349,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Nobody waits for a thread that has ended, also by a panic.
+    /// Nobody may wait for a thread that has ended, even if it panicked.
     fn drop(&mut self) {
         let mut queue = thread::lock(&self.shared.queue);
         queue.runs = false;

@@ -1,4 +1,4 @@
-//! When a transaction is tried again: growing pauses until its deadline.
+//! When a transaction is retried: growing pauses until its deadline.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use dunlin_verbs::thread;
 use super::DatabaseError;
 use crate::host::Host;
 
-/// Pauses: from here, doubling, each shortened at random by up to a half.
+/// Pauses: the first and the longest; each is twice the one before, shortened at random by up to a half.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 
 /// The attempts of one transaction.
@@ -31,11 +31,11 @@ impl Retry {
         }
     }
 
-    /// How long to wait before it is tried again that has failed so, of a database whose machines are `replaced`, or
-    /// not.
+    /// Returns how long to wait before a transaction that has failed with this error is retried. `replaced`: whether
+    /// the database's machines are replaced when they fail.
     ///
     /// # Errors
-    /// When it is not: nothing would change, or not within the deadline.
+    /// When it should not be retried: nothing would change, or not within the deadline.
     pub(super) fn pause(
         &mut self,
         failed: DatabaseError,
@@ -44,7 +44,7 @@ impl Retry {
         self.attempts += 1;
         let waited = self.pause.mul_f64(0.5 + self.random.f64() / 2.0);
         self.pause = (self.pause * 2).min(PAUSE.1);
-        // Where machines replace each other one that does not answer is replaced soon.
+        // If machines are replaced when they fail, one that does not answer is replaced soon.
         let unavailable = matches!(failed, DatabaseError::Unavailable { .. });
         let again = failed.is_retryable() || (unavailable && replaced());
         let elapsed = thread::now().duration_since(self.began);

@@ -1,5 +1,5 @@
-//! An async transaction between the tasks that ask for its steps and the progress thread ([`super::progress`]) that
-//! runs it: what is to be done next, what has been seen, how it ended, and who waits.
+//! An async transaction, shared by the tasks that request its steps and the progress thread ([`super::progress`]) that
+//! runs it: the next steps, the results so far, how it ended, and who waits.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,25 +17,25 @@ use crate::logic::{Access, Logic, Step, View};
 use crate::types::{Key, Value, Version};
 use crate::wire::MAX_ITEMS;
 
-/// A transaction.
+/// An async transaction.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// It does not begin before.
+    /// It does not begin before this time.
     pub(super) not_before: Instant,
-    /// It does not wait longer for its beginning.
+    /// It must have begun by this time.
     pub(super) deadline: Instant,
     state: Mutex<State>,
 }
 
-/// Whose turn it is.
+/// The state of the session between task and thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Standing {
-    /// The thread has not heard of it.
+    /// The thread has not been notified of the session.
     #[default]
     New,
-    /// The thread has been told of a step, and takes it.
+    /// The thread has been notified of a step, and will take it.
     Told,
-    /// A step is under way; the next is taken when it is done.
+    /// A step is in progress; the next one is taken when it is done.
     Running,
     /// All steps are done.
     Waiting,
@@ -46,16 +46,16 @@ enum Standing {
 pub(super) struct State {
     pub(super) set: WriteSet,
     standing: Standing,
-    /// Steps that have not been taken, in order, each with its number.
+    /// Steps that have not been taken yet, in order, each with its number.
     steps: VecDeque<(u64, Step)>,
-    /// The last step that was asked for, was taken, is done.
+    /// The number of the last step that was requested; below, that was taken and that is done.
     asked: u64,
     taken: u64,
     done: u64,
-    /// The last one that was taken is the commit.
+    /// The last step taken is the commit.
     commits: bool,
     seen: LiteMap<Key, (Version, Option<Value>)>,
-    /// Where the driver has it.
+    /// Its slot in the driver.
     pub(super) slot: Option<u16>,
     ended: Option<Result<(), DatabaseError>>,
     wakers: Vec<(u64, Waker)>,
@@ -70,13 +70,13 @@ impl State {
         self.standing == Standing::Over
     }
 
-    /// Whether the thread, which was told of it, has to do with it.
+    /// Whether the thread has been notified and has work to do for it.
     pub(super) fn is_told(&self) -> bool {
         self.standing == Standing::Told
     }
 
-    /// Puts a step behind those that have not been taken; keys go with keys. Says its number, and whether the thread
-    /// has to be told.
+    /// Appends a step to those that have not been taken; accesses to keys are merged. Returns the step's number, and
+    /// whether the thread has to be notified.
     pub(super) fn ask(&mut self, step: Step) -> (u64, bool) {
         self.asked += 1;
         let asked = self.asked;
@@ -109,19 +109,19 @@ impl State {
         Some(step)
     }
 
-    /// What these keys still have to be asked for, if anything.
+    /// Returns what still has to be requested for these keys, if anything.
     pub(super) fn missing(&mut self, keys: &[Key], lock: bool) -> Option<Access> {
         let Self { set, seen, .. } = self;
         set.missing(keys, lock, |key| seen.contains_key(key))
     }
 
-    /// How it failed, if it has: in full to the first who asks.
+    /// Returns the error if it has failed, in full to the first caller.
     pub(super) fn take_failure(&mut self) -> Option<DatabaseError> {
         let failure = self.ended.take_if(|ended| ended.is_err());
         failure.and_then(Result::err)
     }
 
-    /// Why it takes no step any more.
+    /// Why it takes no more steps.
     pub(super) fn failure(&self) -> DatabaseError {
         match &self.ended {
             Some(Err(error)) => error.again(),
@@ -134,7 +134,7 @@ impl State {
         matches!(self.ended, Some(Ok(())))
     }
 
-    /// Who waits for a step up to this one.
+    /// The wakers of tasks that wait for steps up to this one.
     fn waiting_for(&mut self, done: u64) -> Vec<Waker> {
         let waiting = self.wakers.extract_if(.., |(number, _)| *number <= done);
         waiting.map(|(_, waker)| waker).collect()
@@ -154,7 +154,8 @@ impl Session {
         thread::lock(&self.state)
     }
 
-    /// Nobody wants it any more: it is aborted, unless it commits already. Whether the thread has to be told.
+    /// The owner has dropped it: it is aborted, unless it is already committing. Returns whether the thread has to be
+    /// notified.
     pub(super) fn abandon(&self) -> bool {
         let mut state = self.state();
         if state.commits || matches!(state.standing, Standing::New | Standing::Over) {
@@ -164,12 +165,12 @@ impl Session {
         state.ask(Step::Abort).1
     }
 
-    /// It has ended.
+    /// Ends the session.
     pub(super) fn end(&self, result: Result<(), DatabaseError>) {
         let mut state = self.state();
         state.standing = Standing::Over;
         if result.is_ok() {
-            // The commit is its last step, and behind it nothing is taken.
+            // The commit is its last step; no further steps are taken.
             state.done = state.taken;
         }
         state.ended = Some(result);
@@ -187,7 +188,7 @@ impl Session {
     }
 }
 
-/// The end of a step. Dropped, the step goes on.
+/// Resolves at the end of a step. If it is dropped, the step still goes on.
 pub(super) struct Done<'s> {
     session: &'s Session,
     number: u64,
@@ -197,7 +198,7 @@ impl Future for Done<'_> {
     type Output = Result<(), DatabaseError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Wakers are somebody else's code: none is cloned or dropped under the lock.
+        // Wakers are foreign code: none is cloned or dropped under the lock.
         let waker = context.waker().clone();
         let mut state = self.session.state();
         if state.done >= self.number {
@@ -232,7 +233,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// The steps of a session, as its coordinator asks for them.
+/// The steps of a session, as the logic of its coordinator.
 #[derive(Debug)]
 pub(super) struct Steps(pub(super) Arc<Session>);
 

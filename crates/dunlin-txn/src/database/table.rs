@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use crate::database::DatabaseError;
 use crate::types::{Key, KeyTooLong, Value};
 
-/// A table with keys and values of these types. Made by [`crate::Database::table`].
+/// A table with keys and values of these types. Returned by [`crate::Database::table`].
 pub struct Table<K, V> {
     id: u16,
     name: String,
@@ -45,17 +45,17 @@ impl<K: TableKey, V: TableValue> Table<K, V> {
         }
     }
 
-    /// Its name.
+    /// The table's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number by which keys name it.
+    /// The number that identifies the table in keys.
     pub fn number(&self) -> u16 {
         self.id
     }
 
-    /// The longest value in bytes, where machines say it.
+    /// Maximum length of a value in bytes, if the machines state it.
     pub fn value_bytes(&self) -> Option<usize> {
         self.value_bytes
     }
@@ -85,20 +85,20 @@ impl<K: TableKey, V: TableValue> Table<K, V> {
     }
 }
 
-/// What a key of a table can be. The tables of `dunlin serve store` take numbers, and other keys of 8 bytes.
+/// The key type of a table. The tables of `dunlin serve store` accept numbers, and other keys of 8 bytes.
 pub trait TableKey {
-    /// The key in the table of this number.
+    /// Makes the key in the table with this number.
     ///
     /// # Errors
-    /// When it is longer than keys may be.
+    /// When it is longer than allowed.
     fn key(&self, table: u16) -> Result<Key, KeyTooLong>;
 }
 
-/// What a value of a table can be.
+/// The value type of a table.
 pub trait TableValue: Sized {
-    /// Appends the bytes of the value.
+    /// Appends the value's encoding.
     fn encode(&self, out: &mut Vec<u8>);
-    /// The value of these bytes, if they are one's.
+    /// Decodes a value; `None` if the bytes are not a valid encoding.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 

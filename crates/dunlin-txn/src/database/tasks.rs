@@ -1,4 +1,4 @@
-//! Transactions of tasks: each step is a future, and the progress thread ([`super::progress`]) takes it.
+//! Transactions of tasks: each step is a future, executed by the progress thread ([`super::progress`]).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::logic::Step;
 use crate::types::Key;
 
 impl Database {
-    /// As [`Database::run`], for tasks of any executor: a thread of the database's own polls and waits. The function is
-    /// given the transaction and returns a future, `|t| async move { ... }`.
+    /// Like [`Database::run`], for tasks of any executor: a thread of the database polls and waits. The function takes
+    /// the transaction and returns a future, `|t| async move { ... }`.
     ///
-    /// When the future is dropped while it commits, the transaction may have committed or not; before, it has no
-    /// effect.
+    /// If the future is dropped during the commit, the transaction may or may not have committed; if it is dropped
+    /// earlier, the transaction has no effect.
     ///
     /// ```
     /// # use dunlin_txn::{Database, DatabaseError, Table};
@@ -33,7 +33,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As for [`Database::run`]; and [`DatabaseError::Busy`] where [`crate::TRANSACTIONS_MAX`] are open.
+    /// As for [`Database::run`]; and [`DatabaseError::Busy`] when [`crate::TRANSACTIONS_MAX`] transactions are open.
     pub async fn run_async<T, E, F, R>(&self, mut function: F) -> Result<T, E>
     where
         E: From<DatabaseError>,
@@ -58,7 +58,7 @@ impl Database {
         }
     }
 
-    /// As [`Database::run_async`] for a transaction that changes nothing: it takes no locks.
+    /// Like [`Database::run_async`], for a transaction that changes nothing: it takes no locks.
     ///
     /// # Errors
     /// As for [`Database::run_async`].
@@ -72,8 +72,8 @@ impl Database {
             .await
     }
 
-    /// As [`Database::begin`], for tasks: it begins with its first step, and waits until another has ended where
-    /// [`crate::TRANSACTIONS_MAX`] are open.
+    /// Like [`Database::begin`], for tasks: the transaction begins with its first step, and first waits for another to
+    /// end if [`crate::TRANSACTIONS_MAX`] are open.
     pub fn begin_async(&self) -> AsyncTransaction {
         self.begin_after(Duration::ZERO)
     }
@@ -84,11 +84,11 @@ impl Database {
     }
 }
 
-/// A transaction of a task: as [`crate::Transaction`], under any executor. What it asks for at the same time, as by
-/// `join!`, goes out together. Clones are the same transaction; when the last one is dropped before it has committed it
+/// A transaction of a task: like [`crate::Transaction`], under any executor. Requests made at the same time, as by
+/// `join!`, are sent together. Clones are the same transaction; if the last one is dropped before it has committed, it
 /// has no effect.
 ///
-/// Made by [`Database::run_async`] and [`Database::begin_async`].
+/// Returned by [`Database::run_async`] and [`Database::begin_async`].
 #[derive(Clone, Debug)]
 pub struct AsyncTransaction(Arc<Open>);
 
@@ -103,10 +103,10 @@ impl AsyncTransaction {
         Self(Arc::new(Open { session, database }))
     }
 
-    /// The value of a key, if it has one.
+    /// Returns the value of a key, if it has one.
     ///
     /// # Errors
-    /// When the transaction cannot go on: return the error, and [`Database::run_async`] tries again where that helps.
+    /// When the transaction cannot continue: return the error, and [`Database::run_async`] retries if that helps.
     pub async fn get<K: TableKey, V: TableValue>(
         &self,
         table: &Table<K, V>,
@@ -117,7 +117,7 @@ impl AsyncTransaction {
         self.value(table, &key)
     }
 
-    /// The values of several keys, for which all machines are asked at once.
+    /// Returns the values of several keys; all machines are asked at once.
     ///
     /// # Errors
     /// As for [`AsyncTransaction::get`].
@@ -132,8 +132,8 @@ impl AsyncTransaction {
         keys.iter().map(|key| self.value(table, key)).collect()
     }
 
-    /// As [`AsyncTransaction::get`], and locks the key at once: for what will be written, and is wanted by many. Others
-    /// that want it meanwhile are tried again later, not this one.
+    /// Like [`AsyncTransaction::get`], but locks the key at once: for contended keys that will be written. Other
+    /// transactions that access it meanwhile have to be retried, not this one.
     ///
     /// # Errors
     /// As for [`AsyncTransaction::get`].
@@ -147,7 +147,7 @@ impl AsyncTransaction {
         self.value(table, &key)
     }
 
-    /// Gives a key a value, when the transaction commits. Nothing is sent before.
+    /// Sets the value of a key when the transaction commits. Nothing is sent before.
     ///
     /// # Errors
     /// When the key or the value is too long.
@@ -160,7 +160,7 @@ impl AsyncTransaction {
         self.0.session.state().set.put(table, key, value)
     }
 
-    /// Takes a key away, when the transaction commits.
+    /// Deletes a key when the transaction commits.
     ///
     /// # Errors
     /// When the key is too long.
@@ -172,16 +172,16 @@ impl AsyncTransaction {
         self.0.session.state().set.delete(table, key)
     }
 
-    /// Commits: all that was written is there, and all that was read was so, at one moment. When the future is dropped
-    /// before it has ended, the transaction may have committed or not.
+    /// Commits: all writes take effect, and all reads are valid, at one moment. If the future is dropped before it has
+    /// completed, the transaction may or may not have committed.
     ///
     /// # Errors
-    /// When it has not committed, or perhaps not ([`DatabaseError::UnknownOutcome`]).
+    /// When it has not committed, or may not have committed ([`DatabaseError::UnknownOutcome`]).
     pub async fn commit(self) -> Result<(), DatabaseError> {
         self.end().await
     }
 
-    /// Ends it without an effect, as dropping it does.
+    /// Ends the transaction without effect, like dropping it.
     pub fn abort(self) {}
 
     pub(super) async fn end(&self) -> Result<(), DatabaseError> {
@@ -201,17 +201,17 @@ impl AsyncTransaction {
         session.state().take_failure().map_or(ended, Err)
     }
 
-    /// What has made the transaction fail, if anything has.
+    /// Returns the error that made the transaction fail, if it has.
     pub(super) fn take_failure(&self) -> Option<DatabaseError> {
         self.0.session.state().take_failure()
     }
 
-    /// Whether its owner has committed it already.
+    /// Whether its owner has already committed it.
     pub(super) fn has_committed(&self) -> bool {
         self.0.session.state().has_committed()
     }
 
-    /// Reads keys that have not been read, or locks them.
+    /// Reads keys that have not been read yet, or locks them.
     async fn fetch(&self, keys: &[Key], lock: bool) -> Result<(), DatabaseError> {
         let session = &self.0.session;
         let (number, tells) = {
@@ -249,7 +249,7 @@ impl AsyncTransaction {
 impl Drop for Open {
     fn drop(&mut self) {
         if self.session.abandon() {
-            // Without a thread nothing has begun.
+            // If the thread cannot be started, nothing has begun.
             let _ = self
                 .database
                 .inner
@@ -259,12 +259,12 @@ impl Drop for Open {
     }
 }
 
-/// A transaction that only reads. Made by [`Database::read_async`].
+/// A transaction that only reads. Returned by [`Database::read_async`].
 #[derive(Clone, Debug)]
 pub struct AsyncReadTransaction(pub(super) AsyncTransaction);
 
 impl AsyncReadTransaction {
-    /// As [`AsyncTransaction::get`].
+    /// Like [`AsyncTransaction::get`].
     ///
     /// # Errors
     /// As for [`AsyncTransaction::get`].
@@ -276,7 +276,7 @@ impl AsyncReadTransaction {
         self.0.get(table, key).await
     }
 
-    /// As [`AsyncTransaction::get_many`].
+    /// Like [`AsyncTransaction::get_many`].
     ///
     /// # Errors
     /// As for [`AsyncTransaction::get`].

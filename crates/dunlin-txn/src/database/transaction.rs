@@ -1,4 +1,4 @@
-//! A transaction, step by step.
+//! Transactions executed step by step.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::driver::{Driver, Report};
 use crate::logic::{Logic, Step, View};
 use crate::types::{Key, TransactionId};
 
-/// How long the end of a transaction may wait for the last answers, before a thread of the database's waits for them.
+/// Time that the end of a transaction waits for the last answers before it hands them to a thread of the database.
 pub(super) const LINGER: Duration = Duration::from_millis(20);
 
-/// Waits for what its owner decides.
+/// Waits for its owner's decisions.
 #[derive(Debug)]
 struct StepByStep;
 
@@ -24,13 +24,13 @@ impl Logic for StepByStep {
     }
 }
 
-/// A transaction. What it reads was there together at one moment, which is that of its commit; others see what it
-/// writes from then on. Reads see the transaction's own writes.
+/// A transaction. Everything it reads existed at one moment, that of its commit; others see its writes from then on.
+/// Reads see the transaction's own writes.
 ///
-/// Made by [`Database::run`] and [`Database::begin`].
+/// Returned by [`Database::run`] and [`Database::begin`].
 #[derive(Debug)]
 pub struct Transaction {
-    /// Until the end of the transaction.
+    /// Present until the end of the transaction.
     driver: Option<Driver>,
     database: Database,
     id: TransactionId,
@@ -43,7 +43,7 @@ pub struct Transaction {
 impl Transaction {
     pub(super) fn new(mut driver: Driver, database: Database) -> Self {
         let id = driver.begin(0, Box::new(StepByStep));
-        // A driver that waits for the next transaction has none.
+        // A driver in the pool has no running transaction.
         let id = id.unwrap_or_else(|| unreachable!("a driver without a free slot"));
         Self {
             driver: Some(driver),
@@ -56,15 +56,15 @@ impl Transaction {
         }
     }
 
-    /// Its name, for [`Database::outcome`].
+    /// The transaction's number, for [`Database::outcome`].
     pub fn id(&self) -> TransactionId {
         self.id
     }
 
-    /// The value of a key, if it has one.
+    /// Returns the value of a key, if it has one.
     ///
     /// # Errors
-    /// When the transaction cannot go on: return the error, and [`Database::run`] tries again where that helps.
+    /// When the transaction cannot continue: return the error, and [`Database::run`] retries if that helps.
     pub fn get<K: TableKey, V: TableValue>(
         &mut self,
         table: &Table<K, V>,
@@ -75,7 +75,7 @@ impl Transaction {
         self.value(table, &key)
     }
 
-    /// The values of several keys, for which all machines are asked at once.
+    /// Returns the values of several keys; all machines are asked at once.
     ///
     /// # Errors
     /// As for [`Transaction::get`].
@@ -92,8 +92,8 @@ impl Transaction {
         keys.iter().map(|key| self.value(table, key)).collect()
     }
 
-    /// As [`Transaction::get`], and locks the key at once: for what will be written, and is wanted by many. Others that
-    /// want it meanwhile are tried again later, not this one.
+    /// Like [`Transaction::get`], but locks the key at once: for contended keys that will be written. Other
+    /// transactions that access it meanwhile have to be retried, not this one.
     ///
     /// # Errors
     /// As for [`Transaction::get`].
@@ -107,7 +107,7 @@ impl Transaction {
         self.value(table, &key)
     }
 
-    /// Gives a key a value, when the transaction commits. Nothing is sent before.
+    /// Sets the value of a key when the transaction commits. Nothing is sent before.
     ///
     /// # Errors
     /// When the key or the value is too long.
@@ -120,7 +120,7 @@ impl Transaction {
         self.set.put(table, key, value)
     }
 
-    /// Takes a key away, when the transaction commits.
+    /// Deletes a key when the transaction commits.
     ///
     /// # Errors
     /// When the key is too long.
@@ -132,10 +132,10 @@ impl Transaction {
         self.set.delete(table, key)
     }
 
-    /// Commits: all that was written is there, and all that was read was so, at one moment.
+    /// Commits: all writes take effect, and all reads are valid, at one moment.
     ///
     /// # Errors
-    /// When it has not committed, or perhaps not ([`DatabaseError::UnknownOutcome`]).
+    /// When it has not committed, or may not have committed ([`DatabaseError::UnknownOutcome`]).
     pub fn commit(mut self) -> Result<(), DatabaseError> {
         self.check()?;
         let (lock, commit) = self.set.commit();
@@ -145,10 +145,10 @@ impl Transaction {
         self.step(commit)
     }
 
-    /// Ends it without an effect, as dropping it does.
+    /// Ends the transaction without effect, like dropping it.
     pub fn abort(self) {}
 
-    /// Reads keys that have not been read, or locks them.
+    /// Reads keys that have not been read yet, or locks them.
     fn fetch(&mut self, keys: &[Key], lock: bool) -> Result<(), DatabaseError> {
         self.check()?;
         let coordinator = self
@@ -184,13 +184,13 @@ impl Transaction {
         }
     }
 
-    /// What has made the transaction fail, if anything has.
+    /// Returns the error that made the transaction fail, if it has.
     pub(super) fn take_failure(&mut self) -> Option<DatabaseError> {
         self.failure.take()
     }
 
-    /// Takes a step and waits for its end. A step that fails ends the transaction; [`Database::run`] is told by
-    /// [`Transaction::take_failure`], whatever becomes of the error that is returned.
+    /// Takes a step and waits for its end. A step that fails ends the transaction; [`Database::run`] learns this from
+    /// [`Transaction::take_failure`], whatever happens to the error that is returned.
     fn step(&mut self, step: Step) -> Result<(), DatabaseError> {
         let commits = matches!(step, Step::Commit(_));
         let Some(driver) = &mut self.driver else {
@@ -199,7 +199,7 @@ impl Transaction {
         driver.proceed(self.id.slot, step);
         let (mut ended, mut settled) = (None, Vec::new());
         while ended.is_none() {
-            // What was left of the last transaction of this driver may come first.
+            // Reports of this driver's previous transaction may arrive first.
             let busy = driver.poll(|_, id, report| match report {
                 Report::Ended(result) if id == self.id => ended = Some(result),
                 Report::Settled(_) => settled.push(id),
@@ -234,7 +234,7 @@ impl Transaction {
 }
 
 impl Drop for Transaction {
-    /// Aborts what has not committed, and sees to it that nothing stays locked.
+    /// Aborts a transaction that has not committed, and makes sure that its locks are released.
     fn drop(&mut self) {
         let Some(mut driver) = self.driver.take() else {
             return;
@@ -277,7 +277,7 @@ impl<'t> ReadTransaction<'t> {
         Self(transaction)
     }
 
-    /// As [`Transaction::get`].
+    /// Like [`Transaction::get`].
     ///
     /// # Errors
     /// As for [`Transaction::get`].
@@ -289,7 +289,7 @@ impl<'t> ReadTransaction<'t> {
         self.0.get(table, key)
     }
 
-    /// As [`Transaction::get_many`].
+    /// Like [`Transaction::get_many`].
     ///
     /// # Errors
     /// As for [`Transaction::get`].

@@ -1,7 +1,7 @@
-//! The machines of a database as they are now: who is a member, and how each is reached.
+//! The current machines of a database: the members, and the connections to them.
 //!
-//! Where machines replace each other a thread asks them for the membership: now and then, and often while something
-//! does not go well. Drivers go over to what it has found.
+//! If machines are replaced when they fail, a thread asks them for the membership: at long intervals, and more often
+//! while something fails. Drivers switch to the configuration that it finds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,17 +24,17 @@ use crate::server::catalogue::Catalogue;
 use crate::server::{TableSpec, CATALOGUE};
 use crate::types::MachineId;
 
-/// Between two questions, while all is well and while it is not.
+/// Interval between two requests in normal operation; the next one applies after a failure.
 const CALM: Duration = Duration::from_millis(200);
 const SUSPICIOUS: Duration = Duration::from_millis(5);
-/// How often it is asked soon after something has not gone well: longer than most leases, and not for ever, since it
-/// may have been nothing that the membership changes for.
+/// Number of requests at the short interval after a failure: they cover more time than most leases, but are bounded,
+/// since the failure may not lead to a change of the membership.
 const SUSPICIONS: u32 = 400;
-/// How long a machine may take to answer, at first and at most: one that was stopped never does, and others are waiting
-/// to be asked.
+/// Time that a machine may take to answer, initially and at most: one that was stopped never answers, and others are
+/// still to be asked.
 const ANSWER_WITHIN: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
 
-/// A machine as clients reach it.
+/// A machine as seen by clients.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteMachine {
     pub(super) id: MachineId,
@@ -47,7 +47,7 @@ pub(super) struct RemoteMachine {
 /// The machines of one epoch.
 #[derive(Debug)]
 pub(super) struct View {
-    /// None where nobody is replaced.
+    /// `None` unless machines are replaced.
     pub(super) configuration: Option<Configuration>,
     pub(super) placement: Placement,
     pub(super) machines: Vec<RemoteMachine>,
@@ -60,20 +60,20 @@ impl View {
     }
 }
 
-/// Machines behind the RPC.
+/// Machines reached by RPC.
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) protocol: Protocol,
     pub(super) tables: Vec<TableSpec>,
-    /// By the number of the machine, where nobody is replaced.
+    /// By the number of the machine, if machines are not replaced.
     addresses: Vec<String>,
     pub(super) client: ClientBuilder,
-    /// Each request leaves alone.
+    /// Each request is sent separately.
     alone: bool,
     host: Arc<dyn Host>,
     view: Mutex<Arc<View>>,
     epoch: AtomicU64,
-    /// How often it is still asked soon.
+    /// Number of requests left at the short interval.
     suspicions: AtomicU32,
 }
 
@@ -106,7 +106,7 @@ impl Remote {
         remote
     }
 
-    /// By the number of the machine, as far as they are known.
+    /// Addresses by the number of the machine, as far as they are known.
     pub(super) fn addresses(&self) -> Vec<String> {
         match &self.view().configuration {
             Some(of) => of.members.iter().map(|m| m.address.clone()).collect(),
@@ -118,7 +118,7 @@ impl Remote {
         Arc::clone(&thread::lock(&self.view))
     }
 
-    /// A way to the machines for a coordinator of this number.
+    /// Returns a connection to the machines for the coordinator of this number.
     pub(super) fn way(&self, coordinator: u64) -> Result<Way, ConnectError> {
         let view = self.view();
         let peers = Peers::reachable(view.machines.iter().map(|machine| &machine.client))?;
@@ -143,7 +143,7 @@ impl Remote {
         Ok((Box::new(wire), Arc::new(config)))
     }
 
-    /// Goes over to a configuration that a machine has told, when all of its members are reached.
+    /// Switches to a configuration reported by a machine, once all of its members are connected.
     fn follow(&self, of: Configuration) -> Result<(), OpenError> {
         let view = view_of(of, (&self.client, &*self.host), self.protocol, &self.tables)?;
         let epoch = view.epoch();
@@ -220,7 +220,7 @@ fn watch(remote: &Weak<Remote>) {
         if waited < CALM && suspicions == 0 {
             continue;
         }
-        // Of what is suspected meanwhile one question may be lost.
+        // A suspicion raised concurrently may be counted one request short.
         let left = suspicions.saturating_sub(1);
         remote.suspicions.store(left, Ordering::Release);
         waited = Duration::ZERO;
@@ -229,7 +229,7 @@ fn watch(remote: &Weak<Remote>) {
             return;
         }
         let address = &addresses[turn % addresses.len()];
-        // All are asked shortly before one of them is waited for.
+        // Each is tried with a short timeout before any is waited for longer.
         let round = u32::try_from(turn / addresses.len()).unwrap_or(u32::MAX);
         let patience = ANSWER_WITHIN.0.saturating_mul(2u32.saturating_pow(round));
         let patience = patience.min(ANSWER_WITHIN.1);

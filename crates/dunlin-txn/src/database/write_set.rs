@@ -1,5 +1,5 @@
-//! What a transaction has written and locked so far, and what follows for its next step: the blocking and the async
-//! face keep the same.
+//! The keys that a transaction has written and locked so far, and what its next step follows from them: shared by the
+//! blocking and the async API.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// What the machines have to be asked for before these keys are known, or locked; nothing where all are.
+    /// Returns what has to be requested before these keys are known, or locked; `None` if all are.
     pub(super) fn missing(
         &mut self,
         keys: &[Key],
@@ -58,7 +58,7 @@ impl WriteSet {
         Some(access)
     }
 
-    /// The value of a key that is known: the transaction's own, or else what it has seen.
+    /// Returns the value of a known key: the transaction's own, or else the one that it has read.
     pub(super) fn value<K: TableKey, V: TableValue>(
         &self,
         table: &Table<K, V>,
@@ -71,7 +71,8 @@ impl WriteSet {
         value.map(|value| table.decode(key, value)).transpose()
     }
 
-    /// How it commits: what is written and not locked yet is locked first, each key with room for its value.
+    /// Returns the steps that commit: keys that are written and not locked yet are locked first, each with space for
+    /// its value.
     pub(super) fn commit(&mut self) -> (Option<Step>, Step) {
         let unlocked = self.writes.iter();
         let unlocked = unlocked.filter(|(key, _)| !self.locked.contains(key));

@@ -1,4 +1,4 @@
-//! Machines of this process: requests are answered where they are sent.
+//! Machines of this process: requests are answered directly in the sending thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use dunlin_store::Header;
 /// The machines.
 pub(crate) type Machines = Arc<[Mutex<Participant<MemoryStore>>]>;
 
-/// The way to them.
+/// The connection to them.
 #[derive(Debug)]
 pub(crate) struct LocalWire {
     machines: Machines,

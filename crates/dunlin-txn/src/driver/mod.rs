@@ -1,8 +1,8 @@
-//! The driver of coordinators: one thread runs many transactions at once, and nobody waits for one of them.
+//! The driver of coordinators: one thread runs many transactions at once and never blocks on one of them.
 //!
-//! It gives coordinators their events and does what they say. All that they want to have sent between two polls goes
-//! out together, whoever it is for. It keeps the deadlines: a request without an answer is sent again, which
-//! participants bear, since they know a step that they have done; a one-sided WRITE is never repeated.
+//! It passes events to coordinators and executes their actions. Everything that they want to send between two polls is
+//! sent together, whatever the destination. It keeps the deadlines: a request without an answer is sent again, which is
+//! safe because participants recognize a step that they have executed; a one-sided WRITE is never repeated.
 
 pub(crate) mod local;
 pub(crate) mod remote;
@@ -20,44 +20,44 @@ use crate::logic::{Logic, Step};
 use crate::types::{MachineId, TransactionId};
 use wire::{Arrival, Kind, Source, Tag, Way, Wire};
 
-/// Transactions that a thread runs at once if nothing else is said (FaSST §4, FLOCK §8.5.2).
+/// Default number of transactions that a thread runs at once (FaSST §4, FLOCK §8.5.2).
 pub const TRANSACTIONS: u16 = 20;
-/// The most that a thread can run at once.
+/// Maximum number of transactions that a thread can run at once.
 pub const TRANSACTIONS_MAX: u16 = 1000;
-/// How long an answer may take before the request is sent again. Far above a round trip, also where servers share few
-/// cores: a request that is repeated needlessly costs its processing twice.
+/// Time that an answer may take before the request is sent again. Far above a round trip, even where servers share few
+/// cores: a request that is repeated needlessly is processed twice.
 const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-/// How long an answer may take before its machine may have been replaced. The others are asked for the membership then,
-/// which costs little.
+/// Time that an answer may take before the machine is suspected of having been replaced. The others are then asked for
+/// the membership, which costs little.
 const SUSPECT_AFTER: Duration = Duration::from_millis(25);
-/// The first pause before a request is sent again whose connection broke; it doubles up to [`ANSWER_WITHIN`].
+/// The first pause before a request is sent again after its connection broke; it doubles up to [`ANSWER_WITHIN`].
 const LOST_PAUSE: Duration = Duration::from_millis(5);
-/// Polls between two looks at deadlines.
+/// Polls between two checks of the deadlines.
 const POLLS_PER_LOOK: u32 = 64;
 
-/// What a driver tells of a transaction.
+/// What a driver reports about a transaction.
 #[derive(Debug)]
 pub enum Report {
     /// It has ended, or its outcome is unknown.
     Ended(Result<Committed, TransactionError>),
-    /// It has committed after all, whose outcome was unknown.
+    /// A transaction of unknown outcome turned out to have committed.
     Settled(Committed),
-    /// It has had no effect after all, whose outcome was unknown.
+    /// A transaction of unknown outcome turned out to have had no effect.
     Undone,
 }
 
-/// A transaction of a driver, from its beginning to its end.
+/// A running transaction of a driver.
 #[derive(Debug)]
 struct Running {
     coordinator: Coordinator,
     /// The caller's name for it.
     name: u64,
-    /// Its outcome was reported as unknown.
+    /// Its outcome has been reported as unknown.
     unknown: bool,
     sent: Vec<Sent>,
 }
 
-/// A request that is out.
+/// An outstanding request.
 #[derive(Debug)]
 struct Sent {
     machine: MachineId,
@@ -67,27 +67,28 @@ struct Sent {
     pause: Duration,
 }
 
-/// Many transactions of one thread. Made by [`crate::Database::driver`].
+/// Runs many transactions in one thread. Returned by [`crate::Database::driver`].
 #[derive(Debug)]
 pub struct Driver {
     wire: Box<dyn Wire>,
     config: Arc<Config>,
-    /// Where the membership changes.
+    /// Present if the membership may change.
     source: Option<Arc<dyn Source>>,
     coordinator: u64,
     slots: Vec<Option<Running>>,
     free: Vec<u16>,
-    /// The how-manieth transaction is the next, whatever its slot.
+    /// The sequence number of the next transaction, whatever its slot.
     sequence: u64,
     arrived: Vec<Arrival>,
     polls: u32,
     reports: Vec<(u64, TransactionId, Report)>,
-    /// Where a simulated core is told what its work takes; none on real ones.
+    /// Charges work to a simulated core; `None` on real ones.
     charge: Option<fn(Work)>,
 }
 
 impl Driver {
-    /// A driver of at most so many transactions at once, under a number that no other coordinator has or has had.
+    /// Creates a driver of at most this number of transactions at once, under a number that no other coordinator has or
+    /// has had.
     pub(crate) fn new(
         (wire, config): Way,
         source: Option<Arc<dyn Source>>,
@@ -110,7 +111,7 @@ impl Driver {
         }
     }
 
-    /// Charges what its work takes.
+    /// Charges its work by this function.
     pub(crate) fn charging(mut self, charge: Option<fn(Work)>) -> Driver {
         self.charge = charge;
         self
@@ -122,17 +123,18 @@ impl Driver {
         }
     }
 
-    /// How many transactions may begin now.
+    /// The number of transactions that can begin now.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// How many transactions are not over: also those that have been reported and still have something out.
+    /// The number of transactions that are not over, including those that have been reported and still have operations
+    /// outstanding.
     pub fn running(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether no transaction has anything out: each waits for [`Driver::proceed`].
+    /// Whether no transaction has anything outstanding: each waits for [`Driver::proceed`].
     pub(crate) fn all_wait(&self) -> bool {
         let mut running = self.slots.iter().flatten();
         running.all(|running| running.coordinator.is_waiting())
@@ -143,8 +145,8 @@ impl Driver {
         self.config.placement.shards()
     }
 
-    /// Begins a transaction under a name of the caller's; nothing where as many are running as may. Requests leave with
-    /// the next poll.
+    /// Begins a transaction under a name chosen by the caller; returns `None` if the maximum number is running.
+    /// Requests are sent with the next poll.
     pub fn begin(&mut self, name: u64, logic: Box<dyn Logic>) -> Option<TransactionId> {
         let slot = self.free.pop()?;
         self.charge(effort::BEGUN);
@@ -173,19 +175,19 @@ impl Driver {
         }
     }
 
-    /// The coordinator of a slot, while its transaction is not over.
+    /// The coordinator of a slot, unless its transaction is over.
     pub(crate) fn coordinator(&self, slot: u16) -> Option<&Coordinator> {
         let running = self.slots.get(usize::from(slot))?.as_ref()?;
         Some(&running.coordinator)
     }
 
-    /// Why a machine did not answer last, and since when.
+    /// The last error of a machine, and since when it has not answered.
     pub(crate) fn trouble(&self, machine: MachineId) -> Option<(Instant, String)> {
         self.wire.trouble(machine)
     }
 
-    /// Lets go out what is to go, takes what has come, and tells what has become of transactions. Whether anything has
-    /// come; where nothing has, let the thread [`Driver::rest`].
+    /// Sends what is pending, handles what has arrived, and reports how transactions have ended. Returns whether
+    /// anything has arrived; if not, the thread should call [`Driver::rest`].
     pub fn poll(&mut self, mut report: impl FnMut(u64, TransactionId, Report)) -> bool {
         let now = thread::now();
         self.follow(now);
@@ -207,7 +209,7 @@ impl Driver {
         busy
     }
 
-    /// Goes over to a later epoch when there is one. What is under way is of an earlier one, and ends.
+    /// Switches to a later epoch if there is one. Running transactions belong to an earlier one, and end.
     fn follow(&mut self, now: Instant) {
         let newer = self.source.as_ref();
         let newer = newer.and_then(|source| source.newer(self.config.epoch, self.coordinator));
@@ -230,7 +232,7 @@ impl Driver {
         }
     }
 
-    /// After a poll in vain: gives way to threads that have something to do.
+    /// After a poll without events: yields to threads that have work.
     pub fn rest(&mut self) {
         self.wire.rest();
     }
@@ -262,7 +264,7 @@ impl Driver {
         }
     }
 
-    /// The slot of a tag whose transaction is the slot's own still; else none there is.
+    /// The slot of a tag if it still runs the tag's transaction; otherwise a slot that does not exist.
     fn slot_of(&self, tag: Tag) -> u16 {
         let running = self.coordinator(tag.slot());
         match running.is_some_and(|coordinator| tag.is_of(coordinator.id())) {
@@ -271,7 +273,7 @@ impl Driver {
         }
     }
 
-    /// The request did not arrive, or its answer did not: it goes again after a pause.
+    /// The request or its answer was lost: it is sent again after a pause.
     fn lost(&mut self, machine: MachineId, tag: Tag, now: Instant) {
         self.suspect();
         let slot = self.slot_of(tag);

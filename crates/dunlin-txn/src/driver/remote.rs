@@ -1,6 +1,7 @@
 //! Machines behind the RPC: requests are calls, one-sided operations go to the regions of their tables.
 //!
-//! What is for one machine goes in the order in which it was wanted. What there is no room for waits here.
+//! Operations for one machine are sent in the order in which they were requested. Those for which there is no space
+//! wait here.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,18 +16,18 @@ use crate::types::{Address, MachineId, Value};
 use crate::wire::{Answer, Request};
 use dunlin_store::Header;
 
-/// Pauses between attempts to reach a machine again.
+/// Pauses between attempts to reconnect to a machine: the first and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-/// How long a WRITE of a connection that broke may still land: a packet on its way does not know that nobody waits for
-/// its acknowledgement any more.
+/// Time for which a WRITE may still land after its connection broke: a packet in flight does not depend on the sender
+/// waiting for its acknowledgement.
 const LATE: Duration = Duration::from_millis(500);
 
-/// A machine as this thread reaches it.
+/// A machine as seen by this thread.
 #[derive(Debug)]
 struct Machine {
     id: MachineId,
     incarnation: u64,
-    /// By the number of the table in the catalogue; none where the protocol does not need them.
+    /// By the number of the table in the catalogue; empty if the protocol does not need them.
     regions: Vec<RemoteRegion>,
     waiting: VecDeque<Operation>,
     trouble: Option<Trouble>,
@@ -43,7 +44,7 @@ struct Trouble {
 #[derive(Debug)]
 enum Operation {
     Call(Tag, Vec<u8>),
-    /// A header, or with the key of its item.
+    /// Reads a header, with the key of its item if the flag is set.
     Read(Tag, Address, bool),
     Write(Tag, Address, Vec<u8>),
 }
@@ -56,32 +57,32 @@ impl Operation {
     }
 }
 
-/// WRITEs of one tag.
+/// The WRITEs of one tag.
 #[derive(Debug)]
 struct Writes {
     left: usize,
     failed: bool,
-    /// What goes when the first are done, where the queue pair does not keep their order.
+    /// Headers to write once the first WRITEs are done, where the queue pair does not keep their order.
     then: Vec<(Address, Header)>,
 }
 
-/// The way to machines of a store.
+/// The connections to the machines of a store.
 #[derive(Debug)]
 pub(crate) struct RemoteWire {
     peers: Peers,
-    /// By the number of the peer.
+    /// By the index of the peer.
     machines: Vec<Machine>,
     writes: HashMap<Tag, Writes>,
-    /// One-sided operations that have failed, and when they cannot land any more.
+    /// One-sided operations that have failed, with the time after which they can no longer land.
     late: Vec<(Instant, Tag)>,
-    /// What came with the last poll of the peers.
+    /// Results of the last poll of the peers.
     came: Vec<Came>,
-    /// What was for machines that there are not.
+    /// Requests for machines that do not exist.
     lost: Vec<(MachineId, Tag)>,
-    /// The number of a database whose machines replace each other: with the epoch it names what requests are for. Of
-    /// others the incarnation of each machine does.
+    /// The number of a database whose machines are replaced when they fail: together with the epoch it identifies the
+    /// target of requests. Otherwise the incarnation of each machine does.
     database: Option<u64>,
-    /// Each request leaves when it is submitted, not with the others of this thread.
+    /// Each request is sent when it is submitted, not together with the others of this thread.
     alone: bool,
 }
 
@@ -94,7 +95,8 @@ enum Came {
 }
 
 impl RemoteWire {
-    /// The machines in the order of the peers, each with its incarnation and the regions of its tables.
+    /// Creates the connections to machines, given in the order of the peers, each with its incarnation and the regions
+    /// of its tables.
     pub(crate) fn new(
         peers: Peers,
         database: Option<u64>,
@@ -120,7 +122,7 @@ impl RemoteWire {
         }
     }
 
-    /// A machine that is not a member gets nothing, and what was to go there is lost.
+    /// Queues an operation. Operations for a machine that is not a member are reported as lost.
     fn want(&mut self, machine: MachineId, operation: Operation) {
         match self.peer(machine) {
             Some(peer) => self.machines[peer].waiting.push_back(operation),
@@ -132,11 +134,11 @@ impl RemoteWire {
         self.machines.iter().position(|one| one.id == machine)
     }
 
-    /// Submits what waits for a machine, as far as there is room.
+    /// Submits operations that wait for a machine, as far as there is space.
     fn submit(&mut self, number: usize, now: Instant, arrived: &mut Vec<Arrival>) {
         while let Some(operation) = self.machines[number].waiting.front() {
             let tag = operation.tag();
-            // The lock is given up by the last WRITE: after one that has failed nothing of its tag may follow.
+            // The last WRITE releases the lock: after one that has failed no further WRITE of its tag may be sent.
             let is_over = |writes: &Writes| writes.failed;
             if tag.kind() == Kind::Write && self.writes.get(&tag).is_some_and(is_over) {
                 self.machines[number].waiting.pop_front();
@@ -180,7 +182,7 @@ impl RemoteWire {
         }
     }
 
-    /// Lets go out what was submitted, and puts down what has come.
+    /// Sends what was submitted, and stores the results that have arrived.
     fn look(&mut self) {
         let came = &mut self.came;
         self.peers.poll(|peer, tag, result| {
@@ -200,7 +202,7 @@ impl RemoteWire {
         });
     }
 
-    /// Whether the connection is there again.
+    /// Returns whether the connection has been re-established.
     fn reconnect(&mut self, number: usize, error: &CallError, now: Instant) -> bool {
         let trouble = &mut self.machines[number].trouble;
         let trouble = trouble.get_or_insert_with(|| Trouble {
@@ -248,7 +250,7 @@ impl RemoteWire {
         }
     }
 
-    /// One WRITE of a tag has ended.
+    /// One WRITE of a tag has completed.
     fn wrote(
         &mut self,
         number: usize,
@@ -289,7 +291,7 @@ fn region(machine: &Machine, address: Address) -> Option<(&RemoteRegion, u64)> {
     Some((machine.regions.get(number)?, offset))
 }
 
-/// A header, and the key that stands behind it, if it was READ, too.
+/// Decodes a header, and the key stored behind it if it was READ, too.
 fn header_of(bytes: &[u8]) -> Option<(u64, Option<u64>)> {
     let (header, behind) = bytes.split_first_chunk()?;
     let key = match behind.is_empty() {
@@ -330,7 +332,7 @@ impl Wire for RemoteWire {
     ) {
         let mut left = 0;
         for (address, value) in items {
-            // What is deleted goes by RPC.
+            // Deletions are sent by RPC.
             let Some(value) = value else { continue };
             let mut bytes = Vec::new();
             encode_value(&value, &mut bytes);

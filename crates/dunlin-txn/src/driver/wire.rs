@@ -1,4 +1,4 @@
-//! What carries a coordinator's actions to machines, and what comes back.
+//! The interface by which a coordinator's actions reach machines and results come back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::types::{Address, MachineId, TransactionId, Value};
 use crate::wire::{Answer, Request};
 use dunlin_store::Header;
 
-/// What a tag names.
+/// The kind of operation that a tag identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Request,
@@ -18,8 +18,8 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// The name of what is out: its kind, the transaction by slot and low bits of its sequence number, and the step or
-/// token within the transaction. Results that come after the end of a transaction are known by it.
+/// Identifies an outstanding operation: its kind, the transaction by slot and low bits of its sequence number, and the
+/// step or token within the transaction. Results that arrive after the end of their transaction are recognized by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tag(pub(crate) u64);
 
@@ -48,31 +48,31 @@ impl Tag {
         self.0 as u32
     }
 
-    /// Whether it is of this transaction, as far as its bits tell.
+    /// Whether it belongs to this transaction, as far as its bits tell.
     pub(crate) fn is_of(self, transaction: TransactionId) -> bool {
         self == Tag::new(self.kind(), transaction, self.part())
     }
 }
 
-/// What has come back.
+/// A result that has arrived.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Answer(MachineId, Answer),
-    /// A request has been lost, or its answer: the connection broke, or there is none.
+    /// A request or its answer has been lost: the connection broke, or there is none.
     Lost(MachineId, Tag),
-    /// A header that a READ has brought, and the key of its item if that was READ with it.
+    /// A header returned by a READ, and the key of its item if that was READ with it.
     Header(Tag, u64, Option<u64>),
-    /// All WRITEs of a tag are there.
+    /// All WRITEs of a tag have completed.
     Written(Tag),
-    /// A one-sided operation has failed, and is not executed any more.
+    /// A one-sided operation has failed, and will not be executed any more.
     Failed(Tag),
 }
 
-/// The way to the machines. It does not wait: what cannot go now goes with a later poll.
+/// The connections to the machines. Nothing blocks: what cannot be sent now is sent by a later poll.
 pub(crate) trait Wire: Send + fmt::Debug {
-    /// Sends a request of this epoch.
+    /// Sends a request in this epoch.
     fn send(&mut self, machine: MachineId, request: &Request, epoch: Epoch, tag: Tag);
-    /// READs the header at an address, and the key of its item if it is an `item`'s.
+    /// READs the header at an address, with the key of its item if it is an `item`'s.
     fn read(&mut self, machine: MachineId, address: Address, item: bool, tag: Tag);
     /// WRITEs items, then headers.
     fn write(
@@ -82,21 +82,21 @@ pub(crate) trait Wire: Send + fmt::Debug {
         headers: Vec<(Address, Header)>,
         tag: Tag,
     );
-    /// Lets go out what is to go, all at once, and takes what has come.
+    /// Sends everything that is pending, at once, and takes the results that have arrived.
     fn poll(&mut self, now: Instant, arrived: &mut Vec<Arrival>);
-    /// After a poll in vain.
+    /// Called after a poll without events.
     fn rest(&mut self);
-    /// Why a machine did not answer last, and since when, where that is known.
+    /// The last error of a machine, and since when it has not answered, if known.
     fn trouble(&self, machine: MachineId) -> Option<(Instant, String)>;
 }
 
-/// What a driver works with: a way to the machines, and what it knows of them.
+/// What a driver works with: the connections to the machines, and its configuration.
 pub(crate) type Way = (Box<dyn Wire>, Arc<Config>);
 
-/// Knows the membership.
+/// Tracks the membership.
 pub(crate) trait Source: Send + Sync + fmt::Debug {
-    /// The way of a later epoch than this one, when there is one.
+    /// Returns the connections of a later epoch than this one, if there is one.
     fn newer(&self, than: Epoch, coordinator: u64) -> Option<Way>;
-    /// Something did not go well: it may have changed.
+    /// Reports a failure: the membership may have changed.
     fn suspect(&self);
 }

@@ -1,13 +1,13 @@
-//! The directory of a log: whose it is, who has it now, and its files.
+//! The directory of a log: its owner, its lock, and its files.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `machine` | whose log it is, as text |
-//! | `lock` | nothing; it is locked while a machine runs |
-//! | `snapshot-N` | all that groups before number N have done |
+//! | `machine` | the machine that owns the log, as text |
+//! | `lock` | empty; locked while a machine runs |
+//! | `snapshot-N` | the state after all groups before number N |
 //! | `log-N` | groups from number N on |
 //!
-//! A file whose name ends in `.new` was not finished, and is removed.
+//! A file whose name ends in `.new` is incomplete, and is removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -25,53 +25,53 @@ const LOCK: &str = "lock";
 const SNAPSHOT: &str = "snapshot-";
 const LOG: &str = "log-";
 const UNFINISHED: &str = ".new";
-/// Bytes that are asked of the system at once.
+/// Number of bytes per read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Whose log it is, in a line for people.
+/// The owner of a log, as a line of readable text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(pub(crate) String);
 
-/// A directory that this process has to itself.
+/// A directory that this process has locked.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     _lock: File,
 }
 
-/// Where the log ends.
+/// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     /// The number of the next group.
     pub(crate) next: u64,
-    /// Bytes of a torn tail, which was cut.
+    /// Bytes of a torn tail that were cut off.
     pub(crate) cut: u64,
 }
 
-/// What the beginnings of the files tell.
+/// What the first groups of all files contain.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    /// The entries of each file's first group; nothing where no machine has begun here.
+    /// The entries of each file's first group; empty if no machine has started here.
     pub(crate) entries: Vec<Entry>,
-    /// A number that no group has yet, nor one before it that is above all others.
+    /// A number that no group has yet, and that is above all others.
     pub(crate) unused: u64,
 }
 
-/// What was found in a file.
+/// The contents of a file.
 struct Groups {
-    /// The number of the group that would follow.
+    /// The number that the next group would have.
     next: u64,
-    /// Where the whole groups end.
+    /// Where the complete groups end.
     end: u64,
-    /// What is behind them.
+    /// What follows them.
     rest: Rest,
 }
 
-/// Takes the entries of a group; whether it wants more.
+/// Takes the entries of a group; returns whether it wants more.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(Vec<Entry>) -> Result<bool, LogError>;
 
 impl Directory {
-    /// The directory, which is made where it is missing.
+    /// Opens the directory; creates it if it does not exist.
     pub(crate) fn open(path: &Path, of: &Identity) -> Result<Directory, LogError> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(io_error(path, "make the directory"))?;
@@ -149,7 +149,7 @@ impl Directory {
         listed().map_err(io_error(&self.path, "list"))
     }
 
-    /// The numbers of files of a kind, in their order.
+    /// Returns the numbers of the files of a kind, in order.
     fn numbers(&self, kind: &str) -> Result<Vec<u64>, LogError> {
         let names = self.names()?;
         let number = |name: &String| name.strip_prefix(kind)?.parse().ok();
@@ -158,7 +158,7 @@ impl Directory {
         Ok(numbers)
     }
 
-    /// Removes what snapshots before this one needed, and what was not finished.
+    /// Removes files that only earlier snapshots needed, and incomplete ones.
     fn tidy(&self, at: u64) -> Result<(), LogError> {
         let mut old: Vec<PathBuf> = Vec::new();
         for kind in [SNAPSHOT, LOG] {
@@ -184,8 +184,7 @@ impl Directory {
         }
     }
 
-    /// What the beginnings of the files tell, without the rest of them. A life of a machine begins with a file of its
-    /// own, so all lives are there.
+    /// Reads the first group of each file. Each life of a machine begins with a new file, so all lives are among them.
     pub(crate) fn heads(&self) -> Result<Heads, LogError> {
         let (mut entries, mut unused) = (Vec::new(), 1);
         let logs = self.numbers(LOG)?;
@@ -210,7 +209,7 @@ impl Directory {
                 None if is_damaged(frames)? => {
                     return Err(self.damaged(&path, 0, "no whole group, and others follow it"));
                 }
-                // Its life had not begun.
+                // The life had not begun.
                 None => {}
             }
             let length = fs::metadata(&path).map_err(io_error(&path, "read"))?.len();
@@ -219,8 +218,8 @@ impl Directory {
         Ok(Heads { entries, unused })
     }
 
-    /// Gives all entries, group after group, those of the snapshot first, and then makes the end one that can be
-    /// appended to. `None` when the taker wanted no more of them.
+    /// Passes all entries on, group by group, those of the snapshot first, and then makes the log ready for appending.
+    /// Returns `None` if `take` wanted no more.
     pub(crate) fn read(&self, take: Take<'_>) -> Result<Option<End>, LogError> {
         let logs = self.numbers(LOG)?;
         let mut end = End { next: 1, cut: 0 };
@@ -295,7 +294,7 @@ impl Directory {
         Entry::decode_all(group).map_err(|error| self.damaged(path, at, error.to_string()))
     }
 
-    /// Gives the entries of each whole group of a file. `None` when the taker wanted no more of them.
+    /// Passes on the entries of each complete group of a file. Returns `None` if `take` wanted no more.
     fn groups(&self, path: &Path, first: u64, take: Take<'_>) -> Result<Option<Groups>, LogError> {
         let mut frames = self.frames(path, first)?;
         loop {
@@ -313,9 +312,9 @@ impl Directory {
         }))
     }
 
-    /// Writes what counts of the last file anew, and returns how much was behind it. Its last group may never have
-    /// reached the disk, though it can be read: the life that wrote it ended before the sync, or the sync failed, after
-    /// which no other sync of the same pages tells anything.
+    /// Rewrites the valid part of the last file, and returns the length of what followed it. Its last group may never
+    /// have reached the disk although it can be read: the life that wrote it ended before the sync, or the sync failed,
+    /// after which another sync of the same pages proves nothing.
     fn rewrite(&self, path: &Path, end: u64) -> Result<u64, LogError> {
         let old = File::open(path).map_err(io_error(path, "read"))?;
         let length = old.metadata().map_err(io_error(path, "read"))?.len();
@@ -327,7 +326,7 @@ impl Directory {
         Ok(length.saturating_sub(end))
     }
 
-    /// A file for groups from this number on.
+    /// Creates a file for groups from this number on.
     pub(super) fn segment(&self, first: u64) -> Result<(PathBuf, File), LogError> {
         let path = self.file(LOG, first);
         let made = OpenOptions::new().create_new(true).append(true).open(&path);
@@ -336,7 +335,7 @@ impl Directory {
         Ok((path, file))
     }
 
-    /// Begins a snapshot of what groups before this number have done.
+    /// Begins a snapshot of the state after all groups before this number.
     pub(crate) fn snapshot(&self, at: u64) -> Result<Snapshot<'_>, LogError> {
         Ok(Snapshot {
             directory: self,
@@ -361,7 +360,7 @@ pub(crate) struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    /// Takes entries, those of one call in one frame.
+    /// Writes entries, those of one call in one frame.
     pub(crate) fn put(&mut self, entries: &[Entry]) -> Result<(), LogError> {
         frame::begin(&mut self.frame);
         entries
@@ -373,7 +372,7 @@ impl Snapshot<'_> {
         self.file.write(&self.frame)
     }
 
-    /// From now on it stands for all that was before. Returns how long it is.
+    /// Completes the snapshot: from now on it replaces everything before it. Returns its length.
     pub(crate) fn finish(mut self) -> Result<u64, LogError> {
         self.put(&[Entry::End])?;
         self.file.finish()?;
@@ -383,7 +382,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// A file that has its name when it is finished.
+/// A file that gets its final name when it is complete.
 #[derive(Debug)]
 struct Unfinished {
     path: PathBuf,
@@ -417,7 +416,7 @@ impl Unfinished {
     }
 }
 
-/// Makes the names that a directory has now last.
+/// Makes the current names in a directory durable.
 fn sync(directory: &Path) -> Result<(), LogError> {
     let synced = File::open(directory).and_then(|directory| directory.sync_all());
     synced.map_err(io_error(directory, "sync the directory"))

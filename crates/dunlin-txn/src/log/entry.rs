@@ -1,4 +1,4 @@
-//! What is written: one thing that a machine has done, or a part of what it has.
+//! The entries of a log: each records one action of a machine, or a part of its state.
 
 use crate::membership::{Configuration, Epoch, Record};
 use crate::types::{Key, TransactionId, Update};
@@ -7,21 +7,21 @@ use crate::wire::codec::{
 };
 use crate::wire::{Reader, WireError};
 
-/// The shortest transaction.
+/// Minimum length of a transaction's number.
 const ID_LEAST: usize = 8 + 2 + 8;
-/// Lists are bounded by the bytes that they come from.
+/// Lists are bounded only by the bytes that they are decoded from.
 const MOST: usize = u32::MAX as usize;
 
-/// One thing that a machine has done; the last ones are what a snapshot is made of.
+/// An entry of the log. The last variants are those of which a snapshot consists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Another life of the machine goes on with what is here.
+    /// Another life of the machine continues with what the log contains.
     Life {
-        /// Which.
+        /// The incarnation.
         incarnation: u64,
-        /// The machine began with what the database began with; otherwise it began empty, and copied.
+        /// Whether the machine started with the database's initial contents; otherwise it started empty, and copied.
         loaded: bool,
-        /// The number of the database, as far as it was known; 0 where it was not.
+        /// The number of the database; 0 if it was not known.
         database: u64,
     },
     /// A transaction's changes were logged, and some applied as a backup.
@@ -40,65 +40,65 @@ pub enum Entry {
         /// Its changes here.
         updates: Vec<Update>,
     },
-    /// An epoch began to follow another.
+    /// An epoch began that follows another.
     Seal {
-        /// The one that begins.
+        /// The new epoch.
         epoch: Epoch,
-        /// The last one that served.
+        /// The last epoch that served.
         base: Epoch,
     },
-    /// What was decided was executed.
+    /// The decided transactions were executed.
     Install {
-        /// The epoch that begins, with its members.
+        /// The new epoch, with its members.
         of: Configuration,
-        /// All that was decided.
+        /// All decided transactions.
         records: Vec<Record>,
     },
     /// An epoch served.
     Serve {
-        /// Which.
+        /// The epoch.
         epoch: Epoch,
-        /// Of which database.
+        /// Its database.
         database: u64,
     },
     /// Items were copied from another machine.
     Adopt(Vec<Update>),
-    /// How a participant stands.
+    /// The state of a participant.
     Standing {
-        /// Which of the machine's participants.
+        /// The index of the participant on its machine.
         share: u16,
-        /// Of which epoch it is.
+        /// Its epoch.
         epoch: Epoch,
-        /// The last one that is known to have served.
+        /// The last epoch known to have served.
         served: Epoch,
-        /// The last one whose decided transactions it has executed.
+        /// The last epoch whose decided transactions it has executed.
         installed: Epoch,
-        /// It has come without anything, and no epoch has served since.
+        /// It started without data, and no epoch has served since.
         empty: bool,
-        /// What was decided before its epoch.
+        /// The transactions decided before its epoch.
         committed: Vec<TransactionId>,
-        /// What was decided in epochs before.
+        /// The transactions decided in earlier epochs.
         outcomes: Vec<(Epoch, Vec<TransactionId>)>,
     },
-    /// What a participant remembers of a coordinator's slot.
+    /// The state that a participant keeps for a coordinator's slot.
     Slot {
-        /// Its last transaction.
+        /// The slot's last transaction.
         id: TransactionId,
-        /// The changes of that which were logged.
+        /// Its changes that were logged.
         record: Vec<Update>,
-        /// The keys of those that were applied as a backup.
+        /// The keys of its changes that were applied as a backup.
         applied: Vec<Key>,
-        /// All of it is installed here.
+        /// Whether all of it is installed here.
         installed: bool,
     },
     /// Items with their versions.
     Items(Vec<Update>),
-    /// The last one of a snapshot.
+    /// The last entry of a snapshot.
     End,
 }
 
 impl Entry {
-    /// Appends the entry.
+    /// Appends the encoded entry.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Entry::Life {
@@ -130,7 +130,7 @@ impl Entry {
             Entry::Install { of, records } => {
                 out.push(4);
                 let of = of.encode();
-                // A configuration of thousands of machines is below 1 MiB.
+                // A configuration of thousands of machines is shorter than 1 MiB.
                 out.extend((of.len() as u32).to_le_bytes());
                 out.extend(of);
                 put_list(out, records, |out, (id, updates)| {
@@ -188,10 +188,10 @@ impl Entry {
         }
     }
 
-    /// Reads all entries of a group.
+    /// Decodes all entries of a group.
     ///
     /// # Errors
-    /// When the bytes are something else.
+    /// When the bytes are not valid entries.
     pub fn decode_all(bytes: &[u8]) -> Result<Vec<Entry>, WireError> {
         let mut from = Reader::new(bytes);
         let mut entries = Vec::new();

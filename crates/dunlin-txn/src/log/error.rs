@@ -1,4 +1,4 @@
-//! Why there is no log.
+//! The errors of a log.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,24 +7,24 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The system refused.
+    /// An I/O error.
     #[error("{}: cannot {what}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was to be done.
+        /// The operation.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Another process, or another machine of this one, has it.
+    /// Another process, or another machine of this one, uses the directory.
     #[error("{}: in use by a machine that runs; end that one, or give each machine a directory of its own",
         directory.display())]
     InUse {
         /// The directory.
         directory: PathBuf,
     },
-    /// There is something in it that is no log.
+    /// The directory contains something that is not a log.
     #[error("{}: neither empty nor the log of a machine; give a directory of its own", directory.display())]
     Foreign {
         /// The directory.
@@ -36,26 +36,26 @@ pub enum LogError {
     OtherMachine {
         /// The directory.
         directory: PathBuf,
-        /// Whose log it is.
+        /// The owner of the log.
         found: String,
-        /// Who asks.
+        /// The machine that opened it.
         wanted: String,
     },
-    /// The membership has another database.
+    /// The membership belongs to another database.
     #[error("{}: the log of another database than the membership has; give the directory or the membership that \
         belong together", directory.display())]
     OtherDatabase {
         /// The directory.
         directory: PathBuf,
     },
-    /// The membership has no database.
+    /// The membership service has no database.
     #[error("{}: the log of a database that the membership does not know: it would be begun anew. Give the \
         membership that the database had, or an empty directory to begin another", directory.display())]
     NoDatabase {
         /// The directory.
         directory: PathBuf,
     },
-    /// What was written is not there any more.
+    /// The log is damaged: what was written can no longer be read.
     #[error("{}: damaged at byte {offset}: {why}. If the other machines have all, move {} away: this one copies from \
         them then", file.display(), directory.display())]
     Damaged {
@@ -63,17 +63,17 @@ pub enum LogError {
         directory: PathBuf,
         /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// What is in the log does not fit into the tables, or is of another order than a machine can have written.
+    /// The log's contents do not fit into the tables, or are in an order that no machine can have written.
     #[error("{}: cannot be executed again: {why}", directory.display())]
     Replay {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// The first entry could not be written.
@@ -82,7 +82,7 @@ pub enum LogError {
         /// The directory.
         directory: PathBuf,
     },
-    /// The thread that writes did not start.
+    /// The writing thread could not be started.
     #[error("no thread that writes the log: {0}")]
     Thread(io::Error),
 }

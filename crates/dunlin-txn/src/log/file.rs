@@ -1,7 +1,7 @@
-//! The thread that writes groups, and those who wait for them.
+//! The thread that writes groups, and the threads that wait for them.
 //!
-//! Polling threads append under a lock that is never held while something is written. While one group is on its way to
-//! the disk the next one is filled, so the more transactions there are, the more of them share an `fdatasync`.
+//! Polling threads append under a lock that is never held during a write. While one group is being written the next one
+//! is filled, so the more transactions there are, the more of them share an `fdatasync`.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,57 +14,57 @@ use std::thread::JoinHandle;
 use super::directory::{io_error, Directory};
 use super::{frame, Append, Entry, LogError};
 
-/// A group is closed that is longer: it is to be in memory once, not twice.
+/// A group is closed once it is longer than this, so that it is in memory once, not twice.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// What is done when a group is on the disk. It is dropped where none will be any more.
+/// Called when a group is on the disk. Dropped without being called if that can no longer happen.
 pub(crate) type Then = Box<dyn FnOnce() + Send>;
 
-/// A log that is being written. It ends with the value, when all that was appended is on the disk.
+/// A log that is being written. When the value is dropped, everything appended is first written to the disk.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread has in common with all others.
+/// The state that the writing thread shares with all others.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// For the thread: there is something to write.
+    /// For the writing thread: there is something to write.
     filled: Condvar,
-    /// For those who block until a group is safe.
+    /// For threads that block until a group is durable.
     safe: Condvar,
-    /// For who makes snapshots: one is due.
+    /// For the thread that makes snapshots: one is due.
     due: Condvar,
 }
 
-/// How much was written.
+/// Statistics of what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStatistics {
-    /// Groups, each with one `fdatasync`.
+    /// Number of groups, each with one `fdatasync`.
     pub groups: u64,
-    /// Entries in them.
+    /// Number of entries in them.
     pub entries: u64,
-    /// Bytes of them.
+    /// Number of bytes in them.
     pub bytes: u64,
-    /// Bytes since the last snapshot.
+    /// Number of bytes since the last snapshot.
     pub since_snapshot: u64,
 }
 
 struct State {
-    /// Groups that are to be written, the last of which may be open.
+    /// Groups still to be written, the last of which may be open.
     groups: VecDeque<Group>,
-    /// The number of the group that is begun next.
+    /// The number of the next group to be begun.
     next: u64,
-    /// All groups up to this one are on the disk.
+    /// All groups up to this number are on the disk.
     safe: u64,
-    /// In the order of their groups.
+    /// Callbacks, in the order of their groups.
     waiting: VecDeque<(u64, Then)>,
     resting: bool,
     ends: bool,
     failed: bool,
-    /// A snapshot is due when so many bytes were written since the last one.
+    /// A snapshot is due when this many bytes were written since the last one.
     due: u64,
     statistics: LogStatistics,
 }
@@ -84,15 +84,15 @@ struct Group {
     number: u64,
     frame: Vec<u8>,
     entries: u64,
-    /// Nothing more comes into it.
+    /// No more entries are added to it.
     closed: bool,
-    /// It begins a file.
+    /// It begins a new file.
     begins_file: bool,
 }
 
 impl LogFile {
-    /// Goes on in a directory with the group of this number. When the disk fails, `failed` is told, once; nothing that
-    /// was appended and is not safe will be.
+    /// Starts writing in a directory with the group of this number. When the disk fails, `failed` is called, once;
+    /// nothing that was appended and is not durable by then ever will be.
     pub(crate) fn begin(
         directory: &Arc<Directory>,
         next: u64,
@@ -119,9 +119,9 @@ impl LogFile {
         let (writes, directory) = (Arc::clone(&shared), Arc::clone(directory));
         let thread = std::thread::Builder::new().name("dunlin-log".into());
         let thread = thread.spawn(move || {
-            // What runs when a group is safe is not the log's.
+            // Callbacks for durable groups are not the log's own code.
             let written = catch_unwind(AssertUnwindSafe(|| writes.write(&directory)));
-            // Whatever is appended from now on is written by nobody, and who waits for it hears so.
+            // Nothing that is appended from now on will be written, and waiting threads are notified of that.
             writes.fail();
             match written {
                 Ok(Ok(())) => {}
@@ -152,7 +152,7 @@ impl Drop for LogFile {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Who still has a part of it hears that no more is written.
+        // Threads that still share the state are notified that nothing more is written.
         self.shared.fail();
     }
 }
@@ -162,7 +162,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts entries that are encoded already into the open group, and returns its number.
+    /// Adds encoded entries to the open group, and returns its number.
     fn push(&self, encoded: &[u8], entries: u64) -> u64 {
         let mut state = self.state();
         let is_open = |group: &Group| !group.closed && group.frame.len() < GROUP_BYTES;
@@ -182,7 +182,7 @@ impl Shared {
         number
     }
 
-    /// The number of the last group that has something.
+    /// The number of the last non-empty group.
     pub(crate) fn appended(&self) -> u64 {
         let state = self.state();
         match state.groups.back() {
@@ -191,8 +191,7 @@ impl Shared {
         }
     }
 
-    /// Closes the open group and has the next one begin a file, as soon as there is something for it. Returns its
-    /// number.
+    /// Closes the open group and lets the next non-empty one begin a new file. Returns its number.
     pub(crate) fn rotate(&self) -> u64 {
         let mut state = self.state();
         state.statistics.since_snapshot = 0;
@@ -206,7 +205,7 @@ impl Shared {
         state.next - 1
     }
 
-    /// Does something when this group is on the disk: at once where it is, on the writing thread otherwise.
+    /// Calls `then` when this group is on the disk: immediately if it already is, on the writing thread otherwise.
     pub(crate) fn when_safe(&self, number: u64, then: Then) {
         let mut state = self.state();
         if state.safe >= number {
@@ -226,7 +225,7 @@ impl Shared {
         self.state().safe >= number
     }
 
-    /// Blocks until this group is on the disk. Whether it is: otherwise it never will be.
+    /// Blocks until this group is on the disk. Returns whether it is: if not, it never will be.
     pub(crate) fn wait(&self, number: u64) -> bool {
         let waits = |state: &mut State| state.safe < number && !state.failed;
         let waited = self.safe.wait_while(self.state(), waits);
@@ -238,20 +237,20 @@ impl Shared {
         self.state().statistics
     }
 
-    /// It is to end: what was appended is written, and nothing is begun.
+    /// Ends the log: what was appended is written, and nothing more is begun.
     pub(crate) fn end(&self) {
         self.state().ends = true;
         self.filled.notify_one();
         self.due.notify_all();
     }
 
-    /// Whether it is to end, or has failed.
+    /// Whether it is ending or has failed.
     pub(crate) fn is_ending(&self) -> bool {
         let state = self.state();
         state.ends || state.failed
     }
 
-    /// Blocks until a snapshot is due; `false` when the log ends before.
+    /// Blocks until a snapshot is due; returns `false` if the log ends before.
     pub(crate) fn wait_due(&self) -> bool {
         let waits = |state: &mut State| {
             state.statistics.since_snapshot < state.due && !state.ends && !state.failed
@@ -261,12 +260,12 @@ impl Shared {
         !state.ends && !state.failed
     }
 
-    /// The next snapshot is due when so many bytes were written since the last one.
+    /// Sets the number of bytes since the last snapshot at which the next is due.
     pub(crate) fn set_due(&self, bytes: u64) {
         self.state().due = bytes;
     }
 
-    /// Writes groups until it is to end and there are none.
+    /// Writes groups until the log is ending and none are left.
     fn write(&self, directory: &Directory) -> Result<(), LogError> {
         let mut current: Option<(PathBuf, File)> = None;
         while let Some(mut group) = self.next_group() {
@@ -286,7 +285,7 @@ impl Shared {
     fn next_group(&self) -> Option<Group> {
         let mut state = self.state();
         loop {
-            // An empty one begins a file, and waits for something.
+            // An empty group that begins a file waits for its first entry.
             let is_filled = |group: &Group| group.entries > 0 || group.closed;
             if state.groups.front().is_some_and(is_filled) {
                 return state.groups.pop_front();
@@ -321,7 +320,7 @@ impl Shared {
         done.into_iter().for_each(|(_, then)| then());
     }
 
-    /// Nothing more is written.
+    /// Stops all writing.
     fn fail(&self) {
         let mut state = self.state();
         state.failed = true;
@@ -351,7 +350,7 @@ impl State {
     }
 }
 
-/// One who appends.
+/// Appends entries to the log.
 #[derive(Debug)]
 pub(crate) struct Appender {
     shared: Arc<Shared>,

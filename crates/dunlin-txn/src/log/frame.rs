@@ -1,15 +1,15 @@
-//! The format of the files: frames one after another.
+//! The format of the files: a sequence of frames.
 //!
-//! A frame is a mark, the length of what follows the head, the sequence number, a CRC-32 of both and of what follows,
-//! and then the entries. In a file sequence numbers rise by one.
+//! A frame consists of a mark, the length of what follows the header, the sequence number, a CRC-32 of length, number
+//! and contents, and then the entries. Within a file, sequence numbers increase by one.
 
 use std::io::{self, Read};
 
-/// What a frame begins with: by it frames are found behind one that is damaged.
+/// The first bytes of a frame, by which frames are found behind a damaged one.
 const MARK: [u8; 4] = *b"DLog";
 /// Mark, length, sequence number, checksum.
 const HEAD: usize = 4 + 4 + 8 + 4;
-/// The least that a frame is long.
+/// Minimum length of a frame.
 pub(super) const SHORTEST: u64 = HEAD as u64;
 
 /// Begins a frame in an empty buffer; the entries follow, and then [`seal`].
@@ -18,7 +18,7 @@ pub(super) fn begin(out: &mut Vec<u8>) {
     out.resize(HEAD, 0);
 }
 
-/// Ends the frame that the buffer is.
+/// Completes the frame in the buffer.
 pub(super) fn seal(frame: &mut [u8], sequence: u64) {
     let length = (frame.len() - HEAD) as u32;
     frame[..4].copy_from_slice(&MARK);
@@ -28,7 +28,7 @@ pub(super) fn seal(frame: &mut [u8], sequence: u64) {
     frame[16..20].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Of all but the mark and the checksum itself.
+/// Covers everything except the mark and the checksum itself.
 fn checksum(frame: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&frame[4..16]);
@@ -36,32 +36,32 @@ fn checksum(frame: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What is behind the whole frames of a file.
+/// What follows the complete frames of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// Nothing.
     Nothing,
-    /// Bytes that no whole frame follows: a write that was under way.
+    /// Bytes that no complete frame follows: an unfinished write.
     Torn,
-    /// Bytes that a whole frame follows: what was on the disk is not what was written.
+    /// Bytes that a complete frame follows: the disk does not contain what was written.
     Damaged,
 }
 
-/// The whole frames of a file, one after another; only one of them is in memory.
+/// Iterates over the complete frames of a file; only one of them is in memory at a time.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
-    /// Of the file.
+    /// Length of the file.
     length: u64,
-    /// Where the whole frames so far end.
+    /// The end of the complete frames read so far.
     end: u64,
-    /// The number of the next one.
+    /// The number of the next frame.
     next: u64,
     frame: Vec<u8>,
 }
 
 impl<R: Read> Frames<R> {
-    /// The frames of a file of this length, the first of which has this number.
+    /// Reads a file of this length, whose first frame has this number.
     pub(super) fn new(from: R, length: u64, first: u64) -> Self {
         Self {
             from,
@@ -72,8 +72,8 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// The entries of the next frame; `None` where no whole one follows. What was read then is left to
-    /// [`Frames::rest`].
+    /// Returns the entries of the next frame; `None` if no complete one follows. The bytes read in that case are left
+    /// to [`Frames::rest`].
     pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.frame.clear();
         let head = self.fill(HEAD as u64)?;
@@ -93,7 +93,7 @@ impl<R: Read> Frames<R> {
         Ok(Some(&self.frame[HEAD..]))
     }
 
-    /// Where the whole frames end that were given.
+    /// The end of the frames returned so far.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -103,7 +103,8 @@ impl<R: Read> Frames<R> {
         self.next
     }
 
-    /// What is behind them, after [`Frames::next`] gave none: read whole, since a frame may be anywhere in it.
+    /// Determines what follows them, after [`Frames::next`] has returned `None`: reads all of it, since a frame may
+    /// begin anywhere in it.
     pub(super) fn rest(mut self) -> io::Result<Rest> {
         if self.end == self.length {
             return Ok(Rest::Nothing);
@@ -118,7 +119,7 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// Reads until so much of the frame is there, or the file ends. Whether it is there.
+    /// Reads until this much of the frame is available, or the file ends. Returns whether it is available.
     fn fill(&mut self, length: u64) -> io::Result<bool> {
         let missing = length.saturating_sub(self.frame.len() as u64);
         self.from
@@ -129,16 +130,16 @@ impl<R: Read> Frames<R> {
     }
 }
 
-/// What stands at the beginning of a frame.
+/// The header of a frame.
 struct Head {
-    /// Of the frame, its head with it.
+    /// Length of the frame, including its header.
     length: u64,
     sequence: u64,
     sum: u32,
 }
 
 impl Head {
-    /// The head that bytes begin with, if they do.
+    /// Decodes the header at the start of the bytes, if there is one.
     fn of(bytes: &[u8]) -> Option<Head> {
         let (head, _) = bytes.split_first_chunk::<HEAD>()?;
         let word = |from: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| head[from + n]));
@@ -150,7 +151,7 @@ impl Head {
     }
 }
 
-/// The length of a whole frame that begins there and has such a number.
+/// The length of a complete frame at this position whose number is accepted by `fits`.
 fn frame_at(bytes: &[u8], at: usize, fits: impl Fn(u64) -> bool) -> Option<usize> {
     let bytes = bytes.get(at..)?;
     let head = Head::of(bytes)?;
@@ -164,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
     use std::ops::Range;
 
-    /// What a file has: where the entries of each whole frame are, where those end, and what is behind them.
+    /// The contents of a file: the entries of each complete frame, the end of the frames, and what follows.
     struct Found {
         groups: Vec<Range<usize>>,
         end: usize,
@@ -184,7 +185,7 @@ mod tests {
         Found { groups, end, rest }
     }
 
-    /// A file of frames with these contents, and where each ends.
+    /// A file of frames with these contents, and the end of each frame.
     fn file(contents: &[Vec<u8>], first: u64) -> (Vec<u8>, Vec<usize>) {
         let (mut all, mut ends, mut frame) = (Vec::new(), vec![0], Vec::new());
         for (content, sequence) in contents.iter().zip(first..) {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     fn contents() -> impl Strategy<Value = Vec<Vec<u8>>> {
-        // Marks among the contents, too.
+        // Includes marks in the contents.
         let content = prop_oneof![
             prop::collection::vec(any::<u8>(), 0..40),
             Just(b"DLogDLog\0\0\0\0".to_vec())
@@ -236,7 +237,7 @@ mod tests {
             let damaged = ends.iter().filter(|end| **end <= at).count() - 1;
             prop_assert_eq!(found.groups.len(), damaged);
             prop_assert_eq!(found.end, ends[damaged]);
-            // Behind the last one there is nothing by which it could be told from a write that was under way.
+            // Behind the last frame nothing distinguishes damage from an unfinished write.
             let rest = if damaged + 1 == contents.len() { Rest::Torn } else { Rest::Damaged };
             prop_assert_eq!(found.rest, rest);
         }

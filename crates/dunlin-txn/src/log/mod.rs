@@ -1,12 +1,14 @@
-//! What a machine has on its disk: the *log* of all that its participants must not lose, and *snapshots* that bound it.
+//! What a machine stores on its disk: the *log* of everything that its participants must not lose, and *snapshots* that
+//! bound its length.
 //!
-//! An [`Entry`] is one thing that a participant has done. Entries of many transactions leave together, as a *group*:
-//! one frame with length, sequence number and checksum, one write, one `fdatasync`. A group is written when the one
-//! before it is on the disk, so only the last one can be torn: what is wrong before it is damage. The position of an
-//! entry is the sequence number of its group, and what was done with it may be told when that group is on the disk.
+//! An [`Entry`] is one action of a participant. Entries of many transactions are written together, as a *group*: one
+//! frame with length, sequence number and checksum, one write, one `fdatasync`. A group is written only when the
+//! previous one is on the disk, so only the last one can be torn: an invalid group before it is damage. The position of
+//! an entry is the sequence number of its group, and the result of the action may be reported when that group is on the
+//! disk.
 //!
-//! `frame` is the format, `entry` what is in it, `directory` the files, and `file` the thread
-//! that writes. `docs/transactions.md` has the contract.
+//! `frame` has the format, `entry` the contents, `directory` the files, and `file` the thread that writes.
+//! `docs/transactions.md` describes the contract.
 
 mod directory;
 mod entry;
@@ -26,9 +28,9 @@ pub use file::LogStatistics;
 pub(crate) use file::{Appender, LogFile, Shared};
 pub use unsynced::Unsynced;
 
-/// Where entries go.
+/// The destination of entries.
 pub trait Append: fmt::Debug + Send + Sync {
-    /// Takes an entry behind all that it was given before, and returns its position. What is done may be seen by others
-    /// afterwards, and told when the position is safe.
+    /// Appends an entry behind all previous ones, and returns its position. Afterwards the action may become visible to
+    /// others; it may be reported when the position is durable.
     fn append(&mut self, entry: &Entry) -> u64;
 }

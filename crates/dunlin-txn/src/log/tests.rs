@@ -1,4 +1,4 @@
-//! The files of a log: what is written comes back, and what is wrong with them is found.
+//! Tests of the log's files: what is written is read back, and damage is detected.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::{mpsc, Arc};
 use super::directory::End;
 use super::*;
 
-/// What was in a directory.
+/// The contents of a directory.
 #[derive(Debug)]
 struct Contents {
     entries: Vec<Entry>,
@@ -16,7 +16,7 @@ struct Contents {
     cut: u64,
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -93,7 +93,7 @@ fn a_log_that_is_cut_anywhere_has_its_whole_groups_and_goes_on_behind_them() {
         assert_eq!(contents.entries, entries(0..=groups), "{length}");
         assert_eq!(contents.next, groups + 1);
         assert_eq!(contents.cut, (length % group) as u64);
-        // And is so from now on.
+        // And it stays so.
         let left = fs::metadata(folder.file(LOG)).map_or(0, |file| file.len());
         assert_eq!(left, groups * group as u64);
     }
@@ -117,7 +117,7 @@ fn a_flipped_bit_before_the_last_group_is_damage_with_its_place() {
             other => panic!("{at}: {other:?}"),
         }
     }
-    // The same in a file that others follow, and without it.
+    // The same in a file that is followed by another, and without that.
     fs::write(folder.file(LOG), &whole[..whole.len() - 1]).unwrap();
     let next = "log-00000000000000000004";
     fs::write(folder.file(next), b"").unwrap();
@@ -141,12 +141,12 @@ fn the_beginnings_of_files_are_read_without_the_rest_and_reading_can_be_given_up
         Ok(seen.len() < 2)
     });
     assert_eq!((read.unwrap(), seen), (None, [entry(0), Entry::End].into()));
-    // Damage behind the first group is not looked for.
+    // Damage behind the first group is not checked here.
     bytes[last] ^= 1;
     bytes[group + 20] ^= 1;
     fs::write(&path, &bytes).unwrap();
     assert_eq!(directory.heads().unwrap().entries, entries([0, 1]));
-    // In the first one it is, where another follows: a life of the machine may have stood there.
+    // Damage in the first group is detected if another follows: a life of the machine may have been recorded there.
     bytes[group + 20] ^= 1;
     bytes[20] ^= 1;
     fs::write(&path, &bytes).unwrap();
@@ -211,7 +211,7 @@ fn a_disk_that_fails_is_told_and_nothing_is_safe_any_more() {
     let (directory, contents) = folder.open().unwrap();
     let (failed, told) = mpsc::channel();
     let fails = move || failed.send(()).unwrap();
-    // No file can be made where there is no directory.
+    // No file can be created without the directory.
     fs::remove_dir_all(&folder.0).unwrap();
     let log = LogFile::begin(&Arc::new(directory), contents.next, u64::MAX, fails).unwrap();
     let position = Appender::new(log.shared()).append(&entry(2));
@@ -220,6 +220,6 @@ fn a_disk_that_fails_is_told_and_nothing_is_safe_any_more() {
     log.shared().when_safe(position, then);
     told.recv().unwrap();
     assert!(!log.shared().wait(position));
-    // It was dropped, not called.
+    // It was dropped without being called.
     assert!(answered.recv().is_err());
 }

@@ -1,8 +1,8 @@
 //! Keys whose last committed change is not on the disk yet.
 //!
-//! A primary shows a change as soon as it has appended it, and backups have it on their disks then. But a machine that
-//! comes back alone has its own disk and no other: had a reader been told of a change that is not there, it would have
-//! seen what never was. So an answer with such a key waits for it.
+//! A primary makes a change visible as soon as it has appended it; by then, backups have it on their disks. But a
+//! machine that comes back alone has only its own disk: a reader that had been given a change missing there would have
+//! seen something that never happened. So an answer with such a key waits for it.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use super::Entry;
 use crate::types::Key;
 use crate::wire::Body;
 
-/// Keys are looked through for those that are on the disk when there are so many.
+/// When there are this many keys, those that are on the disk are removed.
 const MANY: usize = 1024;
 
-/// Keys with the positions of their last changes, those that are on the disk by and by left out.
+/// Keys with the positions of their last changes; those that are on the disk are removed from time to time.
 #[derive(Debug, Default)]
 pub struct Unsynced {
     keys: HashMap<Key, u64>,
-    /// The last of those positions.
+    /// The highest of those positions.
     newest: u64,
 }
 
 impl Unsynced {
-    /// Takes what was appended at a position, before its changes can be seen.
+    /// Records what was appended at a position, before its changes become visible.
     pub fn note(&mut self, entry: &Entry, position: u64, is_safe: impl Fn(u64) -> bool) {
         let Entry::Commit { updates, .. } = entry else {
             return;
@@ -30,13 +30,14 @@ impl Unsynced {
         if self.keys.len() >= MANY {
             self.keys.retain(|_, position| !is_safe(*position));
         }
-        // Participants append in one order and may come here in another.
+        // Participants append in one order and may call this in another.
         self.newest = self.newest.max(position);
         let keys = updates.iter().map(|update| update.key.clone());
         self.keys.extend(keys.map(|key| (key, position)));
     }
 
-    /// What must be on the disk before the answer to this request is given, for what it has read.
+    /// Returns the position that must be on the disk before this request is answered, because of the keys that it has
+    /// read.
     pub fn needed(&self, body: &Body, is_safe: impl Fn(u64) -> bool) -> u64 {
         let Body::Execute { writes, reads } = body else {
             return 0;

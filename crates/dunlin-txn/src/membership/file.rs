@@ -1,14 +1,14 @@
-//! The membership of machines that are processes of one host, in a directory: for tests, for trying it out, and for
-//! databases that shall survive the end of a process and not of a host.
+//! The membership of machines that are processes of one host, in a directory: for tests, for first experiments, and for
+//! databases that must survive the end of a process but not of a host.
 //!
-//! No file is locked, so nobody waits for a process that was stopped. A configuration is a file of its own, named by
-//! its revision, and made by `link`, which fails where there is one. A machine is a file with the end of its lease by
-//! `CLOCK_MONOTONIC`, which all processes of a host have in common. To leave a machine out, its file is renamed
-//! *first*, and the end of its lease is awaited *then*: a renewal that writes after the renaming finds no file of that
-//! name, and one before it is seen.
+//! No file is locked, so a stopped process blocks no other. A configuration is a file of its own, named by its
+//! revision, and created by `link`, which fails if it exists. A machine is a file with the end of its lease by
+//! `CLOCK_MONOTONIC`, which all processes of a host share. To leave a machine out, its file is *first* renamed, and
+//! *then* the end of its lease is awaited: a renewal that writes after the renaming finds no file of that name, and an
+//! earlier one is seen.
 //!
-//! What was decided survives the host, too: configurations are synced. A lease is of one boot of the host, since its
-//! clock begins anew with each.
+//! Decisions survive a restart of the host, too: configurations are synced. A lease belongs to one boot of the host,
+//! since the clock restarts with each.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -23,27 +23,27 @@ use super::{Configuration, Membership, MembershipError, Observed, Registration};
 use crate::types::MachineId;
 use crate::wire::{Reader, WireError};
 
-/// Bytes of a machine's file before its address: the end of its lease, whether it is whole, whether it succeeds a life
+/// Bytes in a machine's file before its address: the end of its lease, whether it is whole, whether it succeeds a life
 /// and which, and the boot of the host.
 const HEAD: usize = 8 + 1 + 1 + 8 + 8;
-/// The longest file that is read: of a configuration of thousands of machines.
+/// Maximum length of a file that is read: a configuration of thousands of machines.
 const LONGEST: u64 = 1 << 20;
 
 /// A membership in a directory.
 #[derive(Debug)]
 pub struct FileMembership {
     directory: PathBuf,
-    /// The file of this machine, once it has one.
+    /// The file of this machine, once it exists.
     mine: Option<File>,
-    /// The life that this machine goes on with has no file any more.
+    /// The file of the life that this machine succeeds has been removed.
     has_succeeded: bool,
 }
 
 impl FileMembership {
-    /// The membership in this directory, which is made where it is missing.
+    /// Opens the membership in this directory, which is created if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, MembershipError> {
         let directory = directory.into();
         fs::create_dir_all(&directory).map_err(|e| error(&directory, &e))?;
@@ -59,7 +59,7 @@ impl FileMembership {
         self.directory.join(name)
     }
 
-    /// Says that the lease lasts until then. The name must be there after it.
+    /// Records that the lease lasts until this time. The file must still have its name afterwards.
     fn renew(&mut self, registration: &Registration, until: u64) -> io::Result<()> {
         let path = self.machine_file(registration.machine, registration.incarnation);
         let mut head = until.to_le_bytes().to_vec();
@@ -74,7 +74,7 @@ impl FileMembership {
                 let mut all = head;
                 all.extend(registration.address.as_bytes());
                 fs::write(&temporary, &all)?;
-                // It is there whole or not at all, and never a second time.
+                // It appears complete or not at all, and never a second time.
                 fs::hard_link(&temporary, &path)?;
                 fs::remove_file(&temporary)?;
                 self.mine = Some(OpenOptions::new().write(true).open(&path)?);
@@ -82,8 +82,8 @@ impl FileMembership {
         }
         if registration.whole && !self.has_succeeded {
             if let Some(before) = registration.succeeds {
-                // It is over, and its lease with it: nobody need wait for that. Not before this one is there and whole,
-                // or the machine would seem to be gone.
+                // The life before is over, and its lease with it: no other machine needs to wait for that. It is
+                // removed only when this one is registered and whole, or the machine would seem to be gone.
                 let before = self.machine_file(registration.machine, before);
                 match fs::remove_file(&before) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -101,7 +101,7 @@ impl FileMembership {
     }
 
     fn observe(&self) -> io::Result<Observed> {
-        // Before the leases: a member that seems to have none then has none.
+        // Read before the leases: a member that appears to have no lease then really has none.
         let mut observed = Observed {
             configuration: self.configuration()?,
             alive: Vec::new(),
@@ -116,7 +116,7 @@ impl FileMembership {
             let Some((machine, incarnation)) = machine_of(name) else {
                 continue;
             };
-            // It may have gone since it was listed.
+            // It may have been removed since it was listed.
             let Ok(file) = read(&path).map(|bytes| machine_in(&bytes)) else {
                 continue;
             };
@@ -164,14 +164,13 @@ impl FileMembership {
         }
     }
 
-    /// Takes the name of a machine's file away, and returns when its lease is over: it may have been renewed at this
-    /// moment.
+    /// Renames a machine's file, and returns when its lease is over: it may just have been renewed.
     fn leave_out(&self, machine: MachineId, incarnation: u64) -> io::Result<()> {
         let path = self.machine_file(machine, incarnation);
         let name = format!("gone-{}-{incarnation:016x}", machine.0);
         let gone = self.directory.join(name);
         match fs::rename(&path, &gone) {
-            // Another has taken it away, and may not have waited.
+            // Another process has renamed it, and may not have waited.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }
@@ -216,7 +215,8 @@ impl Membership for FileMembership {
         let replace = || {
             let is_current =
                 || Ok::<_, io::Error>(self.configuration()?.map_or(0, |(now, _)| now) == revision);
-            // Nobody is left out by a proposal that comes too late: it may be of one whom the others have left out.
+            // A proposal that is too late must not leave anyone out: its proposer may itself have been left out by the
+            // others.
             if !is_current()? {
                 return Ok(false);
             }
@@ -270,7 +270,7 @@ fn machine_of(name: &str) -> Option<(MachineId, u64)> {
     Some((MachineId(number.parse().ok()?), incarnation))
 }
 
-/// What is in a machine's file.
+/// The contents of a machine's file.
 #[derive(Debug, Default)]
 struct MachineFile {
     until: u64,
@@ -279,7 +279,7 @@ struct MachineFile {
     address: String,
 }
 
-/// One that is cut, or of another boot of the host, has no lease.
+/// A file that is truncated, or from another boot of the host, contains no lease.
 fn machine_in(bytes: &[u8]) -> MachineFile {
     let head = || -> Result<MachineFile, WireError> {
         let mut from = Reader::new(bytes);
@@ -303,7 +303,7 @@ fn machine_in(bytes: &[u8]) -> MachineFile {
     }
 }
 
-/// A number of this boot of the host; where the system does not tell, all are one.
+/// A number of this boot of the host; the same for all boots if the system does not provide one.
 fn boot() -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     *BOOT.get_or_init(|| {

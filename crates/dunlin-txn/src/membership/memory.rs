@@ -1,4 +1,4 @@
-//! The membership of machines that are of one process: of those on simulated hosts, and for tests.
+//! The membership of machines within one process: machines on simulated hosts, and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,38 +9,39 @@ use dunlin_verbs::thread;
 use super::{Configuration, Membership, MembershipError, Observed, Registration};
 use crate::types::MachineId;
 
-/// A membership in the memory of this process, which clones share. It never fails.
+/// A membership in the memory of this process, shared by its clones. It never fails.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryMembership {
     register: Arc<Mutex<Register>>,
-    /// How long it takes to be asked, and as long to answer.
+    /// One-way delay of requests, and of answers.
     away: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Register {
     configuration: Option<(u64, Configuration)>,
-    /// Who has a lease, and until when.
+    /// The leases and their ends.
     leases: BTreeMap<(MachineId, u64), (Registration, Instant)>,
-    /// Lives that others have gone on without.
+    /// Lives that have been left out by the others.
     gone: BTreeSet<(MachineId, u64)>,
 }
 
 impl MemoryMembership {
-    /// One that is so far away: its answer comes after twice that time.
+    /// Sets a one-way delay: an answer arrives after twice that time.
     #[must_use]
     pub fn away(mut self, one_way: Duration) -> Self {
         self.away = one_way;
         self
     }
 
-    /// What it keeps now, for who watches from outside: of leases nothing is said, since virtual time is not theirs.
+    /// Returns the current configuration, for observers outside the simulation. It does not include leases, which exist
+    /// only in virtual time.
     pub fn configuration(&self) -> Option<Configuration> {
         let register = thread::lock(&self.register);
         register.configuration.as_ref().map(|(_, of)| of.clone())
     }
 
-    /// Asks, and brings the answer back.
+    /// Applies a request, with the delay of request and answer.
     fn ask<T>(&self, question: impl FnOnce(&mut Register, Instant) -> T) -> T {
         if !self.away.is_zero() {
             thread::sleep(self.away);

@@ -1,8 +1,8 @@
-//! Who is of a database: machines with their roles, epoch by epoch, and the store that decides it.
+//! The membership of a database: machines with their roles, epoch by epoch, and the store that decides on it.
 //!
-//! A [`Configuration`] is the value of one register that a [`Membership`] keeps, and each follows another by a
-//! compare-and-set. A machine of a configuration serves while it has a lease; who has none any more may be left out of
-//! the next configuration, which [`plan::next`] makes. `docs/transactions.md` says why each step is safe.
+//! A [`Configuration`] is the value of one register, which a [`Membership`] stores; each replaces the previous one by a
+//! compare-and-set. A machine of a configuration serves while it has a lease; a machine without one may be left out of
+//! the next configuration, which [`plan::next`] computes. `docs/transactions.md` explains why each step is safe.
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -18,27 +18,26 @@ use crate::placement::{Placement, PlacementError};
 use crate::types::{MachineId, TransactionId, Update, Version};
 use crate::wire::{Reader, WireError};
 
-/// Versions that keys which share a header can be given within an epoch, as a power of two.
+/// Number of versions, as a power of two, that keys which share a header can be given within an epoch.
 const CHANGES_BITS: u32 = 28;
 
-/// The number of a configuration. The membership that never changes is of epoch 0; others begin with 1.
+/// The number of a configuration. A membership that never changes has epoch 0; others begin with 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// Of machines that nobody replaces.
+    /// The epoch of a membership that never changes.
     pub const FIXED: Epoch = Epoch(0);
-    /// The first of machines that replace each other.
+    /// The first epoch of a membership that changes.
     pub const FIRST: Epoch = Epoch(1);
 
-    /// The one after it.
+    /// The next epoch.
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch(self.0 + 1)
     }
 
-    /// The version from which on those of headers that keys share are of this epoch: above all that machines of earlier
-    /// ones gave.
+    /// The first version of shared headers in this epoch: above all versions that machines assigned in earlier epochs.
     pub(crate) fn first_version(self) -> Version {
         Version((self.0 << CHANGES_BITS).min(Version::MAX.0 / 2))
     }
@@ -50,70 +49,70 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// A transaction that was decided, with all of its changes.
+/// A decided transaction, with all of its changes.
 pub type Record = (TransactionId, Vec<Update>);
 
-/// What a machine is in a configuration.
+/// The role of a machine in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// It has no part.
+    /// It takes no part.
     Out,
-    /// It gets all changes, and copies what was there before: nobody reads there.
+    /// It receives all changes, and copies the existing data; it does not serve reads.
     Learner,
-    /// It has all that it should have.
+    /// It has all the data that it should have.
     Whole,
 }
 
 /// A machine in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// Which life of the machine.
+    /// The incarnation, that is the life, of the machine.
     pub incarnation: u64,
-    /// Where it is.
+    /// Its address.
     pub address: String,
-    /// What it is.
+    /// Its role.
     pub role: Role,
 }
 
-/// Who is of the database in one epoch.
+/// The members of a database in one epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
-    /// The database: a random number.
+    /// The database's number, a random one.
     pub database: u64,
     /// The epoch.
     pub epoch: Epoch,
-    /// The last epoch that served before: what this one begins with is its state, and what it left undone.
+    /// The last earlier epoch that served: this one starts from its state, including its unfinished transactions.
     pub base: Epoch,
-    /// Whether recovery is over, and the epoch serves.
+    /// Whether recovery is complete, and the epoch serves.
     pub serving: bool,
-    /// Who sees to the recovery.
+    /// The machine that manages the recovery.
     pub manager: MachineId,
-    /// Copies of each key that there should be.
+    /// Number of copies that each key should have.
     pub replicas: u16,
     /// The machines by number.
     pub members: Vec<Member>,
 }
 
-/// A machine that is alive, as it says of itself.
+/// A live machine, by its own account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registration {
     /// Its number.
     pub machine: MachineId,
-    /// This life of it.
+    /// The incarnation of this life.
     pub incarnation: u64,
-    /// Where it is.
+    /// Its address.
     pub address: String,
-    /// It has all that it should have: what was loaded before the first epoch, or has copied it since, or has read its
-    /// log.
+    /// It has all the data that it should have: it has loaded the initial contents before the first epoch, has copied
+    /// the data since, or has read its log.
     pub whole: bool,
-    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has when it
-    /// is whole, and until then it reads its log. That life is over, as who has its disk knows, so a membership may end
-    /// its lease as soon as this one is whole.
+    /// The life of the machine that it continues, from the disk: once it is whole it has everything that this life
+    /// promised to keep; until then it reads its log. Since this one owns the disk that life is over, so a membership
+    /// may end its lease as soon as this one is whole.
     pub succeeds: Option<u64>,
 }
 
 impl Registration {
-    /// Whether the life that this one goes on with is a member still, and so this one can be in its place.
+    /// Whether the life that this one continues is still a member, so that this one can take its place.
     pub fn may_succeed(&self, of: &Configuration) -> bool {
         let member = of.member(self.machine);
         let before = member.filter(|member| member.role == Role::Whole);
@@ -121,12 +120,12 @@ impl Registration {
     }
 }
 
-/// What a membership says at one moment.
+/// The state of a membership at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
-    /// The configuration with its revision, when there is one.
+    /// The configuration with its revision, if there is one.
     pub configuration: Option<(u64, Configuration)>,
-    /// Who has a lease.
+    /// The machines that have a lease.
     pub alive: Vec<Registration>,
 }
 
@@ -137,7 +136,7 @@ impl Observed {
         self.alive.iter().any(is)
     }
 
-    /// The life of a machine that goes on with this one, if there is one with a lease.
+    /// The life of a machine that continues this one, if it has a lease.
     pub fn successor(&self, machine: MachineId, incarnation: u64) -> Option<&Registration> {
         let succeeds = |one: &&Registration| {
             one.machine == machine && one.succeeds == Some(incarnation) && one.whole
@@ -145,7 +144,7 @@ impl Observed {
         self.alive.iter().find(succeeds)
     }
 
-    /// Whether the next life of a machine, with a lease, reads the log of this one.
+    /// Whether the next life of the machine, with a lease, is reading this one's log.
     pub fn is_returning(&self, machine: MachineId, incarnation: u64) -> bool {
         let returns = |one: &Registration| {
             one.machine == machine && one.succeeds == Some(incarnation) && !one.whole
@@ -154,41 +153,41 @@ impl Observed {
     }
 }
 
-/// Why a membership did not answer.
+/// The error of a request to a membership.
 #[derive(Debug, thiserror::Error)]
 #[error("membership: {why}")]
 pub struct MembershipError {
-    /// What happened.
+    /// The reason.
     pub why: String,
-    /// The lease is gone for good: this life of the machine cannot go on.
+    /// The lease has ended and cannot be renewed: this life of the machine cannot continue.
     pub is_final: bool,
 }
 
-/// Keeps the configuration and the leases. It decides alone, so it must be linearizable: a store that a majority of
-/// machines agrees on, or one place.
+/// Stores the configuration and the leases. It is the only authority, so it must be linearizable: a store replicated by
+/// majority, or a single one.
 pub trait Membership: Send + fmt::Debug {
-    /// Gives the machine a lease of this length from now on, and *then* says what is so. A lease that has ended is not
-    /// given anew to the same incarnation by those that cannot tell who has seen it end.
+    /// Grants the machine a lease of this length from now on, and *then* returns the state. Implementations that cannot
+    /// know who has seen a lease end do not grant it again to the same incarnation.
     ///
     /// # Errors
-    /// When it does not answer, or the machine's lease is gone for good.
+    /// When it does not answer, or the machine's lease has ended for good.
     fn beat(
         &mut self,
         registration: &Registration,
         lease: Duration,
     ) -> Result<Observed, MembershipError>;
 
-    /// What is so, without a lease.
+    /// Returns the state, without a lease.
     ///
     /// # Errors
     /// When it does not answer.
     fn look(&mut self) -> Result<Observed, MembershipError>;
 
-    /// Puts a configuration in the place of the one of this revision (0: there was none), if it is still that one and
-    /// none of these lives of machines has a lease; both are judged at the same moment. Whether it did.
+    /// Replaces the configuration of this revision (0: there was none), provided that it is still the current one and
+    /// none of these lives of machines has a lease; both are checked at the same moment. Returns whether it did.
     ///
     /// # Errors
-    /// When it does not answer: then it may have been done.
+    /// When it does not answer: it may still have been done.
     fn replace(
         &mut self,
         revision: u64,
@@ -203,7 +202,7 @@ impl Configuration {
         self.members.get(usize::from(machine.0))
     }
 
-    /// Members that have a part, with their roles.
+    /// The members with a role, and their roles.
     pub fn present(&self) -> impl Iterator<Item = (MachineId, &Member)> {
         let numbered = self.members.iter().enumerate();
         numbered
@@ -211,7 +210,7 @@ impl Configuration {
             .map(|(number, member)| (MachineId(number as u16), member))
     }
 
-    /// Where keys are: each shard at the machines after its number, those that are whole first.
+    /// The placement of keys: each shard on the machines that follow its number, whole ones first.
     ///
     /// # Errors
     /// When a shard has no whole copy left.
@@ -234,8 +233,8 @@ impl Configuration {
         Placement::new((0..count).map(shard).collect())
     }
 
-    /// Where a coordinator of this number logs, if its protocol has logs of its own: at two machines that are whole, as
-    /// long as there are two (FaSST).
+    /// The log replicas of the coordinator of this number, if its protocol uses them: two whole machines, provided that
+    /// there are two (FaSST).
     pub fn log_replicas(&self, coordinator: u64) -> Vec<MachineId> {
         let whole = self.present().filter(|(_, m)| m.role == Role::Whole);
         let whole: Vec<MachineId> = whole.map(|(machine, _)| machine).collect();
@@ -244,12 +243,12 @@ impl Configuration {
         (0..count.min(2)).map(nth).collect()
     }
 
-    /// What requests of coordinators carry: another epoch or another database has another.
+    /// The number that coordinators' requests carry: it differs between epochs and between databases.
     pub fn fence(&self) -> u64 {
         self.database.wrapping_add(self.epoch.0)
     }
 
-    /// As bytes, for who keeps it and for clients.
+    /// Encodes the configuration, for the membership and for clients.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for word in [self.database, self.epoch.0, self.base.0] {
@@ -271,10 +270,10 @@ impl Configuration {
         out
     }
 
-    /// Reads a configuration, which must be all of the bytes.
+    /// Decodes a configuration, which must be all of the bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// When they are not a valid configuration.
     pub fn decode(bytes: &[u8]) -> Result<Configuration, WireError> {
         let mut from = Reader::new(bytes);
         let (database, epoch, base) = (from.u64()?, from.u64()?, from.u64()?);
@@ -307,7 +306,7 @@ impl Configuration {
     }
 }
 
-/// An address, which is cut where it is longer than a length can say.
+/// Appends an address, truncated if it is longer than its length field allows.
 fn put_text(out: &mut Vec<u8>, text: &str) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     out.extend((bytes.len() as u16).to_le_bytes());

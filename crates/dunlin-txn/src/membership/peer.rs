@@ -1,4 +1,4 @@
-//! What machines ask of each other when an epoch begins, and while one of them copies what the others have.
+//! The requests of machines to each other when an epoch begins, and while one of them copies the others' data.
 
 use super::{Epoch, Record};
 use crate::types::{MachineId, TransactionId, Update};
@@ -7,30 +7,30 @@ use crate::wire::codec::{
 };
 use crate::wire::{Reader, WireError};
 
-/// Records of one message, and changes: a page and a chunk have fewer.
+/// Maximum number of records, and of changes, in one message: a page and a chunk have fewer.
 const LIST_MAX: usize = 1 << 17;
 
 /// A request of one machine to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerRequest {
-    /// Be of this epoch, serve no more, and say which transactions were decided since `base` began to serve.
+    /// Enter this epoch, stop serving, and report the transactions decided since `base` began to serve.
     Seal {
-        /// The epoch that begins.
+        /// The new epoch.
         epoch: Epoch,
         /// The last one that served.
         base: Epoch,
-        /// Where to go on with what was decided; 0 at first.
+        /// Where to continue in what was decided; 0 at first.
         cursor: u64,
     },
-    /// These transactions have committed, and no others that were under way.
+    /// Of the transactions in progress these have committed, and no others.
     Install {
-        /// The epoch that begins.
+        /// The new epoch.
         epoch: Epoch,
-        /// How many changes there are in the pages before this one.
+        /// Number of changes in the pages before this one.
         cursor: u64,
-        /// A page of what was decided, of which a transaction may end in a later one.
+        /// A page of what was decided; its last transaction may continue on a later one.
         records: Vec<Record>,
-        /// Whether other pages follow: nothing is installed before the last one.
+        /// Whether more pages follow: nothing is installed before the last one.
         more: bool,
     },
     /// All machines of the epoch have installed: serve.
@@ -38,32 +38,32 @@ pub enum PeerRequest {
         /// The epoch.
         epoch: Epoch,
     },
-    /// Say what there is from this place on of the shards whose primary you are.
+    /// Return the data, from this position on, of the shards whose primary you are.
     Copy {
-        /// The epoch of both.
+        /// The epoch of both machines.
         epoch: Epoch,
-        /// Who copies.
+        /// The machine that copies.
         machine: MachineId,
-        /// Where to go on; 0 at first.
+        /// Where to continue; 0 at first.
         cursor: u64,
     },
 }
 
-/// The answer to it.
+/// The answer to such a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerAnswer {
-    /// Sealed; a page of what was decided, and where to go on.
+    /// Sealed; a page of what was decided, and where to continue.
     Report(Vec<Record>, Option<u64>),
-    /// It is done.
+    /// Done.
     Done,
-    /// What there is, and where to go on.
+    /// Data, and where to continue.
     Chunk(Vec<Update>, Option<u64>),
-    /// The machine is of another epoch, or cannot do it.
+    /// The machine is in another epoch, or cannot do it.
     No,
 }
 
 impl PeerRequest {
-    /// The epoch that it is about.
+    /// The epoch of the request.
     pub fn epoch(&self) -> Epoch {
         match self {
             PeerRequest::Seal { epoch, .. }
@@ -73,7 +73,7 @@ impl PeerRequest {
         }
     }
 
-    /// Appends the request.
+    /// Appends the encoded request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.epoch().0.to_le_bytes());
         match self {
@@ -104,10 +104,10 @@ impl PeerRequest {
         }
     }
 
-    /// Reads a request, which must be all of the bytes.
+    /// Decodes a request, which must be all of the bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// When they are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<PeerRequest, WireError> {
         let mut from = Reader::new(bytes);
         let epoch = Epoch(from.u64()?);
@@ -137,7 +137,7 @@ impl PeerRequest {
 }
 
 impl PeerAnswer {
-    /// Appends the answer.
+    /// Appends the encoded answer.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             PeerAnswer::Report(records, next) => {
@@ -155,10 +155,10 @@ impl PeerAnswer {
         }
     }
 
-    /// Reads an answer, which must be all of the bytes.
+    /// Decodes an answer, which must be all of the bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// When they are not a valid answer.
     pub fn decode(bytes: &[u8]) -> Result<PeerAnswer, WireError> {
         let mut from = Reader::new(bytes);
         let answer = match from.u8()? {
@@ -193,7 +193,7 @@ fn next(from: &mut Reader<'_>) -> Result<Option<u64>, WireError> {
 fn records(from: &mut Reader<'_>) -> Result<Vec<Record>, WireError> {
     from.list_of(LIST_MAX, 8 + 2 + 8 + 4, |from| {
         let transaction: TransactionId = transaction_id(from)?;
-        // A slot may have logged in several requests, each of which has two lists: only the page bounds its record.
+        // A slot may have logged in several requests, each with two lists: its record is bounded only by the page.
         let updates = from.list_of(u32::MAX as usize, UPDATE_LEAST, update)?;
         Ok((transaction, updates))
     })

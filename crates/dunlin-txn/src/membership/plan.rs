@@ -1,4 +1,4 @@
-//! Which configuration should follow: a function of the one that is, and of who is alive.
+//! Computes the next configuration from the current one and the live machines.
 
 use super::{Configuration, Epoch, Member, Observed, Registration, Role};
 use crate::types::MachineId;
@@ -6,15 +6,15 @@ use crate::types::MachineId;
 /// A configuration to be proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Proposal {
-    /// The revision that it would replace.
+    /// The revision that it replaces.
     pub revision: u64,
-    /// What would be.
+    /// The proposed configuration.
     pub next: Configuration,
-    /// Who must have no lease.
+    /// The lives of machines that must have no lease.
     pub absent: Vec<(MachineId, u64)>,
 }
 
-/// The first configuration of a database, as soon as all of its machines are there with what was loaded.
+/// The first configuration of a database, once all of its machines are present with the initial contents.
 pub fn first(
     observed: &Observed,
     database: u64,
@@ -47,11 +47,11 @@ pub fn first(
     })
 }
 
-/// The configuration that should follow, if another should: without machines that have no lease, with those that have
-/// come, and with `anew` also where all machines stay. A shard keeps a whole copy, or nothing changes.
+/// The configuration that should follow, if any: without machines that have no lease, and with new ones; with `anew`,
+/// also if all machines stay. Every shard must keep a whole copy, or nothing changes.
 ///
-/// A whole machine whose next life goes on from its disk stays: it was away and has lost nothing. That also holds while
-/// no epoch serves, since there may be no other who has what it has.
+/// A whole machine whose next life continues from its disk stays: it was away and has lost nothing. This also holds
+/// while no epoch serves, since it may be the only machine that has this data.
 pub fn next(observed: &Observed, manager: MachineId, anew: bool) -> Option<Proposal> {
     let (revision, now) = observed.configuration.as_ref()?;
     let mut next = now.clone();
@@ -71,7 +71,7 @@ pub fn next(observed: &Observed, manager: MachineId, anew: bool) -> Option<Propo
         }
     }
     let mut changed = !absent.is_empty() || (anew && now.serving);
-    // Who comes waits until the epoch serves: a recovery that begins again and again ends never.
+    // New machines wait until the epoch serves: otherwise a recovery that is restarted again and again would never end.
     for registration in observed.alive.iter().filter(|_| now.serving) {
         let Some(member) = next.members.get_mut(usize::from(registration.machine.0)) else {
             continue;
@@ -81,7 +81,7 @@ pub fn next(observed: &Observed, manager: MachineId, anew: bool) -> Option<Propo
             member.role = Role::Whole;
             changed = true;
         } else if member.role == Role::Out && !same && registration.succeeds.is_none() {
-            // One that goes on from its disk, and is behind, begins anew first.
+            // A machine that continues from its disk, and is behind, must first start anew.
             *member = Member {
                 incarnation: registration.incarnation,
                 address: registration.address.clone(),

@@ -1,10 +1,10 @@
-//! Copies and hashes of participants, for who explores all their states.
+//! Copies and hashes of participants, for exploring all their states.
 use super::{Participant, Slot};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 impl<S: Clone> Participant<S> {
-    /// A copy, which goes its own way. A log is not copied: of a participant that has one there is none.
+    /// Returns an independent copy. A log cannot be copied: for a participant with a log it returns `None`.
     pub fn copied(&self) -> Option<Participant<S>> {
         if self.log.is_some() {
             return None;
@@ -22,8 +22,8 @@ impl<S: Clone> Participant<S> {
     }
 }
 
-/// Equal for participants that answer alike. How long ago a slot was used is left out: as long as there is room for all
-/// slots, nobody asks.
+/// Equal for participants that answer alike. The time since a slot was used is left out: it does not matter as long as
+/// there is space for all slots.
 impl<S: Hash> Hash for Participant<S> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.store.hash(state);

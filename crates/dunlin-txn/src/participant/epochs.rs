@@ -1,9 +1,9 @@
 //! What a participant does when one epoch ends and the next begins.
 //!
-//! It is *sealed* first: it answers no coordinator any more and says which transactions were decided. Then it
+//! It is *sealed* first: it no longer answers coordinators, and reports the transactions that were decided. Then it
 //! *installs* all that were decided anywhere, releases every lock, and *serves* when all machines of the epoch have
-//! installed. Until then it remembers what it has done with each slot, so that a recovery which is begun again does
-//! nothing twice.
+//! installed. Until then it remembers what it has done for each slot, so that a recovery that is restarted does nothing
+//! twice.
 
 use super::{Participant, Slot};
 use crate::membership::{Epoch, Record};
@@ -13,31 +13,31 @@ use crate::types::{Key, TransactionId, Update};
 use crate::wire::Fate;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Epochs whose outcomes are kept for coordinators that ask.
+/// Number of epochs whose outcomes are kept for coordinators.
 const OUTCOMES: usize = 64;
 
-/// Of which epoch a participant is, and how far.
+/// The epoch of a participant, and its progress in it.
 #[derive(Debug, Hash, Clone)]
 pub(super) struct Standing {
     pub(super) epoch: Epoch,
     pub(super) serving: bool,
-    /// The last epoch that is known to have served: that of the slots.
+    /// The last epoch known to have served: the slots belong to it.
     pub(super) served: Epoch,
     /// The last epoch whose decided transactions are installed.
     pub(super) installed: Epoch,
     recovers: bool,
-    /// It has come without anything, and no epoch has served since: what was decided before it will copy.
+    /// It started without data, and no epoch has served since: it will copy what was decided before.
     pub(super) empty: bool,
-    /// The transactions that were decided before this epoch.
+    /// The transactions decided before this epoch.
     pub(super) committed: BTreeSet<TransactionId>,
-    /// By the epoch whose transactions they are.
+    /// By the epoch of the transactions.
     pub(super) outcomes: VecDeque<(Epoch, BTreeSet<TransactionId>)>,
-    /// There was no room for another slot: a new epoch begins without any.
+    /// There was no space for another slot: a new epoch starts without any.
     pub(super) crowded: bool,
 }
 
 impl Standing {
-    /// Of a membership that never changes.
+    /// For a membership that never changes.
     pub(super) fn fixed() -> Standing {
         Standing {
             epoch: Epoch::FIXED,
@@ -57,25 +57,25 @@ impl Standing {
     }
 }
 
-/// A participant is of another epoch, or has not what an epoch begins with.
+/// A participant is in another epoch, or lacks the state that an epoch starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the machine is of another epoch")]
 pub struct OtherEpoch;
 
-/// What was decided is not installed.
+/// Why the decided transactions were not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotInstalled {
     /// The participant is not sealed for the epoch.
     #[error(transparent)]
     OtherEpoch(#[from] OtherEpoch),
-    /// A table does not take a change that the others have: the machine cannot go on.
+    /// A table cannot store a change that the others have: the machine cannot continue.
     #[error("what others have committed is not taken here: {0}")]
     NoRoom(LockError),
 }
 
 impl<S: Store> Participant<S> {
-    /// Of a membership that changes: it serves when it is told to. Where it has not loaded what the database begins
-    /// with, it has come later, and copies.
+    /// For a membership that changes: it serves only when it is told to. If it has not loaded the database's initial
+    /// contents it has joined later, and copies.
     #[must_use]
     pub fn recovering(mut self, loaded: bool) -> Self {
         self.standing.empty = !loaded;
@@ -92,7 +92,7 @@ impl<S: Store> Participant<S> {
         self.standing.epoch
     }
 
-    /// Whether it answers coordinators of its epoch.
+    /// Whether it answers the coordinators of its epoch.
     pub fn is_serving(&self) -> bool {
         self.standing.serving
     }
@@ -102,7 +102,7 @@ impl<S: Store> Participant<S> {
         self.standing.serving && (careless || epoch == self.standing.epoch)
     }
 
-    /// Keeps of a transaction what a recovery needs.
+    /// Keeps what a recovery needs to know about a transaction.
     pub(super) fn record(&self, slot: &mut Slot, append: &[Update], apply: &[Update]) {
         slot.record.extend_from_slice(append);
         if self.standing.recovers {
@@ -115,10 +115,11 @@ impl<S: Store> Participant<S> {
         }
     }
 
-    /// Begins an epoch that follows one which served: nothing is answered any more, and what was decided stays so.
+    /// Begins an epoch that follows one that served: nothing is answered any more, and the set of decided transactions
+    /// no longer changes.
     ///
     /// # Errors
-    /// When the participant is of a later epoch, or was not there when `base` began.
+    /// When the participant is in a later epoch, or was not present when `base` began.
     pub fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<(), OtherEpoch> {
         let standing = &self.standing;
         if epoch < standing.epoch || (epoch == standing.epoch && standing.serving) {
@@ -129,7 +130,7 @@ impl<S: Store> Participant<S> {
             return Err(OtherEpoch);
         }
         if self.standing.served < base {
-            // It has not heard that `base` served, and so has no slots of it.
+            // It was not notified that `base` served, and so has no slots from it.
             self.begin_anew(base);
         }
         self.standing.epoch = epoch;
@@ -137,17 +138,18 @@ impl<S: Store> Participant<S> {
         Ok(())
     }
 
-    /// The transactions that have been logged here since the last epoch that served began, with their changes.
+    /// The transactions that have been logged here since the last serving epoch began, with their changes.
     pub fn decided(&self) -> impl Iterator<Item = (TransactionId, &[Update])> {
         let slots = self.slots.iter();
         let decided = slots.filter(|(_, slot)| !slot.record.is_empty());
         decided.map(|(name, slot)| (transaction(*name, slot), &slot.record[..]))
     }
 
-    /// Executes what was decided and is not here yet, and releases all locks. `keeps` says which keys have a copy here.
+    /// Executes the decided transactions that have not been executed here yet, and releases all locks. `keeps` tells
+    /// which keys have a copy here.
     ///
     /// # Errors
-    /// When the participant is not sealed for this epoch, or there is no room: then the machine cannot go on.
+    /// When the participant is not sealed for this epoch, or there is no space: then the machine cannot continue.
     pub fn install(
         &mut self,
         epoch: Epoch,
@@ -160,7 +162,7 @@ impl<S: Store> Participant<S> {
         let none = self.mistakes.has(Mistake::DecidedForgotten);
         let twice = self.mistakes.has(Mistake::InstalledTwice);
         let is_left = |(id, _): &&Record| {
-            // Where the slot has gone on since, the transaction is everywhere.
+            // If the slot has gone on to a later transaction, this one is complete everywhere.
             let slot = self.slots.get(&(id.coordinator, id.slot));
             let is_done = slot.is_some_and(|slot| {
                 slot.sequence > id.sequence || (slot.sequence == id.sequence && slot.installed)
@@ -191,14 +193,15 @@ impl<S: Store> Participant<S> {
                 }
             }
         }
-        // A primary that lost its memory may lack one transaction and another that saw it: in the order of versions,
-        // and those of one version, which are of one transaction where they share a header, at once.
+        // A primary that lost its memory may lack one transaction and another that saw its changes: they are applied in
+        // the order of versions; those with the same version belong to one transaction if they share a header, and are
+        // applied together.
         missing.sort_by_key(|update| update.version);
         for updates in missing.chunk_by(|one, next| one.version == next.version) {
             let applied = self.store.apply(updates);
             applied.map_err(NotInstalled::NoRoom)?;
         }
-        // Only now: who is told so again must not find that it was done.
+        // Only now: if the install is repeated it must not appear to have been done.
         for (id, updates) in left {
             let slot = self.slots.entry((id.coordinator, id.slot)).or_default();
             if slot.sequence < id.sequence {
@@ -220,7 +223,7 @@ impl<S: Store> Participant<S> {
     /// All machines of the epoch have installed: coordinators of this epoch are answered from now on.
     ///
     /// # Errors
-    /// When this one has not installed, or is of another epoch.
+    /// When this one has not installed, or is in another epoch.
     pub fn serve(&mut self, epoch: Epoch) -> Result<(), OtherEpoch> {
         let standing = &self.standing;
         if standing.serving && standing.epoch == epoch {
@@ -238,7 +241,7 @@ impl<S: Store> Participant<S> {
         Ok(())
     }
 
-    /// What was of the last epoch that served goes: it is decided and installed.
+    /// Drops the state of the last epoch that served: it is decided and installed.
     fn begin_anew(&mut self, served: Epoch) {
         for (coordinator, slot) in self.slots.drain().map(|(name, _)| name) {
             self.store.forget(coordinator, slot);
@@ -256,7 +259,7 @@ impl<S: Store> Participant<S> {
         standing.crowded = false;
     }
 
-    /// What has become of a transaction of this epoch.
+    /// The outcome of a transaction of this epoch.
     pub(super) fn fate(&self, id: TransactionId, epoch: Epoch) -> Fate {
         let mut outcomes = self.standing.outcomes.iter();
         match outcomes.find(|(of, _)| *of == epoch) {
@@ -267,7 +270,7 @@ impl<S: Store> Participant<S> {
         }
     }
 
-    /// Transactions that hold locks, with their last step: those that stay so have lost their coordinator.
+    /// Transactions that hold locks, with their last step: if that does not change they have lost their coordinator.
     pub fn holders(&self) -> Vec<(TransactionId, u16)> {
         let holds = |(name, slot): &(&(u64, u16), &Slot)| {
             let id = transaction(**name, slot);
@@ -280,15 +283,15 @@ impl<S: Store> Participant<S> {
             .collect()
     }
 
-    /// Whether there was no room for another slot in this epoch.
+    /// Whether there was no space for another slot in this epoch.
     pub fn is_crowded(&self) -> bool {
         self.standing.crowded
     }
 
-    /// Stores what was copied from another machine, where no later change has come.
+    /// Stores items copied from another machine, except where a later change has arrived.
     ///
     /// # Errors
-    /// When the store has no room.
+    /// When the store has no space.
     pub fn adopt(&mut self, items: &[Update]) -> Result<(), LockError> {
         self.store.adopt(items)
     }

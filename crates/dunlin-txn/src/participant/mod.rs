@@ -1,11 +1,11 @@
-//! The participant: requests in, answers out.
+//! The participant: a state machine that takes requests and returns answers.
 //!
-//! It remembers of each slot of a coordinator the last step and its answer. The same step again is answered from memory
-//! and an earlier one is refused, so requests may be lost, repeated and late without being executed twice.
+//! For each slot of a coordinator it remembers the last step and its answer. A repetition of that step is answered from
+//! memory and an earlier step is refused, so requests may be lost, duplicated and late without being executed twice.
 //!
-//! Where machines replace each other ([`crate::membership`]) it is of one epoch at a time; [`epochs`] has what it does
-//! between two. Where it has a log ([`crate::log`]) that gets all of it that must not be lost, before anybody sees it;
-//! [`replay`] has how it comes back from there.
+//! If machines are replaced when they fail ([`crate::membership`]) it is in one epoch at a time; [`epochs`] has what
+//! happens between two. If it has a log ([`crate::log`]), everything that must not be lost is appended before it
+//! becomes visible; [`replay`] restores a participant from the log.
 #[cfg(feature = "mistakes")]
 mod copied;
 mod epochs;
@@ -31,35 +31,36 @@ pub struct Participant<S> {
     requests: u64,
     mistakes: Mistakes,
     standing: Standing,
-    /// Where it has one on a disk.
+    /// Present if the log is on a disk.
     log: Option<Box<dyn Append>>,
-    /// The position of what it appended last.
+    /// The position of the last entry that it appended.
     appended: u64,
 }
 
-/// What is remembered of a coordinator's slot: its last transaction here.
+/// The state kept for a coordinator's slot: its last transaction here.
 #[derive(Debug, Default, Hash, Clone)]
 struct Slot {
-    /// When it was used last, in requests of the participant.
+    /// When it was last used, counted in requests of the participant.
     used: u64,
     sequence: u64,
     step: u16,
     answer: Response,
-    /// What it locked. Some may have been unlocked one-sided since.
+    /// The keys that it locked. Some may have been unlocked one-sided since.
     locked: Vec<Key>,
-    /// Its record of the log. The next transaction of the slot begins when this one is everywhere, so one is enough.
+    /// Its log record. The slot's next transaction begins only when this one is complete everywhere, so one record is
+    /// enough.
     record: Vec<Update>,
     /// The keys of the record that this machine has applied as a backup.
     applied: Vec<Key>,
-    /// Its changes have been installed here: nothing of it is left to be done.
+    /// Its changes have been installed here: nothing is left to do.
     installed: bool,
 }
 
 impl<S: Store> Participant<S> {
-    /// The slots of coordinators that are remembered if nothing else is said: 1,000 threads of 20 transactions.
+    /// Default number of coordinators' slots that are remembered: 1,000 threads of 20 transactions.
     pub const SLOTS_MAX: usize = 20_000;
 
-    /// A participant over this store that remembers at most so many slots of coordinators.
+    /// Creates a participant over this store that remembers at most this number of coordinators' slots.
     pub fn new(store: S, slots_max: usize) -> Participant<S> {
         Participant {
             store,
@@ -80,8 +81,8 @@ impl<S: Store> Participant<S> {
         self
     }
 
-    /// The position in the log of what it appended last: an answer to a request that changed something is not given
-    /// before that is safe.
+    /// The log position of the last entry that it appended: a request that changed something is not answered before
+    /// that position is durable.
     pub fn appended(&self) -> u64 {
         self.appended
     }
@@ -92,7 +93,7 @@ impl<S: Store> Participant<S> {
         }
     }
 
-    /// Makes mistakes from now on.
+    /// Enables deliberate mistakes.
     #[cfg(feature = "mistakes")]
     pub fn make(&mut self, mistakes: Mistakes) {
         self.mistakes = mistakes;
@@ -103,12 +104,12 @@ impl<S: Store> Participant<S> {
         &self.store
     }
 
-    /// The store, for one-sided operations of those who have no device.
+    /// The store, for one-sided operations of callers without a device.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
 
-    /// Answers a request of a coordinator that is of this epoch.
+    /// Answers a request of a coordinator in this epoch.
     pub fn handle(&mut self, request: &Request, epoch: Epoch) -> Answer {
         let response = match request.body {
             Body::Outcome => Response::Outcome(self.fate(request.transaction, epoch)),
@@ -133,8 +134,8 @@ impl<S: Store> Participant<S> {
             Ok(mut slot) => {
                 let response = self.execute(request, &mut slot);
                 let is_refused = matches!(response, Response::Refused(_));
-                // A transaction that is being logged is not taken back, so a backup without room is asked again until
-                // it has some.
+                // A transaction that is being logged cannot be rolled back, so a backup without space is asked again
+                // until it has some.
                 if !is_refused || !matches!(request.body, Body::Replicate { .. }) {
                     slot.step = request.step;
                     slot.answer = response.clone();
@@ -151,7 +152,7 @@ impl<S: Store> Participant<S> {
         }
     }
 
-    /// The slot of a request that is to be executed, taken out; or the answer to one that is not.
+    /// Returns the slot of a request that is to be executed, removed from the map; or the answer to one that is not.
     fn admit(
         &mut self,
         name: (u64, u16),
@@ -166,7 +167,7 @@ impl<S: Store> Participant<S> {
             ..Slot::default()
         };
         let Some(slot) = self.slots.get(&name) else {
-            // What was done with a slot is not forgotten within an epoch that could be recovered.
+            // In an epoch that may be recovered, a slot's state is never forgotten.
             let full = self.slots.len() >= self.slots_max;
             if full && (self.standing.recovers() || !self.forget_some()) {
                 self.standing.crowded = true;
@@ -197,8 +198,8 @@ impl<S: Store> Participant<S> {
         Ok(Slot { used, ..slot })
     }
 
-    /// Forgets the quarter of the slots that were used least lately, but for those that hold locks. Requests of theirs
-    /// that are still under way would be executed again, so there should be room for more slots than are in use.
+    /// Forgets the least recently used quarter of the slots, except those that hold locks. Requests of these slots that
+    /// are still in flight would be executed again, so the limit should exceed the number of slots in use.
     fn forget_some(&mut self) -> bool {
         let mut idle: Vec<(u64, (u64, u16))> = self
             .slots
@@ -229,7 +230,7 @@ impl<S: Store> Participant<S> {
             Body::Execute { writes, reads } => {
                 let result = self.lock_and_read(transaction, slot, writes, reads);
                 result.unwrap_or_else(|refusal| {
-                    // The transaction will abort, so all that it holds here can go.
+                    // The transaction will abort, so all its locks here can be released.
                     self.release(transaction, slot);
                     refusal
                 })
@@ -265,7 +266,7 @@ impl<S: Store> Participant<S> {
                 Response::Done
             }
             Body::Commit(updates) => {
-                // First, so that others who see the changes append theirs behind them.
+                // Appended first, so that others that see the changes append theirs behind it.
                 self.append(|| Entry::Commit {
                     id: transaction,
                     updates: updates.clone(),
@@ -282,7 +283,7 @@ impl<S: Store> Participant<S> {
                 self.release(transaction, slot);
                 Response::Done
             }
-            // Answered before it comes to the slot.
+            // Answered before a slot is looked up.
             Body::Outcome => Response::Outcome(Fate::Undecided),
         }
     }
@@ -320,7 +321,7 @@ impl<S: Store> Participant<S> {
         }
         for (number, key) in reads.iter().enumerate() {
             let found = self.store.read(key);
-            // What is locked may be torn by a one-sided WRITE, and would fail validation in any case.
+            // The value of a locked item may be torn by a one-sided WRITE, and would fail validation in any case.
             if let Some(owner) = found.owner.filter(|&owner| owner != transaction) {
                 if !self.mistakes.has(Mistake::LockIgnoredAtValidation) {
                     return Err(locked(writes.len() + number, owner));
@@ -354,7 +355,8 @@ impl<S: Store> Participant<S> {
                 self.store.unlock(&update.key, transaction);
                 continue;
             }
-            // Without the lock it has been installed already: by a one-sided WRITE that was executed though it failed.
+            // Without the lock it has already been installed: by a one-sided WRITE that was executed although it
+            // failed.
             self.store.install(update, transaction);
         }
     }

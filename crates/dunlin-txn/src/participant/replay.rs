@@ -1,8 +1,8 @@
-//! How a participant comes back from its log, and what a snapshot has of it.
+//! Restoring a participant from its log, and the participant's part of a snapshot.
 //!
-//! What was done is done again in the same order, so a participant comes back as it was, but for what it never promised
-//! to keep: its locks, and the answers by which requests that come twice are known. Both are of an epoch, so it does
-//! not go on to serve the one that it was of.
+//! All logged actions are repeated in order, so a participant is restored to its previous state, except for what it
+//! never promised to keep: its locks, and the answers that identify duplicate requests. Both belong to an epoch, so it
+//! does not continue to serve that epoch.
 
 use std::collections::HashMap;
 
@@ -14,18 +14,18 @@ use crate::placement::Placement;
 use crate::store::{LockError, Store};
 use crate::types::{Key, MachineId, TransactionId, Update};
 
-/// An entry is of another order than a participant can have written, or the store has no room for it.
+/// An entry cannot follow those before it, or the store has no space for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "entry {0} of the log: not what can follow those before it, or no room for it in the tables"
 )]
 pub struct NotReplayed(pub usize);
 
-/// Does again what is in a log, with all participants of machine `me`, each of which has its share of the coordinators.
-/// They serve nobody afterwards. The placement is that of all machines, whoever was there.
+/// Repeats the actions in a log, with all participants of machine `me`, each of which has its share of the
+/// coordinators. They do not serve afterwards. The placement is that of all machines, present or not.
 ///
 /// # Errors
-/// When an entry cannot follow those before it, or a store has no room.
+/// When an entry cannot follow those before it, or a store has no space.
 pub fn replay<S: Store>(
     participants: &mut [Participant<S>],
     (me, placement): (MachineId, &Placement),
@@ -48,13 +48,14 @@ pub(crate) struct Replay<'a, S> {
     taken: usize,
 }
 
-/// Changes for which there was no room when they came, the latest of each key. A snapshot may have an item beside one
-/// that was deleted before it was made, and a log the insertion before the deletion that made room for it.
+/// Changes for which there was no space when they were replayed, the latest of each key. A snapshot may contain an item
+/// together with one that was deleted before it was inserted, and a log the insertion before the deletion that made
+/// space for it.
 #[derive(Debug, Default)]
 struct Aside(HashMap<Key, Update>);
 
 impl Aside {
-    /// What came for this key before this change is not wanted any more.
+    /// Drops a deferred change of this key, which this change supersedes.
     fn forget(&mut self, update: &Update) {
         let is_later = |aside: &Update| aside.version > update.version;
         if !self.0.get(&update.key).is_some_and(is_later) {
@@ -62,7 +63,7 @@ impl Aside {
         }
     }
 
-    /// Has changes stored, by the store's `apply` or `adopt`; where there is no room for all, as many as there is for.
+    /// Stores changes by the store's `apply` or `adopt`; if there is not enough space for all, as many as fit.
     fn store<S: Store>(
         &mut self,
         store: &mut S,
@@ -96,7 +97,7 @@ impl<'a, S: Store> Replay<'a, S> {
         participants: &'a mut [Participant<S>],
         (me, placement): (MachineId, &'a Placement),
     ) -> Self {
-        // As one that copies: items of a snapshot are there before anything was changed.
+        // Like a machine that copies: the items of a snapshot are stored before any change.
         for participant in &mut *participants {
             participant.store.learn(true);
         }
@@ -117,14 +118,14 @@ impl<'a, S: Store> Replay<'a, S> {
         Ok(())
     }
 
-    /// That was all. How many entries it was.
+    /// Ends the replay. Returns the number of entries.
     ///
     /// # Errors
-    /// When there is no room for all of it still.
+    /// When there is still not enough space for everything.
     pub(crate) fn end(self) -> Result<usize, NotReplayed> {
         if let Some(first) = self.participants.first_mut() {
             for update in self.aside.0.into_values() {
-                // As an item of a snapshot: what was deleted since stays so.
+                // Stored like an item of a snapshot: keys deleted since stay deleted.
                 let stored = first.store.adopt(&[update]);
                 stored.map_err(|_| NotReplayed(self.taken))?;
             }
@@ -154,8 +155,8 @@ fn replay_one<S: Store>(
         }
         Entry::Commit { id, updates } => {
             let participant = all.get_mut(share_of(id))?;
-            // It names the whole transaction, of which this machine had locked and installed what it was the primary
-            // of. What it had as a backup it had applied before, and there may be later changes of that.
+            // The entry contains the whole transaction; this machine had locked and installed the keys whose primary it
+            // was. Those that it backs up it had applied before, and they may have later changes.
             let slot = participant.slots.get(&(id.coordinator, id.slot));
             let slot = slot.filter(|slot| slot.sequence == id.sequence);
             let is_mine = |update: &&Update| {
@@ -231,13 +232,13 @@ fn replay_one<S: Store>(
             let participant = all.get_mut(share_of(id))?;
             participant.slots.insert((id.coordinator, id.slot), slot);
         }
-        // Whose log it is, and where a snapshot ends, is known to who reads it.
+        // Handled by the caller: the owner of the log, and the end of a snapshot.
         Entry::Life { .. } | Entry::End => {}
     }
     Some(())
 }
 
-/// Which keys have a copy at a machine.
+/// Which keys have a copy on a machine.
 pub(crate) fn keeps(of: &Configuration, me: MachineId) -> Option<impl Fn(&Key) -> bool> {
     let placement = of.placement().ok()?;
     Some(move |key: &Key| is_kept(&placement, me, key))
@@ -248,7 +249,7 @@ fn is_kept(placement: &Placement, me: MachineId, key: &Key) -> bool {
 }
 
 impl<S: Store> Participant<S> {
-    /// Takes up the slot of a transaction that was executed.
+    /// Executes an action in the slot of its transaction.
     fn again(&mut self, id: TransactionId, execute: impl FnOnce(&Self, &mut Slot)) {
         let name = (id.coordinator, id.slot);
         let slot = self.slots.remove(&name);
@@ -264,7 +265,8 @@ impl<S: Store> Participant<S> {
         self.slots.insert(name, slot);
     }
 
-    /// What a snapshot has of this participant, the nth of its machine: all that [`replay`] needs but the items.
+    /// The part of a snapshot for this participant, the one with this index on its machine: everything that [`replay`]
+    /// needs except the items.
     pub fn captured(&self, share: u16) -> Vec<Entry> {
         let standing = &self.standing;
         let outcomes = standing.outcomes.iter();
@@ -289,7 +291,7 @@ impl<S: Store> Participant<S> {
         entries
     }
 
-    /// Some items from the cursor on, of all that there are, and where to go on.
+    /// Returns some of all items from the cursor on, and where to continue.
     pub fn items(&self, cursor: u64, bytes: usize) -> (Vec<Update>, Option<u64>) {
         self.store.chunk(cursor, bytes, &|_| true)
     }

@@ -1,4 +1,4 @@
-//! The agent of a machine.
+//! The agent of a machine: decides what the machine must do to stay a member and to begin epochs.
 
 use std::time::Duration;
 
@@ -13,54 +13,54 @@ use crate::membership::{Configuration, Epoch, Member, Observed, Registration, Ro
 use crate::mistakes::{Mistake, Mistakes};
 use crate::types::MachineId;
 
-/// For so many leases a machine that comes back from its disk waits for others that may do so, too.
+/// Number of lease times for which a machine that comes back from its disk waits for others that may do so, too.
 const RETURN_LEASES: u32 = 2;
 
-/// How long things take.
+/// Time limits.
 #[derive(Clone, Copy, Debug, Hash)]
 pub struct Timing {
-    /// A machine that has not renewed its lease for so long may be replaced.
+    /// A machine that has not renewed its lease for this long may be replaced.
     pub lease: Duration,
-    /// So much earlier a machine stops to serve by its own clock: what clocks may differ by within a lease.
+    /// A machine stops serving this much earlier by its own clock: the maximum difference of clocks within a lease.
     pub margin: Duration,
-    /// A coordinator that holds locks and takes no step for so long is taken for dead.
+    /// A coordinator that holds locks and takes no step for this long is assumed to be dead.
     pub patience: Duration,
-    /// A question to another machine goes again after so long.
+    /// An unanswered request to another machine is repeated after this time.
     pub again: Duration,
 }
 
-/// What is to be done. None of it needs to succeed: it is said again.
+/// What the machine has to do. An order may fail: it is then given again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Propose a configuration to the membership.
     Replace(Proposal),
-    /// Ask a machine, in this life of it, and tell [`Agent::answered`].
+    /// Send a request to a machine, in this life of it, and pass the answer to [`Agent::answered`].
     Ask {
-        /// Whom.
+        /// The machine.
         machine: MachineId,
-        /// Which life of it.
+        /// Its incarnation.
         incarnation: u64,
-        /// Where it is.
+        /// Its address.
         address: String,
-        /// What.
+        /// The request.
         request: PeerRequest,
     },
 }
 
-/// How a machine stands.
+/// The condition of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// It is a member, or waits to become one.
     Well,
-    /// Others have gone on without it: this life of it is over.
+    /// It has been left out by the others: this life of it is over.
     Fenced,
 }
 
-/// Keeps one life of a machine a member. Times are from any start that all calls have in common.
+/// Keeps one life of a machine a member. Times are relative to any start that all calls share.
 #[derive(Debug, Hash, Clone)]
 pub struct Agent {
     me: Registration,
-    /// The random number of the database that this machine would begin.
+    /// The random number of the database, should this machine begin one.
     database: u64,
     machines: u16,
     replicas: u16,
@@ -70,23 +70,24 @@ pub struct Agent {
     known_once: bool,
     /// The last epoch that others have begun with it.
     pub(super) sealed: Epoch,
-    /// An epoch is to begin with what this life has missed: the others have gone on without it in between.
+    /// An epoch is to begin from state that this life has missed: it had been left out in between.
     pub(super) missed: bool,
     loaded: bool,
-    /// An epoch has served with this life.
+    /// An epoch has served with this life as a member.
     has_served: bool,
     beginning: Option<Beginning>,
     /// What is to be installed, until the epoch serves.
     pub(super) pages: Option<Pages>,
     copying: Option<Copying>,
     suspicion: Suspicion,
-    /// Something should change, and nobody has done it yet.
+    /// Since when a change has been needed that nobody has made yet, and in which epoch.
     wanted_since: Option<(Epoch, Duration)>,
     mistakes: Mistakes,
 }
 
 impl Agent {
-    /// The agent of this life of a machine, one of `machines`; whole where it has loaded what the database begins with.
+    /// Creates the agent of this life of a machine, one of `machines`; whole if it has loaded the database's initial
+    /// contents.
     pub fn new(
         me: Registration,
         machines: u16,
@@ -116,18 +117,18 @@ impl Agent {
         }
     }
 
-    /// Makes mistakes from now on.
+    /// Enables deliberate mistakes.
     #[cfg(feature = "mistakes")]
     pub fn make(&mut self, mistakes: Mistakes) {
         self.mistakes = mistakes;
     }
 
-    /// What the machine says of itself.
+    /// What the machine registers.
     pub fn registration(&self) -> &Registration {
         &self.me
     }
 
-    /// The configuration that it knows.
+    /// The latest configuration that it has seen.
     pub fn configuration(&self) -> Option<&Configuration> {
         self.observed.configuration.as_ref().map(|(_, now)| now)
     }
@@ -140,7 +141,7 @@ impl Agent {
         }
     }
 
-    /// Takes what the membership said when the lease was asked for at `asked`.
+    /// Handles the state returned by the membership for a lease requested at `asked`.
     pub fn observed(&mut self, asked: Duration, observed: Observed) -> Condition {
         let older = |(revision, _): &(u64, Configuration)| {
             let known = self.observed.configuration.as_ref();
@@ -162,16 +163,17 @@ impl Agent {
         let may_succeed = self.me.may_succeed(now);
         self.known_once |= role.is_some();
         if role.is_some_and(|role| role != Role::Out) {
-            // The membership gave the lease before it said that this is a member, so who leaves it out has to wait.
+            // The membership granted the lease before it returned a configuration with this member, so whoever leaves
+            // it out has to wait.
             let until = asked + self.timing.lease.saturating_sub(self.timing.margin);
             self.lease_until = self.lease_until.max(until);
             return Condition::Well;
         }
         if may_succeed {
-            // It is a member as soon as the configuration says so; the life before it may have a lease still.
+            // It is a member as soon as the configuration says so; the life before it may still have a lease.
             return Condition::Well;
         }
-        // What was loaded is not what there is, where the others have begun without it.
+        // If the others have begun without it, the loaded contents are out of date.
         let was_member = self.known_once || self.loaded || self.sealed > Epoch::FIXED;
         let is_later = self
             .configuration()
@@ -182,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// What is to be done now.
+    /// Returns what has to be done now.
     pub fn poll(&mut self, now: Duration, local: &mut dyn Local) -> Vec<Order> {
         let mut orders = Vec::new();
         let Some((_, configuration)) = self.observed.configuration.clone() else {
@@ -222,7 +224,7 @@ impl Agent {
         }
     }
 
-    /// Goes on with the beginning of an epoch, where this machine manages it.
+    /// Continues the beginning of an epoch, if this machine manages it.
     fn begin(
         &mut self,
         of: &Configuration,
@@ -237,7 +239,7 @@ impl Agent {
         if self.beginning.as_ref().is_none_or(|b| b.epoch != of.epoch) {
             self.beginning = Some(Beginning::new(of, self.mistakes));
         }
-        // What the machine asks itself is answered at once, and may be followed by the next question.
+        // A request to the machine itself is answered at once, and may be followed by the next one.
         while let Some(beginning) = &mut self.beginning {
             let asks = beginning.asks((now, self.timing.again), local.page_bytes());
             if asks.is_empty() {
@@ -248,7 +250,7 @@ impl Agent {
             }
         }
         let installed = self.beginning.as_ref().is_some_and(Beginning::is_installed);
-        // What the others have said was on their disks when they said it; its own is looked at here.
+        // The others answered only when everything was on their disks; for the machine itself this is checked here.
         if installed && local.is_durable() {
             let revision = self.observed.configuration.as_ref().map_or(0, |(r, _)| *r);
             let mut next = of.clone();
@@ -284,7 +286,8 @@ impl Agent {
         }
     }
 
-    /// Proposes what should follow. The first of the machines does so at once, the others each a while later.
+    /// Proposes the next configuration. The first of the machines does so at once, each other one after a further
+    /// delay.
     fn change(
         &mut self,
         of: &Configuration,
@@ -318,8 +321,9 @@ impl Agent {
         let Some(rank) = whole.map(|(m, _)| m).position(|m| m == self.me.machine) else {
             return;
         };
-        // Who comes back from its disk is seldom the only one: until an epoch serves it waits before it goes on without
-        // others, which would have to copy then, and as long as those say that they read their logs.
+        // A machine that comes back from its disk is seldom the only one: until an epoch serves, it waits before it
+        // goes on without others, which would have to copy then, and as long as these report that they are reading
+        // their logs.
         let leaves_out = |(machine, _): &(MachineId, &Member)| {
             let member = proposal.next.member(*machine);
             member.is_none_or(|member| member.role == Role::Out)
@@ -368,7 +372,7 @@ impl Agent {
         }
     }
 
-    /// Takes an answer to what was asked.
+    /// Handles the answer to a request.
     pub fn answered(
         &mut self,
         from: MachineId,
@@ -382,7 +386,7 @@ impl Agent {
                 .as_mut()
                 .and_then(|copying| copying.answered(from, (*epoch, *cursor), answer));
             if items.is_some_and(|items| !local.adopt(&items)) {
-                // Without room it cannot become whole, and begins again with the next epoch.
+                // Without space it cannot become whole; it starts again with the next epoch.
                 self.copying = None;
             }
             return;

@@ -1,33 +1,33 @@
-//! With what a life of a machine begins that has a log: a function of the log and of the configuration that there is.
+//! The initial state of a life of a machine that has a log: a function of the log and of the current configuration.
 
 use crate::log::Entry;
 use crate::membership::{Configuration, Role};
 use crate::types::MachineId;
 
-/// With what a life of a machine begins.
+/// The initial state of a life of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
-    /// With what the database begins with.
+    /// The initial contents of the database.
     First,
-    /// With what is in its log, in the place of the life that is a member still, if one ever was.
+    /// The contents of its log, in place of the life that is still a member, if one ever was.
     Continues(Option<u64>),
-    /// With nothing: it copies.
+    /// Nothing: it copies.
     Empty,
 }
 
-/// Why a machine cannot begin.
+/// Why a machine cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotBegin {
-    /// There is a log of a database, and no configuration.
+    /// There is a log of a database, but no configuration.
     #[error("the log is of a database that the membership does not know")]
     NoDatabase,
-    /// The configuration is of another database.
+    /// The configuration belongs to another database.
     #[error("the log is of another database than the membership has")]
     OtherDatabase,
 }
 
 impl Begins {
-    /// The begin of a machine that has found this in its log.
+    /// Determines the initial state of a machine that has found this in its log.
     ///
     /// # Errors
     /// When log and configuration do not belong together.
@@ -52,7 +52,7 @@ impl Begins {
         let Some(of) = configuration else {
             return match (lives.is_empty(), was_loaded && database == 0) {
                 (true, _) => Ok(Begins::First),
-                // It has never served: the database has still to begin.
+                // It has never served: the database has not begun yet.
                 (false, true) => Ok(Begins::Continues(None)),
                 (false, false) => Err(CannotBegin::NoDatabase),
             };
@@ -63,14 +63,14 @@ impl Begins {
         let member = of.member(machine);
         let member = member.filter(|member| member.role == Role::Whole);
         let before = member.filter(|member| lives.contains(&member.incarnation));
-        // Otherwise the others have gone on without it, and what it has is of before.
+        // Otherwise it has been left out by the others, and its data is out of date.
         Ok(before.map_or(Begins::Empty, |before| {
             Begins::Continues(Some(before.incarnation))
         }))
     }
 }
 
-/// The number of the database that a log is known to be of, or 0.
+/// The number of the database to which a log is known to belong, or 0.
 pub(crate) fn database_of(log: &[Entry]) -> u64 {
     let known = log.iter().map(|entry| match entry {
         Entry::Life { database, .. } | Entry::Serve { database, .. } => *database,

@@ -1,5 +1,4 @@
-//! How a machine that has come gets what was there before: chunk by chunk from each primary, while all changes reach it
-//! already.
+//! How a new machine gets the existing data: chunk by chunk from each primary, while it already receives all changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +7,12 @@ use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Role};
 use crate::types::{MachineId, Update};
 
-/// What is left to be copied in one epoch.
+/// What is still to be copied in one epoch.
 #[derive(Debug, Hash, Clone)]
 pub(super) struct Copying {
     epoch: Epoch,
     me: MachineId,
-    /// Who is asked for what there is from which place on, and when again.
+    /// For each source: the position from which to continue, and when to repeat the request.
     sources: BTreeMap<MachineId, (u64, Duration)>,
 }
 
@@ -53,7 +52,7 @@ impl Copying {
         .collect()
     }
 
-    /// The items of an answer to what was asked last; those of others are late.
+    /// The items of an answer to the last request; answers to earlier ones are late.
     pub(super) fn answered(
         &mut self,
         from: MachineId,

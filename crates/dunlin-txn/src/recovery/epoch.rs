@@ -1,5 +1,5 @@
-//! The beginning of an epoch, as its manager sees to it: all members are sealed, all install what any has logged, and
-//! then the membership says that the epoch serves.
+//! The beginning of an epoch, as its manager drives it: all members are sealed, all install what any of them has
+//! logged, and then the membership records that the epoch serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,25 +17,25 @@ enum Stage {
     Publish,
 }
 
-/// How far a machine has come in a stage.
+/// The progress of a machine in a stage.
 #[derive(Debug, Default, Hash, Clone)]
 struct Asked {
-    /// The changes of all pages before the one that it is asked for or given.
+    /// Number of changes in all pages before the one that is requested from it or sent to it.
     cursor: u64,
-    /// The last transaction that it has told of, which may go on in the next page.
+    /// The last transaction that it has reported, which may continue on the next page.
     last: Option<TransactionId>,
-    /// When it is asked again.
+    /// When the request is repeated.
     due: Duration,
 }
 
-/// One epoch's beginning.
+/// The beginning of one epoch.
 #[derive(Debug, Hash, Clone)]
 pub(super) struct Beginning {
     pub(super) epoch: Epoch,
     base: Epoch,
     stage: Stage,
     members: BTreeSet<MachineId>,
-    /// Who has not answered all.
+    /// The machines that have not answered everything.
     waiting: BTreeMap<MachineId, Asked>,
     records: BTreeMap<TransactionId, (usize, Vec<Update>)>,
     mistakes: Mistakes,
@@ -55,12 +55,12 @@ impl Beginning {
         }
     }
 
-    /// Whether all have installed, so that the epoch may serve.
+    /// Whether all machines have installed, so that the epoch may serve.
     pub(super) fn is_installed(&self) -> bool {
         self.stage == Stage::Publish
     }
 
-    /// Who is to be asked now, and what, with pages of so many bytes.
+    /// Returns the machines to be asked now with their requests, with pages of this many bytes.
     pub(super) fn asks(
         &mut self,
         (now, again): (Duration, Duration),
@@ -101,8 +101,8 @@ impl Beginning {
         }
     }
 
-    /// One record is enough: a coordinator logs when nothing can keep its transaction from committing, and asks for it
-    /// to be aborted never after that.
+    /// One record is enough: a coordinator logs only when nothing can keep its transaction from committing, and never
+    /// requests an abort afterwards.
     fn decided(&self) -> Vec<(TransactionId, &[Update])> {
         let wanted = match self.mistakes.has(Mistake::RecordWantedEverywhere) {
             true => self.members.len(),
@@ -117,7 +117,7 @@ impl Beginning {
             .collect()
     }
 
-    /// Takes the answer to a request; one to an earlier page is late.
+    /// Handles the answer to a request; one for an earlier page is late.
     pub(super) fn answered(&mut self, from: MachineId, request: &PeerRequest, answer: PeerAnswer) {
         let Some(asked) = self.waiting.get_mut(&from) else {
             return;

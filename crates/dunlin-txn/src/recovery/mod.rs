@@ -1,7 +1,7 @@
 //! What a machine does to stay a member, and to begin the next epoch: state machines without a clock or a device.
 //!
-//! An [`Agent`] is told what its membership says and how late it is, and says what is to be done: propose a
-//! configuration, ask another machine. It reaches what its own machine stores by [`Local`].
+//! An [`Agent`] takes the state of its membership and the current time, and returns what is to be done: propose a
+//! configuration, send a request to another machine. It accesses its own machine's storage through [`Local`].
 
 mod agent;
 mod begins;
@@ -21,15 +21,15 @@ use crate::participant::{NotInstalled, OtherEpoch};
 use crate::types::{MachineId, TransactionId, Update};
 use pages::Pages;
 
-/// Bytes of a chunk that one machine copies from another.
+/// Length of a chunk that one machine copies from another, in bytes.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Bytes of a page of what was decided: a small part of a message's limit.
+/// Length of a page of what was decided, in bytes: a small part of the message limit.
 pub const PAGE_BYTES: usize = 1024 * 1024;
 
-/// A machine's own participants, all of them.
+/// All participants of the agent's own machine.
 pub trait Local {
-    /// As [`crate::Participant::seal`], and from the cursor on a [`page`] of what was decided.
+    /// Like [`crate::Participant::seal`]; also returns a [`page`] of what was decided, from the cursor on.
     ///
     /// # Errors
     /// As there.
@@ -39,51 +39,51 @@ pub trait Local {
         base: Epoch,
         cursor: u64,
     ) -> Result<(Vec<Record>, Option<u64>), OtherEpoch>;
-    /// Bytes of a page of what is to be installed.
+    /// Length of a page of what is to be installed, in bytes.
     fn page_bytes(&self) -> usize {
         PAGE_BYTES
     }
-    /// As [`crate::Participant::install`].
+    /// Like [`crate::Participant::install`].
     ///
     /// # Errors
-    /// As there. A machine without room answers nobody from then on, so that the others go on without it.
+    /// As there. A machine without space answers nobody from then on, so that the others go on without it.
     fn install(
         &mut self,
         epoch: Epoch,
         records: &[Record],
         of: &Configuration,
     ) -> Result<(), NotInstalled>;
-    /// As [`crate::Participant::serve`].
+    /// Like [`crate::Participant::serve`].
     ///
     /// # Errors
     /// As there.
     fn serve(&mut self, of: &Configuration) -> Result<(), OtherEpoch>;
-    /// The epoch, and whether coordinators of it are answered.
+    /// The epoch, and whether its coordinators are answered.
     fn standing(&self) -> (Epoch, bool);
-    /// As [`crate::Participant::holders`].
+    /// Like [`crate::Participant::holders`].
     fn holders(&self) -> Vec<(TransactionId, u16)>;
-    /// As [`crate::Participant::is_crowded`].
+    /// Like [`crate::Participant::is_crowded`].
     fn is_crowded(&self) -> bool;
-    /// Items from a cursor on that `machine` should have and whose primary this one is.
+    /// Items from a cursor on that `machine` should have and whose primary is this machine.
     fn chunk(
         &self,
         cursor: u64,
         machine: MachineId,
         of: &Configuration,
     ) -> (Vec<Update>, Option<u64>);
-    /// Stores what was copied. Whether there was room.
+    /// Stores what was copied. Returns whether there was space.
     fn adopt(&mut self, items: &[Update]) -> bool;
-    /// Whether all that was installed and adopted is where it should be kept: on the disk, where there is a log.
+    /// Whether everything installed and adopted is stored durably: on the disk, if the log is on one.
     fn is_durable(&self) -> bool;
-    /// The machine has all that it should have.
+    /// The machine has all the data that it should have.
     fn learned(&mut self);
 }
 
 impl Agent {
-    /// Answers another machine, or this one itself.
+    /// Answers a request of another machine, or of this one.
     pub fn answer(&mut self, local: &mut dyn Local, request: &PeerRequest) -> PeerAnswer {
         let epoch = request.epoch();
-        // What an epoch is, its members know from the membership.
+        // Members learn the configuration of an epoch from the membership.
         let of = self.observed.configuration.as_ref().map(|(_, of)| of);
         let of = of.filter(|of| of.epoch == epoch);
         let done = |is_done: bool| match is_done {
@@ -104,7 +104,8 @@ impl Agent {
                     PeerAnswer::Report(records, next)
                 }
                 Err(OtherEpoch) => {
-                    // Not a late request: this life was a member, was left out, and has been taken for one that comes.
+                    // Not a late request: this life was a member, was left out, and has been admitted again as a new
+                    // one.
                     self.missed |= local.standing().0 < *epoch;
                     PeerAnswer::No
                 }

@@ -1,14 +1,14 @@
-//! What was decided crosses in pages, however much it is: a message has a limit, and a lease is short.
+//! Decided transactions are transferred in pages, however many there are: messages have a limit, and leases are short.
 
 use crate::membership::{Epoch, Record};
 use crate::types::{TransactionId, Update};
 
-/// About the bytes of a change beside its key and value.
+/// Approximate length of a change without its key and value.
 const UPDATE_BYTES: usize = 32;
 
-/// The changes of these transactions from a place on, about so many bytes of them but one at least, and the next place.
-/// A place is the number of the changes before it, in the order of transactions: it means the same as long as these are
-/// the same. A transaction may end in a later page.
+/// The changes of these transactions from a position on, about this many bytes of them but at least one, and the next
+/// position. A position is the number of changes before it, in the order of transactions: it stays valid as long as the
+/// transactions are the same. A transaction may end on a later page.
 pub fn page(
     mut decided: Vec<(TransactionId, &[Update])>,
     from: u64,
@@ -42,18 +42,18 @@ pub fn page(
     (records, None)
 }
 
-/// How many changes there are in a page.
+/// Number of changes in a page.
 pub(super) fn changes(records: &[Record]) -> u64 {
     let each = records.iter().map(|(_, updates)| updates.len() as u64);
     each.sum()
 }
 
-/// What is to be installed, as far as it has come.
+/// The pages received so far of what is to be installed.
 #[derive(Debug, Hash, Clone)]
 pub(super) struct Pages {
     epoch: Epoch,
     records: Vec<Record>,
-    /// Changes in them.
+    /// Number of changes in them.
     changes: u64,
 }
 
@@ -74,8 +74,8 @@ impl Pages {
         &self.records
     }
 
-    /// Takes the page from this place on, or knows it already: an epoch's manager decides once. Whether nothing is
-    /// missing before it.
+    /// Takes the page that starts at this position, or ignores a duplicate: an epoch's manager decides once. Returns
+    /// whether nothing is missing before it.
     pub(super) fn take(&mut self, from: u64, page: &[Record]) -> bool {
         if from == self.changes {
             self.changes += changes(page);
@@ -119,7 +119,7 @@ mod tests {
                 let decided = all.iter().map(|(id, updates)| (*id, &updates[..]));
                 let (page, behind) = page(decided.collect(), from, bytes);
                 assert!(changes(&page) as usize <= 1 + bytes / 60);
-                // What comes twice, or too early, changes nothing.
+                // A duplicate page, or one that is too early, changes nothing.
                 assert!(!pages.take(from + 1, &page));
                 assert!(pages.take(from, &page) && pages.take(from, &page));
                 next = behind;

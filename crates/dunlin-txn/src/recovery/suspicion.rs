@@ -1,18 +1,18 @@
-//! Whose coordinator is dead: who holds locks and does nothing.
+//! Detects dead coordinators: those that hold locks and make no progress.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::types::TransactionId;
 
-/// When each holder of locks was first seen at its step.
+/// When each holder of locks was first seen at its current step.
 #[derive(Debug, Default, Hash, Clone)]
 pub(super) struct Suspicion {
     since: BTreeMap<(TransactionId, u16), Duration>,
 }
 
 impl Suspicion {
-    /// Whether somebody has held locks for so long without another step.
+    /// Whether any has held locks for this long without another step.
     pub(super) fn look(
         &mut self,
         holders: Vec<(TransactionId, u16)>,

@@ -1,4 +1,4 @@
-//! Questions to other machines, and their answers.
+//! Requests to other machines, and their answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,8 +13,8 @@ use crate::host::Host;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::types::MachineId;
 
-/// Connections to other machines, and who is being asked: each at most once for one thing, by a thread of its own,
-/// since one that was stopped answers nobody.
+/// Connections to other machines, and the machines with outstanding requests: at most one of each kind per machine,
+/// each on a thread of its own, since a machine that was stopped does not answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asking {
     clients: Arc<Mutex<BTreeMap<(MachineId, u64), Client>>>,
@@ -50,7 +50,7 @@ impl Asking {
                 member.notes.push(Note::Answer(machine, request, answer));
             }
         };
-        // Without a thread it is asked again later.
+        // If no thread can be started, the request is repeated later.
         let _ = host.start("dunlin-ask", Box::new(ask));
     }
 

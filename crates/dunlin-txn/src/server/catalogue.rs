@@ -1,29 +1,29 @@
-//! What a machine is and has, as it tells clients.
+//! A machine's description of itself for clients.
 
 use crate::membership::Configuration;
 use crate::server::shape::TableSpec;
 use crate::wire::{Reader, WireError};
 
 const FORMAT: u32 = 2;
-/// The shortest table: number, rows, bytes of values, length of the name.
+/// Minimum length of a table's description: number, rows, bytes of values, length of the name.
 const TABLE_LEAST: usize = 2 + 8 + 4 + 2;
 
 /// A machine's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Catalogue {
-    /// A random number of this life of the process: its memory is gone with it.
+    /// A random number of this life of the process, with which its memory is lost.
     pub(crate) incarnation: u64,
     pub(crate) machine: u16,
     pub(crate) machines: u16,
     pub(crate) replicas: u16,
     pub(crate) tables: Vec<TableSpec>,
-    /// Machines replace each other.
+    /// Whether machines are replaced when they fail.
     pub(crate) replicated: bool,
-    /// The configuration that this one serves.
+    /// The configuration that this machine serves.
     pub(crate) configuration: Option<Configuration>,
 }
 
-/// The name of a table's region. That of another incarnation is not found.
+/// The name of a table's region. A region of another incarnation has another name.
 pub(crate) fn region_name(incarnation: u64, table: u16) -> String {
     format!("store-{incarnation:016x}-{table}")
 }
@@ -41,7 +41,7 @@ impl Catalogue {
             out.extend_from_slice(&table.id.to_le_bytes());
             out.extend_from_slice(&table.rows.to_le_bytes());
             out.extend_from_slice(&(table.value_bytes as u32).to_le_bytes());
-            // Names are for people; what is longer than a length can say is cut.
+            // Names are informative only; one that is longer than its length field allows is truncated.
             let name = &table.name.as_bytes()[..table.name.len().min(usize::from(u16::MAX))];
             out.extend((name.len() as u16).to_le_bytes());
             out.extend(name);

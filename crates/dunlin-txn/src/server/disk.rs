@@ -1,5 +1,5 @@
-//! A machine's log on its disk: how a life of the machine begins with it, which answers wait for it, and when a
-//! snapshot is made.
+//! A machine's log on its disk: how a life of the machine starts from it, which answers wait for it, and when snapshots
+//! are made.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,10 +25,10 @@ use crate::wire::Body;
 /// A log on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFolder {
-    /// A directory of this machine's own, which is made where it is missing.
+    /// A directory for this machine alone, which is created if it does not exist.
     pub path: PathBuf,
-    /// A snapshot is made when so much was logged since the last one, and as much as that is long: a start reads at
-    /// most about so much more than there is.
+    /// A snapshot is made when this many bytes were logged since the last one, and at least as many as the snapshot is
+    /// long: a start then reads at most about this much more than the data itself.
     pub snapshot_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl LogFolder {
     /// 64 MiB.
     pub const SNAPSHOT_BYTES: u64 = 64 << 20;
 
-    /// In this directory.
+    /// Creates the settings of a log in this directory.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -45,7 +45,7 @@ impl LogFolder {
     }
 }
 
-/// Whose log it is. Another shape of the tables is another machine: its items may not fit.
+/// The owner of the log. A machine with other tables is another owner: the items may not fit.
 fn identity(of: &StoreConfig) -> Identity {
     let table = |one: &TableSpec| {
         let (id, name) = (one.id, one.name.escape_debug());
@@ -59,18 +59,18 @@ fn identity(of: &StoreConfig) -> Identity {
     ))
 }
 
-/// What handlers and the member's thread know of the log.
+/// The part of the log that handlers and the member's thread share.
 #[derive(Debug)]
 pub(super) struct Disk {
     shared: Arc<Shared>,
     own: Mutex<Appender>,
-    /// The position of what the machine as a whole, and not a participant, has appended last.
+    /// The position of the last entry that the machine as a whole, not a participant, has appended.
     appended: AtomicU64,
     /// The number of the database, or 0 before it has begun.
     database: AtomicU64,
-    /// What readers may see of keys that is not on the disk.
+    /// Changes that readers may see although they are not on the disk yet.
     unsynced: Arc<Mutex<Unsynced>>,
-    /// Where the log is.
+    /// The log's directory.
     directory: PathBuf,
 }
 
@@ -86,7 +86,7 @@ impl Disk {
         }
     }
 
-    /// One who appends, for a participant.
+    /// Returns an appender for a participant.
     pub(super) fn appender(&self) -> Box<dyn Append> {
         Box::new(Noting {
             appender: Appender::new(&self.shared),
@@ -95,18 +95,18 @@ impl Disk {
         })
     }
 
-    /// Appends what the machine as a whole has done.
+    /// Appends an action of the machine as a whole.
     pub(super) fn append(&self, entry: &Entry) {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         self.appended.store(own.append(entry), Ordering::Release);
     }
 
-    /// The position of that.
+    /// The position of the last such action.
     pub(super) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Waits until that is on the disk.
+    /// Waits until it is on the disk.
     pub(super) fn wait(&self) -> Result<(), LogError> {
         match self.shared.wait(self.appended()) {
             true => Ok(()),
@@ -116,20 +116,21 @@ impl Disk {
         }
     }
 
-    /// Whether that is on the disk.
+    /// Whether it is on the disk.
     pub(super) fn is_durable(&self) -> bool {
         self.shared.is_safe(self.appended())
     }
 
-    /// An epoch of this database serves.
+    /// Records that an epoch of this database serves.
     pub(super) fn serves(&self, database: u64) {
         self.database.store(database, Ordering::Release);
     }
 
-    /// What must be on the disk before a request is answered, by a participant that has appended so far.
+    /// The position that must be on the disk before a request is answered, by a participant that has appended up to
+    /// `appended`.
     pub(super) fn needed(&self, body: &Body, appended: u64) -> u64 {
         match body {
-            // Or another has sent the same before, and it is not on the disk yet.
+            // Also for a duplicate: the first request's changes may not be on the disk yet.
             Body::Replicate { .. } | Body::Commit(_) => appended,
             _ => {
                 let unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,8 +139,8 @@ impl Disk {
         }
     }
 
-    /// Answers when that is on the disk, without waiting for it. A caller whose answer will never come is told so when
-    /// the log ends.
+    /// Answers when that position is on the disk, without waiting for it. A caller whose answer can never be sent gets
+    /// an error when the log ends.
     pub(super) fn answer(&self, needed: u64, responder: OwnedResponder, bytes: Vec<u8>) {
         match needed {
             0 => responder.reply(bytes),
@@ -150,18 +151,18 @@ impl Disk {
         }
     }
 
-    /// Whether it takes nothing more: the disk has failed.
+    /// Whether it accepts no more entries: the disk has failed.
     pub(super) fn has_ended(&self) -> bool {
         self.shared.is_ending()
     }
 
-    /// Does something when what was appended last is on the disk.
+    /// Calls `then` when the last entry appended so far is on the disk.
     pub(super) fn afterwards(&self, then: impl FnOnce() + Send + 'static) {
         self.shared.when_safe(self.appended(), Box::new(then));
     }
 }
 
-/// Appends for a participant, and notes which keys that changes.
+/// Appends for a participant, and records the changed keys.
 #[derive(Debug)]
 struct Noting {
     appender: Appender,
@@ -178,7 +179,7 @@ impl Append for Noting {
     }
 }
 
-/// The log of a machine that runs, with the thread that makes snapshots. It ends with the value.
+/// The log of a running machine, with the thread that makes snapshots. Dropping the value ends it.
 #[derive(Debug)]
 pub(super) struct Running {
     file: LogFile,
@@ -208,14 +209,14 @@ pub(super) struct Opened {
     begins: Begins,
     /// The number of the next group.
     next: u64,
-    /// The lives of the machine whose changes are here, the last one with them.
+    /// The lives of the machine whose changes are in the log, including the last one.
     lives: Vec<Entry>,
-    /// The number of the database that it is known to be of, or 0.
+    /// The number of the database to which it is known to belong, or 0.
     database: u64,
 }
 
 impl Opened {
-    /// Opens the directory for another life of the machine, where the membership has this configuration.
+    /// Opens the directory for another life of the machine, with the membership's current configuration.
     pub(super) fn new(
         folder: LogFolder,
         config: &StoreConfig,
@@ -227,7 +228,7 @@ impl Opened {
         let tells = |entry: &Entry| matches!(entry, Entry::Life { .. } | Entry::Serve { .. });
         let mut told: Vec<Entry> = heads.entries.into_iter().filter(tells).collect();
         if database_of(&told) == 0 && !told.is_empty() {
-            // There was one life. Whether it served stands somewhere behind its beginning.
+            // There was one life. Whether it served is recorded in a later entry.
             directory.read(&mut |group| {
                 let serves = |entry: &Entry| matches!(entry, Entry::Serve { .. });
                 told.extend(group.into_iter().filter(serves));
@@ -268,18 +269,18 @@ impl Opened {
         Ok(opened)
     }
 
-    /// With what the life begins.
+    /// The initial state of this life.
     pub(super) fn begins(&self) -> Begins {
         self.begins
     }
 
-    /// Whether the machine began with what the database began with.
+    /// Whether the machine started with the database's initial contents.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.lives.first(), Some(Entry::Life { loaded: true, .. }))
     }
 
-    /// The others have gone on without the machine: what the directory has is of before, and the life begins with
-    /// nothing.
+    /// The machine has been left out by the others: the data in the directory is out of date, and the life starts
+    /// without data.
     pub(super) fn forget(&mut self) {
         self.begins = Begins::Empty;
         self.database = 0;
@@ -294,7 +295,8 @@ impl Opened {
         }
     }
 
-    /// Has the participants do again what the log has, as long as it is worth it. Whether that was all of it.
+    /// Replays the log with the participants, as long as `is_worth_it` says so. Returns whether it was replayed
+    /// completely.
     pub(super) fn replay<S: Store>(
         &mut self,
         participants: &mut [Participant<S>],
@@ -327,7 +329,8 @@ impl Opened {
         Ok(true)
     }
 
-    /// Begins to log. What the life begins with is on the disk when it returns. `failed` is told when the disk fails.
+    /// Starts logging. When it returns, the initial state of the life is on the disk. `failed` is called when the disk
+    /// fails.
     pub(super) fn run(
         self,
         participants: Participants,
@@ -336,7 +339,7 @@ impl Opened {
         let least = self.folder.snapshot_bytes;
         let goes_on = matches!(self.begins, Begins::Continues(_));
         if !goes_on {
-            // In the place of what the directory had.
+            // Replaces the previous contents of the directory.
             let heads = captured(&lock_all(&participants));
             let parts = (&self.lives[..], &heads[..]);
             write(&self.directory, self.next, parts, &participants, &|| true)?;
@@ -365,7 +368,7 @@ impl Opened {
                         tracing::info!(bytes, "a snapshot bounds the log");
                         shared.set_due(bytes.max(least));
                     }
-                    // It learns, and will be asked again.
+                    // The machine is still copying; try again later.
                     Ok(None) => std::thread::sleep(AGAIN),
                     Err(error) => {
                         tracing::error!(%error, "no snapshot: the log grows");
@@ -382,7 +385,7 @@ impl Opened {
     }
 }
 
-/// The same lives, of this database.
+/// The same lives, with the number of this database.
 fn lives_of(lives: &[Entry], of: u64) -> Vec<Entry> {
     let mut lives = lives.to_vec();
     for life in &mut lives {
@@ -393,11 +396,11 @@ fn lives_of(lives: &[Entry], of: u64) -> Vec<Entry> {
     lives
 }
 
-/// Between two looks whether a machine that copies has all.
+/// Interval between two checks whether a machine that copies is complete.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Makes a snapshot while all goes on. Returns how long it is, and nothing while the machine copies: what it has gone
-/// without meanwhile is in no snapshot.
+/// Makes a snapshot while requests are served. Returns its length, or `None` while the machine copies: it lacks
+/// deletions that happened meanwhile.
 fn snapshot(
     directory: &Directory,
     lives: &[Entry],
@@ -409,23 +412,23 @@ fn snapshot(
         if all.first().is_none_or(|one| one.store().is_learning()) {
             return Ok(None);
         }
-        // Nobody appends meanwhile, so what the participants say is what all groups before this one have done.
+        // No participant appends meanwhile, so their state is that after all groups before this one.
         let at = shared.rotate();
         (at, captured(&all))
     };
-    // The items may be of later: they are done again up to their last versions, and all of it is on the disk before the
-    // snapshot counts.
+    // The items may be newer: their changes are then replayed up to their last versions, and all of those are on the
+    // disk before the snapshot becomes valid.
     let is_safe = || !shared.is_ending() && shared.wait(shared.appended());
     write(directory, at, (lives, &heads), participants, &is_safe)
 }
 
-/// What a snapshot has of participants.
+/// The participants' part of a snapshot.
 fn captured(all: &[Guard<'_>]) -> Vec<Entry> {
     let each = (0..).zip(all);
     each.flat_map(|(n, one)| one.captured(n)).collect()
 }
 
-/// Writes a snapshot, where `is_safe` says at its end that it may count.
+/// Writes a snapshot, which becomes valid if `is_safe` returns true at its end.
 fn write(
     directory: &Directory,
     at: u64,

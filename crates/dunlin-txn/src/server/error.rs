@@ -1,4 +1,4 @@
-//! Why a machine of a store does not serve.
+//! The errors of starting a machine of a store.
 
 use dunlin_rpc::ServeError;
 use dunlin_store::StoreError;
@@ -7,38 +7,38 @@ use crate::log::LogError;
 use crate::membership::MembershipError;
 use crate::placement::PlacementError;
 
-/// Why a machine cannot store.
+/// Why a machine cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreServerError {
-    /// The server does not start.
+    /// The server could not be started.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// A table cannot be made.
+    /// A table cannot be created.
     #[error("table '{name}': {source}")]
     Table {
         /// Its name.
         name: String,
-        /// Why.
+        /// The cause.
         source: StoreError,
     },
-    /// The machines cannot hold the copies.
+    /// The copies cannot be placed on the machines.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// The number is none of theirs.
+    /// The machine's number is out of range.
     #[error("machine {machine} of {machines}: numbers begin with 0")]
     Machine {
         /// The number.
         machine: u16,
-        /// How many there are.
+        /// Number of machines.
         machines: u16,
     },
     /// More copies than machines, or none.
     #[error("{replicas} copies on {machines} machines: each copy needs a machine of its own")]
     Replicas {
-        /// The copies.
+        /// Number of copies.
         replicas: u16,
-        /// The machines.
+        /// Number of machines.
         machines: u16,
     },
     /// Two tables have the same number or name.
@@ -49,10 +49,10 @@ pub enum StoreServerError {
         /// Its name.
         name: String,
     },
-    /// The system has no random numbers.
+    /// The system does not provide random numbers.
     #[error("no random number for the machine's incarnation: {0}")]
     Random(String),
-    /// Clients that write tables themselves cannot be kept from it when their epoch is over.
+    /// Clients that write to tables one-sided cannot be stopped when their epoch is over.
     #[error("one-sided WRITEs and machines that replace each other: a late WRITE could not be kept out; choose one")]
     OneSided,
     /// The log cannot be kept.

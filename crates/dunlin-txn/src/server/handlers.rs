@@ -1,5 +1,5 @@
-//! The handlers of a machine: each looks for the service, answers at once where the log is in memory, and when what it
-//! says is on the disk otherwise.
+//! The handlers of a machine: each finds the service, and answers at once if the log is in memory, or otherwise when
+//! the reported changes are on the disk.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,12 +13,12 @@ use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::Epoch;
 use crate::wire::{Answer, Body, Refusal, Request, Response};
 
-/// A request that was not understood.
+/// A request that could not be decoded.
 const MALFORMED: u32 = 1;
-/// The tables are being made.
+/// The tables are still being created.
 const NOT_READY: u32 = 2;
 
-/// Adds them to a server. `defers` where the log is on a disk.
+/// Adds the handlers to a server. `defers`: the log is on a disk.
 pub(super) fn on(
     builder: ServerBuilder,
     (service, defers): (&Arc<OnceLock<Service>>, bool),
@@ -65,7 +65,7 @@ pub(super) fn on(
         })
 }
 
-/// Answers when what the answer says is on the disk.
+/// Sends the answer when the changes that it reports are on the disk.
 fn later(done: Result<(&Service, Vec<u8>, u64), HandlerError>, responder: OwnedResponder) {
     match done {
         Ok((service, bytes, needed)) => match &service.disk {
@@ -84,14 +84,14 @@ fn malformed(error: &dyn std::fmt::Display) -> HandlerError {
     HandlerError::new(MALFORMED, error.to_string())
 }
 
-/// The first eight bytes, and what follows them.
+/// The first eight bytes, and the rest.
 fn split(payload: &[u8]) -> Result<(u64, &[u8]), HandlerError> {
     let split = payload.split_first_chunk::<8>();
     let (first, rest) = split.ok_or_else(|| malformed(&"fewer than 8 bytes"))?;
     Ok((u64::from_le_bytes(*first), rest))
 }
 
-/// The answer to a request, and what must be on the disk before it is given.
+/// The answer to a request, and the log position that must be on the disk before it is sent.
 fn transact(
     service: &Service,
     incarnation: u64,
@@ -101,7 +101,7 @@ fn transact(
     let request = Request::decode(request).map_err(|error| malformed(&error))?;
     let refused = match &service.member {
         None if fence != incarnation => Some(Refusal::Restarted),
-        // What has become of a transaction is so whoever asks.
+        // The outcome of a transaction may be reported without a lease.
         Some(member) if request.body != Body::Outcome && !member.has_lease() => {
             Some(Refusal::Epoch)
         }
@@ -119,7 +119,7 @@ fn transact(
             let mut participant = thread::lock(&participants[share]);
             let answer = participant.handle(&request, epoch);
             if let Some(charge) = service.charge {
-                // While it has the lock, so that others wait for it as long as they would.
+                // Charged while it holds the lock, so that others wait as long as they would in reality.
                 effort::of_step(&request.body, &answer.response, charge);
             }
             if let Some(disk) = &service.disk {

@@ -1,4 +1,5 @@
-//! How a machine joins others that replace it when it is gone: what it begins with, its agent, and the thread of that.
+//! How a machine joins a database whose machines are replaced when they fail: its initial state, its agent, and the
+//! agent's thread.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -31,21 +32,22 @@ pub(super) struct Joining {
     database: u64,
 }
 
-/// What its server has given it.
+/// What its server provides.
 pub(super) struct Given<'s> {
     pub(super) service: &'s OnceLock<Service>,
     pub(super) regions: &'s [Region],
     pub(super) placement: &'s Placement,
-    /// Where its server listens.
+    /// The address at which its server listens.
     pub(super) address: String,
     pub(super) participants: usize,
 }
 
-/// The agent of a machine, which ends with it: others go on without the machine when its lease is over.
+/// The running agent of a machine. When it is dropped the agent ends, and the others go on without the machine once its
+/// lease is over.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) member: Arc<Member>,
-    /// Locked by nobody else: so machines can be shared.
+    /// Never contended; the mutex only makes the machine shareable between threads.
     thread: Mutex<Option<thread::Running>>,
 }
 
@@ -59,7 +61,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Ends it without waiting for it: on a simulated host that has stopped it never ends.
+    /// Ends it without waiting for it: on a simulated host that has stopped it would never end.
     pub(super) fn give_up(self) {
         self.member.end();
         drop(thread::lock(&self.thread).take());
@@ -76,7 +78,7 @@ fn timing(lease: Duration) -> Timing {
 }
 
 impl Joining {
-    /// Looks at the membership, and at the log if it has one.
+    /// Reads the membership, and the log if there is one.
     pub(super) fn look(
         host: Arc<dyn Host>,
         config: &StoreConfig,
@@ -97,7 +99,7 @@ impl Joining {
         let log = log.transpose()?;
         let begins = match &log {
             Some(log) => log.begins(),
-            // Before there is a configuration nobody has anything that this machine could copy.
+            // Before there is a configuration no machine has anything that this one could copy.
             None if known.is_none() => Begins::First,
             None => Begins::Empty,
         };
@@ -120,8 +122,8 @@ impl Joining {
         self.log.is_some()
     }
 
-    /// Fills the tables of the server that has started, with what the database begins with, or what is on the disk, or
-    /// nothing yet; and starts the thread.
+    /// Fills the tables of the server that has started, with the initial contents of the database, with what is on the
+    /// disk, or with nothing yet; and starts the thread.
     pub(super) fn join<I: Iterator<Item = (Key, Value)>>(
         self,
         given: Given<'_>,
@@ -167,7 +169,7 @@ impl Joining {
         if begins == Begins::First {
             load(&participants, (machine, given.placement), initial(), None)?;
         }
-        // The member that ends when the disk fails, once there is one.
+        // The member to be ended when the disk fails, once it exists.
         let ends: Arc<OnceLock<Weak<Member>>> = Arc::default();
         let (participants, writer, disk) = match log {
             None => (Arc::new(participants), None, None),

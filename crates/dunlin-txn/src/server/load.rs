@@ -1,4 +1,4 @@
-//! Values that are put into the tables by the machine itself.
+//! Values that the machine itself loads into its tables.
 
 use super::disk::Disk;
 use super::member::{lock_all, Participants};
@@ -8,7 +8,8 @@ use crate::placement::Placement;
 use crate::recovery::CHUNK_BYTES;
 use crate::types::{Key, MachineId, Update, Value, Version};
 
-/// Puts those there that the machine has a copy of, chunk by chunk, and into its log if it has one by then. How many.
+/// Loads, chunk by chunk, the values of which the machine has a copy, and logs them if it has a log by then. Returns
+/// their number.
 pub(super) fn load(
     participants: &Participants,
     (machine, placement): (MachineId, &Placement),
@@ -65,7 +66,7 @@ fn put(
             });
         }
     }
-    // Also those before one that was not taken.
+    // Includes those loaded before one that was refused.
     if let Some(disk) = disk.filter(|_| !loaded.is_empty()) {
         disk.append(&Entry::Adopt(loaded));
     }

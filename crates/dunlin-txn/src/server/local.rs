@@ -1,4 +1,4 @@
-//! A machine without a port: how machines stand on simulated hosts.
+//! A machine without a port, for simulated hosts.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -23,13 +23,13 @@ pub struct LocalStore {
     participants: Arc<Participants>,
     catalogue: Catalogue,
     placement: Placement,
-    /// Where others replace it.
+    /// Present if the machine is replaced when it fails.
     agent: Option<Running>,
 }
 
 impl LocalStore {
-    /// Serves over this device; nobody replaces it. `participants`: how many divide the coordinators among them, by
-    /// number: polling threads wait for each other where they want the same one.
+    /// Serves over this device; the machine is not replaced when it fails. `participants`: number of participants among
+    /// which the coordinators are divided by number: polling threads wait for each other when they need the same one.
     ///
     /// # Errors
     /// As for [`super::StoreServer::serve`].
@@ -39,7 +39,7 @@ impl LocalStore {
         config: &StoreConfig,
         participants: usize,
     ) -> Result<Self, StoreServerError> {
-        // Its memory is gone with the process, and clients are of the same one.
+        // Its memory is lost with the process, and the clients are in the same one.
         let incarnation = u64::from(config.machine);
         let prepared = Prepared::new(builder, config, incarnation, false)?;
         let server = prepared.builder.serve_on(device)?;
@@ -61,8 +61,8 @@ impl LocalStore {
         })
     }
 
-    /// As [`super::StoreServer::serve_replicated`], over this device: others reach it at the address that it
-    /// advertises, which stands with these from now on. It has no log on a disk.
+    /// Like [`super::StoreServer::serve_replicated`], over this device: others reach it at the address that it
+    /// advertises, which is added to `addresses`. It has no log on a disk.
     ///
     /// # Errors
     /// As for [`super::StoreServer::serve_replicated`], and when it advertises no address.
@@ -102,41 +102,41 @@ impl LocalStore {
         })
     }
 
-    /// As [`super::StoreServer::is_fenced`].
+    /// Like [`super::StoreServer::is_fenced`].
     pub fn is_fenced(&self) -> bool {
         self.agent
             .as_ref()
             .is_some_and(|agent| agent.member.is_ended())
     }
 
-    /// The server below.
+    /// The underlying server.
     pub fn server(&self) -> &LocalServer {
         &self.server
     }
 
-    /// As [`super::StoreServer::load`].
+    /// Like [`super::StoreServer::load`].
     ///
     /// # Errors
-    /// When a table does not take a key or is full.
+    /// When a table does not accept a key or is full.
     pub fn load(&self, items: impl Iterator<Item = (Key, Value)>) -> Result<u64, StoreServerError> {
         let place = (MachineId(self.catalogue.machine), &self.placement);
         load(&self.participants, place, items, None)
     }
 
-    /// What a machine that comes is given first: items of which this machine is the primary, some 256 KiB from this
-    /// place on, and where the next ones begin. They are found in pieces; `found` is told how many each has while
-    /// nobody else comes to the tables, for who charges a simulated core.
+    /// Returns what a new machine copies first: items whose primary is this machine, about 256 KiB from this position
+    /// on, and the next position. They are collected in pieces; `found` is called with the number of items in each,
+    /// while the tables are still locked, so that a simulated core can be charged.
     pub fn chunk(&self, cursor: u64, found: &dyn Fn(usize)) -> (Vec<Update>, Option<u64>) {
         let me = MachineId(self.catalogue.machine);
         let wanted = |key: &Key| self.placement.primary(key) == me;
         chunk_of(&self.participants, cursor, &wanted, found)
     }
 
-    /// Takes what another machine has given, but for items of which there is a later version here, in pieces. `stored`
-    /// is called once, with the last of them, while nobody else comes to the tables.
+    /// Stores what another machine has copied, in pieces, except items of which a later version exists here. `stored`
+    /// is called once, with the last piece, while the tables are still locked.
     ///
     /// # Errors
-    /// When a table does not take a key or is full.
+    /// When a table does not accept a key or is full.
     pub fn adopt(&self, items: &[Update], stored: &dyn Fn()) -> Result<(), LockError> {
         let left = Cell::new(items.len());
         adopt_into(&self.participants, items, &|piece| {
@@ -184,7 +184,7 @@ mod tests {
         LocalStore::serve_on(device, Server::unbound(), &config, 2).expect("a machine")
     }
 
-    /// Nobody holds up the tables for a whole chunk: neither who gives one nor who takes it.
+    /// Neither the source nor the destination of a chunk locks the tables for the whole chunk.
     #[test]
     fn a_chunk_is_given_and_taken_in_pieces() {
         let (from, to) = (store(), store());

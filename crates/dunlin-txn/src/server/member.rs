@@ -1,5 +1,5 @@
-//! A machine of a membership that changes: its participants, its lease, and the thread that renews it and does what
-//! [`Agent`] says.
+//! A machine of a membership that changes: its participants, its lease, and the thread that renews the lease and
+//! executes the orders of [`Agent`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,31 +22,31 @@ use crate::recovery::{page, Agent, Condition, Local, Order, CHUNK_BYTES, PAGE_BY
 use crate::store::{LockError, Store};
 use crate::types::{Key, MachineId, TransactionId, Update};
 
-/// Parts of a lease: how often it is renewed, and how often the agent looks at what is under way.
+/// Fractions of a lease: how often it is renewed, and how often the agent is polled.
 pub(super) const BEATS: u32 = 5;
 const LOOKS: u32 = 40;
-/// Bytes of a chunk that are taken together, in the mean.
+/// Average number of bytes of a chunk that are stored together.
 const PIECE_BYTES: usize = CHUNK_BYTES / 32;
 
 pub(super) type TableParticipant = Participant<TableStore<RegisteredRegion>>;
 pub(super) type Participants = Vec<Mutex<TableParticipant>>;
 
-/// A member, as the handlers and the thread see it.
+/// A member, as shared by the handlers and the thread.
 #[derive(Debug)]
 pub(super) struct Member {
     me: MachineId,
     participants: Arc<Participants>,
     agent: Mutex<Agent>,
     start: Instant,
-    /// In nanoseconds since the start.
+    /// In nanoseconds since `start`.
     lease_until: AtomicU64,
     /// The number of the database, once it has begun.
     database: AtomicU64,
     ended: AtomicBool,
-    /// It has no room for what others have committed, and waits until they have gone on without it.
+    /// It has no space for what others have committed, and waits until they have gone on without it.
     is_full: AtomicBool,
     pub(super) notes: Arc<Notes>,
-    /// Its log, where that is on a disk.
+    /// Its log, if that is on a disk.
     disk: Option<Arc<Disk>>,
     pub(super) host: Arc<dyn Host>,
 }
@@ -76,7 +76,7 @@ impl Member {
         &self.participants
     }
 
-    /// Since it began.
+    /// Time since it started.
     fn elapsed(&self) -> Duration {
         thread::now().saturating_duration_since(self.start)
     }
@@ -90,12 +90,12 @@ impl Member {
         self.elapsed() < Duration::from_nanos(self.lease_until.load(Ordering::Acquire))
     }
 
-    /// The epoch that a request names.
+    /// The epoch that a request refers to.
     pub(super) fn epoch_of(&self, fence: u64) -> Epoch {
         Epoch(fence.wrapping_sub(self.database.load(Ordering::Acquire)))
     }
 
-    /// The configuration that this machine serves, if it does.
+    /// The configuration that this machine serves, if it serves one.
     pub(super) fn serving(&self) -> Option<Configuration> {
         let known = self.agent().configuration().cloned()?;
         let serves = Own(self).standing() == (known.epoch, true);
@@ -107,7 +107,7 @@ impl Member {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Answers another machine, which means this life of this one.
+    /// Answers a request of another machine, if it is for this life of the machine.
     pub(super) fn answer(&self, incarnation: u64, request: &PeerRequest) -> PeerAnswer {
         let mut agent = self.agent();
         let is_over = self.is_ended() || self.is_full.load(Ordering::Acquire);
@@ -128,7 +128,8 @@ impl Member {
         self.notes.push(Note::Changed);
     }
 
-    /// Renews the lease and does what is to be done, until the server ends or others have gone on without it.
+    /// Renews the lease and does what is to be done, until the server ends or the others have gone on without the
+    /// machine.
     pub(super) fn run(
         self: &Arc<Self>,
         mut membership: Box<dyn Membership>,
@@ -187,8 +188,8 @@ impl Member {
         }
     }
 
-    /// Lets the lease run out, and ends this life when the others have gone on: one that went on from the same log
-    /// before would be taken in their stead, and would have no room either.
+    /// Lets the lease expire, and ends this life once the others have gone on: a new life that continued from the same
+    /// log earlier would be admitted in its place, and would have no space either.
     fn leave(&self, membership: &mut dyn Membership, lease: Duration) {
         let me = self.agent().registration().incarnation;
         while !self.is_ended() {
@@ -201,7 +202,7 @@ impl Member {
         }
     }
 
-    /// Whether the machine may go on.
+    /// Returns whether the machine may continue.
     fn beat(&self, membership: &mut dyn Membership, lease: Duration) -> bool {
         let me = self.agent().registration().clone();
         let asked = self.elapsed();
@@ -209,7 +210,7 @@ impl Member {
             Ok(observed) => observed,
             Err(error) => {
                 tracing::warn!(machine = %self.me, %error, "no lease");
-                // One that is gone for good is found by others too: they go on, and this machine does not.
+                // The others also detect that a lease has ended for good: they go on without this machine.
                 return !error.is_final;
             }
         };
@@ -224,7 +225,7 @@ impl Member {
         condition == Condition::Well
     }
 
-    /// Tells the others that the epoch serves, which they would see for themselves a little later.
+    /// Notifies the others that the epoch serves, which they would otherwise find out a little later.
     fn tell(self: &Arc<Self>, of: &Configuration, asking: &Asking, client: &ClientBuilder) {
         let epoch = of.epoch;
         for (machine, member) in of.present().filter(|(machine, _)| *machine != self.me) {
@@ -234,13 +235,13 @@ impl Member {
     }
 }
 
-/// All participants at once: nothing changes meanwhile.
+/// Locks all participants at once: nothing changes meanwhile.
 pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
     participants.iter().map(thread::lock).collect()
 }
 
-/// A chunk of the wanted keys from this place on, and where the next one begins. `found` is told how many each piece
-/// has, before others come to the participants again.
+/// Returns a chunk of the wanted keys from this position on, and the next position. `found` is called with the number
+/// of items in each piece, before the participants are unlocked.
 pub(super) fn chunk_of(
     participants: &Participants,
     cursor: u64,
@@ -257,9 +258,9 @@ pub(super) fn chunk_of(
     })
 }
 
-/// Items of some [`CHUNK_BYTES`] from this place on, and where the next ones begin. Nothing changes while a piece of
-/// them is taken; others come to the tables in between, whom a whole chunk would hold up for as long as many of their
-/// requests take.
+/// Collects items of about [`CHUNK_BYTES`] from this position on, and the next position. Nothing changes while a piece
+/// is collected; in between the tables are unlocked for requests, which a whole chunk would delay for as long as many
+/// of them take.
 pub(super) fn in_pieces<'p, T>(
     participants: &'p Participants,
     cursor: u64,
@@ -275,9 +276,9 @@ pub(super) fn in_pieces<'p, T>(
     (items, next)
 }
 
-/// Takes the items of a chunk, but for those of which there is a later version, in as many pieces as they were found
-/// in: changes that the machine gets as a backup come in between. `stored` is told each piece when it is there, before
-/// others come to the participants again.
+/// Stores the items of a chunk, except those of which there is a later version, in as many pieces as they were
+/// collected in: changes that the machine gets as a backup are handled in between. `stored` is called for each piece
+/// that is stored, before the participants are unlocked.
 pub(super) fn adopt_into(
     participants: &Participants,
     items: &[Update],
@@ -296,7 +297,7 @@ pub(super) fn adopt_into(
 
 pub(super) type Guard<'a> = MutexGuard<'a, TableParticipant>;
 
-/// The machine's participants as one.
+/// The machine's participants as a single one.
 struct Own<'a>(&'a Member);
 
 impl Own<'_> {
@@ -306,7 +307,7 @@ impl Own<'_> {
         }
     }
 
-    /// A simulated core pays for it.
+    /// Charges a simulated core.
     fn charge(&self, part: Copying) {
         if let Some(charge) = self.0.host.charge() {
             charge(of_copying(part));
@@ -363,7 +364,7 @@ impl Local for Own<'_> {
             records: records.to_vec(),
         });
         if let Some(disk) = &self.0.disk {
-            // The agent looks again when that is on the disk.
+            // The agent is notified when that is on the disk.
             let notes = Arc::clone(&self.0.notes);
             disk.afterwards(move || notes.push(Note::Changed));
         }
@@ -388,7 +389,7 @@ impl Local for Own<'_> {
     }
 
     fn standing(&self) -> (Epoch, bool) {
-        // All of them, since each is told by itself.
+        // The minimum of all, since each is notified separately.
         let standing = self.each().map(|one| (one.epoch(), one.is_serving()));
         standing.min().unwrap_or_default()
     }
@@ -423,7 +424,7 @@ impl Local for Own<'_> {
         self.charge(Copying::Decoded(items.len()));
         let stored = |piece: &[Update]| {
             self.charge(Copying::Stored(piece.len()));
-            // Logged before anything that comes later to one of the keys.
+            // Logged before any later change of one of the keys.
             self.append(|| Entry::Adopt(piece.to_vec()));
         };
         adopt_into(&self.0.participants, items, &stored).is_ok()

@@ -1,4 +1,4 @@
-//! A machine that stores: tables in registered memory, a participant over them, and the handlers of a server by which
+//! A machine that stores: tables in registered memory, participants over them, and the handlers of a server by which
 //! coordinators reach both.
 
 mod asking;
@@ -42,68 +42,69 @@ use member::{Member, Participants, TableParticipant};
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
 
-/// The handler that answers a step of a transaction: the incarnation of the machine (8 bytes), then a
-/// [`crate::wire::Request`]; the answer is a [`crate::wire::Answer`].
+/// The handler that executes a step of a transaction. Request: the incarnation of the machine (8 bytes), then a
+/// [`crate::wire::Request`]; answer: a [`crate::wire::Answer`].
 pub const TRANSACT: HandlerId = 40;
-/// The handler that says what the machine is and has.
+/// The handler that returns the machine's description of itself.
 pub const CATALOGUE: HandlerId = 41;
-/// The handler by which machines that replace each other ask each other: the incarnation that is meant (8 bytes), then
-/// a [`crate::membership::peer::PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
+/// The handler for requests between machines that are replaced when they fail. Request: the incarnation of the receiver
+/// (8 bytes), then a [`crate::membership::peer::PeerRequest`]; answer: a [`crate::membership::peer::PeerAnswer`].
 pub const PEER: HandlerId = 42;
 
-/// Participants of a machine, each for its share of coordinators: polling threads wait for each other less.
+/// Number of participants of a machine, each for a share of the coordinators, so that polling threads wait for each
+/// other less.
 const PARTICIPANTS: usize = 4;
 
-/// What a machine of a store is: the same for all but its number.
+/// The configuration of a machine of a store: the same for all except for the number.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Its number, from zero.
+    /// The machine's number, from zero.
     pub machine: u16,
-    /// How many machines there are.
+    /// Number of machines.
     pub machines: u16,
-    /// Copies of each key, the primary's with them.
+    /// Number of copies of each key, including the primary's.
     pub replicas: u16,
     /// The tables.
     pub tables: Vec<TableSpec>,
-    /// Whether clients may WRITE items themselves, as the protocol `scaletx` does. They can write anything into the
-    /// tables then.
+    /// Whether clients may WRITE items themselves, as the protocol `scaletx` does. They can then write anything into
+    /// the tables.
     pub one_sided_writes: bool,
 }
 
-/// What the handlers share, once the tables are made.
+/// What the handlers share, once the tables exist.
 #[derive(Debug)]
 struct Service {
     participants: Arc<Participants>,
-    /// Where machines replace each other.
+    /// Present if machines are replaced when they fail.
     member: Option<Arc<Member>>,
-    /// Where the log is on a disk: answers wait for it.
+    /// Present if the log is on a disk: answers wait for it.
     disk: Option<Arc<Disk>>,
-    /// Where a simulated core is told what its work takes; none on real ones.
+    /// Charges work to a simulated core; `None` on real ones.
     charge: Option<fn(Work)>,
 }
 
-/// How machines of a database replace each other.
+/// Configures how machines of a database replace each other.
 #[derive(Debug)]
 pub struct Replicated {
-    /// Who decides who is a member.
+    /// Decides which machines are members.
     pub membership: Box<dyn Membership>,
-    /// How long a machine may be silent before others go on without it.
+    /// Time without contact after which the others go on without a machine.
     pub lease: Duration,
-    /// How machines reach each other.
+    /// The client settings for connections between machines.
     pub client: ClientBuilder,
-    /// Where others reach this machine, if that is not where its server listens: all addresses of a host
-    /// (`dunlin://0.0.0.0:7400`) are none that a client could connect to.
+    /// The address at which others reach this machine, if it is not the one where its server listens: clients cannot
+    /// connect to a wildcard address (`dunlin://0.0.0.0:7400`).
     pub advertise: Option<String>,
-    /// Where the machine has its log on a disk; in memory without one. What was acknowledged is then on the disks of
-    /// all machines that have it, and is there again when all of them were ended at once.
+    /// The machine's log on a disk; without one it is in memory. With it, what was acknowledged is on the disks of all
+    /// machines that store it, and survives when all of them are stopped at once.
     pub log: Option<LogFolder>,
 }
 
 impl Replicated {
-    /// Two seconds: shorter ones are lost where a machine is stopped for a moment.
+    /// Two seconds: shorter leases expire when a machine is stopped for a moment.
     pub const LEASE: Duration = Duration::from_secs(2);
 
-    /// By this membership.
+    /// Creates the default settings with this membership.
     pub fn new(membership: impl Membership + 'static) -> Self {
         Self {
             membership: Box::new(membership),
@@ -114,7 +115,7 @@ impl Replicated {
         }
     }
 
-    /// With its log in this directory, which is the machine's alone.
+    /// Keeps the log in this directory, which belongs to the machine alone.
     #[must_use]
     pub fn log_file(mut self, directory: impl Into<PathBuf>) -> Self {
         self.log = Some(LogFolder::new(directory));
@@ -122,7 +123,7 @@ impl Replicated {
     }
 }
 
-/// A machine that serves.
+/// A running machine.
 #[derive(Debug)]
 pub struct StoreServer {
     server: RunningServer,
@@ -131,12 +132,12 @@ pub struct StoreServer {
     placement: Placement,
     tables: Vec<TableSpec>,
     agent: Option<Running>,
-    /// Its log on a disk. The last one: what the others have appended is written before it ends.
+    /// Its log on a disk. Dropped last: what the others have appended is written before it ends.
     log: Option<disk::Running>,
 }
 
 impl StoreServer {
-    /// Adds handlers and regions to a server, starts it, and makes the tables.
+    /// Adds handlers and regions to a server, starts it, and creates the tables.
     ///
     /// # Errors
     /// When the configuration contradicts itself, the server does not start, or there is no memory for the tables.
@@ -152,15 +153,15 @@ impl StoreServer {
         Ok(server)
     }
 
-    /// As [`StoreServer::serve`] for a machine that others replace when it is gone, and that joins them when it comes.
-    /// `initial` is what the database begins with, the same at all machines; a machine that comes later has it from the
-    /// others. It serves when all machines were there once.
+    /// Like [`StoreServer::serve`], for a machine that the others replace when it fails, and that joins them when it
+    /// starts. `initial` is the initial contents of the database, the same for all machines; a machine that joins later
+    /// copies from the others. It begins to serve once all machines have been present.
     ///
-    /// With a log on a disk ([`Replicated::log_file`]) a machine that comes back is whole at once, if the others have
-    /// not gone on without it, and so is a database all of whose machines were ended.
+    /// With a log on a disk ([`Replicated::log_file`]) a machine that comes back is whole at once, unless the others
+    /// have gone on without it, and so is a database whose machines were all stopped.
     ///
-    /// When others have gone on without it ([`StoreServer::is_fenced`]), what it has is worth nothing any more: drop it
-    /// and begin anew.
+    /// When the others have gone on without it ([`StoreServer::is_fenced`]), its data is out of date: drop it and start
+    /// a new one.
     ///
     /// # Errors
     /// As for [`StoreServer::serve`], and when the membership does not answer, or the directory of the log is not this
@@ -186,15 +187,15 @@ impl StoreServer {
         Ok(server)
     }
 
-    /// Whether others have gone on without this life of the machine, so that it serves nobody any more. Without a
-    /// membership that changes it never is.
+    /// Whether the others have gone on without this life of the machine, so that it no longer serves. Always false if
+    /// the membership never changes.
     pub fn is_fenced(&self) -> bool {
         self.agent
             .as_ref()
             .is_some_and(|agent| agent.member.is_ended())
     }
 
-    /// The configuration that this machine serves now, where machines replace each other.
+    /// The configuration that this machine currently serves; `None` unless machines are replaced when they fail.
     pub fn configuration(&self) -> Option<Configuration> {
         self.agent.as_ref()?.member.serving()
     }
@@ -223,7 +224,7 @@ impl StoreServer {
         Ok((server, regions))
     }
 
-    /// The server below: its address, its figures.
+    /// The underlying server: its address, its statistics.
     pub fn server(&self) -> &RunningServer {
         &self.server
     }
@@ -233,12 +234,12 @@ impl StoreServer {
         &self.tables
     }
 
-    /// Puts values there that this machine has a copy of, and leaves the others out: what is in the tables before the
-    /// first transaction. All machines must be given the same. Where the machine has a log on a disk they are there
-    /// when this returns.
+    /// Loads the values of which this machine has a copy, and ignores the others: the contents of the tables before the
+    /// first transaction. All machines must be given the same values. If the machine has a log on a disk, they are
+    /// durable when this returns.
     ///
     /// # Errors
-    /// When a table does not take a key or is full, or the disk fails.
+    /// When a table does not accept a key or is full, or the disk fails.
     pub fn load(&self, items: impl Iterator<Item = (Key, Value)>) -> Result<u64, StoreServerError> {
         match self.service.get() {
             Some(service) => {
@@ -250,27 +251,28 @@ impl StoreServer {
         }
     }
 
-    /// How much its log has written in this life, where that is on a disk.
+    /// What its log has written in this life; `None` unless it is on a disk.
     pub fn log_statistics(&self) -> Option<LogStatistics> {
         let log = self.log.as_ref()?;
         Some(log.file().shared().statistics())
     }
 
-    /// The server below, which goes on. A machine that others replace is none any more.
+    /// Returns the underlying server, which keeps running. A machine that is replaced when it fails is no longer a
+    /// member.
     pub fn into_server(self) -> RunningServer {
         self.server
     }
 
-    /// Ends it; `false` when some answers could not be delivered.
+    /// Shuts the machine down; returns `false` if some answers could not be delivered.
     pub fn shutdown(self) -> bool {
         drop(self.agent);
-        // Answers that wait for the disk are given first.
+        // Answers that wait for the disk are sent first.
         drop(self.log);
         self.server.shutdown()
     }
 }
 
-/// A server that is about to start: the handlers are there, the memory is not.
+/// A server that is about to start: it has its handlers, but not the memory.
 struct Prepared {
     builder: ServerBuilder,
     service: Arc<OnceLock<Service>>,
@@ -322,7 +324,7 @@ impl Prepared {
     }
 }
 
-/// Empty tables in the regions of a server that has started, and so many participants over them.
+/// Creates empty tables in the regions of a server that has started, and this many participants over them.
 fn tables_of(
     specs: &[TableSpec],
     regions: &[Region],

@@ -1,4 +1,4 @@
-//! What the thread of a member is told, by handlers and by those who ask other machines.
+//! Notifications for the thread of a member, from handlers and from threads that send requests to other machines.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -10,24 +10,24 @@ use dunlin_verbs::thread;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::types::MachineId;
 
-/// A note.
+/// A notification.
 #[derive(Debug)]
 pub(super) enum Note {
     /// Another machine has answered.
     Answer(MachineId, PeerRequest, PeerAnswer),
-    /// The membership has changed, or what it waits for is on the disk.
+    /// The membership has changed, or what the thread waits for is on the disk.
     Changed,
 }
 
-/// Notes in order, of which one thread takes the next.
+/// A queue of notifications, for one receiving thread.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Of each question that is out there is at most one answer.
+    /// At most one answer for each outstanding request.
     answers: VecDeque<Note>,
-    /// However often it was said.
+    /// Set, however often it was notified.
     changed: bool,
     sleeper: Option<Waker>,
 }
@@ -44,7 +44,7 @@ impl Notes {
         sleeper.into_iter().for_each(Waker::wake);
     }
 
-    /// The next one; none when there is none within that time, and now and then for no reason.
+    /// Returns the next one; `None` if there is none within that time, and occasionally without a reason.
     pub(super) fn next(&self, within: Duration) -> Option<Note> {
         if let Some(note) = self.take(Some(&thread::waker())) {
             return Some(note);
@@ -53,7 +53,7 @@ impl Notes {
         self.take(None)
     }
 
-    /// The next, if there is one; else who is to be woken when there is.
+    /// Takes the next one, if there is one; otherwise registers the waker to be woken by the next.
     fn take(&self, sleeper: Option<&Waker>) -> Option<Note> {
         let mut waiting = thread::lock(&self.0);
         if std::mem::take(&mut waiting.changed) {

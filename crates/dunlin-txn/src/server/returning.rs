@@ -1,7 +1,7 @@
-//! How a life of a machine comes to what it begins with: it reads its log, and says so to the membership meanwhile.
+//! How a life of a machine restores its state: it reads its log, and registers this with the membership meanwhile.
 //!
-//! Others that come back, too, wait for it then instead of going on without it; and when those that are there have gone
-//! on, it hears of it, and leaves the rest of the log unread.
+//! Other machines that come back, too, then wait for it instead of going on without it; and if those that are present
+//! have gone on, it notices, and stops reading the log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{sync_channel, RecvTimeoutError, SyncSender};
@@ -17,18 +17,18 @@ use crate::membership::{Membership, Registration};
 use crate::placement::Placement;
 use crate::recovery::Begins;
 
-/// What a life of a machine begins with.
+/// The initial state of a life of a machine.
 pub(super) struct Life {
     pub(super) begins: Begins,
-    /// What it says of itself when the log was read.
+    /// What it registers once the log is read.
     pub(super) registration: Registration,
     pub(super) membership: Box<dyn Membership>,
     pub(super) participants: Vec<TableParticipant>,
 }
 
 impl Life {
-    /// Reads the log, where there is one to go on with. A life that the others have gone on without meanwhile begins
-    /// with nothing, in tables that are made anew.
+    /// Reads the log, if the life continues from one. A life that the others have meanwhile gone on without starts
+    /// without data, in new tables.
     pub(super) fn read(
         mut self,
         log: Option<&mut Opened>,
@@ -60,16 +60,16 @@ impl Life {
         Ok(self)
     }
 
-    /// Its participants come back; with what the database began with, if that was loaded.
+    /// Puts its participants into recovery; with the initial contents of the database, if those were loaded.
     fn recovers(&mut self, loaded: bool) {
         let all = std::mem::take(&mut self.participants).into_iter();
         self.participants = all.map(|one| one.recovering(loaded)).collect();
     }
 }
 
-/// A thread that renews the lease of a machine which reads its log.
+/// A thread that renews the lease of a machine while it reads its log.
 struct Returning {
-    /// The others have gone on without it.
+    /// The others have gone on without the machine.
     is_over: Arc<AtomicBool>,
     end: SyncSender<()>,
     thread: JoinHandle<Box<dyn Membership>>,
@@ -115,7 +115,7 @@ impl Returning {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// The membership again, and whether the others have gone on.
+    /// Returns the membership, and whether the others have gone on.
     fn end(self) -> (Box<dyn Membership>, bool) {
         drop(self.end);
         match self.thread.join() {

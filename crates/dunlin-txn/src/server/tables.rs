@@ -1,7 +1,7 @@
 //! Tables in registered memory as the [`Store`] of a participant.
 //!
-//! How their regions are laid out is in [`shape`](super::shape). A key that is absent has the version of its *absence
-//! header*, which many keys share; who inserts or deletes one of them raises it.
+//! The layout of their regions is in [`shape`](super::shape). An absent key has the version of its *absence header*,
+//! which many keys share; inserting or deleting one of them raises it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,25 +19,25 @@ use crate::membership::Epoch;
 use crate::store::{LockError, Store, Stored};
 use crate::types::{Address, Key, Place, Raised, SlotMap, TransactionId, Update, Version};
 
-/// Items of a chunk that is copied, about.
+/// Approximate number of items in a chunk that is copied.
 const ITEMS_OF_CHUNK: usize = 10_000;
-/// Looks at an item that a thread of this process is changing, before it counts as locked.
+/// Number of reads of an item that a thread of this process is changing before it counts as locked.
 const LOOKS: usize = 64;
 
-/// No transaction: what has a lock is none, or unknown.
+/// No transaction: the owner of a lock that is free or unknown.
 const NOBODY: TransactionId = TransactionId {
     coordinator: 0,
     slot: 0,
     sequence: 1,
 };
 
-/// The tables of a machine. All of its participants have them in common.
+/// The tables of a machine, shared by all of its participants.
 #[derive(Debug)]
 pub(crate) struct Tables<R: Region> {
     tables: Vec<OneTable<R>>,
-    /// By the number of the owner in headers: whose lock that is.
+    /// By the owner number in headers: the transaction that holds the lock.
     owners: Box<[Mutex<TransactionId>]>,
-    /// While the machine copies what others have: keys that have gone since, with the versions that took them away.
+    /// While the machine copies: keys that have been deleted meanwhile, with the versions of their deletions.
     gone: Mutex<Option<HashMap<Key, Version>>>,
 }
 
@@ -48,7 +48,7 @@ struct OneTable<R: Region> {
 }
 
 impl<R: Region> Tables<R> {
-    /// Tables in these regions, which are as long as [`TableSpec::region_bytes`] says.
+    /// Creates tables in these regions, each as long as [`TableSpec::region_bytes`] requires.
     pub(crate) fn create(specs: &[TableSpec], regions: Vec<R>) -> Result<Self, StoreError> {
         let tables = specs.iter().zip(regions).map(|(spec, region)| {
             let layout = spec.layout()?;
@@ -77,7 +77,7 @@ impl<R: Region> Tables<R> {
         Some(*owner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The table of a key, its number among the regions, and the key as the table knows it.
+    /// The table of a key, its index among the regions, and the key in the table's own form.
     fn find(&self, key: &Key) -> Option<(usize, &Table<R>, u64)> {
         let number = key.as_number()?;
         let found = self.tables.iter().position(|one| one.id == key.table())?;
@@ -91,12 +91,12 @@ fn absence<'t, R: Region>(table: &'t Table<R>, key: &Key) -> (usize, &'t AtomicU
     (offset, table.region().memory().atomic_u64(offset))
 }
 
-/// Raises the version of absent keys to this one at least.
+/// Raises the version of absent keys to at least this one.
 fn raise(absence: &AtomicU64, version: u64) {
     absence.fetch_max(Header::new(version, false).0, Ordering::SeqCst);
 }
 
-/// The tables as one participant uses them, with numbers of owners that are its alone.
+/// The tables as used by one participant, with owner numbers of its own.
 #[derive(Debug)]
 pub(crate) struct TableStore<R: Region> {
     tables: Arc<Tables<R>>,
@@ -106,7 +106,7 @@ pub(crate) struct TableStore<R: Region> {
 }
 
 impl<R: Region> TableStore<R> {
-    /// So many stores over the same tables, among which the numbers of owners are divided.
+    /// Creates this many stores over the same tables and divides the owner numbers among them.
     pub(crate) fn divide(tables: &Arc<Tables<R>>, count: usize) -> Vec<TableStore<R>> {
         let numbers: Vec<u16> = (0..MAX_OWNER).collect();
         let share = numbers.len() / count.max(1);
@@ -119,12 +119,12 @@ impl<R: Region> TableStore<R> {
         numbers.chunks_exact(share.max(1)).map(store).collect()
     }
 
-    /// Slots of coordinators that may have locks.
+    /// Number of coordinators' slots that may hold locks.
     pub(crate) fn owners_max(&self) -> usize {
         self.free.len() + self.numbers.len()
     }
 
-    /// Puts a value there before the first transaction, with version 0 or above.
+    /// Stores a value before the first transaction, with version 0 or above.
     pub(crate) fn load(&mut self, key: &Key, value: &[u8]) -> Result<(), StoreError> {
         let Some((_, table, number)) = self.tables.find(key) else {
             return Err(StoreError::Absent(0));
@@ -154,18 +154,18 @@ impl<R: Region> TableStore<R> {
         Some(number)
     }
 
-    /// The number of this very transaction, if it has locked something.
+    /// The owner number of exactly this transaction, if it has locked something.
     fn known(&self, owner: TransactionId) -> Option<u16> {
         let number = *self.numbers.get(&(owner.coordinator, owner.slot))?;
         (self.tables.owner(number)? == owner).then_some(number)
     }
 
-    /// Whether the machine copies what others have.
+    /// Whether the machine is copying the others' data.
     pub(crate) fn is_learning(&self) -> bool {
         self.tables.gone().is_some()
     }
 
-    /// A value as it stands in a place of this length, if it fits.
+    /// A value in the form in which it is stored in a place of this length, if it fits.
     fn padded<'b>(value: &[u8], length: usize, place: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         encode_value(value, place);
         if place.len() > length {
@@ -184,14 +184,14 @@ impl<R: Region> TableStore<R> {
         }
     }
 
-    /// Whether a change makes an item.
+    /// Whether a change inserts an item.
     fn is_insert(&self, update: &Update) -> bool {
         let found = self.tables.find(&update.key);
         let is_there = found.is_some_and(|(_, table, number)| table.contains(number));
         update.value.is_some() && !is_there
     }
 
-    /// Takes away what [`Self::apply_one`] has inserted.
+    /// Undoes an insertion by [`Self::apply_one`].
     fn take_back(&self, update: &Update) {
         if let Some((_, table, number)) = self.tables.find(&update.key) {
             if let Err(error) = table.take_back(number, update.version.0) {
@@ -212,7 +212,7 @@ impl<R: Region> TableStore<R> {
             None => None,
         };
         if value.is_none() {
-            // So that the versions of the key go on from here when this copy is the primary's.
+            // So that the versions of the key continue from here if this copy becomes the primary's.
             raise(absence(table, &update.key).1, update.version.0);
             if let Some(gone) = self.tables.gone().as_mut() {
                 gone.insert(update.key.clone(), update.version);
@@ -246,7 +246,7 @@ impl<R: Region> TableStore<R> {
     }
 }
 
-/// A key that no table here has: absent, and nowhere.
+/// The state of a key that belongs to no table here: absent, without a place.
 fn nowhere() -> Stored {
     Stored {
         value: None,
@@ -285,7 +285,7 @@ impl<R: Region> Store for TableStore<R> {
                 }
                 Err(StoreError::Absent(_)) => {
                     fence(Ordering::SeqCst);
-                    // Unchanged, so the key was absent at this version for as long as it was looked for.
+                    // Unchanged, so the key was absent at this version during the whole lookup.
                     if absence.load(Ordering::SeqCst) == before {
                         let header = Header(before);
                         let at = address_of(region, offset);
@@ -305,7 +305,7 @@ impl<R: Region> Store for TableStore<R> {
                 Err(_) => {}
             }
         }
-        // It changed at every look: as good as locked.
+        // It changed during every attempt: treated as locked.
         Stored {
             owner: Some(holder.unwrap_or(NOBODY)),
             ..nowhere()
@@ -337,7 +337,7 @@ impl<R: Region> Store for TableStore<R> {
                 }
                 Err(StoreError::Absent(_)) => {
                     let (offset, absence) = absence(table, key);
-                    // Above all versions at which the key was absent: who saw one must find it changed.
+                    // Above all versions at which the key was absent: whoever saw one must find it changed.
                     let version = |of_place: u64| loop {
                         let before = absence.load(Ordering::SeqCst);
                         let version = Header(before).version().max(of_place) + 1;
@@ -394,7 +394,7 @@ impl<R: Region> Store for TableStore<R> {
 
     fn unlock(&mut self, key: &Key, owner: TransactionId) {
         if let Some((me, (_, table, number))) = self.known(owner).zip(self.tables.find(key)) {
-            // Where it is not locked any more it was unlocked one-sided.
+            // If it is no longer locked it was unlocked one-sided.
             let _ = table.release(number, me);
         }
     }
@@ -404,7 +404,7 @@ impl<R: Region> Store for TableStore<R> {
             return self.apply_one(update);
         }
         updates.iter().try_for_each(|one| self.check_length(one))?;
-        // Only a key that is absent needs room, and only its insertion can be taken back: those are the first.
+        // Only an absent key needs space, and only its insertion can be undone: those come first.
         let (inserts, others): (Vec<&Update>, Vec<&Update>) =
             updates.iter().partition(|update| self.is_insert(update));
         for (done, update) in inserts.iter().enumerate() {
@@ -417,7 +417,7 @@ impl<R: Region> Store for TableStore<R> {
     }
 
     fn new_epoch(&mut self, epoch: Epoch) {
-        // The machine that was the primary may have given absent keys versions that no copy knows.
+        // The previous primary may have assigned versions to absent keys that no copy knows.
         let version = epoch.first_version().0;
         for one in &self.tables.tables {
             let from = absence_offset(one.table.layout());
@@ -448,7 +448,7 @@ impl<R: Region> Store for TableStore<R> {
                 if taken > bytes || items.len() > ITEMS_OF_CHUNK {
                     return (items, Some((number as u64) << 32 | u64::from(bucket)));
                 }
-                // A chain that is damaged has nothing that could be copied.
+                // A damaged chain contains nothing that could be copied.
                 let _ = one.table.items_of(bucket, |key, header, place| {
                     let key = Key::number(one.id, key);
                     if wanted(&key) {

@@ -1,17 +1,17 @@
-//! Messages to bytes and back: numbers in little endian, lengths before bytes, counts before lists.
+//! Encoding and decoding of messages: little-endian numbers, lengths before bytes, counts before lists.
 use super::reader::{Reader, WireError};
 use super::{Answer, Body, Fate, Item, Refusal, Request, Response};
 use crate::types::{Address, Key, Place, Raised, TransactionId, Update, Value, Version};
 
-/// The shortest key: table and length.
+/// Minimum length of a key: table and length.
 const KEY_LEAST: usize = 4;
-/// The shortest change: key, version, flag.
+/// Minimum length of a change: key, version, flag.
 pub(crate) const UPDATE_LEAST: usize = KEY_LEAST + 8 + 1;
-/// The shortest item: flag, version, flag, two addresses, flag.
+/// Minimum length of an item: flag, version, flag, two addresses, flag.
 const ITEM_LEAST: usize = 1 + 8 + 1 + 16 + 1;
 
 impl Request {
-    /// Appends the request.
+    /// Appends the encoded request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_name(out, self.transaction, self.step);
         match &self.body {
@@ -44,7 +44,7 @@ impl Request {
         }
     }
 
-    /// Reads a request, which must be all of the bytes.
+    /// Decodes a request, which must be all of the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Request, WireError> {
         let mut from = Reader::new(bytes);
         let (transaction, step) = name(&mut from)?;
@@ -75,7 +75,7 @@ impl Request {
 }
 
 impl Answer {
-    /// Appends the answer.
+    /// Appends the encoded answer.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_name(out, self.transaction, self.step);
         match &self.response {
@@ -131,7 +131,7 @@ impl Answer {
         }
     }
 
-    /// Reads an answer, which must be all of the bytes.
+    /// Decodes an answer, which must be all of the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Answer, WireError> {
         let mut from = Reader::new(bytes);
         let (transaction, step) = name(&mut from)?;
@@ -199,7 +199,7 @@ pub(crate) fn put_key(out: &mut Vec<u8>, key: &Key) {
 fn put_value(out: &mut Vec<u8>, value: Option<&Value>) {
     out.push(u8::from(value.is_some()));
     if let Some(value) = value {
-        // A value is as long as one message at most, and those are below 4 GiB.
+        // A value is at most as long as a message, which is shorter than 4 GiB.
         out.extend((value.len() as u32).to_le_bytes());
         out.extend(&**value);
     }

@@ -1,7 +1,7 @@
 //! Requests of coordinators and answers of participants, as values and as bytes.
 //!
-//! Bytes of a peer are read once, from front to back. Counts are held against the bytes that are left before anything
-//! is allocated for them, so no message makes its reader take more memory than some times its own length.
+//! A peer's bytes are read once, from front to back. Counts are checked against the remaining bytes before anything is
+//! allocated for them, so a message makes its receiver use at most a small multiple of its own length in memory.
 pub(crate) mod codec;
 mod reader;
 
@@ -10,62 +10,62 @@ pub use reader::WireError;
 
 use crate::types::{Key, Place, Raised, TransactionId, Update, Value, Version};
 
-/// The most keys or changes in one request.
+/// Maximum number of keys or changes in one request.
 pub const MAX_ITEMS: usize = 4096;
 
-/// A request: one step of a transaction at one machine. Steps rise within a transaction, and a machine gets at most one
-/// request of each.
+/// A request: one step of a transaction at one machine. Steps increase within a transaction, and a machine gets at most
+/// one request for each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The transaction.
     pub transaction: TransactionId,
     /// Its step, from 1.
     pub step: u16,
-    /// What is to be done.
+    /// The operation.
     pub body: Body,
 }
 
-/// What a participant is to do.
+/// The operation that a participant executes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// Lock and read the write set, read the read set.
     Execute {
-        /// Keys to lock, with the bytes to make room for.
+        /// Keys to lock, with the number of bytes to reserve.
         writes: Vec<(Key, u32)>,
         /// Keys to read.
         reads: Vec<Key>,
     },
-    /// Say whether keys have these versions still and no other transaction's lock.
+    /// Check that keys still have these versions and are not locked by another transaction.
     Validate(Vec<(Key, Version)>),
     /// Keep changes in the log, and apply those of shards that this machine backs up.
     Replicate {
         /// Changes for the log.
         append: Vec<Update>,
-        /// Changes that this machine has as a backup.
+        /// Changes that this machine applies as a backup.
         apply: Vec<Update>,
     },
     /// Install changes and release all locks of the transaction.
     Commit(Vec<Update>),
     /// Release all locks of the transaction.
     Release,
-    /// Say what has become of the transaction, whose epoch is over. Answered by a machine of any later epoch.
+    /// Report the outcome of the transaction, whose epoch is over. Answered by a machine of any later epoch.
     Outcome,
 }
 
-/// What has become of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// All of its changes are there.
+    /// All of its changes have been made.
     Committed,
-    /// None is, and none will be.
+    /// None has been made, and none will be.
     Aborted,
-    /// That is not decided yet.
+    /// Not decided yet.
     Undecided,
-    /// This machine has come since, or it is too long ago.
+    /// This machine has joined since, or the transaction is too old.
     Forgotten,
 }
 
-/// A key as a participant found it.
+/// The state of a key at a participant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Item {
     /// Its value.
@@ -74,7 +74,7 @@ pub struct Item {
     pub version: Version,
     /// What its lock has raised.
     pub raised: Option<Raised>,
-    /// Where it lies.
+    /// Its location.
     pub place: Place,
 }
 
@@ -85,33 +85,33 @@ pub struct Answer {
     pub transaction: TransactionId,
     /// The step.
     pub step: u16,
-    /// What was done.
+    /// The result.
     pub response: Response,
 }
 
-/// What a participant has done.
+/// The result of a step at a participant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Response {
     /// The items in the order of the request: first the write set, which is locked, then the read set.
     Executed(Vec<Item>),
-    /// A key is locked by another. The transaction has no lock at this machine any more.
+    /// A key is locked by another transaction. This transaction holds no lock at this machine any more.
     Locked {
-        /// Which key of the request, counted as in [`Response::Executed`].
+        /// Index of the key in the request, counted as in [`Response::Executed`].
         item: u32,
-        /// Who holds it.
+        /// The transaction that holds it.
         owner: TransactionId,
     },
-    /// All versions are as they were.
+    /// All versions are unchanged.
     Valid,
-    /// One is not.
+    /// A version has changed, or a key is locked.
     Invalid {
-        /// Which key of the request.
+        /// Index of the key in the request.
         item: u32,
     },
-    /// It is done.
+    /// Done.
     #[default]
     Done,
-    /// What has become of the transaction.
+    /// The outcome of the transaction.
     Outcome(Fate),
     /// Nothing was done.
     Refused(Refusal),
@@ -120,25 +120,25 @@ pub enum Response {
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Hash)]
 pub enum Refusal {
-    /// The transaction is past this step.
+    /// The transaction has already passed this step.
     #[error("the request is older than what this machine has seen of the slot")]
     Stale,
-    /// The slot's last transaction still holds locks here.
+    /// The slot's previous transaction still holds locks here.
     #[error("the slot's last transaction still holds locks")]
     Unfinished,
-    /// The table has no room. The transaction has no lock at this machine any more.
+    /// The table has no space. The transaction holds no lock at this machine any more.
     #[error("the table has no room for another item; give it more when it is made")]
     Full,
-    /// More coordinators' slots than the participant remembers.
+    /// More coordinators' slots than the participant can remember.
     #[error("more slots of coordinators than the participant's limit; raise `slots_max`")]
     TooManySlots,
-    /// No table takes the key, or a value of this length. The transaction has no lock at this machine any more.
+    /// No table accepts the key, or a value of this length. The transaction holds no lock at this machine any more.
     #[error("no table of this machine takes the key, or a value of this length")]
     Unknown,
-    /// The machine has lost its memory since the coordinator asked what it has.
+    /// The machine has lost its memory since the coordinator requested its description.
     #[error("the machine was started anew and has lost its tables, and nobody replaces it")]
     Restarted,
-    /// The machine is not of the coordinator's epoch: the membership has changed, or is changing, or the machine has no
+    /// The machine is not in the coordinator's epoch: the membership has changed, or is changing, or the machine has no
     /// lease.
     #[error("the machine does not serve the epoch of the coordinator; ask for the membership and try again")]
     Epoch,

@@ -1,31 +1,31 @@
-//! Reading of a peer's bytes, and why they were not understood.
+//! Decoding of a peer's bytes, and its errors.
 use crate::types::{Key, KeyTooLong};
 
-/// Bytes that are no message.
+/// Bytes that are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The message ends too early.
+    /// The message is too short.
     #[error("a message ends within a field")]
     Short,
-    /// Bytes are left over.
+    /// There are extra bytes.
     #[error("{0} bytes follow a message")]
     Long(usize),
-    /// A kind that there is not.
+    /// An unknown kind.
     #[error("{0} is no kind of message")]
     Kind(u8),
-    /// A count above the limit or above what the bytes could hold.
+    /// A count above the limit, or higher than the bytes could hold.
     #[error("a count of {0} is more than the limit or than the message holds")]
     Count(u32),
     /// A flag that is neither 0 nor 1.
     #[error("a flag is {0}")]
     Flag(u8),
-    /// A version above the highest.
+    /// A version above the maximum.
     #[error("a version is above the highest")]
     Version,
     /// A step of 0, or a sequence of 0.
     #[error("steps and sequence numbers begin with 1")]
     Zero,
-    /// A key above the limit.
+    /// A key that is too long.
     #[error(transparent)]
     Key(#[from] KeyTooLong),
 }
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         Ok(Key::new(table, self.bytes(usize::from(length))?)?)
     }
 
-    /// So many items of at least `least` bytes each, as a request of a coordinator may have.
+    /// Reads a list of items of at least `least` bytes each, with as many items as a coordinator's request may have.
     pub(crate) fn list<T>(
         &mut self,
         least: usize,
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         self.list_of(super::MAX_ITEMS, least, item)
     }
 
-    /// At most `most` items of at least `least` bytes each.
+    /// Reads a list of at most `most` items of at least `least` bytes each.
     pub(crate) fn list_of<T>(
         &mut self,
         most: usize,
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }

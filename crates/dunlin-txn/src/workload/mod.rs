@@ -1,4 +1,4 @@
-//! Transactions to run: generators of read and write sets and of functions over them.
+//! Workloads: generators of transactions, with read and write sets and functions over them.
 mod object;
 mod random;
 mod smallbank;
@@ -16,19 +16,19 @@ use crate::server::TableSpec;
 use crate::types::{Key, Value};
 use std::fmt;
 
-/// A load: what is there at first, and one transaction after the other.
+/// A workload: the initial items, and a sequence of transactions.
 pub trait Workload: fmt::Debug + Send {
     /// The tables that it needs.
     fn tables(&self) -> Vec<TableSpec>;
 
-    /// The items before the first transaction.
+    /// The initial items.
     fn load(&self) -> Box<dyn Iterator<Item = (Key, Value)> + '_>;
 
     /// The next transaction.
     fn next(&mut self, random: &mut fastrand::Rng) -> Box<dyn Logic>;
 }
 
-/// The names of [`named`].
+/// The names accepted by [`named`].
 pub const NAMES: &[&str] = &[
     "smallbank",
     "tatp",
@@ -42,8 +42,8 @@ pub const NAMES: &[&str] = &[
     "ycsb-f",
 ];
 
-/// The load of this name, over so many customers, subscribers or keys; `object-R-W` takes any R from 1 to 64 and W up
-/// to R.
+/// Returns the workload of this name, over this number of customers, subscribers or keys; `object-R-W` accepts any R
+/// from 1 to 64 and W up to R.
 pub fn named(name: &str, rows: u64) -> Option<Box<dyn Workload>> {
     let ycsb = |mix| -> Option<Box<dyn Workload>> { Some(Box::new(Ycsb::new(mix, rows))) };
     match name {

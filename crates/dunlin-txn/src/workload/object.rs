@@ -4,10 +4,10 @@ use crate::logic::{Access, Logic, Once, Step};
 use crate::server::TableSpec;
 use crate::types::{Key, Value};
 
-/// Bytes of a value (FaSST).
+/// Length of a value in bytes (FaSST).
 const VALUE_BYTES: usize = 40;
 
-/// The load.
+/// The workload.
 #[derive(Clone, Debug)]
 pub struct Objects {
     keys: u64,
@@ -16,7 +16,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Transactions of `all` keys out of so many, at most all of them, `changed` of which get a new value.
+    /// Transactions on `all` keys out of `keys`, at most all of them, `changed` of which get a new value.
     pub fn new(keys: u64, all: usize, changed: usize) -> Objects {
         let keys = keys.max(1);
         let all = all.clamp(1, keys.min(64) as usize);

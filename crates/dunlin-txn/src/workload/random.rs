@@ -1,4 +1,4 @@
-//! Random transactions over few keys: many conflicts, inserts and deletes, and values of which there are no two alike.
+//! Random transactions on few keys: many conflicts, inserts and deletes, and values that are all different.
 use super::Workload;
 use crate::logic::{Access, Logic, Once, Step};
 use crate::server::TableSpec;
@@ -12,7 +12,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Transactions over so many keys, at least one, half of which are there at first.
+    /// Transactions on this number of keys, at least one; half of the keys exist initially.
     pub fn new(keys: u64) -> Random {
         Random {
             keys: keys.max(1),

@@ -14,16 +14,17 @@ pub struct SmallBank {
 
 const SAVINGS: u16 = 0;
 const CHECKING: u16 = 1;
-/// What an account holds at first.
+/// The initial balance of an account.
 const INITIAL: i64 = 10_000;
 
 impl SmallBank {
-    /// So many customers, at least two, with 4 % of them in 90 % of the transactions (FaSST, FLOCK §8.5.2).
+    /// Creates the workload with this number of customers, at least two, 4 % of which are in 90 % of the transactions
+    /// (FaSST, FLOCK §8.5.2).
     pub fn new(customers: u64) -> SmallBank {
         SmallBank::with_hot(customers, 90)
     }
 
-    /// As [`SmallBank::new`] with another share of transactions for the hot 4 %: ScaleRPC §4.2.1 has 60.
+    /// Like [`SmallBank::new`], with another share of transactions for the hot 4 %: ScaleRPC §4.2.1 has 60.
     pub fn with_hot(customers: u64, hot_percent: u8) -> SmallBank {
         let customers = customers.max(2);
         SmallBank {
@@ -33,7 +34,8 @@ impl SmallBank {
         }
     }
 
-    /// As [`SmallBank::with_hot`] with so many hot customers, at least two, among so many: what collides is theirs.
+    /// Like [`SmallBank::with_hot`], with this number of hot customers, at least two, whatever the number of customers:
+    /// they determine the conflicts.
     pub fn with_hot_customers(customers: u64, hot_customers: u64, hot_percent: u8) -> SmallBank {
         let customers = customers.max(2);
         SmallBank {
@@ -43,12 +45,12 @@ impl SmallBank {
         }
     }
 
-    /// What a value says an account holds; nothing where it is no account's.
+    /// The balance in an account's value; `None` if it is not an account's value.
     pub fn balance(value: &Value) -> Option<i64> {
         Some(i64::from_le_bytes((**value).try_into().ok()?))
     }
 
-    /// How much a committed transaction has made more than it has taken away: nothing, but for deposits and checks.
+    /// The amount by which a committed transaction has changed the total balance: zero, except for deposits and checks.
     pub fn made(committed: &crate::Committed) -> i64 {
         let before = |key: &Key| {
             let seen = committed.reads.iter().find(|(seen, ..)| seen == key);
@@ -118,37 +120,37 @@ impl Workload for SmallBank {
     }
 }
 
-/// A transaction of the load, for whoever executes it in another way than by its [`Logic`].
+/// A transaction of the workload, for callers that do not execute it through its [`Logic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallBankTransaction {
-    /// All of one customer's money goes to another's checking account.
+    /// Moves all of one customer's money to another's checking account.
     Amalgamate {
-        /// Whose money it is.
+        /// The customer who pays.
         from: u64,
-        /// Who gets it.
+        /// The customer who is paid.
         to: u64,
     },
-    /// Both accounts of a customer are read.
+    /// Reads both accounts of a customer.
     Balance(u64),
-    /// So much comes to a checking account.
+    /// Adds an amount to a checking account.
     DepositChecking(u64, i64),
-    /// So much goes from one checking account to another, if it is there.
+    /// Moves an amount from one checking account to another, if it is covered.
     SendPayment {
-        /// Who pays.
+        /// The customer who pays.
         from: u64,
-        /// Who gets it.
+        /// The customer who is paid.
         to: u64,
-        /// How much.
+        /// The amount.
         amount: i64,
     },
-    /// So much comes to a savings account.
+    /// Adds an amount to a savings account.
     TransactSavings(u64, i64),
-    /// So much goes from a checking account, and one more where both accounts together do not cover it.
+    /// Takes an amount from a checking account, and one more if both accounts together do not cover it.
     WriteCheck(u64, i64),
 }
 
 impl SmallBank {
-    /// The next transaction: 15 % of each, 25 % of payments.
+    /// Draws the next transaction: 15 % of each, 25 % of payments.
     pub fn draw(&self, random: &mut fastrand::Rng) -> SmallBankTransaction {
         let (from, to) = self.two(random);
         let amount = random.i64(1..100);
@@ -164,7 +166,7 @@ impl SmallBank {
 }
 
 impl SmallBankTransaction {
-    /// What it asks for, and what it makes of it.
+    /// The logic that executes the transaction.
     pub fn logic(self) -> Box<dyn Logic> {
         let savings = |customer| Key::number(SAVINGS, customer);
         let checking = |customer| Key::number(CHECKING, customer);

@@ -5,13 +5,13 @@ use crate::server::TableSpec;
 use crate::types::{Key, Value};
 
 const SUBSCRIBER: u16 = 0;
-/// From the subscriber's telephone number to the subscriber.
+/// Maps the subscriber's telephone number to the subscriber.
 const BY_NUMBER: u16 = 1;
 const ACCESS_INFO: u16 = 2;
 const SPECIAL_FACILITY: u16 = 3;
 const CALL_FORWARDING: u16 = 4;
 
-/// Bytes of a row, as FaSST's code has them.
+/// Length of a row in bytes, as in FaSST's code.
 const SUBSCRIBER_BYTES: usize = 40;
 const ACCESS_INFO_BYTES: usize = 16;
 const FACILITY_BYTES: usize = 8;
@@ -19,21 +19,22 @@ const FORWARDING_BYTES: usize = 16;
 /// Hours at which a call forwarding begins.
 const STARTS: [u64; 3] = [0, 8, 16];
 
-/// The load.
+/// The workload.
 #[derive(Clone, Debug)]
 pub struct Tatp {
     subscribers: u64,
 }
 
 impl Tatp {
-    /// So many subscribers, at least one: FaSST and FLOCK have a million for each server.
+    /// Creates the workload with this number of subscribers, at least one: FaSST and FLOCK have a million for each
+    /// server.
     pub fn new(subscribers: u64) -> Tatp {
         Tatp {
             subscribers: subscribers.max(1),
         }
     }
 
-    /// A subscriber, with the benchmark's preference for some.
+    /// Draws a subscriber, with the benchmark's non-uniform distribution.
     fn subscriber(&self, random: &mut fastrand::Rng) -> u64 {
         let mask = match self.subscribers {
             0..=1_000_000 => 65_535,
@@ -48,7 +49,7 @@ fn number(subscriber: u64) -> Key {
     Key::number(BY_NUMBER, subscriber)
 }
 
-/// A row of one of the four types 0 to 3 of a subscriber.
+/// The key of a subscriber's row of one of the four types 0 to 3.
 fn typed(table: u16, subscriber: u64, kind: u64) -> Key {
     Key::number(table, subscriber << 8 | kind)
 }
@@ -58,7 +59,7 @@ fn forwarding(subscriber: u64, facility: u64, start: usize) -> Key {
     Key::number(CALL_FORWARDING, subscriber << 8 | kind)
 }
 
-/// Bits that belong to a subscriber: which rows it has at first. One to four types, each subset of a size as likely.
+/// Derives a subscriber's initial rows from a hash: one to four types, with every subset of a size equally likely.
 fn has(subscriber: u64, what: u64, kind: u64) -> bool {
     let spread = Key::number(u16::MAX, subscriber << 8 | what).spread();
     let count = 1 + spread % 4;
@@ -76,7 +77,7 @@ fn first(view: View<'_>, key: &Key) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Whether a facility is active: the benchmark has 85 %.
+/// Whether a facility is active: 85 % are, as in the benchmark.
 fn is_active(facility: u64) -> bool {
     facility % 100 < 85
 }
@@ -89,7 +90,7 @@ fn reads(keys: Vec<Key>) -> Box<dyn Logic> {
     Box::new(Once::new(access, |_| Step::Commit(Vec::new())))
 }
 
-/// What is done by telephone number: which subscriber that is, and then the rest.
+/// Logic that first looks up the subscriber by telephone number, and then does the rest.
 struct ByNumber<F> {
     number: Key,
     access: Option<Access>,
@@ -165,7 +166,7 @@ impl Workload for Tatp {
                         row(FACILITY_BYTES, active),
                     ));
                     for (start, hour) in STARTS.iter().enumerate() {
-                        // None to three of them.
+                        // Zero to three of them.
                         if has(s << 2 | kind, 3, start as u64 + 1) {
                             let end = hour + 8;
                             rows.push((forwarding(s, kind, start), row(FORWARDING_BYTES, end)));
@@ -182,37 +183,37 @@ impl Workload for Tatp {
     }
 }
 
-/// A transaction of the load, for whoever executes it in another way than by its [`Logic`]. Facilities and kinds of
-/// access are of the four types 0 to 3.
+/// A transaction of the workload, for callers that do not execute it through its [`Logic`]. Facilities and kinds of
+/// access have the four types 0 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TatpTransaction {
-    /// A subscriber's row.
+    /// Reads a subscriber's row.
     GetSubscriber(u64),
-    /// A row of a subscriber's access information.
+    /// Reads a row of a subscriber's access information.
     GetAccess(u64, u64),
-    /// A facility, and the call forwardings that begin up to this start.
+    /// Reads a facility, and the call forwardings that begin at or before this start.
     GetDestination(u64, u64, usize),
-    /// A subscriber and a facility change, if the facility is there.
+    /// Changes a subscriber and a facility, if the facility exists.
     UpdateSubscriber {
-        /// Whose.
+        /// The subscriber.
         subscriber: u64,
-        /// Which facility.
+        /// The facility.
         facility: u64,
-        /// What the subscriber's row becomes.
+        /// The new value for the subscriber's row.
         bit: u64,
-        /// What the facility's row becomes.
+        /// The new value for the facility's row.
         data: u64,
     },
-    /// A subscriber, who is known by telephone number, is elsewhere.
+    /// Changes the location of a subscriber, who is identified by telephone number.
     UpdateLocation(u64, u64),
-    /// A call forwarding comes, if the facility is active and there is none.
+    /// Inserts a call forwarding, if the facility is active and it does not exist.
     InsertForwarding(u64, u64, usize),
-    /// A call forwarding goes, if there is one.
+    /// Deletes a call forwarding, if it exists.
     DeleteForwarding(u64, u64, usize),
 }
 
 impl Tatp {
-    /// The next transaction, by the mix of the benchmark.
+    /// Draws the next transaction, by the mix of the benchmark.
     pub fn draw(&self, random: &mut fastrand::Rng) -> TatpTransaction {
         let s = self.subscriber(random);
         let kind = random.u64(0..4);
@@ -235,7 +236,7 @@ impl Tatp {
 }
 
 impl TatpTransaction {
-    /// What it asks for, and what it makes of it.
+    /// The logic that executes the transaction.
     pub fn logic(self) -> Box<dyn Logic> {
         match self {
             TatpTransaction::GetSubscriber(s) => reads(vec![Key::number(SUBSCRIBER, s)]),

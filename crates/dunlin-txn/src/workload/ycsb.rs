@@ -9,33 +9,33 @@ const VALUE_BYTES: usize = 1000;
 /// YCSB's constant of the Zipfian distribution.
 const THETA: f64 = 0.99;
 
-/// Which of them.
+/// The mix of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// Half reads, half updates.
     A,
     /// 95 % reads, 5 % updates.
     B,
-    /// Reads.
+    /// Reads only.
     C,
-    /// 95 % reads of what was inserted last, 5 % inserts.
+    /// 95 % reads of recently inserted keys, 5 % inserts.
     D,
     /// Half reads, half read-modify-writes.
     F,
 }
 
-/// The load.
+/// The workload.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     mix: Mix,
     keys: Zipf,
-    /// Where this client's own keys begin, and how many there are.
+    /// Start and number of this client's own keys.
     own: Option<u64>,
     inserted: u64,
 }
 
 impl Ycsb {
-    /// So many keys, at least two.
+    /// Creates the workload with this number of keys, at least two.
     pub fn new(mix: Mix, keys: u64) -> Ycsb {
         Ycsb {
             mix,
@@ -46,7 +46,7 @@ impl Ycsb {
     }
 
     fn key(&self, random: &mut fastrand::Rng) -> Key {
-        // Scattered: the keys that are wanted most are no neighbours.
+        // Scattered, so that the most popular keys are not adjacent.
         let rank = self.keys.sample(random);
         Key::number(0, Key::number(0, rank).spread() % self.keys.count)
     }
@@ -175,7 +175,7 @@ mod tests {
         for _ in 0..100_000 {
             counts[zipf.sample(&mut random) as usize] += 1;
         }
-        // By the distribution the first has 1/zeta of all, about 13 %.
+        // By the distribution the first key gets 1/zeta of all, about 13 %.
         assert!((11_000..15_000).contains(&counts[0]), "{}", counts[0]);
         assert!(counts[0] > counts[1] && counts[1] > counts[10] && counts[10] > counts[500]);
     }

@@ -1,5 +1,5 @@
-//! Requests to etcd, as its gateway takes them: a POST of a JSON object over HTTP/1.1. Numbers of 64 bits are strings
-//! there, and bytes base64.
+//! Requests to etcd through its gateway: a POST of a JSON object over HTTP/1.1. 64-bit numbers are encoded as strings,
+//! and bytes as base64.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
 use serde_json::{json, Value as Json};
 
-/// The longest answer: configurations of thousands of machines.
+/// Maximum length of an answer: configurations of thousands of machines.
 const LONGEST: u64 = 16 << 20;
 
-/// Why a request was not answered.
+/// Why a request has no result.
 #[derive(Debug)]
 pub(super) enum GatewayError {
-    /// etcd refused it, with a code of gRPC.
+    /// etcd refused it, with a gRPC status code.
     Refused { code: u64, why: String },
-    /// None of the members of etcd has answered: the request may have been executed.
+    /// No member of the etcd cluster has answered: the request may have been executed.
     Unanswered(String),
 }
 
 /// gRPC's `NOT_FOUND`.
 pub(super) const NOT_FOUND: u64 = 5;
-/// gRPC's codes for what another member of etcd may answer, or the same a little later: `UNAVAILABLE`,
+/// gRPC's codes for errors that another member of etcd, or the same one later, may not return: `UNAVAILABLE`,
 /// `DEADLINE_EXCEEDED`, `UNKNOWN`.
 const ELSEWHERE: [u64; 3] = [14, 4, 2];
 
@@ -36,12 +36,12 @@ impl std::fmt::Display for GatewayError {
     }
 }
 
-/// The members of an etcd cluster, any of which may be asked.
+/// The members of an etcd cluster, each of which can serve requests.
 #[derive(Debug)]
 pub(super) struct Gateway {
     /// `HOST:PORT`.
     endpoints: Vec<String>,
-    /// Which answered last.
+    /// Index of the member that answered last.
     turn: usize,
     agent: ureq::Agent,
 }
@@ -84,7 +84,7 @@ impl Gateway {
         let body = answer.body_mut().with_config().limit(LONGEST);
         let body = body.read_to_vec().map_err(|e| lost(&e))?;
         let json: Json = serde_json::from_slice(&body).map_err(|e| lost(&e))?;
-        // A stream's answer has its result, or its error, one level below.
+        // In the answer of a stream, the result or error is nested one level deeper.
         let error = json
             .get("error")
             .filter(|error| error.is_object())
@@ -104,17 +104,17 @@ impl Gateway {
     }
 }
 
-/// Bytes as the gateway has them.
+/// Encodes bytes for the gateway.
 pub(super) fn encoded(bytes: &[u8]) -> Json {
     json!(STANDARD.encode(bytes))
 }
 
-/// The bytes of a field.
+/// Decodes the bytes of a field.
 pub(super) fn bytes_of(json: &Json, field: &str) -> Option<Vec<u8>> {
     STANDARD.decode(json.get(field)?.as_str()?).ok()
 }
 
-/// A number of 64 bits; one that is left out is 0.
+/// Decodes a 64-bit number; an omitted one is 0.
 pub(super) fn number_of(json: &Json, field: &str) -> Option<u64> {
     match json.get(field) {
         None => Some(0),

@@ -1,13 +1,14 @@
-//! The membership of machines on any hosts, in etcd (version 3.4 or later), by the JSON gateway that each of its
-//! members has. Plain HTTP: put etcd where only those who may change the membership reach it.
+//! The membership of machines on any hosts, in etcd (version 3.4 or later), through the JSON gateway of its members.
+//! Plain HTTP: make etcd reachable only for clients that may change the membership.
 //!
-//! The configuration is a key, and its revision that of the key's last change. A machine is a key that is attached to a
-//! lease of etcd and goes with it; it is put only where there was none, so a life whose lease has ended gets no other.
-//! All is read in one range, which is of one moment and linearizable. To replace the configuration one transaction
-//! compares its revision, finds no key of those who shall be left out, and puts the next.
+//! The configuration is one key, and its revision that of the key's last change. A machine is a key attached to a lease
+//! of etcd, with which it is deleted; it is only put where there was none, so a life whose lease has ended gets no
+//! other. Everything is read in one range request, which is an atomic snapshot and linearizable. To replace the
+//! configuration, one transaction compares its revision, checks that the machines to be left out have no key, and puts
+//! the next one.
 //!
-//! etcd counts a lease from when it has heard of it, in whole seconds, and never ends one early: the machine counts
-//! from before it asked, so it stops first, whoever leads etcd meanwhile.
+//! etcd counts a lease, in whole seconds, from when it receives the request, and never ends one early: the machine
+//! counts from before the request, so it stops first, whichever member leads etcd meanwhile.
 
 mod gateway;
 
@@ -19,14 +20,14 @@ use self::gateway::{bytes_of, encoded, number_of, Gateway, GatewayError, NOT_FOU
 use super::{Configuration, Membership, MembershipError, Observed, Registration};
 use crate::types::MachineId;
 
-/// How long one member of etcd may take to answer, before another is asked.
+/// Time that one member of etcd may take to answer before another is asked.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// A membership in etcd.
 #[derive(Debug)]
 pub struct EtcdMembership {
     gateway: Gateway,
-    /// Before all keys.
+    /// Prefix of all keys.
     prefix: String,
     lease: Option<Lease>,
 }
@@ -35,15 +36,15 @@ pub struct EtcdMembership {
 #[derive(Debug)]
 struct Lease {
     id: u64,
-    /// What etcd knows of the machine; none until its key is there.
+    /// etcd's record of the machine; `None` until its key exists.
     known: Option<Registration>,
 }
 
 impl EtcdMembership {
-    /// The membership of the database of this name, in the etcd cluster whose members are reached there (`HOST:PORT`).
+    /// Opens the membership of the database of this name, in the etcd cluster with these members (`HOST:PORT`).
     ///
     /// # Errors
-    /// When no member is named, or the name is empty or has a slash.
+    /// When no member is given, or the name is empty or contains a slash.
     pub fn open<E: Into<String>>(
         endpoints: impl IntoIterator<Item = E>,
         name: &str,
@@ -97,7 +98,7 @@ impl EtcdMembership {
         }
     }
 
-    /// Puts the machine's key, where there was none or it is this lease's.
+    /// Puts the machine's key if it does not exist or belongs to this lease.
     fn put(&mut self, registration: &Registration, id: u64) -> Result<(), MembershipError> {
         let key = self.machine_key(registration.machine, registration.incarnation);
         let key = encoded(key.as_bytes());
@@ -117,12 +118,12 @@ impl EtcdMembership {
         Err(ended("another has the machine's place in etcd"))
     }
 
-    /// A transaction of one change. Whether all that it compares was equal, and so it was made.
+    /// Executes a transaction with one change. Returns whether all comparisons succeeded, and so the change was made.
     fn transact(&mut self, compare: &[Json], change: &Json) -> Result<bool, MembershipError> {
         let request = json!({ "compare": compare, "success": [change] });
         match self.gateway.ask("kv/txn", &request) {
             Ok(answer) => Ok(answer.get("succeeded").and_then(Json::as_bool) == Some(true)),
-            // Of a lease that has ended.
+            // The lease has ended.
             Err(GatewayError::Refused {
                 code: NOT_FOUND,
                 why,
@@ -131,10 +132,10 @@ impl EtcdMembership {
         }
     }
 
-    /// All keys, at one moment.
+    /// Reads all keys, at one moment.
     fn observe(&mut self) -> Result<Observed, MembershipError> {
         let mut end = self.prefix.clone().into_bytes();
-        // The slash at its end becomes the character after it.
+        // The end of the range: the character after the final slash.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
@@ -225,7 +226,7 @@ impl Membership for EtcdMembership {
     }
 }
 
-/// The machine of a key and its value.
+/// Decodes the machine in a key and its value.
 fn machine(name: &str, value: &[u8]) -> Option<Registration> {
     let (number, incarnation) = name.strip_prefix("machine/")?.split_once('/')?;
     let ([whole, succeeds], value) = value.split_first_chunk::<2>()?;
@@ -246,7 +247,7 @@ fn failed(why: &(impl std::fmt::Display + ?Sized)) -> MembershipError {
     }
 }
 
-/// The lease is gone for good.
+/// The error of a lease that has ended and cannot be renewed.
 fn ended(why: &str) -> MembershipError {
     MembershipError {
         is_final: true,

@@ -51,7 +51,7 @@ fn changes_without_room_for_all_of_them_leave_the_table_as_it_was() {
     assert_eq!(applied, Err(LockError::Full));
     assert_eq!([version(&store, 0), version(&store, 1)], [Some(1), Some(1)]);
 
-    // Room for one is no room for two.
+    // Space for one is not enough for two.
     store.apply(&[gone(1, 2)]).unwrap();
     let both = [put(0, 2), put(full, 1), put(full + 1, 1)];
     assert_eq!(store.apply(&both), Err(LockError::Full));
@@ -63,21 +63,21 @@ fn changes_without_room_for_all_of_them_leave_the_table_as_it_was() {
         [Some(2), Some(1)]
     );
 
-    // Nor is a value that is too long taken in part.
+    // Nor is a part stored if one value is too long.
     let mut long = put(2, 2);
     long.value = Some(Value::from(vec![1; 9]));
     assert_eq!(store.apply(&[put(0, 3), long]), Err(LockError::Unknown));
     assert_eq!(version(&store, 0), Some(2));
 }
 
-/// A key of the shard of this number, of three.
+/// A key in the shard with this number, of three.
 fn key_of(shard: u16, nth: usize) -> u64 {
     let placement = Placement::round(3, 1).unwrap();
     let is_its = |number: &u64| placement.primary(&Key::number(0, *number)).0 == shard;
     (0..).filter(is_its).nth(nth).unwrap()
 }
 
-/// The first machine of three after it has done this again, where each key has so many copies.
+/// The first machine of three after it has replayed these entries, with this number of copies of each key.
 fn replayed(copies: u16, entries: Vec<Entry>) -> Participant<ShmStore> {
     let placement = Placement::round(3, copies).unwrap();
     let mut all = [Participant::new(small(), 100).recovering(true)];
@@ -99,8 +99,7 @@ fn id(sequence: u64) -> TransactionId {
     }
 }
 
-/// A snapshot of a table that is full has the item which came in the place of one that was there when the log behind it
-/// began.
+/// A snapshot of a full table contains the item that replaced one which existed when the log after it began.
 #[test]
 fn a_log_of_a_full_table_is_replayed() {
     let mut store = small();
@@ -124,13 +123,13 @@ fn a_log_of_a_full_table_is_replayed() {
         [before, last].map(|number| version(participant.store(), number))
     };
     assert_eq!(is_there(&log), [None, Some(1)]);
-    // Another makes room for it.
+    // Another deletion makes space for it.
     log.truncate(2);
     log.push(changed(2, gone(last, 2)));
     assert_eq!(is_there(&log), [Some(5), None]);
 }
 
-/// A commit names all changes of its transaction, and a machine has room for those of its own keys.
+/// A commit contains all changes of its transaction, but a machine has space only for those of its own keys.
 #[test]
 fn a_machine_that_comes_back_has_no_keys_of_others() {
     let mine = key_of(0, 0);
@@ -150,7 +149,7 @@ fn a_machine_that_comes_back_has_no_keys_of_others() {
     assert_eq!(records, [(id(1), &updates[..])]);
 }
 
-/// A commit can come to a machine when a backup there has seen the next change already.
+/// A commit can arrive at a machine when a backup there has already seen the next change.
 #[test]
 fn a_commit_brings_nothing_back_that_a_later_transaction_deleted() {
     let (mine, other) = (key_of(0, 0), key_of(2, 0));
