@@ -1,4 +1,5 @@
-//! The server's side of the port: what it offers, what strangers can hold of it, and how handshakes ended.
+//! The server's side of the port: what it offers, the resources that unauthenticated clients can hold, and how
+//! handshakes ended.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -21,14 +22,15 @@ use crate::resolve::resolve;
 use crate::time::Time;
 use crate::wire::{self, MAX_FRAME};
 
-/// Clients that the system keeps in its queue until they are taken; it may allow fewer (`net.core.somaxconn`).
+/// Maximum number of clients that the system queues before they are accepted; it may allow fewer
+/// (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
-/// Lines of the log a minute about clients that were refused, of each level.
+/// Maximum number of log lines per minute about refused clients, for each level.
 const LINES_PER_MINUTE: u32 = 30;
-/// How long a server waits for what its own address stands for.
+/// Time that a server waits for the lookup of its own address.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
-/// A bound port. Clients are taken while [`Acceptor::run`] runs; before that they wait in the system's queue.
+/// A bound port. Clients are accepted while [`Acceptor::run`] runs; before that they wait in the system's queue.
 #[derive(Debug)]
 pub struct Acceptor {
     pub(crate) listener: TcpListener,
@@ -40,10 +42,10 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Binds the port. Port 0 lets the system pick one; [`Acceptor::local_address`] says which.
+    /// Binds the port. With port 0 the system picks one, which [`Acceptor::local_address`] returns.
     ///
     /// # Errors
-    /// When the address is not known, not of this host or in use, or a limit of the configuration is broken.
+    /// When the address is unknown, not of this host or in use, or a limit of the configuration is violated.
     pub fn bind(address: &Address, mut config: AcceptorConfig) -> Result<Self, BootstrapError> {
         check_capabilities(&config.capabilities).map_err(BootstrapError::Limit)?;
         config.max_frame = config.max_frame.min(MAX_FRAME);
@@ -72,17 +74,17 @@ impl Acceptor {
         })
     }
 
-    /// Where it listens, with the port that the system picked.
+    /// The address on which it listens, with the port that the system picked.
     pub fn local_address(&self) -> &Address {
         &self.local
     }
 
-    /// How the handshakes so far ended.
+    /// Counts of the handshakes so far, by how they ended.
     pub fn counters(&self) -> Counts {
         self.counters.read()
     }
 
-    /// Tells a client the outcome, which ends its handshake.
+    /// Sends the outcome to a client, which ends its handshake.
     pub(crate) fn answer(&self, mut client: Client, outcome: Result<OpenReply, Refusal>) {
         let Client {
             stream, transcript, ..
@@ -91,8 +93,8 @@ impl Acceptor {
         self.note(client.peer, &ending);
     }
 
-    /// Says that a handshake has ended where somebody may have to know, and counts it: who has seen the count finds the
-    /// line in the log. What strangers can cause is said at a bounded rate.
+    /// Logs the end of a handshake if it may matter to an operator, and counts it: once the count is visible, so is the
+    /// line in the log. Messages that unauthenticated clients can cause are rate-limited.
     pub(crate) fn note(&self, peer: SocketAddr, ending: &Ending) {
         match ending {
             Ending::Refused(
@@ -133,7 +135,7 @@ impl Acceptor {
         self.counters.count(ending);
     }
 
-    /// Counts a client that the system could not hand over.
+    /// Counts a client that the system could not accept.
     pub(crate) fn failed(&self, error: &io::Error) {
         self.counters.accept_failed.fetch_add(1, Relaxed);
         if let Some(suppressed) = self.warnings.pass() {
@@ -142,7 +144,7 @@ impl Acceptor {
     }
 }
 
-/// Handshakes that leave most file descriptors to those who are connected.
+/// Number of handshakes that leaves most file descriptors to established connections.
 fn places() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = limit.current.unwrap_or(u64::MAX) / 4;

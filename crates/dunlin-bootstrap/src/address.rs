@@ -1,75 +1,75 @@
-//! Names of servers: `dunlin://host:port`.
+//! Addresses of servers: `dunlin://host:port`.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The port of an address that names none.
+/// The port of an address that does not specify one.
 pub const DEFAULT_PORT: u16 = 7400;
 
-/// Longest host name that is taken, in bytes: the limit of the domain name system.
+/// Maximum length of a host name in bytes: the limit of the domain name system.
 const HOST_BYTES: usize = 253;
 
 const SCHEME: &str = "dunlin://";
 
-/// Where a server listens: a host name or IP address, and a TCP port.
+/// The address on which a server listens: a host name or IP address, and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     host: String,
     port: u16,
 }
 
-/// Why a text is not an [`Address`].
+/// Why a text is not a valid [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// There is a scheme, and it is another one.
+    /// It has another scheme.
     #[error("`{scheme}://` is not a scheme of Dunlin; write dunlin://host:port")]
     Scheme {
-        /// What stood before `://`.
+        /// The part before `://`.
         scheme: String,
     },
-    /// Nothing stands where the host should.
+    /// The host is missing.
     #[error("the address names no host; write dunlin://host:port")]
     NoHost,
-    /// The host is too long or holds what no host name holds.
+    /// The host is too long or has characters that are invalid in a host name.
     #[error("`{host}` is not a host name or IP address")]
     Host {
-        /// What stood there, at most the first part of it.
+        /// The invalid part, truncated.
         host: String,
     },
-    /// What stands in brackets is no IPv6 address, or an IPv6 address stands without them.
+    /// The part in brackets is not an IPv6 address, or an IPv6 address is not in brackets.
     #[error("`{host}` is not an IPv6 address in brackets; write dunlin://[::1]:7400")]
     Ipv6 {
-        /// What stood there, at most the first part of it.
+        /// The invalid part, truncated.
         host: String,
     },
-    /// Something stands behind host and port.
+    /// Something follows host and port.
     #[error("an address has no path, and this one has `{path}`; write dunlin://host:port")]
     Path {
-        /// What stood there, at most the first part of it.
+        /// The invalid part, truncated.
         path: String,
     },
-    /// The port is no number from 0 to 65535.
+    /// The port is not a number from 0 to 65535.
     #[error("`{port}` is not a TCP port; write a number from 0 to 65535")]
     Port {
-        /// What stood there, at most the first part of it.
+        /// The invalid part, truncated.
         port: String,
     },
 }
 
 impl Address {
-    /// Host name or IP address, an IPv6 address without its brackets.
+    /// The host name or IP address, an IPv6 address without its brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// TCP port.
+    /// The TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What the system's resolver wants.
+    /// The form that the system's resolver takes.
     pub(crate) fn to_pair(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
@@ -125,7 +125,7 @@ impl FromStr for Address {
         };
         let port = match port {
             None => DEFAULT_PORT,
-            // `u16::from_str` alone would take "+7400".
+            // `u16::from_str` alone would accept "+7400".
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().map_err(|_| AddressError::Port {
                     port: quote(digits),

@@ -1,42 +1,41 @@
-//! Why TLS did not come about between two sides, as values: what rustls and the other side's alerts say, in words of
-//! this project.
+//! Why TLS could not be established, as values: translates errors of rustls and the other side's alerts.
 
 use std::fmt;
 
-/// What is wrong with a certificate.
+/// The problem with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateFault {
-    /// Its time has ended.
+    /// It has expired.
     Expired {
-        /// So many seconds ago, where that is known: the side that presents it learns only that it has ended.
+        /// Number of seconds since then, if known: the side that presents it learns only that it has expired.
         seconds_ago: Option<u64>,
     },
-    /// Its time has not begun.
+    /// It is not valid yet.
     NotYetValid {
-        /// In so many seconds it will.
+        /// Number of seconds until it is, if known.
         seconds_left: Option<u64>,
     },
-    /// It is for other names.
+    /// It was issued for other names.
     WrongName {
-        /// The name that was asked for.
+        /// The requested name.
         asked: String,
-        /// Those that it is for.
+        /// The names in the certificate.
         names: Vec<String>,
     },
-    /// No authority that is trusted has issued it.
+    /// It was not issued by a trusted authority.
     UnknownIssuer,
-    /// There is none, and one is required.
+    /// No certificate was presented, and one is required.
     Missing,
-    /// It was issued for another use: a server's certificate is presented by a client, or the other way round.
+    /// It was issued for another use: a client presents a server's certificate, or vice versa.
     WrongUse,
     /// It was revoked.
     Revoked,
-    /// Anything else, in words.
+    /// Another problem, as text.
     Invalid(String),
 }
 
-/// Seconds as a person would say them.
+/// A number of seconds, formatted for people.
 struct About(u64);
 
 impl fmt::Display for About {
@@ -79,23 +78,23 @@ impl fmt::Display for CertificateFault {
     }
 }
 
-/// Why TLS did not come about. An error of a stream carries it.
+/// Why TLS could not be established. Wrapped in a stream's error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(
     not(feature = "tls"),
     expect(dead_code, reason = "without TLS none is ever made")
 )]
 pub(crate) enum TlsFailure {
-    /// The first bytes of the other side are no TLS.
+    /// The first bytes from the other side are not TLS.
     #[error("the other side does not speak TLS")]
     NotTls,
-    /// Its certificate does not do.
+    /// The other side's certificate is not acceptable.
     #[error("its certificate does not do: {0}")]
     Certificate(CertificateFault),
-    /// It says that ours does not do.
+    /// The other side does not accept our certificate.
     #[error("it refuses the certificate of this side: {0}")]
     Refused(CertificateFault),
-    /// Anything else, in words.
+    /// Another problem, as text.
     #[error("{0}")]
     Other(String),
 }

@@ -1,4 +1,4 @@
-//! What a message may hold, whichever side it comes from: checked when it is written and when it is read.
+//! Limits on the contents of messages of both sides: checked both when they are encoded and when they are decoded.
 
 use std::collections::BTreeMap;
 

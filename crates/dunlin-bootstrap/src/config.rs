@@ -1,4 +1,4 @@
-//! What either side of a handshake has, wants and allows.
+//! The configuration of the two sides of a handshake.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use crate::selection::Capability;
 use crate::tls::{ClientTls, ServerTls};
 use crate::wire::MAX_FRAME;
 
-/// What a server offers, and what it allows to strangers.
+/// What a server offers, and its limits on unauthenticated clients.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
-    /// What clients have to know, if anything.
+    /// The secret that clients have to know, if any.
     pub secret: Option<Secret>,
-    /// The certificate of the server, and whether clients need one: then the handshake runs in TLS 1.3, and in nothing
-    /// else.
+    /// The server's certificate, and whether clients need one. If set, the handshake always runs inside TLS 1.3.
     pub tls: Option<ServerTls>,
-    /// The devices that clients may be connected over.
+    /// The devices over which clients may connect.
     pub capabilities: Vec<Capability>,
-    /// Which device's network interface has an address of this host: of devices that would do equally well, a client
-    /// gets the one where it came in. `None`: the first.
+    /// Returns the device whose network interface has this address of the host: among equally good devices a client
+    /// gets the one at which its connection arrived. `None`: the first.
     pub device_at: Option<fn(IpAddr) -> Option<String>>,
-    /// Time from the TCP connection to the open request. 5 s.
+    /// Time from the TCP connection to the open request. 5 s by default.
     pub handshake_timeout: Duration,
-    /// Handshakes under way at once; of the file descriptors that the process may have a quarter at most. 1024. A
-    /// newcomer above it takes the place of a client who keeps the server waiting: one that has said nothing for 100
-    /// ms, or whose open request has not come 250 ms after it was taken, of the address that has the most places. While
-    /// there is none, newcomers wait in the system's queue. Who had to leave is told that the server is busy, and
-    /// [`crate::dial`] comes again.
+    /// Maximum number of handshakes in progress, at most a quarter of the file descriptors that the process may have.
+    /// 1024 by default. Above it, a newcomer displaces a client that keeps the server waiting: one that has sent
+    /// nothing for 100 ms, or whose open request has not arrived within 250 ms of its acceptance, beginning with the
+    /// address that holds the most places. If there is none, newcomers wait in the system's queue. A displaced client
+    /// is told that the server is busy, and [`crate::dial`] tries again.
     ///
-    /// Who has sent his open request, with the proof that is asked for, leaves for nobody who has not. Where most of
-    /// those who then wait to be opened are of one address, up to a quarter more newcomers are heard instead of left in
-    /// the queue. Of those that send such a request, too, one of another address takes the place of the last of the
-    /// many; one of the same is told that the server is busy.
+    /// A client that has sent its open request, with the required proof, is never displaced by one that has not. If
+    /// most of the clients that wait for their connection to be opened come from one address, the server also reads
+    /// from up to a quarter more newcomers instead of leaving them in the queue. If one of these sends such a request,
+    /// too, it displaces the last client of the majority if it comes from another address; if it comes from the same,
+    /// it is told that the server is busy.
     pub max_pending: u32,
-    /// Largest frame that is read, in bytes. 16 KiB, which also is the most.
+    /// Maximum length of a frame that is read, in bytes. 16 KiB by default, which is also the upper limit.
     pub max_frame: usize,
 }
 
@@ -52,19 +52,20 @@ impl Default for AcceptorConfig {
     }
 }
 
-/// What a client has and wants.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct DialConfig {
-    /// What the server has to know, if anything.
+    /// The secret that the server has to know, if any.
     pub secret: Option<Secret>,
-    /// What the client trusts, and the certificate that it shows: then the handshake runs in TLS 1.3, and in nothing
-    /// else.
+    /// The authorities that the client trusts, and the certificate that it presents. If set, the handshake always runs
+    /// inside TLS 1.3.
     pub tls: Option<ClientTls>,
     /// The client's devices.
     pub capabilities: Vec<Capability>,
-    /// The name or kind of the only device that will do.
+    /// The name or kind of the required device, if only one is acceptable.
     pub device: Option<String>,
-    /// Time for all of it: looking up the host's name, connecting, the hellos, the open request. 5 s.
+    /// Time for the whole handshake: looking up the host name, connecting, the hellos, the open request. 5 s by
+    /// default.
     pub timeout: Duration,
 }
 

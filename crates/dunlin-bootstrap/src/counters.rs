@@ -1,4 +1,4 @@
-//! How many handshakes ended how.
+//! Counts of handshakes by how they ended.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::TlsFailure;
 use crate::refusal::Refusal;
 
-/// How a handshake ended, seen by the server.
+/// How a handshake ended, from the server's point of view.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Opened,
@@ -21,7 +21,7 @@ pub(crate) enum Ending {
 
 macro_rules! counters {
     ($($(#[$documentation:meta])* $name:ident,)*) => {
-        /// How many handshakes an acceptor saw, by how they ended; those still under way are in `accepted` only.
+        /// Number of handshakes of an acceptor, by how they ended; those still in progress are only in `accepted`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[non_exhaustive]
         pub struct Counts {
@@ -29,7 +29,7 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// All of them with their names: `accepted`, `opened`, and how the others ended.
+            /// Returns all counts with their names: `accepted`, `opened`, and the other endings.
             pub fn by_name(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -49,11 +49,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// TCP connections taken.
+    /// TCP connections accepted.
     accepted,
-    /// Connections opened: the reply is sent.
+    /// Connections opened: the reply has been sent.
     opened,
-    /// Had to make room for a newcomer: as many under way as `max_pending` allows.
+    /// Displaced by a newcomer: `max_pending` handshakes were in progress.
     busy,
     /// Refused: the client has no secret.
     secret_required,
@@ -61,25 +61,25 @@ counters! {
     secret_unexpected,
     /// Refused by either side: the secrets differ.
     wrong_secret,
-    /// Refused: the client does not speak TLS and the server speaks nothing else, or the other way round.
+    /// Refused: the client does not use TLS and the server requires it, or vice versa.
     tls_required,
-    /// Closed: TLS did not come about; a certificate was refused by either side, or is missing.
+    /// Closed: TLS could not be established; a certificate is missing, or was refused by either side.
     tls_failed,
-    /// Refused: nothing joins the two.
+    /// Refused: there is no common device.
     no_common_device,
     /// Refused: the server is shutting down.
     shutting_down,
     /// Refused by the layer above, or it failed.
     refused,
-    /// Closed: the client speaks another version.
+    /// Closed: the client uses another version.
     version,
-    /// Closed: not Dunlin's protocol, or not well-formed, or over a limit.
+    /// Closed: not Dunlin's protocol, malformed, or over a limit.
     malformed,
     /// Closed: silent or slow for longer than `handshake_timeout`.
     too_slow,
-    /// The client went away in the middle.
+    /// The client disconnected during the handshake.
     closed,
-    /// Connections that the system could not hand over, for want of file descriptors for instance.
+    /// Connections that the system could not accept, for example for lack of file descriptors.
     accept_failed,
 }
 

@@ -1,4 +1,4 @@
-//! How a client reaches a server: connect, hello and hello.
+//! The client's side up to the server's hello: connect and exchange hellos.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -22,21 +22,21 @@ use crate::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
 
-/// How long the first of an address' hosts may take to be connected to before the next is tried, and then it again. A
-/// system whose queue is full drops what comes, and the sender's own next try is a second later.
+/// Time that connecting to the first IP address of a host may take before the next is tried, and then the first again.
+/// A system whose queue is full drops connection requests, and the sender retries only a second later.
 const FIRST_TRY: Duration = Duration::from_millis(300);
 
-/// All that the host of an address stands for, at least one, looked up within `timeout`.
+/// Looks up all IP addresses of an address's host, at least one, within `timeout`.
 ///
 /// # Errors
-/// [`BootstrapError::UnknownHost`] when the name leads nowhere, [`BootstrapError::Timeout`] when the resolver has not
-/// said so in time, [`BootstrapError::Io`] when too many names are being looked up.
+/// [`BootstrapError::UnknownHost`] when the name cannot be resolved, [`BootstrapError::Timeout`] when the resolver has
+/// not answered in time, [`BootstrapError::Io`] when too many names are being looked up.
 pub fn look_up(address: &Address, timeout: Duration) -> Result<Vec<SocketAddr>, BootstrapError> {
     resolve(address, Time::of(timeout))
 }
 
-/// Reaches a server, checks that it knows the secret and learns which device was chosen. A server that is busy is
-/// asked again for as long as the timeout allows.
+/// Connects to a server, checks that it knows the secret and learns which device was chosen. A busy server is tried
+/// again for as long as the timeout allows.
 ///
 /// # Errors
 /// Says which step failed, and what would help.
@@ -44,8 +44,8 @@ pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapE
     reach(address, config, Time::of(config.timeout))
 }
 
-/// As [`dial`], for a caller who waits no longer than until `deadline`, which holds for [`Dialed::open`] too. The
-/// timeout of the configuration holds as well: what ends first ends it.
+/// Like [`dial`], for a caller that waits no longer than until `deadline`, which applies to [`Dialed::open`] too. The
+/// timeout of the configuration also applies; the earlier of the two counts.
 ///
 /// # Errors
 /// As for [`dial`].
@@ -54,12 +54,12 @@ pub fn dial_until(
     config: &DialConfig,
     deadline: Instant,
 ) -> Result<Dialed, BootstrapError> {
-    // Measured once, so that an error names the timeout as it was set.
+    // Computed once, so that an error names the timeout as it was set.
     let left = deadline.saturating_duration_since(Instant::now());
     reach(address, config, Time::of(left.min(config.timeout)))
 }
 
-/// As [`dial`], in this time.
+/// Like [`dial`], within this time.
 pub(crate) fn reach(
     address: &Address,
     config: &DialConfig,
@@ -89,7 +89,7 @@ fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Diale
     let frame = wire::encode_client_hello(&hello).map_err(BootstrapError::Limit)?;
 
     let stream = connect(address, time)?;
-    // Only a delay is lost when it fails.
+    // A failure only costs latency.
     let _ = stream.set_nodelay(true);
     let mut stream = match &config.tls {
         None => Transport::Plain(stream),
@@ -113,7 +113,7 @@ fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Diale
         .greeted(config.secret.as_ref(), &frame, &answer)
         .inspect_err(|error| {
             if matches!(error, BootstrapError::WrongSecret { .. }) {
-                // So that the server, too, can say what was wrong.
+                // So that the server can report the problem, too.
                 if let Ok(words) = wire::open_words(&ClientOpen::WrongSecret) {
                     let _ = frames.send(&wire::with_proof(None, &words));
                 }
@@ -172,7 +172,7 @@ fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
                 }
             }
         }
-        // One that has not answered may do so when it is waited for longer, whatever another has said.
+        // An address that has not answered may do so within a longer time, whatever another has answered.
         if !is_slow {
             return Err(last);
         }

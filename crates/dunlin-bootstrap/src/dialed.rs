@@ -1,4 +1,4 @@
-//! A server that a client has reached, and whether it believes it.
+//! A server to which a client has connected, and the check of its proof.
 
 use crate::address::Address;
 use crate::certificate::TlsFailure;
@@ -13,18 +13,18 @@ use crate::time::Time;
 use crate::transport::Transport;
 use crate::wire::{self, MAX_FRAME};
 
-/// A server that was reached and has proved itself: the device is chosen, and the server waits for the open request,
-/// for as long as its `handshake_timeout` allows.
+/// A server that was reached and has proved its identity: the device is chosen, and the server waits for the open
+/// request, for as long as its `handshake_timeout` allows.
 #[derive(Debug)]
 pub struct Dialed {
     pub(crate) stream: Transport,
-    /// To come again where the server was too busy to wait for the open request.
+    /// For dialing again if the server was too busy to wait for the open request.
     pub(crate) config: DialConfig,
     pub(crate) conversation: Conversation,
     pub(crate) choice: Choice,
 }
 
-/// What every step needs.
+/// State that every step needs.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     pub(crate) address: Address,
@@ -61,7 +61,7 @@ impl Conversation {
         }
     }
 
-    /// Reads the server's hello, and believes it only with its proof.
+    /// Reads the server's hello, and accepts it only with a valid proof.
     pub(crate) fn greeted(
         &mut self,
         secret: Option<&Secret>,
@@ -103,7 +103,7 @@ impl Conversation {
 }
 
 impl Dialed {
-    /// Who the server is, as far as its certificate and the secret have shown it.
+    /// The server's identity, as far as its certificate and the secret have proved it.
     pub fn peer(&self) -> Peer {
         Peer {
             address: self.stream.tcp().peer_addr().ok(),
@@ -123,12 +123,12 @@ impl Dialed {
         &self.choice.server_device
     }
 
-    /// Why this device was chosen.
+    /// Why it was chosen.
     pub fn why(&self) -> &'static str {
         self.choice.reason.as_str()
     }
 
-    /// The whole choice.
+    /// The complete choice.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }

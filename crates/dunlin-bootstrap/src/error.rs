@@ -1,4 +1,4 @@
-//! Everything that can go wrong before a connection is open.
+//! The errors that can occur before a connection is open.
 
 use std::io;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::selection::NoCommonDevice;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// The name of the host leads nowhere.
+    /// The host name cannot be resolved.
     #[error("the host of {address} is not known: {source}")]
     UnknownHost {
         /// The server's address.
         address: Address,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// Nobody listens there.
+    /// No server listens at this address.
     #[error("no server listens at {address}; start one there, or check host and port")]
     ConnectionRefused {
         /// The server's address.
@@ -33,32 +33,32 @@ pub enum BootstrapError {
     Timeout {
         /// The server's address.
         address: Address,
-        /// The time that was allowed.
+        /// The timeout.
         timeout: Duration,
-        /// In which step.
+        /// The step.
         during: &'static str,
     },
-    /// The server ended the handshake without a word.
+    /// The server closed the connection during the handshake, without an answer.
     #[error("{address} closed the connection in the middle of the handshake ({during})")]
     Closed {
         /// The server's address.
         address: Address,
-        /// In which step.
+        /// The step.
         during: &'static str,
     },
-    /// Another process listens there.
+    /// Another process listens on this address.
     #[error("{address} is in use by another process; stop it, or listen on another port")]
     AddressInUse {
         /// The address to listen on.
         address: Address,
     },
-    /// What answers is no Dunlin server.
+    /// The other side is not a Dunlin server.
     #[error("what listens at {address} is not a Dunlin server")]
     NotDunlin {
         /// The server's address.
         address: Address,
     },
-    /// The server speaks another version.
+    /// The server uses another version.
     #[error("this side speaks version {ours} of the bootstrap, {address} speaks version {theirs}; use the same release on both")]
     Version {
         /// The server's address.
@@ -74,63 +74,63 @@ pub enum BootstrapError {
         /// The server's address.
         address: Address,
     },
-    /// The server has a secret, this side has none.
+    /// The server has a secret, but this side has none.
     #[error("the server at {address} asks for a secret, and none was given")]
     SecretRequired {
         /// The server's address.
         address: Address,
     },
-    /// This side has a secret, the server has none.
+    /// This side has a secret, but the server has none.
     #[error("a secret was given, but the server at {address} has none to prove itself with; give the server the secret too, or none to the client")]
     SecretUnexpected {
         /// The server's address.
         address: Address,
     },
-    /// The server speaks TLS alone, this side was given no authorities.
+    /// The server requires TLS, but this side has no trusted authorities.
     #[error("the server at {address} speaks TLS alone; give the client the authority of its certificate (TLS)")]
     TlsRequired {
         /// The server's address.
         address: Address,
     },
-    /// This side speaks TLS, the server does not.
+    /// This side uses TLS, but the server does not.
     #[error("the server at {address} does not speak TLS; give it a certificate, or no authority to the client")]
     TlsUnexpected {
         /// The server's address.
         address: Address,
     },
-    /// The server's certificate does not do.
+    /// The server's certificate is not acceptable.
     #[error("the certificate of the server at {address} was refused: {fault}")]
     ServerCertificate {
         /// The server's address.
         address: Address,
-        /// What is wrong with it.
+        /// The problem with it.
         fault: CertificateFault,
     },
-    /// The server says that this side's certificate does not do, or that one is required.
+    /// The server does not accept this side's certificate, or requires one.
     #[error("the server at {address} refused this client's certificate: {fault}")]
     ClientCertificate {
         /// The server's address.
         address: Address,
-        /// What is wrong with it.
+        /// The problem with it.
         fault: CertificateFault,
     },
-    /// TLS did not come about for another reason.
+    /// TLS could not be established for another reason.
     #[error("TLS with {address} failed: {what}")]
     Tls {
         /// The server's address.
         address: Address,
-        /// Why.
+        /// The reason.
         what: String,
     },
-    /// Nothing joins the two sides.
+    /// The two sides have no common device.
     #[error("{address}: {source}")]
     NoCommonDevice {
         /// The server's address.
         address: Address,
-        /// What each side has.
+        /// The devices of each side.
         source: NoCommonDevice,
     },
-    /// The server has too many handshakes under way.
+    /// The server has too many handshakes in progress.
     #[error("the server at {address} is busy with {limit} other handshakes, its limit; try again")]
     Busy {
         /// The server's address.
@@ -138,31 +138,31 @@ pub enum BootstrapError {
         /// The limit.
         limit: u32,
     },
-    /// The server said no for another reason.
+    /// The server refused for another reason.
     #[error("{address}: {refusal}")]
     Refused {
         /// The server's address.
         address: Address,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// The server's answer makes no sense, or somebody changed it on its way.
+    /// The server's answer is invalid, or was modified in transit.
     #[error("{address} broke the protocol: {what}")]
     Protocol {
         /// The server's address.
         address: Address,
-        /// How.
+        /// The problem.
         what: String,
     },
-    /// What this side wants to say breaks a limit.
+    /// A message of this side exceeds a limit.
     #[error("a limit of the bootstrap is broken on this side: {0}")]
     Limit(ParseError),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{call} failed: {source}")]
     Io {
-        /// What was asked of it.
+        /// The system call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
 }
@@ -182,7 +182,7 @@ impl BootstrapError {
         }
     }
 
-    /// Whether the server may say something else a moment later.
+    /// Whether the server may answer differently a moment later.
     pub(crate) fn is_passing(&self) -> bool {
         let unconfirmed = |refusal: &Refusal| matches!(refusal, Refusal::Unconfirmed);
         matches!(self, Self::Busy { .. })

@@ -1,4 +1,4 @@
-//! The steps of a handshake, on the server's side. None of them waits.
+//! The steps of a handshake, on the server's side. None of them blocks.
 
 use dunlin_verbs::random;
 
@@ -37,7 +37,7 @@ impl From<ParseError> for Ending {
     }
 }
 
-/// Tells a client that has not been greeted that it is refused.
+/// Sends a refusal to a client that has not received a hello.
 pub(crate) fn refuse_at_once(stream: &mut Transport, refusal: Refusal) {
     let outcome = Outcome::Refused(refusal);
     let hello = ServerHello {
@@ -46,12 +46,12 @@ pub(crate) fn refuse_at_once(stream: &mut Transport, refusal: Refusal) {
         outcome,
     };
     if let Ok(words) = wire::server_hello_words(&hello) {
-        // If it cannot be told, it will see the connection closed.
+        // If it cannot be sent, the client will see that the connection is closed.
         let _ = send_at_once(stream, &wire::server_hello_frame(None, &words));
     }
 }
 
-/// Why the client cannot have a device, or which one it gets.
+/// Returns the chosen device, or the reason for refusing the client.
 fn decide(
     config: &AcceptorConfig,
     stop: &StopHandle,
@@ -60,7 +60,7 @@ fn decide(
 ) -> Outcome<Choice> {
     Outcome::Refused(match (config.secret.is_some(), hello.has_secret) {
         _ if stop.is_stopped() => Refusal::ShuttingDown,
-        // Before anything is said that is to be hidden.
+        // Before anything confidential is sent.
         _ if config.tls.is_some() && !stream.is_tls() => Refusal::TlsRequired,
         (true, false) => Refusal::SecretRequired,
         (false, true) => Refusal::SecretUnexpected,
@@ -74,7 +74,7 @@ fn decide(
     })
 }
 
-/// What a client is offered: first the device of the interface where it came in.
+/// The devices offered to a client: first the one of the interface at which it connected.
 fn offered(config: &AcceptorConfig, stream: &Transport) -> Vec<Capability> {
     let mut all = config.capabilities.clone();
     let here = stream
@@ -89,7 +89,7 @@ fn offered(config: &AcceptorConfig, stream: &Transport) -> Vec<Capability> {
     all
 }
 
-/// Hello and hello: the device that was chosen.
+/// Exchanges hellos; returns the chosen device.
 pub(crate) fn greet(
     stream: &mut Transport,
     frame: &[u8],
@@ -100,7 +100,7 @@ pub(crate) fn greet(
     let theirs = match wire::parse_client_hello(frame) {
         Ok(theirs) => theirs,
         Err(error @ ParseError::Version { .. }) => {
-            // It will see our version in it, and if not, the connection closed.
+            // The client sees our version in it, or otherwise that the connection is closed.
             let _ = send_at_once(stream, &wire::version_frame());
             return Err(error.into());
         }
@@ -133,14 +133,14 @@ pub(crate) fn greet(
     }
 }
 
-/// The open request of a client that has proved itself. A refusal is still to be told.
+/// Handles the open request of an authenticated client. A refusal remains to be sent.
 pub(crate) fn hear(
     frame: &[u8],
     config: &AcceptorConfig,
     stop: &StopHandle,
     transcript: &mut Transcript,
 ) -> Result<OpenRequest, Ending> {
-    // The proof comes first: what a stranger wrote is not even parsed.
+    // The proof comes first: what an unauthenticated client sent is not even parsed.
     let (proof, words) = wire::split_proof(frame).map_err(|_| malformed())?;
     transcript.add(words);
     if let Some(secret) = &config.secret {
@@ -161,7 +161,7 @@ fn malformed() -> Ending {
     Ending::Refused(Refusal::Malformed)
 }
 
-/// The last word.
+/// Sends the last message.
 pub(crate) fn answer(
     stream: &mut Transport,
     config: &AcceptorConfig,

@@ -1,4 +1,4 @@
-//! Who is on the same host: the question behind the choice of shared memory.
+//! Identifies hosts, to decide whether two processes can use shared memory.
 
 use std::fmt;
 use std::io;
@@ -9,32 +9,32 @@ use std::path::Path;
 use hmac_sha256::Hash as Sha256;
 use serde::{Deserialize, Serialize};
 
-/// Names a running kernel, and what of it a process reaches by shared memory: a network namespace and a user, or a
-/// folder. Two processes can share memory only where it is equal.
+/// Identifies a running kernel, and the part of it within which a process can share memory: a network namespace and a
+/// user, or a folder. Two processes can share memory only if their ids are equal.
 ///
-/// It is made of hashes, so a stranger who is shown one learns nothing but which parts equal its own.
+/// It consists of hashes, so an unauthenticated peer that receives one learns only which parts equal its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostId([u8; 16]);
 
-/// Bytes of the parts: the kernel; the network namespace; the user. A folder has the place of the last two.
+/// The bytes of each part: the kernel; the network namespace; the user. A folder takes the place of the last two.
 const KERNEL: Range<usize> = 0..8;
 const NAMESPACE: Range<usize> = 8..12;
 const USER: Range<usize> = 12..16;
 const FOLDER: Range<usize> = 8..16;
 
-/// In which parts two processes differ that share no memory.
+/// The parts in which two processes that cannot share memory differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDifference {
-    /// They run on other kernels: hosts, virtual machines.
+    /// They run on different kernels: hosts or virtual machines.
     pub host: bool,
-    /// They have other network namespaces, as containers do.
+    /// They have different network namespaces, as containers do.
     pub namespace: bool,
-    /// They run as other users.
+    /// They run as different users.
     pub user: bool,
 }
 
 impl HostDifference {
-    /// In words, for one host; `None` when that differs, or nothing does.
+    /// Describes the difference within one host; `None` if the hosts differ, or nothing does.
     pub fn on_one_host(self) -> Option<&'static str> {
         match (self.host, self.namespace, self.user) {
             (true, ..) | (false, false, false) => None,
@@ -45,7 +45,7 @@ impl HostDifference {
     }
 }
 
-/// A hash of what a part stands for, on this kernel.
+/// A hash of what identifies a part, on this kernel.
 fn part(boot: &[u8], kind: &[u8], numbers: &[u64]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(b"dunlin host id 2");
@@ -64,10 +64,10 @@ fn boot() -> io::Result<Vec<u8>> {
 }
 
 impl HostId {
-    /// The one of this process.
+    /// Returns the id of this process.
     ///
     /// # Errors
-    /// When `/proc` is not there or cannot be read.
+    /// When `/proc` does not exist or cannot be read.
     pub fn of_this_process() -> io::Result<Self> {
         let boot = boot()?;
         let namespace = std::fs::metadata("/proc/self/ns/net")?;
@@ -84,10 +84,10 @@ impl HostId {
         Ok(Self(id))
     }
 
-    /// The one of all processes of this kernel that have a folder, wherever it is mounted for each.
+    /// Returns the id of all processes of this kernel that have a folder, wherever it is mounted for each.
     ///
     /// # Errors
-    /// When `/proc` or the folder is not there or cannot be read.
+    /// When `/proc` or the folder does not exist or cannot be read.
     pub fn of_folder(folder: &Path) -> io::Result<Self> {
         let boot = boot()?;
         let metadata = std::fs::metadata(folder)?;
@@ -98,7 +98,7 @@ impl HostId {
         Ok(Self(id))
     }
 
-    /// In which parts two processes differ, by what each is named without a folder.
+    /// Returns the parts in which two processes differ, comparing their ids without a folder.
     pub fn difference(&self, other: &Self) -> HostDifference {
         let differs = |range: Range<usize>| self.0[range.clone()] != other.0[range];
         HostDifference {
@@ -108,7 +108,7 @@ impl HostId {
         }
     }
 
-    /// One with these bytes.
+    /// Creates an id from its bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }

@@ -1,9 +1,9 @@
 //! The bootstrap: the TCP handshake behind `dunlin://host:port`.
 //!
-//! It comes before the first message, of calls and of streams alike: two processes that know nothing of each other but
-//! an address agree on a version, prove to each other that they know the secret (when one is configured), pick the best
-//! device both have, and exchange the addresses of their queue pairs together with a few numbers. Then TCP is closed,
-//! and the device takes over.
+//! It precedes the first message, for calls and for streams alike: two processes, one of which knows the other's
+//! address, agree on a version, prove to each other that they know the secret (if one is configured), pick the best
+//! device that both have, and exchange the addresses of their queue pairs together with a few numbers. Then TCP is
+//! closed, and the device takes over.
 //!
 //! ```text
 //! client                                                      server
@@ -13,12 +13,13 @@
 //!                                               <----------     reply: proof, queue pair address, numbers
 //! ```
 //!
-//! What a stranger can cost is bounded: the size of a frame, the entries and names in it, the time of a handshake and
-//! the number of handshakes under way; whoever keeps the server waiting makes room for newcomers ([`AcceptorConfig`]).
-//! The secret itself is never sent; the proofs are HMAC-SHA256 over everything both sides said, so nobody in between
-//! can change a byte unnoticed. They do not hide what is said, and a guessable secret can be guessed offline by whoever
-//! listens: use a random one. With the feature `tls` all of it can run inside TLS 1.3, which hides it and shows who
-//! both sides are, by certificates ([`ServerTls`], [`ClientTls`]); what a server knows of a client is a [`Peer`].
+//! What an unauthenticated client can cost is bounded: the size of a frame, the entries and names in it, the time of a
+//! handshake and the number of handshakes in progress; clients that keep the server waiting are displaced by newcomers
+//! ([`AcceptorConfig`]). The secret itself is never sent; the proofs are HMAC-SHA256 over everything that both sides
+//! have sent, so an attacker in between cannot change a byte unnoticed. They do not encrypt the exchange, and an
+//! eavesdropper can guess a weak secret offline: use a random one. With the feature `tls` the handshake can run inside
+//! TLS 1.3, which encrypts it and authenticates both sides by certificates ([`ServerTls`], [`ClientTls`]); what a
+//! server knows about a client is a [`Peer`].
 #![forbid(unsafe_code)]
 
 mod acceptor;

@@ -1,4 +1,4 @@
-//! What the two sides say to each other, as values.
+//! The messages of the handshake, as values.
 
 use std::collections::BTreeMap;
 
@@ -9,88 +9,88 @@ use crate::refusal::Refusal;
 use crate::secret::Proof;
 use crate::selection::{Capability, Choice};
 
-/// Bytes of the random number that each side adds to its hello.
+/// Length of the random number that each side adds to its hello, in bytes.
 pub const NONCE_BYTES: usize = 32;
 
-/// The first frame: who the client is and what it has.
+/// The first frame: the client's devices and requirements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientHello {
     /// Random, new for each connection.
     pub nonce: [u8; NONCE_BYTES],
-    /// Whether it has a secret and will speak only to a server that has the same.
+    /// Whether it has a secret and accepts only a server with the same.
     pub has_secret: bool,
     /// Its devices.
     pub capabilities: Vec<Capability>,
-    /// The device it wants and no other.
+    /// The required device, if only one is acceptable.
     pub preference: Option<String>,
 }
 
-/// The second frame without its proof: the device to use, or no.
+/// The second frame without its proof: the device to use, or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerHello {
     /// Random, new for each connection.
     pub nonce: [u8; NONCE_BYTES],
     /// Whether the client has to prove that it knows the secret.
     pub secret_required: bool,
-    /// What to use, or why not.
+    /// The device to use, or the reason for refusing.
     pub outcome: Outcome<Choice>,
 }
 
 /// The third frame without its proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientOpen {
-    /// Go ahead with this.
+    /// Open a connection with these parameters.
     Open(OpenRequest),
-    /// The client goes away because the server's proof is wrong.
+    /// The client gives up because the server's proof is wrong.
     WrongSecret,
 }
 
 /// The fourth frame without its proof.
 pub type ServerReply = Outcome<OpenReply>;
 
-/// Yes or no, as it travels.
+/// An answer as it is transmitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome<T> {
-    /// Yes.
+    /// Accepted.
     Accepted(T),
-    /// No, and why.
+    /// Refused, with the reason.
     Refused(Refusal),
 }
 
-/// A frame and the proof that it carries, if it carries one.
+/// A frame with its proof, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proved<T> {
-    /// The proof; whether it holds is seen against the transcript.
+    /// The proof, to be verified against the transcript.
     pub proof: Option<Proof>,
-    /// What is said.
+    /// The message.
     pub message: T,
 }
 
-/// What a client wants opened: its queue pair and what the layer above has to tell.
+/// A client's open request: its queue pair and the parameters of the layer above.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRequest {
-    /// The server's device; [`crate::Dialed::open`] fills it in with the one that was chosen.
+    /// The server's device; [`crate::Dialed::open`] sets it to the chosen one.
     pub device: String,
-    /// What is to be spoken over it: `plain`, `flock`, `perf-verbs`.
+    /// The protocol to be used over it: `plain`, `flock`, `perf-verbs`.
     pub preset: String,
     /// The client's queue pair.
     #[serde(with = "endpoint")]
     pub endpoint: EndpointAddress,
-    /// Numbers by name: ring address, keys, sizes.
+    /// Named numbers: ring address, keys, sizes.
     pub parameters: BTreeMap<String, u64>,
 }
 
-/// What a server answers: its queue pair and what the layer above has to tell.
+/// A server's reply: its queue pair and the parameters of the layer above.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenReply {
     /// The server's queue pair.
     #[serde(with = "endpoint")]
     pub endpoint: EndpointAddress,
-    /// Numbers by name.
+    /// Named numbers.
     pub parameters: BTreeMap<String, u64>,
 }
 
-/// Queue pair addresses in the encoding that `dunlin-verbs` gives them: 48 bytes as they are.
+/// Queue pair addresses in the encoding of `dunlin-verbs`: 48 bytes, unchanged.
 mod endpoint {
     use super::*;
 

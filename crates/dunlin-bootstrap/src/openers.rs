@@ -1,5 +1,5 @@
-//! The threads that open connections for clients that have proved themselves, so that the port is never kept waiting by
-//! one, and those of one origin do not keep the others waiting.
+//! The threads that open connections for authenticated clients, so that no client blocks the port, and the clients of
+//! one origin do not block the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// Threads at most: an opening can wait for its client's device.
+/// Maximum number of threads: opening a connection may have to wait for the client's device.
 const THREADS_MAX: usize = 16;
-/// Threads that work for one origin at most: the rest are for others.
+/// Maximum number of threads that work for one origin: the rest are for others.
 const THREADS_OF_ONE: usize = 12;
-/// How long a thread without work stays.
+/// Time that a thread without work stays.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Work for a few threads, which come with the work and go without it.
+/// Jobs for a few threads, which are started when there is work and end without it.
 #[derive(Debug)]
 pub(crate) struct Openers<J> {
     state: Mutex<State<J>>,
@@ -23,11 +23,11 @@ pub(crate) struct Openers<J> {
 
 #[derive(Debug)]
 struct State<J> {
-    /// Each with whom it is for.
+    /// Each with its origin.
     jobs: VecDeque<(IpAddr, J)>,
     threads: usize,
     idle: usize,
-    /// Jobs that are done at this moment, of each origin.
+    /// Number of jobs in progress, for each origin.
     at_work: HashMap<IpAddr, usize>,
     closed: bool,
 }
@@ -37,7 +37,7 @@ impl<J> State<J> {
         self.at_work.get(&origin).copied().unwrap_or(0)
     }
 
-    /// Takes the oldest job of the origin that has the fewest at work.
+    /// Takes the oldest job of the origin with the fewest jobs in progress.
     fn begin(&mut self) -> Option<(IpAddr, J)> {
         let jobs = self.jobs.iter().enumerate();
         let at_work = jobs.map(|(index, (origin, _))| (self.at_work_for(*origin), index));
@@ -54,9 +54,9 @@ impl<J> State<J> {
         self.jobs.iter().filter(|(of, _)| *of == origin).count()
     }
 
-    /// The origin that has more than half of the jobs that wait.
+    /// The origin of more than half of the waiting jobs.
     fn majority(&self) -> Option<IpAddr> {
-        // Of two that are not the same one is no more than half (Boyer and Moore).
+        // Pairs of different origins are removed, which preserves a majority (Boyer and Moore).
         let (mut candidate, mut lead) = (None, 0);
         for (origin, _) in &self.jobs {
             match (lead, candidate == Some(*origin)) {
@@ -96,19 +96,20 @@ impl<J: Send> Openers<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Jobs that are not done.
+    /// Number of jobs that are not finished.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.jobs.len() + state.at_work.values().sum::<usize>()
     }
 
-    /// Whether one origin has more than half of the jobs that wait.
+    /// Whether one origin has more than half of the waiting jobs.
     pub(crate) fn has_one_most(&self) -> bool {
         self.lock().majority().is_some()
     }
 
-    /// Makes room for a job of `newcomer`: gives back the newest that waits of another origin, which has more than half
-    /// of all, and will have as many as the newcomer's: else the two could displace each other in turn.
+    /// Makes room for a job of `newcomer`: returns the newest waiting job of another origin, provided that this origin
+    /// has more than half of all jobs and afterwards still has at least as many as the newcomer's; otherwise the two
+    /// could displace each other in turn.
     pub(crate) fn evict_for(&self, newcomer: IpAddr) -> Option<J> {
         let mut state = self.lock();
         let most = state.majority()?;
@@ -119,10 +120,10 @@ impl<J: Send> Openers<J> {
         state.jobs.remove(newest).map(|(_, job)| job)
     }
 
-    /// Has `work` done with this job, which is for somebody of `origin`, by one of the threads.
+    /// Has one of the threads execute `work` with this job, which belongs to `origin`.
     ///
     /// # Errors
-    /// Gives the job back when there is no thread and none can be started.
+    /// Returns the job if there is no thread and none can be started.
     pub(crate) fn submit<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
@@ -143,7 +144,7 @@ impl<J: Send> Openers<J> {
             let is_idle = state.idle > 0;
             drop(state);
             if is_idle {
-                // The others wait for threads that work for their origin.
+                // The other jobs wait for threads that work for their origin.
                 self.news.notify_one();
             }
             return Ok(());
@@ -173,7 +174,7 @@ impl<J: Send> Openers<J> {
             if state.closed {
                 break;
             }
-            // Jobs that wait still are for those who work for their origin.
+            // Jobs that are still waiting are left to the threads that work for their origin.
             state.idle += 1;
             let waited = self.news.wait_timeout(state, LINGER);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +187,7 @@ impl<J: Send> Openers<J> {
         state.threads -= 1;
     }
 
-    /// Has the threads end when they have done what they are at. Gives back the jobs that nobody has begun.
+    /// Lets the threads end after their current jobs. Returns the jobs that have not been begun.
     pub(crate) fn close(&self) -> impl Iterator<Item = J> {
         let mut state = self.lock();
         state.closed = true;
@@ -214,7 +215,7 @@ mod tests {
         let released = Mutex::new(released);
         let (done, is_done) = mpsc::channel();
         let work = |job: u8| match job {
-            // All of the first origin wait for the end of the test.
+            // All jobs of the first origin wait for the end of the test.
             1 => drop(released.lock().unwrap().recv()),
             other => done.send(other).unwrap(),
         };
@@ -230,7 +231,7 @@ mod tests {
             assert!(openers.has_one_most());
             assert_eq!(openers.evict_for(origin(1)), None);
             assert_eq!(openers.evict_for(origin(2)), Some(1));
-            // Nobody has begun the others.
+            // The others have not been begun.
             assert!(openers.close().count() >= 2 * THREADS_MAX);
             drop(release);
         });
@@ -249,7 +250,7 @@ mod tests {
     fn two_origins_do_not_displace_each_other_in_turn() {
         let openers = Openers::new();
         openers.lock().jobs = (0..101).map(|job| (origin(job % 2), job)).collect();
-        // 51 and 50: another of the second would only turn that round.
+        // 51 and 50: another job of the second origin would only reverse this.
         assert!(openers.has_one_most());
         assert_eq!(openers.evict_for(origin(1)), None);
         assert_eq!(openers.evict_for(origin(0)), None);

@@ -1,4 +1,4 @@
-//! The last step of a client: it says what to open, and hears what has been opened.
+//! The client's last step: it sends the open request, and receives the reply.
 
 use crate::dial;
 use crate::dialed::{Conversation, Dialed};
@@ -12,12 +12,12 @@ use crate::wire::{self, MAX_FRAME};
 const OPENING: &str = "waiting for its reply to the open request";
 
 impl Dialed {
-    /// Tells the server what to open, waits for its answer until the deadline of the dial, and closes the TCP
-    /// connection. The request's device is filled in with the one that was chosen. A server that was too busy to wait
-    /// for the request is asked again, from the hello on.
+    /// Sends the open request, waits for the reply until the deadline of the dial, and closes the TCP connection. The
+    /// request's device is set to the chosen one. A server that was too busy to wait for the request is tried again,
+    /// from the hello on.
     ///
     /// # Errors
-    /// When the server refuses, goes away, does not answer in time, or a limit is broken.
+    /// When the server refuses, disconnects, does not answer in time, or a limit is violated.
     pub fn open(mut self, mut request: OpenRequest) -> Result<OpenReply, BootstrapError> {
         request.device.clone_from(&self.choice.server_device);
         let open = ClientOpen::Open(request);
@@ -59,7 +59,7 @@ impl Dialed {
         let sent = frames.send(&wire::with_proof(proof.as_ref(), words));
         let received = frames.receive(First::Anything);
         let answer = match (received, sent) {
-            // A server that has lost its patience does not wait for our request.
+            // A server that has stopped waiting does not read our request.
             (Ok(answer), _) => answer,
             (Err(_), Err(error)) | (Err(error), Ok(())) => {
                 return Err(self.conversation.failed(error, OPENING));

@@ -1,39 +1,39 @@
-//! What can be wrong with a frame.
+//! The problems that a frame can have.
 
 use crate::prefix::VERSION;
 
-/// Why bytes are not the frame they should be, or a message cannot become one.
+/// Why bytes are not a valid frame, or a message cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The magic is not there.
+    /// The magic is missing.
     #[error("it does not begin as Dunlin's frames do")]
     NotDunlin,
-    /// The other side speaks another version.
+    /// The other side uses another version.
     #[error("it is of version {theirs}, not {VERSION}")]
     Version {
-        /// The one it speaks.
+        /// The other side's version.
         theirs: u16,
     },
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     #[error("it holds no such message")]
     Malformed,
-    /// There are bytes behind the message.
+    /// There are bytes after the message.
     #[error("there are bytes behind its end")]
     Trailing,
-    /// Something has too many entries.
+    /// A list has too many entries.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// What.
+        /// The list.
         what: &'static str,
-        /// How many are allowed.
+        /// The maximum.
         limit: usize,
     },
-    /// A name is empty, longer than [`NAME_BYTES`](crate::wire::NAME_BYTES) or not printable ASCII; a text is too long
-    /// or holds control codes.
+    /// A name is empty, longer than [`NAME_BYTES`](crate::wire::NAME_BYTES) or not printable ASCII; or a text is too
+    /// long or contains control characters.
     #[error("a {what} is empty, too long or not printable")]
     Name {
-        /// Of what.
+        /// The kind of name or text.
         what: &'static str,
     },
 }

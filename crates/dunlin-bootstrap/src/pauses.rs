@@ -1,16 +1,16 @@
-//! The pauses between two questions to a busy server.
+//! The pauses between two attempts at a busy server.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::random;
 
-/// The first pause, doubled until the last.
+/// The first pause, and the longest; each is twice the one before.
 const FIRST: Duration = Duration::from_millis(5);
 const LAST: Duration = Duration::from_millis(160);
 
-/// Pauses until a deadline, each up to twice as long as the one before. Each is somewhere between half of its length
-/// and all of it, so that those who were refused together do not come again together.
+/// Pauses until a deadline, each up to twice as long as the previous one. Each is chosen at random between half of its
+/// length and the full length, so that clients that were refused together do not retry together.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     deadline: Instant,
@@ -25,9 +25,9 @@ impl Pauses {
         }
     }
 
-    /// Sleeps. `false`: there is no time left for it.
+    /// Sleeps. Returns `false` if there is no time left.
     pub(crate) fn pause(&mut self) -> bool {
-        // Without random numbers all come together, which is not an error.
+        // Without random numbers all clients retry together, which is not an error.
         let share = random::number().unwrap_or(u64::MAX);
         let half = self.next / 2;
         let pause = half + half.mul_f64(share as f64 / u64::MAX as f64);

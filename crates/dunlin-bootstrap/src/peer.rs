@@ -1,10 +1,10 @@
-//! Who a client is, as far as the handshake and the kernel have shown it.
+//! The identity of a client, as far as the handshake and the kernel have established it.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// A client of a server, as the server knows it. What is not known is left out: nothing of it is the client's word,
-/// but for the number by which its connections belong together.
+/// A client of a server, as the server knows it. What is not known is left out: nothing in it is merely claimed by the
+/// client, except for the number that groups its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
@@ -14,8 +14,8 @@ pub struct Peer {
     pub(crate) client: ClientNumber,
 }
 
-/// What all connections of one client have in common, which is told to its server alone: it stays out of logs. Zero:
-/// nothing.
+/// A number that all connections of one client share. It is known only to the client's server, and so is kept out of
+/// logs. Zero: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientNumber(u64);
 
@@ -26,12 +26,13 @@ impl fmt::Debug for ClientNumber {
 }
 
 impl Peer {
-    /// Of a client of this process itself, which met its server without a handshake.
+    /// A client in the server's own process, which connected without a handshake.
     pub fn local() -> Self {
         Self::default()
     }
 
-    /// Where its handshake came from. Not who it is: addresses are shared, translated and forged.
+    /// The address from which its handshake came. This does not identify it: addresses are shared, translated and
+    /// forged.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -41,34 +42,34 @@ impl Peer {
         self.knows_secret
     }
 
-    /// Whether it has a certificate that the server's authorities vouch for.
+    /// Whether it has a certificate issued by one of the server's trusted authorities.
     pub fn has_certificate(&self) -> bool {
         self.names.is_some()
     }
 
-    /// The names in its certificate: the common name of the subject first, then hosts, addresses of mail and URIs.
+    /// The names in its certificate: the common name of the subject first, then host names, email addresses and URIs.
     pub fn names(&self) -> &[String] {
         self.names.as_deref().unwrap_or_default()
     }
 
-    /// The user that its process runs as, as the kernel says; known over shared memory alone.
+    /// The user that its process runs as, according to the kernel; known only over shared memory.
     pub fn user(&self) -> Option<u32> {
         self.user
     }
 
-    /// The number that the client has said, the same on all its connections: its word, by which they belong together.
+    /// The number sent by the client, the same on all its connections: not verified, only used to group them.
     pub fn client(&self) -> Option<u64> {
         (self.client.0 != 0).then_some(self.client.0)
     }
 
-    /// With the number that the client has said.
+    /// Sets the number sent by the client.
     #[must_use]
     pub fn with_client(mut self, number: Option<u64>) -> Self {
         self.client = ClientNumber(number.unwrap_or(0));
         self
     }
 
-    /// Whether the other has shown the same of itself as this one, wherever both come from.
+    /// Whether both have proved the same identity, whatever their addresses.
     pub fn is_like(&self, other: &Self) -> bool {
         let shown = |peer: &Self| {
             (
@@ -81,21 +82,21 @@ impl Peer {
         shown(self) == shown(other)
     }
 
-    /// With the user that the kernel told.
+    /// Sets the user reported by the kernel.
     #[must_use]
     pub fn with_user(mut self, user: Option<u32>) -> Self {
         self.user = user;
         self
     }
 
-    /// One with these names in its certificate, for tests of what decides by them.
+    /// Sets these names as those of its certificate, for tests of decisions based on them.
     #[must_use]
     pub fn with_names(mut self, names: &[&str]) -> Self {
         self.names = Some(names.iter().map(|&name| name.to_owned()).collect());
         self
     }
 
-    /// One that has proved to know the secret, for tests of what decides by it.
+    /// Marks it as having proved the secret, for tests of decisions based on that.
     #[must_use]
     pub fn with_secret(mut self) -> Self {
         self.knows_secret = true;
@@ -103,7 +104,7 @@ impl Peer {
     }
 }
 
-/// As it is named in errors and logs: by the best that is known of it.
+/// The name used in errors and logs: the most specific identity that is known.
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.names(), self.user) {

@@ -1,4 +1,4 @@
-//! The clients whose handshakes wait for them: how many there may be, and who has to leave when there are more.
+//! The clients for which the server waits in a handshake: their maximum number, and which are displaced above it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,21 +12,21 @@ use crate::stream::Incoming;
 use crate::tls::{ServerTls, Session};
 use crate::transport::Transport;
 
-/// How long a client may say nothing before it loses its place to a newcomer. It says hello at once, so this is a round
-/// trip and some scheduling.
+/// Time without any message after which a client may be displaced by a newcomer. Clients send their hello at once, so
+/// this covers a round trip and some scheduling.
 const SILENCE: Duration = Duration::from_millis(100);
-/// How long a client that has said hello may keep back its open request before it loses its place to a newcomer: the
-/// time to make a queue pair, on a busy host. A good client that is slower comes again with the request in its hand.
+/// Time between hello and open request after which a client may be displaced by a newcomer: enough to create a queue
+/// pair on a busy host. A correct client that is slower tries again with the request prepared.
 const HESITATION: Duration = Duration::from_millis(250);
 
-/// A client that something is awaited from.
+/// A client for which the server waits.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: Transport,
     pub(crate) peer: SocketAddr,
     pub(crate) incoming: Incoming,
     pub(crate) transcript: Transcript,
-    /// The device that was chosen, once its hello has come.
+    /// The chosen device, once its hello has arrived.
     pub(crate) choice: Option<Choice>,
     since: Instant,
 }
@@ -43,7 +43,7 @@ impl Client {
         }
     }
 
-    /// The same, in TLS, which it has begun.
+    /// The same client, over TLS, which it has started.
     pub(crate) fn into_tls(self, tls: &ServerTls) -> io::Result<Self> {
         let stream = match self.stream {
             Transport::Plain(tcp) => {
@@ -59,7 +59,7 @@ impl Client {
         })
     }
 
-    /// Who it is, once it has proved itself; `by_secret`: it has proved to know the secret.
+    /// The client's identity once it is authenticated; `by_secret`: it has proved that it knows the secret.
     pub(crate) fn known(&self, by_secret: bool) -> Peer {
         Peer {
             address: Some(self.peer),
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// Whether it may have to make room.
+    /// Whether it may be displaced.
     fn is_late(&self, now: Instant) -> bool {
         let patience = match self.choice {
             None => SILENCE,
@@ -78,7 +78,8 @@ impl Client {
         now.duration_since(self.since) >= patience
     }
 
-    /// Whom its place is counted for: an address, or a network of version six, which has addresses without number.
+    /// The origin to which its place is counted: an address, or an IPv6 network, since each of those has an unlimited
+    /// number of addresses.
     pub(crate) fn origin(&self) -> IpAddr {
         match self.peer.ip().to_canonical() {
             IpAddr::V6(address) => {
@@ -90,12 +91,12 @@ impl Client {
     }
 }
 
-/// All of them, the oldest first.
+/// All such clients, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     next_id: u64,
     clients: BTreeMap<u64, Client>,
-    /// Places that each origin has.
+    /// Number of places of each origin.
     shares: HashMap<IpAddr, usize>,
 }
 
@@ -104,7 +105,7 @@ impl Pending {
         self.clients.len()
     }
 
-    /// Gives a client a place, and the place its number.
+    /// Gives a client a place, and returns the place's number.
     pub(crate) fn add(&mut self, client: Client) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -112,7 +113,7 @@ impl Pending {
         id
     }
 
-    /// Gives a client that was taken out its place again.
+    /// Returns a client that was taken out to its place.
     pub(crate) fn put_back(&mut self, id: u64, client: Client) {
         *self.shares.entry(client.origin()).or_default() += 1;
         self.clients.insert(id, client);
@@ -134,8 +135,8 @@ impl Pending {
         Some(client)
     }
 
-    /// Takes out who has to leave for a newcomer, if anybody has to: of those who are late somebody of the origin with
-    /// the most places, who has said nothing if there is one, the oldest of them.
+    /// Takes out the client that a newcomer displaces, if any: among those that are late, one of the origin with the
+    /// most places, preferably one that has sent nothing, and the oldest of these.
     pub(crate) fn evict(&mut self, now: Instant) -> Option<Client> {
         let late = self.clients.iter().filter(|(_, one)| one.is_late(now));
         let share = |one: &Client| self.shares.get(&one.origin()).copied().unwrap_or(0);
@@ -147,14 +148,14 @@ impl Pending {
         self.remove(id)
     }
 
-    /// Takes out the oldest, if it has been here for so long.
+    /// Takes out the oldest if its time has passed.
     pub(crate) fn expired(&mut self, now: Instant, timeout: Duration) -> Option<Client> {
         let (&id, client) = self.clients.first_key_value()?;
         let over = now.duration_since(client.since) >= timeout;
         over.then(|| self.remove(id)).flatten()
     }
 
-    /// When the oldest has been here for so long.
+    /// When the time of the oldest passes.
     pub(crate) fn next_expiry(&self, timeout: Duration) -> Option<Instant> {
         let (_, client) = self.clients.first_key_value()?;
         client.since.checked_add(timeout)
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(peer(silent).as_deref(), Some("2001:db8::3"));
         let late = start + HESITATION;
         assert_eq!(peer(pending.evict(late)).as_deref(), Some("2001:db8::2"));
-        // One place each: silence goes before a hello.
+        // One place each: a silent client is displaced before one that has sent a hello.
         assert_eq!(peer(pending.evict(late)).as_deref(), Some("192.0.2.1"));
         assert_eq!(peer(pending.evict(late)).as_deref(), Some("2001:db8::4"));
         assert!(pending.evict(late).is_none() && pending.shares.is_empty());

@@ -1,5 +1,5 @@
-//! The loop at the port: takes clients, hears them as their words come, and has those that have proved themselves
-//! opened. It waits for nobody: a client costs it a socket and the bytes of one frame.
+//! The loop at the port: accepts clients, reads their messages as they arrive, and hands authenticated clients over to
+//! be opened. It never blocks on one client, which costs it only a socket and the bytes of one frame.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,21 +22,22 @@ use crate::stop::StopHandle;
 use crate::stream::{First, Progress, StreamError};
 use crate::transport::Transport;
 
-/// How long the loop leaves the port alone after the system had no file descriptor or memory for a connection.
+/// Time for which the loop stops accepting after the system had no file descriptor or memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long it waits for somebody to be late when nobody can be taken.
+/// Time that it waits for a client to become late when none can be accepted.
 const CROWDED: Duration = Duration::from_millis(10);
-/// Clients that are taken before those who are there are heard again.
+/// Number of clients accepted before existing ones are polled again.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// For so many places one newcomer is heard beyond them, while clients of one origin keep the others from being opened.
+/// One extra newcomer is read per this number of places, while the clients of one origin keep the others from being
+/// opened.
 const PLACES_PER_EXTRA: usize = 4;
-/// Events of one wait.
+/// Maximum number of events of one wait.
 const EVENTS: usize = 256;
-/// What events of the listener and of the stop are called; clients have the numbers of their places.
+/// Event numbers of the listener and of the stop; clients have the numbers of their places.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
-/// A client that has proved itself, and what it wants.
+/// An authenticated client and its open request.
 pub(crate) struct Job {
     pub(crate) client: Client,
     pub(crate) request: OpenRequest,
@@ -46,13 +47,13 @@ pub(crate) struct Job {
 pub(crate) struct Port<'a> {
     acceptor: &'a Acceptor,
     stop: &'a StopHandle,
-    /// Those who open connections for clients that have proved themselves.
+    /// The threads that open connections for authenticated clients.
     openers: &'a Openers<Box<Job>>,
     pending: Pending,
     epoll: OwnedFd,
     /// Until when newcomers stay in the system's queue.
     resting: Option<Instant>,
-    /// For newcomers for whom there is no descriptor otherwise.
+    /// Released to accept newcomers for which there is no other descriptor.
     spare: Option<OwnedFd>,
 }
 
@@ -91,7 +92,7 @@ impl<'a> Port<'a> {
         })
     }
 
-    /// Runs until stopped. `open` has a client opened, or gives it back.
+    /// Runs until stopped. `open` has a client opened, or returns it.
     pub(crate) fn run(
         mut self,
         open: impl Fn(Box<Job>) -> Result<(), Box<Job>>,
@@ -141,11 +142,11 @@ impl<'a> Port<'a> {
         self.acceptor.config.handshake_timeout
     }
 
-    /// How long there is nothing to do if nobody comes or speaks.
+    /// Time until the next action if no events occur.
     fn timeout(&self, now: Instant) -> Option<Timespec> {
         let expiry = self.pending.next_expiry(self.handshake_timeout());
         let next = expiry.into_iter().chain(self.resting).min()?;
-        // Not a moment too early, or it would go round and round.
+        // Rounded up: waking too early would make the loop spin.
         let left = next.saturating_duration_since(now) + Duration::from_micros(1);
         Some(Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -153,7 +154,7 @@ impl<'a> Port<'a> {
         })
     }
 
-    /// Leaves newcomers in the system's queue until then, or looks for them.
+    /// Leaves newcomers in the system's queue until then, or accepts them again.
     fn listen(&mut self, resting: Option<Instant>) -> Result<(), BootstrapError> {
         let flags = match resting {
             None => epoll::EventFlags::IN,
@@ -164,7 +165,7 @@ impl<'a> Port<'a> {
         epoll::modify(&self.epoll, &self.acceptor.listener, data, flags).map_err(waiting)
     }
 
-    /// Takes newcomers; says for how long to leave the others where they are.
+    /// Accepts newcomers; returns for how long to leave the others in the queue.
     fn accept(&mut self) -> Option<Duration> {
         for _ in 0..ACCEPTED_AT_ONCE {
             if !self.make_room() {
@@ -174,18 +175,18 @@ impl<'a> Port<'a> {
                 Ok(newcomer) => newcomer,
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return None,
-                    // The client was gone before it was taken.
+                    // The client disconnected before it was accepted.
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
                     _ => {
                         self.acceptor.failed(&error);
-                        // Perhaps one descriptor less is enough.
+                        // Freeing one descriptor may be enough.
                         let is_better = self.evict() || self.turn_away_with_spare(&error);
                         return (!is_better).then_some(PAUSE);
                     }
                 },
             };
             self.acceptor.counters.accepted.fetch_add(1, Relaxed);
-            // Only a delay is lost when it fails.
+            // A failure only costs latency.
             let _ = stream.set_nodelay(true);
             let client = Client::new(stream, peer);
             if let Err(error) = client.stream.tcp().set_nonblocking(true) {
@@ -210,8 +211,8 @@ impl<'a> Port<'a> {
         None
     }
 
-    /// Takes a newcomer for whom there is no descriptor with the one that is kept for that, to say so. `false`: there
-    /// is none kept.
+    /// Accepts a newcomer for which there is no descriptor, using the spare one, to tell it so. Returns `false` if
+    /// there is no spare.
     fn turn_away_with_spare(&mut self, error: &io::Error) -> bool {
         let (Some(refusal), Some(spare)) = (Refusal::exhausted(error), self.spare.take()) else {
             return false;
@@ -227,23 +228,25 @@ impl<'a> Port<'a> {
         self.spare.is_some()
     }
 
-    /// Places that there are, of those who are heard and those who are opened.
+    /// Number of places, for clients that are read from and clients that are being opened.
     fn limit(&self) -> usize {
         self.acceptor.config.max_pending as usize
     }
 
-    /// Whether there is a place for one more.
+    /// Returns whether there is a place for one more.
     fn make_room(&mut self) -> bool {
         self.pending.len() + self.openers.len() < self.limit() || self.evict() || self.hears_more()
     }
 
-    /// Whether one more is heard although all places are taken. A newcomer that has proved nothing takes no place in
-    /// line, so it has to be heard first; that is of use where one origin has most of the line.
+    /// Whether one more client is read from although all places are taken. An unauthenticated newcomer cannot displace
+    /// a client that waits to be opened, so its request has to be read first; this helps if one origin has most of
+    /// those that wait.
     fn hears_more(&self) -> bool {
         self.pending.len() < self.limit().div_ceil(PLACES_PER_EXTRA) && self.openers.has_one_most()
     }
 
-    /// Has one leave who keeps the server waiting, if there is one. Who waits for the server is not among them.
+    /// Displaces a client that keeps the server waiting, if there is one. Clients that wait for the server are never
+    /// displaced here.
     fn evict(&mut self) -> bool {
         let Some(mut client) = self.pending.evict(Instant::now()) else {
             return false;
@@ -264,8 +267,8 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Has a client opened that has proved itself. Where others that have done so hold all places, the newest of the
-    /// origin with most of the line makes room for it; if it is of that origin itself, it has to come again.
+    /// Has an authenticated client opened. If other authenticated clients hold all places, it displaces the newest of
+    /// the origin with most of them; if it is of that origin itself, it has to try again.
     fn submit(&self, job: Box<Job>, open: &impl Fn(Box<Job>) -> Result<(), Box<Job>>) {
         if self.openers.len() >= self.limit() {
             let Some(evicted) = self.openers.evict_for(job.client.origin()) else {
@@ -280,14 +283,14 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Goes on in TLS with a client that has begun it. `false`: the client is gone.
+    /// Continues in TLS with a client that has started it. Returns `false` if the client is gone.
     fn begin_tls(&mut self, id: u64) -> bool {
         let Some(mut client) = self.pending.remove(id) else {
             return false;
         };
         let Some(tls) = &self.acceptor.config.tls else {
             let refusal = Refusal::TlsUnexpected;
-            // It is no TLS, by which the client sees what is wrong.
+            // This is not TLS, from which the client can tell what is wrong.
             handshake::refuse_at_once(&mut client.stream, refusal.clone());
             self.acceptor.note(client.peer, &Ending::Refused(refusal));
             return false;
@@ -304,10 +307,10 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Hears what a client has said by now.
+    /// Reads what a client has sent so far.
     fn hear(&mut self, id: u64, open: &impl Fn(Box<Job>) -> Result<(), Box<Job>>) {
         loop {
-            // Gone since the event.
+            // Removed since the event.
             let Some(client) = self.pending.get(id) else {
                 return;
             };
@@ -349,7 +352,8 @@ impl<'a> Port<'a> {
             let Some(mut client) = self.pending.remove(id) else {
                 return;
             };
-            // Its event would have no place any more. It fails when the stream is not watched, which is as well.
+            // Its events would no longer have a place. A failure means that the stream is not watched, which is fine,
+            // too.
             let _ = epoll::delete(&self.epoll, client.stream.tcp());
             let heard = match frame {
                 Ok(frame) => {

@@ -1,4 +1,4 @@
-//! Why a server said no: what travels, and what a person reads.
+//! Why a server refused: the transmitted value, and its text.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,83 +9,83 @@ use crate::selection::NoCommonDevice;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// As many handshakes are under way as it allows.
+    /// The maximum number of handshakes is in progress.
     #[error("the server is busy with {limit} other handshakes, its limit; try again")]
     Busy {
         /// The limit, `max_pending` of the server.
         limit: u32,
     },
-    /// It has a secret and the client has none.
+    /// The server has a secret, but the client has none.
     #[error("the server asks for a secret and the client has none")]
     SecretRequired,
-    /// It has no secret and the client insists on one.
+    /// The server has no secret, but the client requires one.
     #[error("the client has a secret and the server has none, so the server cannot prove itself")]
     SecretUnexpected,
-    /// The client's secret is another one.
+    /// The client's secret differs.
     #[error("the secret of the client is not the secret of the server")]
     WrongSecret,
-    /// Nothing joins the two.
+    /// The two sides have no common device.
     #[error(transparent)]
     NoCommonDevice(NoCommonDevice),
-    /// It is going away.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
     /// The client took too long.
     #[error("the client took longer than the server allows for a handshake")]
     TooSlow,
-    /// What the client sent is not of this protocol.
+    /// The client's message is not valid.
     #[error("the server could not read what the client sent")]
     Malformed,
-    /// It does not speak this preset.
+    /// The server does not support this preset.
     #[error("the server does not speak the preset `{asked}`; it speaks: {}", known.join(", "))]
     UnknownPreset {
-        /// What the client asked for.
+        /// The requested preset.
         asked: String,
-        /// What there is.
+        /// The supported presets.
         known: Vec<String>,
     },
     /// A limit of the server is reached.
     #[error("the server's limit of {limit} {name} is reached")]
     Limit {
-        /// Of what.
+        /// The limited resource.
         name: String,
-        /// How many.
+        /// The limit.
         limit: u64,
     },
-    /// Anything else, in words.
+    /// Another reason, as text.
     #[error("the server refused: {message}")]
     Rejected {
-        /// The words.
+        /// The text.
         message: String,
     },
-    /// Something broke in the server.
+    /// An internal error of the server.
     #[error("the server failed while it opened the connection; its log says why")]
     Failed,
-    /// Its system has no more of something.
+    /// The server's system is out of a resource.
     #[error("the server has not enough {resource} for another client")]
     Exhausted {
-        /// Of what: `memory`, `file descriptors`.
+        /// The resource: `memory`, `file descriptors`.
         resource: String,
     },
-    /// The client's device has not told the server's in time that the client is its own.
+    /// The client's device has not confirmed to the server's in time that the queue pair is the client's own.
     #[error("the client's device did not answer the server's; try again")]
     Unconfirmed,
-    /// It speaks TLS alone and the client does not.
+    /// The server requires TLS, but the client does not use it.
     #[error("the server speaks TLS alone and the client does not")]
     TlsRequired,
-    /// The client speaks TLS and it does not.
+    /// The client uses TLS, but the server does not.
     #[error("the client speaks TLS and the server has no certificate")]
     TlsUnexpected,
 }
 
 impl Refusal {
-    /// Says what the system has no more of, if that is what an error of it says.
+    /// Returns the resource that the system is out of, if that is the meaning of its error.
     pub fn exhausted(error: &std::io::Error) -> Option<Self> {
         use rustix::io::Errno;
         let resource = match Errno::from_io_error(error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS) => "file descriptors",
             Some(Errno::NOMEM) => "memory",
-            // A thread, for which there is no memory or no number.
+            // A thread for which there is no memory or no id.
             Some(Errno::AGAIN) => "memory or threads",
             _ if error.kind() == std::io::ErrorKind::OutOfMemory => "memory",
             _ => return None,
@@ -95,14 +95,14 @@ impl Refusal {
         })
     }
 
-    /// Says no in words of the caller.
+    /// Creates a refusal with the caller's text.
     pub fn rejected(message: impl Into<String>) -> Self {
         Self::Rejected {
             message: message.into(),
         }
     }
 
-    /// Cuts its texts to what a frame may carry.
+    /// Truncates the texts to what a frame may carry.
     pub fn trimmed(mut self) -> Self {
         let trim = |text: &mut String| {
             let clean = text

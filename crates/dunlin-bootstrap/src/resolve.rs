@@ -1,8 +1,8 @@
-//! What a host name stands for, before a deadline: the first step of reaching or serving an address.
+//! Resolving a host name before a deadline: the first step of connecting to or serving an address.
 //!
-//! The system's resolver blocks for as long as it allows itself, which is half a minute and more where a name server is
-//! silent, and cannot be cancelled. So names are looked up by threads of their own; one that is late is left to end by
-//! itself, and there are [`MOST_LOOKUPS`] at most. Numeric addresses need none of that.
+//! The system's resolver blocks for an unlimited time, half a minute and more if a name server does not respond, and
+//! cannot be cancelled. So each name is looked up by a separate thread; one that is late is left to end by itself, and
+//! there are at most [`MOST_LOOKUPS`]. Numeric addresses need none of this.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -15,17 +15,17 @@ use crate::address::Address;
 use crate::error::BootstrapError;
 use crate::time::Time;
 
-/// Names that a process looks up at once, those included that nobody waits for any more.
+/// Maximum number of names that a process looks up at once, including those that no caller waits for any more.
 const MOST_LOOKUPS: usize = 64;
 
-/// Lookups that are under way.
+/// Number of lookups in progress.
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
-/// All that the host of an address stands for, at least one.
+/// Looks up all IP addresses of an address's host, at least one.
 ///
 /// # Errors
-/// [`BootstrapError::UnknownHost`] when the name leads nowhere, [`BootstrapError::Timeout`] when the resolver has not
-/// said so in time, [`BootstrapError::Io`] when too many names are being looked up.
+/// [`BootstrapError::UnknownHost`] when the name cannot be resolved, [`BootstrapError::Timeout`] when the resolver has
+/// not answered in time, [`BootstrapError::Io`] when too many names are being looked up.
 pub(crate) fn resolve(address: &Address, time: Time) -> Result<Vec<SocketAddr>, BootstrapError> {
     if let Ok(numeric) = address.host().parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(numeric, address.port())]);
@@ -35,7 +35,7 @@ pub(crate) fn resolve(address: &Address, time: Time) -> Result<Vec<SocketAddr>, 
     resolve_by(address, time, &LOOKUPS, lookup)
 }
 
-/// As [`resolve`], by this lookup, of which `lookups` counts those that are under way.
+/// Like [`resolve`], using this function for the lookup; `lookups` counts those in progress.
 fn resolve_by(
     address: &Address,
     time: Time,
@@ -74,13 +74,13 @@ fn resolve_by(
     }
 }
 
-/// One of the lookups that may be under way.
+/// A slot among the lookups in progress.
 struct Place(&'static AtomicUsize);
 
 impl Place {
     fn take(lookups: &'static AtomicUsize) -> Option<Self> {
         let place = Self(lookups);
-        // What is taken beyond the limit goes back with the value.
+        // A count above the limit is undone when the value is dropped.
         (lookups.fetch_add(1, Ordering::Relaxed) < MOST_LOOKUPS).then_some(place)
     }
 }
@@ -146,7 +146,7 @@ mod tests {
                 Time::of(Duration::from_millis(1)),
                 &LOOKUPS,
                 move || {
-                    // Until the other end is dropped.
+                    // Blocks until the other end is dropped.
                     let _ = end.lock().unwrap().recv();
                     Err(ErrorKind::NotFound.into())
                 },
@@ -158,7 +158,7 @@ mod tests {
         let error = ask().unwrap_err().to_string();
         assert!(error.contains("64 names are being looked up"), "{error}");
         drop(silence);
-        // Their places are free again when they end.
+        // Their slots are freed when they end.
         let patience = after(Duration::from_secs(30));
         while LOOKUPS.load(Ordering::Relaxed) > 0 {
             assert!(Instant::now() < patience);

@@ -1,50 +1,50 @@
 //! The shared secret and the proofs that a side knows it.
 //!
-//! A proof is HMAC-SHA256, keyed by the secret, over a label of the role that speaks and a hash of every frame so
-//! far, the one that carries the proof included. The first two frames hold a fresh nonce of each side, so no proof
-//! serves twice, in another role, or for other words.
+//! A proof is HMAC-SHA256, keyed by the secret, over a label of the sender's role and a hash of every frame so far,
+//! including the one that carries the proof. The first two frames contain a fresh nonce of each side, so a proof is not
+//! valid a second time, in another role, or for other contents.
 
 use std::fmt;
 
 use hmac_sha256::{Hash as Sha256, HMAC};
 use zeroize::Zeroizing;
 
-/// Bytes of a proof.
+/// Length of a proof in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// That a side knows the secret and that nobody changed what was said.
+/// Proves that a side knows the secret and that nobody modified what was sent.
 pub type Proof = [u8; PROOF_BYTES];
 
-/// What only the two sides know. It is never sent or shown, and is erased when dropped.
+/// A secret that only the two sides know. It is never sent or shown, and is erased when dropped.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
-/// Why some bytes are not a [`Secret`].
+/// Why some bytes are not a valid [`Secret`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// There are none.
+    /// It is empty.
     #[error("the secret is empty; give at least one byte, better 32 random ones")]
     Empty,
-    /// There are too many.
+    /// It is too long.
     #[error(
         "the secret has {bytes} bytes, over the limit of {}",
         Secret::MAX_BYTES
     )]
     TooLong {
-        /// How many.
+        /// Its length.
         bytes: usize,
     },
 }
 
 impl Secret {
-    /// Longest secret, in bytes.
+    /// Maximum length of a secret in bytes.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Takes 1 to 1024 bytes. Whoever listens on the network can try guesses, so they should be random.
+    /// Creates a secret of 1 to 1024 bytes. An eavesdropper on the network can test guesses, so they should be random.
     ///
     /// # Errors
-    /// When there are none or too many.
+    /// When it is empty or too long.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, SecretError> {
         let bytes = Zeroizing::new(bytes.into());
         match bytes.len() {
@@ -65,7 +65,7 @@ impl Secret {
         self.code(role, transcript).finalize()
     }
 
-    /// Whether it is the proof; takes the same time for every wrong one.
+    /// Whether this is the proof; takes the same time for every wrong one.
     pub(crate) fn verifies(&self, role: Role, transcript: &Transcript, proof: &Proof) -> bool {
         self.code(role, transcript).finalize_verify(proof)
     }
@@ -77,7 +77,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whose proof it is, and in which frame.
+/// The sender of a proof, and the frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     ServerHello,
@@ -86,7 +86,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// No label is the beginning of another.
+    /// No label is a prefix of another.
     fn label(self) -> &'static [u8] {
         match self {
             Self::ServerHello => b"dunlin bootstrap 1: server hello\0",
@@ -96,7 +96,7 @@ impl Role {
     }
 }
 
-/// A hash of everything both sides said, in order.
+/// A hash of everything that both sides have sent, in order.
 #[derive(Clone)]
 pub(crate) struct Transcript(Sha256);
 
@@ -111,7 +111,7 @@ impl Transcript {
         Self(Sha256::new())
     }
 
-    /// Adds the words of a frame, without the proof it carries.
+    /// Adds the contents of a frame, without its proof.
     pub(crate) fn add(&mut self, words: &[u8]) {
         self.0.update((words.len() as u64).to_le_bytes());
         self.0.update(words);
@@ -145,7 +145,8 @@ mod tests {
         assert!(!secret.verifies(Role::ClientOpen, &transcript, &changed));
     }
 
-    /// What Python's `hmac` and `hashlib` make of the same words, for a key within a block and for one beyond it.
+    /// The results of Python's `hmac` and `hashlib` for the same contents, for a key shorter than a block and for a
+    /// longer one.
     #[test]
     fn a_proof_is_hmac_sha256_of_label_and_transcript() {
         let mut transcript = Transcript::new();

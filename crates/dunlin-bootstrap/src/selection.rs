@@ -1,4 +1,4 @@
-//! Which device joins the two sides: a pure function of what each has.
+//! The choice of the device that connects the two sides: a pure function of the devices of each.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{HostDifference, HostId};
 
-/// Whom a device can reach.
+/// The hosts that a device can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reach {
     /// Only processes with the same host id.
     SameHost(HostId),
     /// Any host on the network, with a device of the same kind.
     Network,
-    /// Any host on the network, with a device of whatever kind that has this reach, too: they speak RoCEv2 at the
-    /// standard's UDP port.
+    /// Any host on the network that has a device of any kind with this reach: they speak RoCEv2 at the standard's UDP
+    /// port.
     RoceV2,
 }
 
 /// A device that one side has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
-    /// Its name: a kind, and after a colon which one of the kind: `shm`, `roce`, `ibv:mlx5_0`.
+    /// Its name: a kind, and after a colon which device of that kind: `shm`, `roce`, `ibv:mlx5_0`.
     pub device: String,
-    /// Whom it can reach.
+    /// The hosts that it can reach.
     pub reach: Reach,
 }
 
@@ -33,14 +33,14 @@ impl Capability {
         kind(&self.device)
     }
 
-    /// Whether it can reach the other.
+    /// Whether it can connect to the other.
     fn joins(&self, other: &Self) -> bool {
         let one_kind = self.kind() == other.kind();
         match (&self.reach, &other.reach) {
             (Reach::SameHost(mine), Reach::SameHost(theirs)) => one_kind && mine == theirs,
             (Reach::Network, Reach::Network) => one_kind,
             (Reach::RoceV2, Reach::RoceV2) => true,
-            // Its addresses say at which port it is. A NIC of InfiniBand does not reach one of Ethernet.
+            // The addresses of `roce` include its UDP port. A NIC of InfiniBand does not reach one of Ethernet.
             (Reach::RoceV2, Reach::Network) | (Reach::Network, Reach::RoceV2) => {
                 one_kind && self.kind() == "roce"
             }
@@ -66,14 +66,14 @@ pub enum Reason {
     SoftwareRoce,
     /// One side has RDMA hardware, and the other speaks its wire format by UDP sockets.
     MixedRoce,
-    /// It is the only one both sides have.
+    /// It is the only device that both sides have.
     OnlyCommon,
-    /// Both sides are on the same host, and shared memory does not join them: that differs between them.
+    /// Both sides are on the same host, but cannot share memory because of this difference.
     RoceOnOneHost(HostDifference),
 }
 
 impl Reason {
-    /// In words.
+    /// The reason as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "asked for by name",
@@ -93,37 +93,37 @@ impl Reason {
     }
 }
 
-/// What was chosen.
+/// The result of the choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// The client's device.
     pub client_device: String,
     /// The server's device: of the same kind, or with the same wire format.
     pub server_device: String,
-    /// Why it was this one.
+    /// Why it was chosen.
     pub reason: Reason,
 }
 
-/// Nothing joins the two sides, or not what was asked for.
+/// The two sides have no common device, or not the one that was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoCommonDevice {
-    /// What the client asked for, if anything.
+    /// What the client requested, if anything.
     pub asked: Option<String>,
-    /// What the client has.
+    /// The client's devices.
     pub client: Vec<Capability>,
-    /// What the server has.
+    /// The server's devices.
     pub server: Vec<Capability>,
 }
 
 impl std::error::Error for NoCommonDevice {}
 
 impl NoCommonDevice {
-    /// What keeps two processes of one host from sharing memory, in words.
+    /// What prevents two processes of one host from sharing memory, as text.
     fn on_one_host(&self) -> Option<&'static str> {
         difference(&self.client, &self.server)?.on_one_host()
     }
 
-    /// Why nothing was chosen, without the lists and the advice that [`fmt::Display`] adds.
+    /// Why no device was chosen, without the lists and the advice that [`fmt::Display`] adds.
     pub fn reason(&self) -> String {
         let has = |side: &[Capability], asked: &str| side.iter().any(|one| fits(one, asked));
         let shares_kind = |asked: &str| self.server.iter().any(|one| one.kind() == kind(asked));
@@ -151,7 +151,7 @@ impl NoCommonDevice {
     }
 }
 
-/// Names of devices, in a sentence.
+/// Formats device names as part of a sentence.
 struct Names<'a>(&'a [Capability]);
 
 impl fmt::Display for Names<'_> {
@@ -191,14 +191,14 @@ impl fmt::Display for NoCommonDevice {
     }
 }
 
-/// Whether a device is what was asked for: by its whole name or by its kind.
+/// Whether a device matches the request, by its full name or by its kind.
 fn fits(capability: &Capability, asked: &str) -> bool {
     capability.device == asked || capability.kind() == asked
 }
 
-/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time. Where one
-/// side alone has it, both use UDP sockets unless one was asked for: these two agree on what a NIC does not, such as to
-/// leave the invariant CRC out. What is made over a device ranks as that does.
+/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time. If only one
+/// side has hardware, both use UDP sockets unless a device was requested: two UDP sockets agree on options that a NIC
+/// does not have, such as leaving out the invariant CRC. A device on top of another ranks like that one.
 fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
     let below = |one: &Capability| {
         one.kind()
@@ -215,7 +215,7 @@ fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
     }
 }
 
-/// In what two sides differ that both have shared memory, by what each is named first.
+/// The difference between two sides that both have shared memory, comparing the first id of each.
 fn difference(client: &[Capability], server: &[Capability]) -> Option<HostDifference> {
     let own = |side: &[Capability]| {
         side.iter().find_map(|one| match one.reach {
@@ -226,11 +226,11 @@ fn difference(client: &[Capability], server: &[Capability]) -> Option<HostDiffer
     Some(own(client)?.difference(&own(server)?))
 }
 
-/// Picks the best device both sides have; among equals the one that each side named first. `preference` is a name or
-/// kind of the client's devices, and nothing else will do then.
+/// Picks the best device that both sides have; among equals the one that each side named first. `preference` is a name
+/// or kind of the client's devices, and then no other is chosen.
 ///
 /// # Errors
-/// When no device, or not the one asked for, joins the two.
+/// When there is no common device, or not the requested one.
 pub fn choose(
     client: &[Capability],
     server: &[Capability],
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// One side has more than the other: they meet all the same.
+    /// One side has more devices than the other: they still connect.
     #[test]
     fn hardware_on_one_side_is_no_obstacle() {
         let with = [shm(1), speaks_roce("ibv:mlx5_0"), network("roce")];
@@ -327,7 +327,7 @@ mod tests {
         let infiniband = [network("ibv:mlx4_0"), network("roce")];
         assert_eq!(chosen(&with, &infiniband), software);
         assert_eq!(chosen(&infiniband, &with), software);
-        // At the standard's port the NIC may be asked for.
+        // At the standard's port the NIC may be requested.
         let without = [shm(2), speaks_roce("roce")];
         assert_eq!(chosen(&with, &without), software);
         let choice = choose(&with, &without, Some("ibv")).unwrap();
@@ -335,7 +335,7 @@ mod tests {
             (&choice.client_device[..], &choice.server_device[..]),
             ("ibv:mlx5_0", "roce")
         );
-        // And it is all that there is where one side has nothing else.
+        // And it is the only choice if one side has nothing else.
         let mixed = |mine: &str, theirs: &str| (mine.into(), theirs.into(), Reason::MixedRoce);
         assert_eq!(chosen(&without, &with[1..2]), mixed("roce", "ibv:mlx5_0"));
         assert_eq!(chosen(&with[1..2], &without), mixed("ibv:mlx5_0", "roce"));
@@ -346,7 +346,7 @@ mod tests {
         );
     }
 
-    /// Another namespace, another user, both: said, whether UDP is taken instead or nothing is left.
+    /// Another namespace, another user, both: reported, whether UDP is used instead or nothing is left.
     #[test]
     fn what_keeps_one_host_from_sharing_memory_is_said() {
         let of = |parts: [u8; 3]| {
@@ -374,7 +374,7 @@ mod tests {
             let error = choose(&[client], &both, Some("shm")).unwrap_err();
             assert!(error.reason().contains(words), "{}", error.reason());
         }
-        // A folder that both have joins them all the same.
+        // A folder that both have connects them all the same.
         let (client, server) = (of([1, 1, 1]), of([1, 9, 9]));
         let folder = of([1, 7, 7]);
         let choice = choose(&[client, folder.clone()], &[server, folder], None).unwrap();

@@ -1,4 +1,4 @@
-//! A port that is served until it is stopped: the loop at it, and the threads that open what it lets in.
+//! Serving a port until it is stopped: the loop at the port, and the threads that open connections.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::thread;
@@ -13,15 +13,15 @@ use crate::refusal::Refusal;
 use crate::stop::StopHandle;
 
 impl Acceptor {
-    /// Takes clients until stopped, in the caller's thread; asleep while there are none. `on_open` is called on a
-    /// thread of its own, several at once, for a client that has proved itself, with the server's own device in
-    /// [`OpenRequest::device`], and who the client is. That a client gets the reply is not certain: if it never shows
-    /// up on the queue pair, the caller has to give up on it.
+    /// Accepts clients until stopped, in the caller's thread, which sleeps while there are none. `on_open` is called on
+    /// a separate thread, several at once, for each authenticated client, with the server's own device in
+    /// [`OpenRequest::device`], and the client's identity. The client may not receive the reply: if it never appears on
+    /// the queue pair, the caller has to give up on it.
     ///
     /// Returns when all handshakes have ended: those that wait for their client are cut short, and clients that are not
-    /// being opened yet are told that the server is shutting down, so that only the openings under way are waited for.
-    /// From the stop on the port refuses connections, also those that the system had queued, and another server may
-    /// take it.
+    /// being opened yet are told that the server is shutting down, so that it only waits for connections that are being
+    /// opened. From the stop on the port refuses connections, including those that the system had queued, and another
+    /// server may bind it.
     ///
     /// # Errors
     /// When the system cannot wait for the port.
@@ -51,7 +51,7 @@ impl Acceptor {
                 port.run(|job| openers.submit(scope, &open, (job.client.origin(), job)))
             });
             self.close();
-            // Not left to the threads, which may all be in openings that take long.
+            // Not left to the threads, which may all be busy opening connections for a long time.
             for job in openers.close() {
                 self.answer(job.client, Err(Refusal::ShuttingDown));
             }
@@ -59,8 +59,8 @@ impl Acceptor {
         })
     }
 
-    /// Clients that come now are refused by the system; without this they would wait in its queue until their own
-    /// patience ends, for as long as the server answers what it has accepted.
+    /// From now on the system refuses new clients; without this they would wait in its queue until their own timeout,
+    /// for as long as the server answers those that it has accepted.
     fn close(&self) {
         if let Err(error) = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both) {
             tracing::debug!(%error, "the port could not be closed");

@@ -1,4 +1,4 @@
-//! Ends an accept loop from another thread.
+//! Stops an accept loop from another thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,21 +10,21 @@ use rustix::event::{eventfd, EventfdFlags};
 #[derive(Debug)]
 struct Inner {
     stopped: AtomicBool,
-    // Readable from the moment of stopping, and never read: every waiter sees it.
+    // Becomes readable at the stop, and is never read: every waiter sees it.
     event: OwnedFd,
 }
 
-/// Wakes and ends whatever waits on it. Clones are handles to the same stop.
+/// Wakes and ends everything that waits on it. Clones are handles to the same stop.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     inner: Arc<Inner>,
 }
 
 impl StopHandle {
-    /// One that has not been stopped.
+    /// Creates a handle that has not been stopped.
     ///
     /// # Errors
-    /// When the process has no file descriptor left.
+    /// When the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
@@ -35,15 +35,15 @@ impl StopHandle {
         })
     }
 
-    /// Stops, once and for all. Further calls change nothing.
+    /// Stops, permanently. Further calls have no effect.
     pub fn stop(&self) {
         if !self.inner.stopped.swap(true, Ordering::SeqCst) {
-            // One write to a fresh counter neither blocks nor fails.
+            // A single write to a fresh counter neither blocks nor fails.
             let _ = rustix::io::write(&self.inner.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Whether it was stopped.
+    /// Whether it has been stopped.
     pub fn is_stopped(&self) -> bool {
         self.inner.stopped.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Frames on a TCP stream, with one deadline for all that is sent and received until it passes.
+//! Frames on a TCP stream, with one deadline for everything that is sent and received.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -7,22 +7,22 @@ use crate::certificate::TlsFailure;
 use crate::prefix::{MAGIC, PREFIX_BYTES};
 use crate::transport::Transport;
 
-/// Why a frame did not come or go.
+/// Why a frame could not be sent or received.
 #[derive(Debug)]
 pub(crate) enum StreamError {
     /// The deadline passed.
     Timeout,
-    /// The other side is gone.
+    /// The other side has closed the connection.
     Closed,
     /// The first bytes are not those of Dunlin.
     NotDunlin,
     /// The first bytes are those of TLS.
     BeginsTls,
-    /// TLS did not come about.
+    /// TLS could not be established.
     Tls(TlsFailure),
     /// The frame would be longer than the limit.
     TooLong,
-    /// The system refused something.
+    /// A system call failed.
     Io {
         call: &'static str,
         source: io::Error,
@@ -44,7 +44,7 @@ impl StreamError {
     }
 }
 
-/// The end of a time that begins now; of one that is too long for the clock, a year from now.
+/// The end of a period that begins now; a year from now if it is too long for the clock.
 pub(crate) fn after(timeout: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     let now = Instant::now();
@@ -59,7 +59,7 @@ pub(crate) struct FrameStream<'a> {
     max_frame: usize,
 }
 
-/// Whether a failed call is to be made again, if there is time.
+/// Whether a failed call should be repeated if there is time.
 fn again(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -77,7 +77,7 @@ impl<'a> FrameStream<'a> {
     }
 
     fn left(&self) -> Result<Option<Duration>, StreamError> {
-        // The system takes no timeout below a microsecond.
+        // The system does not accept timeouts below a microsecond.
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left < Duration::from_micros(1) {
             return Err(StreamError::Timeout);
@@ -107,7 +107,7 @@ impl<'a> FrameStream<'a> {
         }
     }
 
-    /// Receives a frame; a stream that is to begin with a hello and does not is given up at its first bytes.
+    /// Receives a frame; if the stream should begin with a hello and does not, fails at its first bytes.
     pub(crate) fn receive(&mut self, first: First) -> Result<Vec<u8>, StreamError> {
         let mut incoming = Incoming::default();
         loop {
@@ -121,25 +121,25 @@ impl<'a> FrameStream<'a> {
     }
 }
 
-/// Whether a frame has to begin as hellos do.
+/// Whether a frame has to begin like a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Hello,
     Anything,
 }
 
-/// What one look at a stream has brought.
+/// The result of one read from a stream.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// All of the frame.
+    /// The complete frame.
     Frame(Vec<u8>),
-    /// Some of it.
+    /// A part of it.
     Some,
-    /// Nothing in the time that the stream waits, which is none where it does not block.
+    /// Nothing within the stream's timeout, which is zero for a nonblocking stream.
     Nothing,
 }
 
-/// A frame that comes piece by piece.
+/// A frame that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     bytes: Vec<u8>,
@@ -149,12 +149,12 @@ pub(crate) struct Incoming {
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl Incoming {
-    /// What has come of the frame so far.
+    /// The part of the frame received so far.
     pub(crate) fn begun(&self) -> &[u8] {
         &self.bytes[..self.filled]
     }
 
-    /// Reads once. What it holds never exceeds the bytes of one frame.
+    /// Reads once. The buffer never exceeds the bytes of one frame.
     pub(crate) fn read(
         &mut self,
         stream: &mut Transport,
@@ -178,7 +178,7 @@ impl Incoming {
         Ok(Progress::Frame(frame))
     }
 
-    /// How many bytes are to be there next, counted from the beginning, and whether that is all of the frame.
+    /// Number of bytes needed next, counted from the beginning, and whether that is the whole frame.
     fn wanted(&self, first: First, max_frame: usize) -> Result<(usize, bool), StreamError> {
         let here = &self.bytes[..self.filled];
         let Some((length, begun)) = here.split_first_chunk() else {
@@ -203,20 +203,20 @@ impl Incoming {
     }
 }
 
-/// Whether these are the first bytes of TLS: a record of a handshake, in a version of SSL 3 or later. As the length of
-/// a frame they would be more than a frame may have.
+/// Whether these are the first bytes of TLS: a handshake record, in a version of SSL 3 or later. As the length of a
+/// frame they would exceed the maximum.
 fn is_tls(bytes: [u8; LENGTH_BYTES]) -> bool {
     matches!(bytes, [0x16, 0x03, 1..=4, _])
 }
 
-/// The bytes of a frame on the stream.
+/// The bytes of a frame as sent on the stream.
 fn framed(frame: &[u8]) -> Result<Vec<u8>, StreamError> {
     let length = u32::try_from(frame.len()).map_err(|_| StreamError::TooLong)?;
     Ok([&length.to_le_bytes(), frame].concat())
 }
 
-/// Sends a frame on a stream that does not block. There is room for the few frames of a handshake; whoever has made
-/// less of it is given up.
+/// Sends a frame on a nonblocking stream. The socket buffer has space for the few frames of a handshake; if a client
+/// has reduced it, its handshake fails.
 pub(crate) fn send_at_once(stream: &mut Transport, frame: &[u8]) -> Result<(), StreamError> {
     let bytes = framed(frame)?;
     let mut rest = bytes.as_slice();

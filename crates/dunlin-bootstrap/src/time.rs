@@ -1,20 +1,20 @@
-//! The time that a handshake may take.
+//! The time limit of a handshake.
 
 use std::time::{Duration, Instant};
 
 use crate::stream::after;
 
-/// The time for all of it.
+/// The time limit of the whole handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
-    /// How much there was at first, for errors to tell.
+    /// The initial amount, for error messages.
     pub(crate) timeout: Duration,
     /// Its end.
     pub(crate) deadline: Instant,
 }
 
 impl Time {
-    /// So long, from now on.
+    /// This long, from now on.
     pub(crate) fn of(timeout: Duration) -> Self {
         Self {
             timeout,

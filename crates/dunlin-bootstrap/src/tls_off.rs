@@ -1,4 +1,5 @@
-//! In place of the module `tls` where the feature is off: there are no certificates, so none of this is ever made.
+//! Replaces the module `tls` if the feature is disabled: there are no certificates, so none of these types can be
+//! created.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,11 +18,11 @@ impl ServerTls {
     }
 }
 
-/// What a client trusts; needs the feature `tls`.
+/// The authorities that a client trusts; needs the feature `tls`.
 #[derive(Clone, Debug)]
 pub enum ClientTls {}
 
-/// A stream in TLS; needs the feature `tls`.
+/// A TLS stream; needs the feature `tls`.
 #[derive(Debug)]
 pub(crate) enum Session {}
 

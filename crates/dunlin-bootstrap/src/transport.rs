@@ -1,11 +1,11 @@
-//! The bytes of a handshake's stream: TCP as it is, or TLS on it.
+//! The byte stream of a handshake: plain TCP, or TLS over it.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use crate::tls::Session;
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Plain(TcpStream),
@@ -24,7 +24,7 @@ impl Transport {
         matches!(self, Self::Tls(_))
     }
 
-    /// The names in the certificate of the other side, if it has shown one.
+    /// The names in the other side's certificate, if it has presented one.
     pub(crate) fn peer_names(&self) -> Option<Vec<String>> {
         match self {
             Self::Plain(_) => None,

@@ -1,7 +1,9 @@
-//! Frames to bytes and back: pure functions, the only place where bytes of a stranger are read.
+//! Encoding and decoding of frames: pure functions, and the only place where an unauthenticated client's bytes are
+//! parsed.
 //!
-//! On the stream every frame is preceded by its length, a little-endian `u32`. The two hellos begin with the magic
-//! and the version, laid out so for all versions, so that versions that share nothing else can still tell so:
+//! On the stream every frame is preceded by its length, a little-endian `u32`. The two hellos begin with the magic and
+//! the version, in the same layout in all versions, so that versions that have nothing else in common still recognize
+//! each other:
 //!
 //! ```text
 //! client hello   magic 8 | version u16 | ClientHello
@@ -11,8 +13,8 @@
 //! proof          0, or 1 and 32 bytes
 //! ```
 //!
-//! Messages are in postcard's encoding. A frame that does not end where its message ends is refused, and so is
-//! one with too many entries or with names that are too long or not printable.
+//! Messages are encoded by postcard. A frame with bytes after its message is refused, and so is one with too many
+//! entries or with names that are too long or not printable.
 
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -26,7 +28,7 @@ pub use crate::parse_error::ParseError;
 pub use crate::prefix::{MAGIC, PREFIX_BYTES, VERSION};
 use crate::secret::{Proof, PROOF_BYTES};
 
-/// Largest frame, in bytes: more than all the limits of a message together come to.
+/// Maximum length of a frame in bytes: more than all limits on a message add up to.
 pub const MAX_FRAME: usize = 16 * 1024;
 
 /// Magic and version.
@@ -48,7 +50,7 @@ fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     }
 }
 
-/// Puts a proof before the words of a frame.
+/// Prepends a proof to the contents of a frame.
 pub(crate) fn with_proof(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + PROOF_BYTES + words.len());
     bytes.push(u8::from(proof.is_some()));
@@ -59,7 +61,7 @@ pub(crate) fn with_proof(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Parts a frame into its proof and its words.
+/// Splits a frame into its proof and its contents.
 pub(crate) fn split_proof(bytes: &[u8]) -> Result<(Option<Proof>, &[u8]), ParseError> {
     match bytes.split_first() {
         Some((0, words)) => Ok((None, words)),
@@ -71,7 +73,7 @@ pub(crate) fn split_proof(bytes: &[u8]) -> Result<(Option<Proof>, &[u8]), ParseE
     }
 }
 
-/// Checks magic and version and returns what is behind them.
+/// Checks magic and version and returns what follows them.
 pub(crate) fn check_prefix(bytes: &[u8]) -> Result<&[u8], ParseError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(ParseError::NotDunlin)?;
     let (version, rest) = rest.split_first_chunk().ok_or(ParseError::NotDunlin)?;
@@ -81,54 +83,54 @@ pub(crate) fn check_prefix(bytes: &[u8]) -> Result<&[u8], ParseError> {
     }
 }
 
-/// Writes the first frame, without its length.
+/// Encodes the first frame, without its length.
 ///
 /// # Errors
-/// When a limit of this module is broken.
+/// When a limit of this module is violated.
 pub fn encode_client_hello(hello: &ClientHello) -> Result<Vec<u8>, ParseError> {
     check_client_hello(hello)?;
     Ok([prefix(), body(hello)?].concat())
 }
 
-/// Reads the first frame, without its length.
+/// Decodes the first frame, without its length.
 ///
 /// # Errors
-/// When it is not one.
+/// When it is not valid.
 pub fn parse_client_hello(frame: &[u8]) -> Result<ClientHello, ParseError> {
     let hello = message(check_prefix(frame)?)?;
     check_client_hello(&hello)?;
     Ok(hello)
 }
 
-/// The words of the second frame, which its proof is over.
+/// The contents of the second frame, which its proof covers.
 pub(crate) fn server_hello_words(hello: &ServerHello) -> Result<Vec<u8>, ParseError> {
     check_server_hello(hello)?;
     body(hello)
 }
 
-/// Puts magic, version and proof before the words of a server's hello.
+/// Prepends magic, version and proof to the contents of a server's hello.
 pub(crate) fn server_hello_frame(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
     [prefix(), with_proof(proof, words)].concat()
 }
 
-/// What a server says to a client of another version: its own, and no more.
+/// A server's answer to a client of another version: only its own version.
 pub(crate) fn version_frame() -> Vec<u8> {
     prefix()
 }
 
-/// Writes the second frame, without its length.
+/// Encodes the second frame, without its length.
 ///
 /// # Errors
-/// When a limit of this module is broken.
+/// When a limit of this module is violated.
 pub fn encode_server_hello(hello: &Proved<ServerHello>) -> Result<Vec<u8>, ParseError> {
     let words = server_hello_words(&hello.message)?;
     Ok(server_hello_frame(hello.proof.as_ref(), &words))
 }
 
-/// Reads the second frame, without its length.
+/// Decodes the second frame, without its length.
 ///
 /// # Errors
-/// When it is not one.
+/// When it is not valid.
 pub fn parse_server_hello(frame: &[u8]) -> Result<Proved<ServerHello>, ParseError> {
     let (proof, words) = split_proof(check_prefix(frame)?)?;
     let hello = message(words)?;
@@ -139,24 +141,24 @@ pub fn parse_server_hello(frame: &[u8]) -> Result<Proved<ServerHello>, ParseErro
     })
 }
 
-/// The words of the third frame, which its proof is over.
+/// The contents of the third frame, which its proof covers.
 pub(crate) fn open_words(open: &ClientOpen) -> Result<Vec<u8>, ParseError> {
     check_open(open)?;
     body(open)
 }
 
-/// Writes the third frame, without its length.
+/// Encodes the third frame, without its length.
 ///
 /// # Errors
-/// When a limit of this module is broken.
+/// When a limit of this module is violated.
 pub fn encode_open(open: &Proved<ClientOpen>) -> Result<Vec<u8>, ParseError> {
     Ok(with_proof(open.proof.as_ref(), &open_words(&open.message)?))
 }
 
-/// Reads the third frame, without its length.
+/// Decodes the third frame, without its length.
 ///
 /// # Errors
-/// When it is not one.
+/// When it is not valid.
 pub fn parse_open(frame: &[u8]) -> Result<Proved<ClientOpen>, ParseError> {
     let (proof, words) = split_proof(frame)?;
     let open = message(words)?;
@@ -167,16 +169,16 @@ pub fn parse_open(frame: &[u8]) -> Result<Proved<ClientOpen>, ParseError> {
     })
 }
 
-/// The words of the fourth frame, which its proof is over.
+/// The contents of the fourth frame, which its proof covers.
 pub(crate) fn open_reply_words(reply: &ServerReply) -> Result<Vec<u8>, ParseError> {
     check_reply(reply)?;
     body(reply)
 }
 
-/// Writes the fourth frame, without its length.
+/// Encodes the fourth frame, without its length.
 ///
 /// # Errors
-/// When a limit of this module is broken.
+/// When a limit of this module is violated.
 pub fn encode_open_reply(reply: &Proved<ServerReply>) -> Result<Vec<u8>, ParseError> {
     Ok(with_proof(
         reply.proof.as_ref(),
@@ -184,10 +186,10 @@ pub fn encode_open_reply(reply: &Proved<ServerReply>) -> Result<Vec<u8>, ParseEr
     ))
 }
 
-/// Reads the fourth frame, without its length.
+/// Decodes the fourth frame, without its length.
 ///
 /// # Errors
-/// When it is not one.
+/// When it is not valid.
 pub fn parse_open_reply(frame: &[u8]) -> Result<Proved<ServerReply>, ParseError> {
     let (proof, words) = split_proof(frame)?;
     let reply = message(words)?;

@@ -1,5 +1,5 @@
-//! What each side has for TLS: its certificate with the key, the authorities that it trusts, and whether clients need a
-//! certificate.
+//! The TLS configuration of each side: its certificate and key, the authorities that it trusts, and whether clients
+//! need a certificate.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Longest PEM file that is read: a bundle with all public authorities has less than half of it.
+/// Maximum length of a PEM file that is read: a bundle of all public authorities is less than half as long.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why certificates or a key cannot be used.
@@ -25,21 +25,21 @@ pub enum TlsError {
     File {
         /// Its path.
         file: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// There is nothing of the kind in what was given.
+    /// The input contains nothing of the required kind.
     #[error("there is no {what} in PEM in it")]
     Nothing {
-        /// What was looked for.
+        /// The required kind.
         what: &'static str,
     },
-    /// It is malformed, or its parts do not fit each other.
+    /// The input is malformed, or its parts do not match.
     #[error("{what}: {why}")]
     Unusable {
-        /// What it was to be.
+        /// What it should have been.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
@@ -55,7 +55,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// What a file holds, of which no more is read than it may have.
+/// Reads a file, but no more of it than the maximum.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let wrong = |why: String| TlsError::File {
         file: path.display().to_string(),
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-/// Names the file in what is wrong with its bytes.
+/// Adds the file's name to an error in its contents.
 fn of_file<T>(path: &Path, made: Result<T, TlsError>) -> Result<T, TlsError> {
     made.map_err(|error| match error {
         error @ TlsError::File { .. } => error,
@@ -94,7 +94,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-/// A certificate, those between it and an authority, and its key.
+/// A certificate, the intermediate certificates up to an authority, and its key.
 pub struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -116,7 +116,7 @@ impl Clone for TlsIdentity {
 }
 
 impl TlsIdentity {
-    /// From PEM: certificates, the side's own first, and a private key in PKCS#8, PKCS#1 or SEC1.
+    /// Reads PEM: certificates, the side's own first, and a private key in PKCS#8, PKCS#1 or SEC1.
     ///
     /// # Errors
     /// When something is missing or malformed.
@@ -131,7 +131,7 @@ impl TlsIdentity {
         Ok(Self { chain, key })
     }
 
-    /// As [`TlsIdentity::from_pem`], of two files, which may be the same.
+    /// Like [`TlsIdentity::from_pem`], from two files, which may be the same.
     ///
     /// # Errors
     /// When a file cannot be read, or as above; with the file's name.
@@ -147,7 +147,7 @@ impl TlsIdentity {
     }
 }
 
-/// The authorities whose certificates are believed, and what they have revoked.
+/// The trusted authorities, and the certificates that they have revoked.
 #[derive(Clone, Debug)]
 pub struct TlsRoots {
     roots: Arc<RootCertStore>,
@@ -155,11 +155,11 @@ pub struct TlsRoots {
 }
 
 impl TlsRoots {
-    /// From PEM: one certificate of an authority, or several; and lists of revoked certificates (X509 CRL), if there
-    /// are any. Where there is one, a certificate whose authority has none of them is refused.
+    /// Reads PEM: certificates of one or several authorities, and optionally certificate revocation lists (X509 CRL).
+    /// If there is a list, a certificate whose authority has none is refused.
     ///
     /// # Errors
-    /// When there is none, or one is malformed.
+    /// When there is no certificate, or one is malformed.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(pem)? {
@@ -177,7 +177,7 @@ impl TlsRoots {
         })
     }
 
-    /// As [`TlsRoots::from_pem`], of a file.
+    /// Like [`TlsRoots::from_pem`], from a file.
     ///
     /// # Errors
     /// When the file cannot be read, or as above; with its name.
@@ -187,14 +187,14 @@ impl TlsRoots {
     }
 }
 
-/// How a server speaks TLS: then it speaks nothing else.
+/// The TLS configuration of a server, which then requires TLS.
 #[derive(Clone)]
 pub struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
     asks_clients: bool,
 }
 
-/// Of which clients a server asks certificates.
+/// Which clients a server asks for certificates.
 #[derive(Clone, Debug)]
 enum Clients<'a> {
     None,
@@ -209,7 +209,7 @@ impl fmt::Debug for ServerTls {
 }
 
 impl ServerTls {
-    /// With the server's certificate; clients need none.
+    /// Uses the server's certificate; clients need none.
     ///
     /// # Errors
     /// When certificate and key cannot be used together.
@@ -225,8 +225,8 @@ impl ServerTls {
         Self::make(identity, &Clients::Must(roots))
     }
 
-    /// Clients may present a certificate of one of these authorities, or none; one that does not do is refused. What
-    /// those without one may do is for [rights](crate::Peer) to say.
+    /// Clients may present a certificate of one of these authorities, or none; an invalid one is refused. What clients
+    /// without one may do is determined by their [rights](crate::Peer).
     ///
     /// # Errors
     /// As for [`ServerTls::new`].
@@ -267,8 +267,8 @@ impl ServerTls {
         let mut config = builder
             .with_single_cert(chain, identity.key.clone_key())
             .map_err(wrong)?;
-        // Each connection proves itself anew: a certificate that has ended since opens no other, and no data can come
-        // before that, which somebody could repeat.
+        // Each connection authenticates anew: a certificate that has expired meanwhile opens no further connection, and
+        // there is no early data, which an attacker could replay.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self {
@@ -278,7 +278,7 @@ impl ServerTls {
     }
 }
 
-/// How a client speaks TLS: then it speaks nothing else.
+/// The TLS configuration of a client, which then requires TLS.
 #[derive(Clone)]
 pub struct ClientTls {
     pub(super) config: Arc<ClientConfig>,
@@ -294,8 +294,8 @@ impl fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Believes servers whose certificate one of these authorities has issued for the host of their address, and shows
-    /// them `identity`, if there is one, when they ask for it.
+    /// Trusts servers with a certificate that one of these authorities has issued for the host of their address, and
+    /// presents `identity`, if given, when a server asks for it.
     ///
     /// # Errors
     /// When certificate and key cannot be used together.
@@ -326,7 +326,7 @@ impl ClientTls {
         })
     }
 
-    /// Asks for a certificate for this name, and not for the host of the address.
+    /// Expects a certificate for this name instead of the host of the address.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());

@@ -1,4 +1,4 @@
-//! What rustls says went wrong, and what the other side's alerts mean.
+//! Translates errors of rustls, and the other side's alerts.
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
@@ -56,7 +56,7 @@ fn fault(error: &CertificateError) -> CertificateFault {
     }
 }
 
-/// A name without rustls' own notation: `DnsName("db")` is `db`.
+/// A name without rustls's own notation: `DnsName("db")` is `db`.
 fn plain(name: &str) -> String {
     let inner = name
         .split_once('(')
@@ -71,7 +71,7 @@ fn alerted(alert: AlertDescription) -> TlsFailure {
         AlertDescription::CertificateRequired => CertificateFault::Missing,
         AlertDescription::CertificateRevoked => CertificateFault::Revoked,
         AlertDescription::UnsupportedCertificate => CertificateFault::WrongUse,
-        // An authority of the same name with another key, most likely.
+        // Most likely an authority of the same name with another key.
         AlertDescription::DecryptError => {
             CertificateFault::Invalid("a signature does not hold".to_owned())
         }

@@ -1,5 +1,5 @@
-//! TLS 1.3 for the handshake, by rustls: who the sides are is shown by certificates, and nobody in between reads or
-//! changes what they say. The data path that follows is not inside TLS (`docs/security.md`).
+//! TLS 1.3 for the handshake, by rustls: certificates authenticate the sides, and nobody in between can read or change
+//! their messages. The data path that follows is not inside TLS (`docs/security.md`).
 
 mod config;
 mod faults;

@@ -1,14 +1,16 @@
-//! The names in a certificate that was verified: who its owner is.
+//! The names in a verified certificate, which identify its owner.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Most names that are taken of a certificate, and the longest: whoever has the authority sign more is known by these.
+/// Maximum number of names taken from a certificate, and their maximum length; a certificate with more is identified by
+/// these.
 const NAMES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 255;
 
-/// The common name of its subject first, then its alternative names: hosts, addresses of mail, URIs such as SPIFFE's.
+/// The common name of its subject first, then its alternative names: host names, email addresses, URIs such as
+/// SPIFFE's.
 pub(super) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! One side's stream in TLS, for streams that block and for those that do not. A look at it reads from TCP once, so a
-//! peer keeps nobody by what it sends.
+//! One side's TLS stream, over blocking and nonblocking sockets. A poll of it reads from TCP once, so a peer cannot
+//! keep a thread busy by what it sends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::certificate::TlsFailure;
 use crate::error::BootstrapError;
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Session {
     tcp: TcpStream,
@@ -24,7 +24,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The server's side; `begun`: what has been read already.
+    /// Creates the server's side; `begun`: bytes that have already been read.
     pub(crate) fn server(tcp: TcpStream, tls: &ServerTls, begun: &[u8]) -> io::Result<Self> {
         let connection =
             ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
@@ -35,7 +35,7 @@ impl Session {
         Ok(Self { tcp, tls, met })
     }
 
-    /// The client's side, for the server at this address.
+    /// Creates the client's side, for the server at this address.
     pub(crate) fn client(
         tcp: TcpStream,
         tls: &ClientTls,
@@ -67,7 +67,7 @@ impl Session {
         chain.first().map(names)
     }
 
-    /// Sends what waits to be sent.
+    /// Sends pending output.
     fn send(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             if self.tls.write_tls(&mut self.tcp)? == 0 {
@@ -77,27 +77,28 @@ impl Session {
         Ok(())
     }
 
-    /// Reads once, and answers what is TLS' own.
+    /// Reads once, and answers TLS's own messages.
     fn look(&mut self) -> io::Result<()> {
         let sent = self.send();
-        // What the other side said before it went is still to be read.
+        // What the other side sent before it closed the connection is still to be read.
         if self.tls.read_tls(&mut self.tcp)? == 0 {
             return sent.and(Err(ErrorKind::ConnectionReset.into()));
         }
         let processed = self.tls.process_new_packets();
-        // An alert, too, is told.
+        // Alerts are sent, too.
         let sent = self.send();
         match processed {
             Ok(_) => self.met = true,
             Err(error) => return Err(io::Error::other(TlsFailure::of(&error, self.met))),
         }
         match (sent, &self.tls) {
-            // There is room for what a handshake says; whoever has made less of it is given up.
+            // The socket buffer has space for the messages of a handshake; if a client has reduced it, its handshake
+            // fails.
             (Err(error), Connection::Server(_)) if error.kind() == ErrorKind::WouldBlock => {
                 Err(ErrorKind::ConnectionAborted.into())
             }
             (Err(error), Connection::Client(_)) if error.kind() != ErrorKind::WouldBlock => {
-                // What the other side said before it went is still to be read.
+                // What the other side sent before it closed the connection is still to be read.
                 tracing::debug!(%error, "TLS could not be answered");
                 Ok(())
             }
@@ -128,8 +129,8 @@ impl Read for Session {
 }
 
 impl Write for Session {
-    /// Takes all of it, which is what a frame has at most; [`Write::flush`] sends it. Before the other side is known
-    /// nothing of it leaves.
+    /// Accepts all of it, which is at most one frame; [`Write::flush`] sends it. Nothing is sent before the other side
+    /// is authenticated.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.tls.writer().write(bytes)
     }
