@@ -1,7 +1,8 @@
 //! Block storage over Dunlin: volumes of 4 KiB blocks in three copies.
 //!
-//! `docs/volume.md` has the protocol and what it promises. [`client::Volume`] is what programs use; the block server is
-//! behind the feature `server`, the export by NBD, by which other programs use a volume as a disk, behind `nbd`:
+//! `docs/volume.md` describes the protocol and its guarantees. Programs use [`client::Volume`]; the block server is
+//! behind the feature `server`, and behind `nbd` the export by NBD, which presents a volume to other programs as a
+//! disk:
 //!
 //! ```
 //! use dunlin::Server;
@@ -34,7 +35,7 @@ pub mod wire;
 pub use client::{check, create, remove, Volume, VolumeError, VolumeOptions};
 pub use types::{Shape, BLOCK_BYTES};
 
-/// A number that nobody else draws, and not zero.
+/// Returns a random number, unique in practice, and not zero.
 fn random() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;

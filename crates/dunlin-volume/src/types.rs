@@ -1,91 +1,92 @@
-//! What a volume is: its shape, where its chunks are, and the order of its writes.
+//! The types of a volume: its shape, the placement of its chunks, and the order of its writes.
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a block.
+/// Length of a block in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-/// Blocks of one request to a server: 128 KiB, so that a long one does not keep short ones waiting.
+/// Maximum number of blocks in one request to a server: 128 KiB, so that a long request does not delay short ones.
 pub const MOST_BLOCKS_AT_ONCE: u32 = 32;
-/// Blocks of a chunk when nothing is said: 16 MiB.
+/// Default number of blocks in a chunk: 16 MiB.
 pub const CHUNK_BLOCKS: u32 = 4096;
-/// Most blocks of a volume: 16 TiB.
+/// Maximum number of blocks in a volume: 16 TiB.
 pub const MOST_BLOCKS: u64 = 1 << 32;
-/// Most servers of a volume: sets of them are one word.
+/// Maximum number of servers of a volume: a set of servers is one word.
 pub const MOST_SERVERS: usize = 64;
-/// Most copies of a block.
+/// Maximum number of copies of a block.
 pub(crate) const MOST_COPIES: usize = 3;
-/// Longest name.
+/// Maximum length of a name.
 pub const LONGEST_NAME: usize = 64;
 
-/// The order of writes to a block: first by the epoch of who wrote, then by its own count. No block has ever been
-/// written with zero.
+/// The order of writes to a block: first by the writer's epoch, then by its count. Zero means that the block has never
+/// been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
-/// Bits of the count: 203 days of a million writes a second.
+/// Number of bits of the count: 203 days at a million writes per second.
 const COUNT_BITS: u32 = 44;
 
 impl Version {
-    /// Most opens of a volume.
+    /// Maximum number of opens of a volume.
     pub const MOST_EPOCHS: u64 = (1 << (64 - COUNT_BITS)) - 1;
-    /// Most writes of one open.
+    /// Maximum number of writes in one open.
     pub const MOST_WRITES: u64 = (1 << COUNT_BITS) - 1;
 
-    /// The write of this count in an epoch. Count zero is the repair's: it is before all that the epoch's owner writes.
+    /// The version of the write with this count in an epoch. Count zero is reserved for repairs: it is before
+    /// everything that the epoch's owner writes.
     pub fn new(epoch: u64, count: u64) -> Self {
         Self(epoch << COUNT_BITS | count & Self::MOST_WRITES)
     }
 
-    /// In which epoch it was written.
+    /// The epoch in which it was written.
     pub fn epoch(self) -> u64 {
         self.0 >> COUNT_BITS
     }
 }
 
-/// What a volume is made as, once and for all.
+/// The properties with which a volume is created and which never change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Drawn when it is made.
+    /// A random number drawn at its creation.
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// Its blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Blocks that stay together.
+    /// Number of blocks in a chunk.
     pub chunk_blocks: u32,
-    /// Copies of each block: 1 or 3.
+    /// Number of copies of each block: 1 or 3.
     pub copies: u8,
-    /// Servers that it is spread over.
+    /// Number of servers over which it is spread.
     pub servers: u8,
 }
 
-/// A shape that no volume can have.
+/// Why a shape is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// The name.
+    /// The name is invalid.
     #[error("the name '{0}': 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, '.', '_' and '-'")]
     Name(String),
-    /// The length.
+    /// The length is invalid.
     #[error("{0} blocks of {BLOCK_BYTES} bytes: from 1 to {MOST_BLOCKS}")]
     Blocks(u64),
-    /// The chunks.
+    /// The chunk length is invalid.
     #[error("chunks of {0} blocks: from {MOST_BLOCKS_AT_ONCE} to 65536")]
     Chunk(u32),
-    /// The copies.
+    /// The number of copies is invalid.
     #[error("{0} copies: 1 or 3")]
     Copies(u8),
-    /// The servers.
+    /// The number of servers is invalid.
     #[error("{servers} servers for {copies} copies: from {copies} to {MOST_SERVERS}")]
     Servers {
-        /// How many were given.
+        /// Number of servers given.
         servers: usize,
-        /// How many copies there are to be.
+        /// Number of copies required.
         copies: u8,
     },
 }
 
 impl Shape {
-    /// Checks what has come from elsewhere.
+    /// Validates a shape that was received.
     ///
     /// # Errors
     /// See [`ShapeError`].
@@ -110,18 +111,18 @@ impl Shape {
         Ok(())
     }
 
-    /// Copies that a write must be on before it is acknowledged, and that an open must reach: any two such sets have
-    /// one in common.
+    /// Number of copies that a write must be on before it is acknowledged, and that an open must reach: any two such
+    /// sets intersect.
     pub fn majority(&self) -> u32 {
         u32::from(self.copies) / 2 + 1
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks * BLOCK_BYTES as u64
     }
 
-    /// How many chunks there are.
+    /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.blocks.div_ceil(u64::from(self.chunk_blocks))
     }
@@ -137,13 +138,13 @@ impl Shape {
         (0..u64::from(self.copies)).map(move |copy| ((chunk + copy) % servers) as usize)
     }
 
-    /// The same as a set.
+    /// The same servers, as a set.
     pub fn set_of(&self, chunk: u64) -> u64 {
         self.servers_of(chunk)
             .fold(0, |set, server| set | 1 << server)
     }
 
-    /// Whether so many blocks from there on are in the volume and in one chunk.
+    /// Whether this many blocks from `first` on are in the volume and in one chunk.
     pub fn is_within_chunk(&self, first: u64, count: u32) -> bool {
         let last = first
             .checked_add(u64::from(count))
@@ -153,7 +154,7 @@ impl Shape {
         })
     }
 
-    /// Most bytes that one of its servers has of it.
+    /// Maximum number of bytes of the volume that one of its servers stores.
     pub fn bytes_of_server(&self) -> u64 {
         let chunks = (self.chunks() * u64::from(self.copies)).div_ceil(u64::from(self.servers));
         chunks * u64::from(self.chunk_blocks) * BLOCK_BYTES as u64

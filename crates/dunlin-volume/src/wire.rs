@@ -1,7 +1,7 @@
-//! What crosses between clients and servers.
+//! The messages between clients and servers.
 //!
-//! A write is a *record*: the client makes it once for all copies, and a server puts it into its log as it is. What is
-//! rare crosses in postcard's encoding. A server reads bytes here that a stranger may have written.
+//! A write is a *record*: the client encodes it once for all copies, and a server appends it to its log unchanged.
+//! Infrequent messages are encoded by postcard. A server decodes untrusted bytes here.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,76 +9,76 @@ use crate::types::{Shape, Version, BLOCK_BYTES, MOST_BLOCKS_AT_ONCE};
 
 /// The handlers of a block server.
 pub mod call {
-    /// What the server has of a volume: a name, answered by [`super::Described`].
+    /// Describe the server's copy of a volume: a name, answered by [`super::Described`].
     pub const DESCRIBE: u16 = 220;
-    /// A volume is made: [`super::Create`].
+    /// Create a volume: [`super::Create`].
     pub const CREATE: u16 = 221;
-    /// An epoch begins: [`super::Promise`].
+    /// Begin an epoch: [`super::Promise`].
     pub const PROMISE: u16 = 222;
-    /// A record.
+    /// Write a record.
     pub const WRITE: u16 = 223;
-    /// Blocks: [`super::encode_read`].
+    /// Read blocks: [`super::encode_read`].
     pub const READ: u16 = 224;
-    /// The same, where the disk must be waited for.
+    /// Read blocks, waiting for the disk if necessary.
     pub const READ_SLOW: u16 = 225;
-    /// Digests of chunks: [`super::Chunks`], answered by a word for each.
+    /// Return digests of chunks: [`super::Chunks`], answered by a word for each.
     pub const DIGESTS: u16 = 226;
-    /// Versions and checksums of the blocks of one chunk: [`super::Chunks`].
+    /// Return versions and checksums of the blocks of one chunk: [`super::Chunks`].
     pub const VERSIONS: u16 = 227;
     /// The same, after the blocks were read and compared with their checksums.
     pub const SCRUB: u16 = 228;
-    /// The copy has all that it must have in this epoch, and remembers so: [`super::Named`].
+    /// Record that the copy is up to date in this epoch: [`super::Named`].
     pub const JOIN: u16 = 229;
-    /// The volume goes, with its blocks: [`super::Named`].
+    /// Remove the volume, with its blocks: [`super::Named`].
     pub const REMOVE: u16 = 230;
 }
 
-/// Codes of a server's errors.
+/// Error codes of a server.
 pub mod code {
-    /// A request that is none.
+    /// The request is malformed.
     pub const MALFORMED: u32 = 1;
-    /// No such volume here.
+    /// There is no such volume here.
     pub const UNKNOWN: u32 = 2;
-    /// Another has opened the volume since.
+    /// Another client has opened the volume since.
     pub const REPLACED: u32 = 3;
-    /// The disk would have to be waited for: ask again by [`super::call::READ_SLOW`].
+    /// The request would have to wait for the disk: repeat it as [`super::call::READ_SLOW`].
     pub const WOULD_WAIT: u32 = 4;
-    /// The log cannot be written any more.
+    /// The log can no longer be written.
     pub const LOG: u32 = 5;
-    /// There is a volume of this name.
+    /// There is already a volume of this name.
     pub const EXISTS: u32 = 6;
-    /// No room.
+    /// No space.
     pub const FULL: u32 = 7;
     /// A block could not be read, or is not what was written.
     pub const DAMAGED: u32 = 8;
 }
 
-/// What a server has of a volume.
+/// A server's description of its copy of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// The volume.
     pub shape: Shape,
-    /// Which of its servers this one is.
+    /// The index of this server among the volume's servers.
     pub place: u8,
-    /// The newest epoch that it has promised.
+    /// The latest epoch that it has promised.
     pub epoch: u64,
-    /// Whose epoch that is.
+    /// The owner of that epoch.
     pub owner: u64,
     /// Whether it has never lost anything that it has acknowledged.
     pub whole: bool,
-    /// The last epoch in which it was made equal to a majority. Where two copies differ in it, what the one of the
-    /// older epoch has more of was never acknowledged, and an owner since then has read the block without it.
+    /// The last epoch in which it was made equal to a majority. If two copies differ in it, additional data of the one
+    /// with the older epoch was never acknowledged, and an owner since then has read the block without it.
     pub settled: u64,
 }
 
-/// A volume, or a copy that is built anew, is made.
+/// Creates a volume, or a copy that is rebuilt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Create {
-    /// As [`Described`] says afterwards.
+    /// What [`Described`] says afterwards.
     pub as_described: Described,
 }
 
-/// A volume, in an epoch.
+/// A volume and an epoch.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Named {
     /// The volume.
@@ -87,19 +87,19 @@ pub struct Named {
     pub epoch: u64,
 }
 
-/// What [`Promise::protocol`] says now. Protocol 1 had no such word, and its clients do not settle copies.
+/// The current value of [`Promise::protocol`]. Protocol 1 had no such field, and its clients do not settle copies.
 pub const PROTOCOL: u16 = 2;
 
-/// From now on nobody of an older epoch writes.
+/// Requests that nobody of an older epoch writes from now on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Promise {
     /// The volume.
     pub volume: u64,
     /// The epoch.
     pub epoch: u64,
-    /// Whose it is: drawn by who opens.
+    /// The owner of the epoch: a random number drawn by the client that opens.
     pub owner: u64,
-    /// What its owner speaks: [`PROTOCOL`]. Another is refused.
+    /// The protocol that the owner uses: [`PROTOCOL`]. Another is refused.
     pub protocol: u16,
 }
 
@@ -108,47 +108,47 @@ pub struct Promise {
 pub struct Chunks {
     /// The volume.
     pub volume: u64,
-    /// The epoch; zero: whichever there is, for who only looks.
+    /// The epoch; zero for any, for clients that only read.
     pub epoch: u64,
-    /// The first.
+    /// The first chunk.
     pub first: u64,
-    /// How many.
+    /// Number of chunks.
     pub count: u32,
 }
 
-/// As bytes.
+/// Encodes a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // These values have no maps or lengths that could not be encoded.
     postcard::to_stdvec(value).unwrap_or_default()
 }
 
-/// Of bytes.
+/// Decodes a value.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     postcard::from_bytes(bytes).ok()
 }
 
-/// What a record begins with.
+/// The first bytes of a record.
 const MARK: [u8; 4] = *b"DVol";
 /// Mark, checksum, volume, version, first block, count, kind.
 pub const RECORD_HEAD: usize = 4 + 4 + 8 + 8 + 8 + 4 + 4;
-/// The epoch that stands before a record on the wire.
+/// Length of the epoch that precedes a record on the wire.
 pub const EPOCH_BYTES: usize = 8;
-/// Longest record.
+/// Maximum length of a record.
 pub const LONGEST_RECORD: usize = RECORD_HEAD + MOST_BLOCKS_AT_ONCE as usize * (4 + BLOCK_BYTES);
 
 const DATA: u32 = 1;
 const ZEROS: u32 = 2;
 
-/// What a record says of its blocks.
+/// The contents of a record's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They are these bytes.
+    /// The data that follows.
     Data,
-    /// They are zeros, and take no room.
+    /// Zeros, which take no space.
     Zeros,
 }
 
-/// What stands at the beginning of a record.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The volume.
@@ -157,9 +157,9 @@ pub struct Head {
     pub version: Version,
     /// The first block.
     pub first: u64,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
-    /// What they are.
+    /// The contents.
     pub kind: Kind,
 }
 
@@ -181,7 +181,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl Head {
-    /// Bytes before the data: the head, and a checksum for each block.
+    /// Number of bytes before the data: the header, and a checksum for each block.
     fn before_data(&self) -> usize {
         match self.kind {
             Kind::Data => RECORD_HEAD + 4 * self.count as usize,
@@ -189,7 +189,7 @@ impl Head {
         }
     }
 
-    /// Bytes of the whole record.
+    /// Length of the whole record in bytes.
     pub fn record_bytes(&self) -> usize {
         match self.kind {
             Kind::Data => self.before_data() + self.count as usize * BLOCK_BYTES,
@@ -197,12 +197,12 @@ impl Head {
         }
     }
 
-    /// Where the data of the n-th block is in the record.
+    /// Offset of the n-th block's data in the record.
     pub fn data_at(&self, nth: u32) -> usize {
         self.before_data() + nth as usize * BLOCK_BYTES
     }
 
-    /// The head that bytes begin with. Its checksum is not looked at.
+    /// Decodes the header at the start of the bytes. Its checksum is not verified.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let head = bytes.get(..RECORD_HEAD)?;
         let kind = match half(head, 36) {
@@ -225,7 +225,7 @@ impl Head {
         })
     }
 
-    /// Appends a record. `data` gives the blocks, and is empty for zeros.
+    /// Appends an encoded record. `data` is the blocks' data, and is empty for zeros.
     pub fn encode(&self, data: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MARK);
@@ -251,7 +251,7 @@ impl Head {
     }
 }
 
-/// Gives a record another version; the data is as it was.
+/// Changes the version of a record; the data stays the same.
 pub fn set_version(record: &mut [u8], version: Version) {
     let Some(head) = Head::of(record) else { return };
     record[16..24].copy_from_slice(&version.0.to_le_bytes());
@@ -263,25 +263,25 @@ fn seal(before_data: &mut [u8]) {
     before_data[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A record whose head and checksums were compared.
+/// A record whose header and checksums have been verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Its head.
+    /// The header.
     pub head: Head,
     bytes: &'a [u8],
 }
 
-/// Bytes are no whole record.
+/// Why bytes are not a complete record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFault {
-    /// They end before it does.
+    /// They end before the record does.
     Short,
-    /// They are something else.
+    /// They are not a valid record.
     Wrong,
 }
 
 impl<'a> Record<'a> {
-    /// The record that bytes begin with.
+    /// Decodes and verifies the record at the start of the bytes.
     ///
     /// # Errors
     /// See [`RecordFault`].
@@ -300,7 +300,7 @@ impl<'a> Record<'a> {
         is_whole.then_some(record).ok_or(RecordFault::Wrong)
     }
 
-    /// A record that this process has parsed before.
+    /// Decodes a record that this process has already verified.
     pub fn known(bytes: &'a [u8]) -> Option<Self> {
         let head = Head::of(bytes)?;
         let bytes = bytes.get(..head.record_bytes())?;
@@ -320,7 +320,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The n-th block; none where it is zeros.
+    /// The data of the n-th block; `None` if it is zeros.
     pub fn block(&self, nth: u32) -> Option<&'a [u8]> {
         let at = self.head.data_at(nth);
         match self.head.kind {
@@ -329,29 +329,29 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// All of it.
+    /// The whole record.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 }
 
-/// Bytes of a request to read.
+/// Length of a request to read.
 pub const READ_BYTES: usize = 28;
 
 /// A request to read blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// In which epoch.
+    /// The epoch.
     pub epoch: u64,
     /// The volume.
     pub volume: u64,
     /// The first block.
     pub first: u64,
-    /// How many, [`MOST_BLOCKS_AT_ONCE`] at most.
+    /// Number of blocks, at most [`MOST_BLOCKS_AT_ONCE`].
     pub count: u32,
 }
 
-/// As bytes.
+/// Encodes a request.
 pub fn encode_read(read: &Read, out: &mut Vec<u8>) {
     out.clear();
     for word in [read.epoch, read.volume, read.first] {
@@ -360,7 +360,7 @@ pub fn encode_read(read: &Read, out: &mut Vec<u8>) {
     out.extend_from_slice(&read.count.to_le_bytes());
 }
 
-/// Of bytes.
+/// Decodes a request.
 pub fn decode_read(bytes: &[u8]) -> Option<Read> {
     let read = (bytes.len() == READ_BYTES).then(|| Read {
         epoch: word(bytes, 0),
@@ -373,33 +373,33 @@ pub fn decode_read(bytes: &[u8]) -> Option<Read> {
         .then_some(read)
 }
 
-/// Splits the epoch from the record behind it.
+/// Splits the epoch from the record that follows it.
 pub fn split_epoch(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (_, record) = bytes.split_at_checked(EPOCH_BYTES)?;
     Some((word(bytes, 0), record))
 }
 
-/// Bytes that say of one block what it is.
+/// Length of a block's encoded state.
 pub const STATE_BYTES: usize = 16;
 
-/// What a server has of a block.
+/// A server's state of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockState {
     /// Its version.
     pub version: Version,
-    /// The checksum of its bytes; none where it is zeros.
+    /// The checksum of its data; `None` if it is zeros.
     pub sum: Option<u32>,
 }
 
 impl BlockState {
-    /// Into its place of an answer.
+    /// Encodes it into its place in an answer.
     pub fn put(&self, out: &mut [u8]) {
         out[..8].copy_from_slice(&self.version.0.to_le_bytes());
         out[8..12].copy_from_slice(&self.sum.unwrap_or(0).to_le_bytes());
         out[12..16].copy_from_slice(&u32::from(self.sum.is_some()).to_le_bytes());
     }
 
-    /// Out of its place.
+    /// Decodes it from its place.
     pub fn take(bytes: &[u8]) -> Self {
         Self {
             version: Version(word(bytes, 0)),
@@ -407,7 +407,7 @@ impl BlockState {
         }
     }
 
-    /// Whether these are the bytes.
+    /// Whether the data has this checksum.
     pub fn fits(&self, bytes: &[u8]) -> bool {
         match self.sum {
             Some(sum) => checksum(bytes) == sum,
@@ -416,21 +416,21 @@ impl BlockState {
     }
 }
 
-/// An answer to a READ: the states, and the bytes behind them.
+/// An answer to a READ: the states, followed by the data.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks<'a> {
     states: &'a [u8],
-    /// The bytes of all blocks.
+    /// The data of all blocks.
     pub data: &'a [u8],
 }
 
 impl<'a> Blocks<'a> {
-    /// Bytes of an answer with so many blocks.
+    /// Length of an answer with this many blocks.
     pub fn length(count: u32) -> usize {
         count as usize * (STATE_BYTES + BLOCK_BYTES)
     }
 
-    /// An answer with so many blocks.
+    /// Decodes an answer with this many blocks.
     pub fn parse(bytes: &'a [u8], count: u32) -> Option<Self> {
         let fits = bytes.len() == Self::length(count);
         let (states, data) = bytes.split_at_checked(count as usize * STATE_BYTES)?;
@@ -442,12 +442,12 @@ impl<'a> Blocks<'a> {
         BlockState::take(&self.states[nth as usize * STATE_BYTES..])
     }
 
-    /// The bytes of the n-th block.
+    /// The data of the n-th block.
     pub fn block(&self, nth: u32) -> &'a [u8] {
         &self.data[nth as usize * BLOCK_BYTES..][..BLOCK_BYTES]
     }
 
-    /// Whether all bytes are what was written.
+    /// Whether all data is what was written.
     pub fn is_whole(&self, count: u32) -> bool {
         (0..count).all(|nth| self.state(nth).fits(self.block(nth)))
     }

@@ -1,4 +1,4 @@
-//! What is done with a volume as a whole: it is made, checked, removed.
+//! Operations on a whole volume: creating, checking, removing it.
 
 use super::link::Link;
 use super::open::{self, of_all};
@@ -7,13 +7,14 @@ use super::{VolumeError, VolumeOptions};
 use crate::types::{Shape, BLOCK_BYTES, CHUNK_BLOCKS, MOST_SERVERS};
 use crate::wire::{Described, Named};
 
-/// Copies where there are three servers or more.
+/// Number of copies if there are three or more servers.
 const COPIES: u8 = 3;
 
-/// Makes a volume of so many bytes on these servers: three copies, or one where there is one server.
+/// Creates a volume of this many bytes on these servers: three copies, or one if there is a single server.
 ///
 /// # Errors
-/// When a server does not answer, has such a volume, or has no room. What other servers have made then is removed.
+/// When a server does not answer, already has such a volume, or has no space. The volume is then removed from the other
+/// servers.
 pub fn create(
     name: &str,
     bytes: u64,
@@ -55,7 +56,7 @@ pub fn create(
                 epoch: 0,
             };
             for made in &links[..place] {
-                // The error that is told is the one that came first.
+                // The error that is returned is the first one.
                 let _ = made.remove(&named);
             }
             return Err(error);
@@ -64,8 +65,8 @@ pub fn create(
     Ok(shape)
 }
 
-/// Compares all copies of all blocks, where they are, with each other and with their checksums. While nobody writes:
-/// what is written meanwhile may be told of as a fault.
+/// Compares all copies of all blocks, on their servers, with each other and with their checksums. Must run while nobody
+/// writes: concurrent writes may be reported as faults.
 ///
 /// # Errors
 /// When a server does not answer.
@@ -91,8 +92,8 @@ pub fn check(
     })
 }
 
-/// Removes a volume, after an epoch has begun at all servers that have it, so that nobody uses it. Servers that have no
-/// such volume are passed over: a removal that was broken off can be done again.
+/// Removes a volume, after beginning an epoch on all servers that have it, so that nobody uses it any more. Servers
+/// without the volume are skipped: a removal that was interrupted can be repeated.
 ///
 /// # Errors
 /// When no server has it, or one does not answer: all of them must.

@@ -1,82 +1,82 @@
-//! Why something could not be done with a volume.
+//! The errors of operations on volumes.
 
 use dunlin::CallError;
 
 use crate::types::{ShapeError, BLOCK_BYTES};
 use crate::wire::code;
 
-/// It could not be done.
+/// The error of an operation on a volume.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// No volume can be so.
+    /// The shape is invalid.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// Bytes that are no multiple of a block.
+    /// An offset or length that is not a multiple of a block.
     #[error("{0} bytes are no multiple of {BLOCK_BYTES}, a block")]
     Unaligned(u64),
-    /// Bytes that the volume has not, or none.
+    /// A range that is empty or not within the volume.
     #[error("{length} bytes at {offset}: the volume has {bytes}")]
     Range {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How many.
+        /// The length.
         length: u64,
-        /// Bytes of the volume.
+        /// Length of the volume in bytes.
         bytes: u64,
     },
-    /// Bytes that are too many for one request.
+    /// A range that is too long for one request.
     #[error("{length} bytes in one request: at most {longest}")]
     TooLong {
-        /// How many.
+        /// The length.
         length: u64,
-        /// How many there may be.
+        /// The maximum.
         longest: u64,
     },
-    /// There is no such volume on any server that answers.
+    /// No server that answers has such a volume.
     #[error("no volume '{0}' on these servers: `dunlin volume create` makes one")]
     Unknown(String),
-    /// There is a volume of this name.
+    /// There is already a volume of this name.
     #[error("there is a volume '{name}' at {address}")]
     Exists {
         /// The name.
         name: String,
-        /// Where.
+        /// The server's address.
         address: String,
     },
-    /// The servers were not given as when the volume was made.
+    /// The servers are not in the order in which the volume was created.
     #[error("{0}: give the servers in the order in which the volume was made")]
     Order(String),
-    /// Too few copies can be had. What was asked before may have been done.
+    /// Too few copies are available. The operation may have been executed.
     #[error("{have} of {want} copies that are needed can be had: {why}")]
     TooFew {
-        /// Copies that have lost nothing and answer.
+        /// Number of copies that answer and have lost nothing.
         have: u32,
-        /// How many are needed.
+        /// Number of copies needed.
         want: u32,
-        /// Why one more does not.
+        /// Why another one is not available.
         why: String,
     },
-    /// Somebody else has opened the volume since, and this one does nothing any more.
+    /// Another client has opened the volume since, and this one can no longer be used.
     #[error("the volume was opened anew elsewhere: this client may not use it any more")]
     Replaced,
     /// All copies of a block are damaged.
     #[error("block {0} cannot be read from any copy")]
     Damaged(u64),
-    /// The volume was opened as often as it may be, or written as often in one open.
+    /// The maximum number of opens of the volume, or of writes in one open, is reached.
     #[error("no more {0}")]
     Exhausted(&'static str),
     /// A server refused, or did not answer.
     #[error("{address}: {source}")]
     Server {
-        /// Which.
+        /// Its address.
         address: String,
-        /// What it said.
+        /// Its error.
         source: CallError,
     },
-    /// A server said what this version does not understand.
+    /// A server's answer is not understood by this version.
     #[error("{0} does not speak this version's protocol")]
     Strange(String),
-    /// The system.
+    /// A system error.
     #[error("the system: {0}")]
     System(String),
 }
@@ -86,7 +86,7 @@ impl VolumeError {
         Self::System(error.to_string())
     }
 
-    /// What a server has said to a call.
+    /// Converts the error of a call to a server.
     pub(super) fn of_call(address: &str, error: CallError) -> Self {
         match error {
             CallError::Handler {
@@ -100,7 +100,7 @@ impl VolumeError {
         }
     }
 
-    /// Whether the server said that it has no such volume.
+    /// Whether the server has no such volume.
     pub(super) fn is_unknown(&self) -> bool {
         let Self::Server { source, .. } = self else {
             return false;

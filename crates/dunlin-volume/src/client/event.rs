@@ -1,5 +1,5 @@
-//! What wakes the thread that has a volume: a waker of its lanes and its keeper, and a descriptor that is readable when
-//! it was used while the thread slept.
+//! Wakes the thread that uses a volume: a waker for its lanes and its keeper, with a descriptor that becomes readable
+//! when it is used while the thread sleeps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,9 +24,9 @@ impl Wake for Event {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.store(true, Ordering::SeqCst);
-        // A thread that is awake looks at the flag before it sleeps.
+        // A thread that is awake checks the flag before it sleeps.
         if self.sleeping.load(Ordering::SeqCst) {
-            // It can only fail when it counts already.
+            // This can only fail if the counter is already at its maximum.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
         }
     }
@@ -41,12 +41,13 @@ impl Event {
         }))
     }
 
-    /// Whether it was woken since it was asked last.
+    /// Whether it was woken since the last call.
     pub(super) fn take(&self) -> bool {
         self.woken.swap(false, Ordering::SeqCst)
     }
 
-    /// Sleeps until it is woken, one of the others has something, or the time is over. Whether one of the others has.
+    /// Sleeps until it is woken, one of the other descriptors is ready, or the time is over. Returns whether one of the
+    /// others is ready.
     pub(super) fn sleep(
         &self,
         others: &[(BorrowedFd<'_>, PollFlags)],
@@ -69,7 +70,7 @@ impl Event {
         let slept = poll(&mut all, Some(&timeout));
         self.sleeping.store(false, Ordering::SeqCst);
         let mut counted = [0; 8];
-        // Where it counts nothing there is nothing to read.
+        // If the counter is zero there is nothing to read.
         let _ = rustix::io::read(self.descriptor.as_fd(), &mut counted);
         match slept {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

@@ -1,5 +1,5 @@
-//! The thread that brings servers back: it connects, compares, copies, and opens the volume anew where too few were
-//! left. It is asleep while all are there.
+//! The thread that brings servers back: it connects, compares, copies, and opens the volume again if too few were left.
+//! It sleeps while all are in sync.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
@@ -13,53 +13,53 @@ use super::{VolumeError, VolumeOptions};
 use crate::types::Shape;
 use crate::wire::{Described, Named, Promise, PROTOCOL};
 
-/// Between two tries at servers that are out.
+/// Interval between two attempts at servers that are out.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 
-/// What the engine tells the thread.
+/// A notification from the engine to the thread.
 #[derive(Debug)]
 pub(super) enum Told {
     /// A server is out.
     Out(usize),
-    /// A server that was connected in this session gets all writes.
+    /// The server that was connected in this session gets all writes from now on.
     Started(u64),
-    /// Too few are left.
+    /// Too few servers are left.
     Reopen,
     /// The volume is closed.
     End,
 }
 
-/// What the thread tells the engine.
+/// A notification from the thread to the engine.
 pub(super) enum Event {
-    /// A server is connected, and is to get all writes.
+    /// A server is connected, and should get all writes.
     Connected {
         server: usize,
         session: u64,
         pipeline: Box<Pipeline>,
         whole: bool,
     },
-    /// It has all that it must have.
+    /// It is up to date.
     Joined { server: usize, session: u64 },
-    /// The volume was opened anew.
+    /// The volume was opened again.
     Reopened {
         epoch: u64,
         session: u64,
         pipelines: Vec<Option<Pipeline>>,
     },
-    /// Somebody else has it.
+    /// Another client has opened it.
     Replaced,
 }
 
-/// What the engine has told and the thread has not done yet.
+/// Notifications of the engine that the thread has not handled yet.
 pub(super) struct Orders {
     told: Receiver<Told>,
     /// The volume is closed.
     ended: bool,
-    /// Too few are left.
+    /// Too few servers are left.
     reopen: bool,
     /// Servers that are out.
     out: u64,
-    /// The last session of which the server gets all writes.
+    /// The last session whose server gets all writes.
     started: u64,
 }
 
@@ -74,7 +74,7 @@ impl Orders {
         }
     }
 
-    /// Nothing that is told is lost, whoever is waiting for something else when it comes.
+    /// Records a notification, so that none is lost whichever one the thread is waiting for.
     fn note(&mut self, told: Result<Told, RecvTimeoutError>) {
         match told {
             Ok(Told::Out(server)) => self.out |= 1 << server,
@@ -85,7 +85,7 @@ impl Orders {
         }
     }
 
-    /// Waits until something is told, at most so long; whether something was.
+    /// Waits at most this long for a notification; returns whether there was one.
     fn wait(&mut self, most: Duration) -> bool {
         let told = self.told.recv_timeout(most);
         let is_told = !matches!(told, Err(RecvTimeoutError::Timeout));
@@ -93,18 +93,18 @@ impl Orders {
         is_told
     }
 
-    /// Waits until something is told.
+    /// Waits for a notification.
     fn sleep(&mut self) {
         let told = self.told.recv();
         self.note(told.map_err(|_| RecvTimeoutError::Disconnected));
     }
 
-    /// Whether something is to be done before a server is brought back.
+    /// Whether something must be done before a server is brought back.
     fn is_urgent(&self) -> bool {
         self.ended || self.reopen
     }
 
-    /// Hears what was told meanwhile.
+    /// Records the notifications that have arrived meanwhile.
     fn hear(&mut self) {
         loop {
             match self.told.try_recv() {
@@ -115,7 +115,7 @@ impl Orders {
         }
     }
 
-    /// Whether a server may still be brought back with these, itself among them.
+    /// Whether a server may still be brought back using these servers, itself included.
     fn lets_bring(&mut self, servers: u64) -> Result<(), VolumeError> {
         self.hear();
         match self.is_urgent() || self.out & servers != 0 {
@@ -126,7 +126,8 @@ impl Orders {
         }
     }
 
-    /// Whether the volume may still be opened anew: all else that is told meanwhile is about what was before.
+    /// Whether the volume may still be opened again: all other notifications that arrive meanwhile refer to the time
+    /// before.
     fn lets_open(&mut self) -> Result<(), VolumeError> {
         self.hear();
         match self.ended {
@@ -136,7 +137,7 @@ impl Orders {
     }
 }
 
-/// See the module.
+/// The keeper; see the module's documentation.
 pub(super) struct Keeper {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
@@ -151,7 +152,7 @@ pub(super) struct Keeper {
     pub(super) session: u64,
 }
 
-/// The lanes to servers that were opened.
+/// The lanes to the opened servers.
 pub(super) fn pipelines(opened: &Opened) -> Result<Vec<Option<Pipeline>>, VolumeError> {
     let links = opened.links.iter();
     links
@@ -168,7 +169,7 @@ impl Keeper {
         }
     }
 
-    /// What was told is done, or something is tried. The only error that is not for another try is that the volume was
+    /// Handles notifications, or makes an attempt. The only error after which it does not retry is that the volume was
     /// replaced.
     fn turn(&mut self) -> Result<(), VolumeError> {
         if self.orders.reopen {
@@ -197,7 +198,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Nothing is done with servers that are out.
+    /// Drops everything that concerns servers that are out.
     fn forget_out(&mut self) {
         let out = std::mem::take(&mut self.orders.out);
         for (server, link) in self.links.iter_mut().enumerate() {
@@ -208,7 +209,7 @@ impl Keeper {
     }
 
     fn send(&mut self, event: Event) {
-        // Who does not hear it has closed the volume.
+        // If the receiver is gone the volume has been closed.
         self.orders.ended |= self.tell.send(event).is_err();
         (self.wake)();
     }
@@ -220,7 +221,7 @@ impl Keeper {
             .fold(0, |set, (server, _)| set | 1 << server)
     }
 
-    /// Connects a server and brings it up to date, unless something else is to be done first.
+    /// Connects a server and brings it up to date, unless something else must be done first.
     fn bring_back(&mut self, server: usize) -> Result<(), VolumeError> {
         let address = &self.addresses[server];
         let link = Link::connect(address, &self.options)?;
@@ -228,7 +229,7 @@ impl Keeper {
         let known = match link.describe(&self.name) {
             Ok(known) => known,
             Err(error) if error.is_unknown() => {
-                // It has lost what it had, or never had it.
+                // It has lost its data, or never had any.
                 let shape = self.shape.clone();
                 let place = server as u8;
                 let described = Described {
@@ -268,7 +269,7 @@ impl Keeper {
         if !self.wait_for_start(session) {
             return Ok(());
         }
-        // Its own connection of a try before may be among them, which has ended.
+        // Its own connection of an earlier attempt may be among them, which has ended.
         self.forget_out();
         let in_sync = self.in_sync();
         let mut links = self.links.clone();
@@ -293,9 +294,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits until the engine sends the server all writes: before, nothing that is compared would stay so. `false`:
-    /// something else is to be done first. It takes until the volume's user polls it, however long that is: another
-    /// try would only be one more connection that nobody takes.
+    /// Waits until the engine sends the server all writes: before that, nothing that is compared would stay equal.
+    /// Returns `false` if something else must be done first. It waits until the volume's user polls, however long that
+    /// takes: another attempt would only add another connection that is not used.
     fn wait_for_start(&mut self, session: u64) -> bool {
         while self.orders.started != session {
             if self.orders.is_urgent() {
@@ -306,8 +307,8 @@ impl Keeper {
         true
     }
 
-    /// Before a copy counts that had lost what it had: what it had promised is lost, too, so a majority without it must
-    /// say that nobody else has opened the volume.
+    /// Called before a copy that had lost its data counts: the promises that it had given are lost, too, so a majority
+    /// without it must confirm that nobody else has opened the volume.
     fn confirm(&self, promise: &Promise) -> Result<(), VolumeError> {
         let mut promised = 0;
         for (server, other) in self.links.iter().enumerate() {
@@ -327,7 +328,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Opens the volume anew, or is told to try again: the engine's patience ends it.
+    /// Opens the volume again, or fails so that it is retried: the engine's patience ends this.
     fn reopen(&mut self) -> Result<(), VolumeError> {
         self.links.fill(None);
         let orders = &mut self.orders;
@@ -341,7 +342,7 @@ impl Keeper {
         let opened = opened.and_then(|opened| Ok((pipelines(&opened)?, opened)));
         match opened {
             Ok((pipelines, opened)) => {
-                // The engine loses nothing more before it has these.
+                // The engine loses no more servers until it has these.
                 (self.orders.reopen, self.orders.out) = (false, 0);
                 self.mine.epoch = opened.epoch;
                 self.links = opened.links;

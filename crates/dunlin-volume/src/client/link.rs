@@ -1,4 +1,4 @@
-//! A block server, as one call after another sees it: for what is not on the path of reads and writes.
+//! A connection to a block server for individual calls: everything that is not on the path of reads and writes.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::wire::{
     Named, Promise, Read, EPOCH_BYTES, STATE_BYTES,
 };
 
-/// Calls that are out at once where many blocks are copied.
+/// Number of outstanding calls while many blocks are copied.
 pub(super) const AT_ONCE: usize = 32;
-/// A block with all that goes with it fits into a ring's message.
+/// A block with its headers fits into a message of the ring.
 const EAGER_BYTES: usize = 8 << 10;
-/// So that many such messages fit into a ring.
+/// Many such messages fit into a ring.
 const RING_BYTES: usize = 256 << 10;
-/// Calls of an open volume that are out to one server, at most.
+/// Maximum number of outstanding calls of an open volume to one server.
 pub(super) const WINDOW: usize = 512;
 
-/// The limits of channels to block servers, for both ends: a block crosses in one message.
+/// The channel limits of block servers and their clients: a block fits into one message.
 pub fn channel() -> ChannelConfig {
     ChannelConfig {
         ring_bytes: RING_BYTES,
@@ -29,20 +29,20 @@ pub fn channel() -> ChannelConfig {
     }
 }
 
-/// How a client reaches its servers, and how patient it is.
+/// The connection settings and time limits of a client.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
     /// How servers are reached: preset, device, secret, certificates. The limits of its channels and its deadline are
-    /// set to what volumes need.
+    /// overridden by what volumes need.
     pub client: ClientBuilder,
-    /// How long a copy may leave a request unanswered before the others go on without it.
+    /// Time that a copy may leave a request unanswered before the others go on without it.
     pub replace_after: Duration,
-    /// How long it is tried while too few copies answer.
+    /// Time for which an operation is retried while too few copies answer.
     pub patience: Duration,
 }
 
 impl Default for VolumeOptions {
-    /// 2 s, which is above what a disk takes in a bad moment, and 30 s.
+    /// 2 s, which is longer than a disk takes even under load, and 30 s.
     fn default() -> Self {
         Self {
             client: Client::builder().preset(Preset::Plain),
@@ -67,7 +67,7 @@ pub(super) struct Link {
     address: String,
 }
 
-/// A block that is to be brought to another copy.
+/// A block to be written to another copy.
 pub(super) struct Copied {
     pub(super) block: u64,
     pub(super) state: BlockState,
@@ -107,7 +107,7 @@ impl Link {
             .map_err(|error| self.failed(error))
     }
 
-    /// A lane for many reads and writes.
+    /// Opens a lane for many reads and writes.
     pub(super) fn pipeline(&self) -> Result<Pipeline, VolumeError> {
         let made = self.client.pipeline_of(WINDOW);
         made.map_err(|error: ConnectError| self.failed(CallError::Connect(error.into())))
@@ -166,7 +166,7 @@ impl Link {
         Ok(reply.chunks_exact(8).map(word).collect())
     }
 
-    /// What the server has of the blocks of a chunk; after it has compared them with their checksums, or not.
+    /// Returns the server's state of the blocks of a chunk, optionally after it has compared them with their checksums.
     pub(super) fn states(
         &self,
         shape: &Shape,
@@ -197,7 +197,7 @@ impl Link {
         }
     }
 
-    /// Reads blocks, in the order in which they are given; none for one that the server cannot give as it was written.
+    /// Reads blocks, in the given order; `None` for one that the server cannot return as it was written.
     pub(super) fn read(
         &self,
         volume: u64,
@@ -220,7 +220,7 @@ impl Link {
                     request
                 })
                 .collect();
-            // What has to wait for the disk is on its way there beside the others.
+            // Those that must wait for the disk do so concurrently.
             let replies = self.send(call::READ_SLOW, &requests)?;
             for (block, reply) in some.iter().zip(replies) {
                 let reply = match reply {
@@ -246,7 +246,7 @@ impl Link {
         Ok(copied)
     }
 
-    /// Writes blocks with the versions that they have.
+    /// Writes blocks with their existing versions.
     pub(super) fn write(
         &self,
         volume: u64,
@@ -290,8 +290,8 @@ impl Link {
     }
 }
 
-/// A version of the repair's own, which is before all that the owner of the epoch writes, and after all that was
-/// before.
+/// Gives a block a version reserved for repairs, which is before everything that the owner of the epoch writes, and
+/// after everything before the epoch.
 pub(super) fn repaired(mut copied: Copied, epoch: u64) -> Copied {
     if copied.state.version.epoch() < epoch {
         copied.state.version = Version::new(epoch, 0);

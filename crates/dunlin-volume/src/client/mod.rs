@@ -1,8 +1,8 @@
-//! The client: it has the volume open alone, and is what keeps its copies equal.
+//! The client: it has exclusive use of the volume, and keeps its copies equal.
 //!
-//! `engine` is what becomes of reads and writes, as a state machine; `volume` drives it over lanes to the servers.
-//! `open` and `repair` are what happens before and beside: an epoch begins, copies are made equal; `keeper` is the
-//! thread that does so while the volume is used.
+//! `engine` is the state machine for reads and writes; `volume` drives it over lanes to the servers. `open` and
+//! `repair` have what happens before and alongside: an epoch begins, copies are made equal; `keeper` is the thread that
+//! does so while the volume is in use.
 
 mod admin;
 mod engine;

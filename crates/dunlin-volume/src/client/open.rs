@@ -1,5 +1,5 @@
-//! How a volume comes to have an owner: an epoch that a majority of the copies of every chunk has promised, and copies
-//! that have the same.
+//! Opening a volume: a majority of the copies of every chunk promises an epoch to the new owner, and copies are made
+//! equal.
 
 use super::link::Link;
 use super::repair::{GoesOn, Members};
@@ -13,18 +13,18 @@ pub(super) struct Opened {
     pub(super) shape: Shape,
     pub(super) epoch: u64,
     pub(super) owner: u64,
-    /// The servers that have all that they must have; the others are brought up to date later.
+    /// The servers that are up to date; the others are brought up to date later.
     pub(super) links: Vec<Option<Link>>,
 }
 
-/// What an owner that opens its own volume again must find: nobody has opened it since.
+/// What an owner must find when it opens its own volume again: nobody else has opened it since.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mine {
     pub(super) epoch: u64,
     pub(super) owner: u64,
 }
 
-/// The answer of each server, asked at the same time.
+/// Returns the answer of each server, all asked concurrently.
 pub(super) fn of_all<T: Send>(
     addresses: &[String],
     ask: impl Fn(usize, &str) -> Result<T, VolumeError> + Sync,
@@ -46,10 +46,10 @@ pub(super) fn of_all<T: Send>(
     })
 }
 
-/// A server with what it has of the volume.
+/// A server with its description of the volume.
 type Found = (Link, Described);
 
-/// The volume's shape, if those that have it agree, and who has it whole.
+/// Returns the volume's shape, if all servers that have it agree, and the servers whose copies are whole.
 pub(super) fn agree(
     name: &str,
     found: &[Result<Found, VolumeError>],
@@ -89,9 +89,10 @@ pub(super) fn agree(
     Ok(one.shape.clone())
 }
 
-/// Whether these servers have a majority of the copies of every chunk; with how many of the worst one are there.
+/// Whether these servers have a majority of the copies of every chunk; the error is the number of available copies of
+/// the worst chunk.
 pub(super) fn is_enough(shape: &Shape, servers: u64) -> Result<(), u32> {
-    // Chunks follow each other around the servers, so there are as many kinds as servers.
+    // Chunks are placed round robin on the servers, so there are as many different sets as servers.
     let have = (0..u64::from(shape.servers)).map(|chunk| shape.set_of(chunk) & servers);
     let least = have.map(u64::count_ones).min().unwrap_or(0);
     if least >= shape.majority() {
@@ -119,7 +120,7 @@ fn set<'a, T: 'a>(some: impl IntoIterator<Item = &'a Option<T>>) -> u64 {
         .fold(0, |set, (server, _)| set | 1 << server)
 }
 
-/// What servers are asked to promise, by somebody new if by nobody known.
+/// The promise requested from servers, for a new owner unless one is given.
 pub(super) fn promise(volume: u64, epoch: u64, mine: Option<Mine>) -> Result<Promise, VolumeError> {
     if epoch > Version::MOST_EPOCHS {
         return Err(VolumeError::Exhausted(
@@ -136,9 +137,9 @@ pub(super) fn promise(volume: u64, epoch: u64, mine: Option<Mine>) -> Result<Pro
     })
 }
 
-/// Opens a volume, and ends whoever had it open. Afterwards a majority has promised the epoch, and all that have have
-/// the same of every block, and remember in which epoch they were made so.
-/// `goes_on` is asked while they are made equal.
+/// Opens a volume, and replaces any previous owner. Afterwards a majority has promised the epoch, and all servers that
+/// have are equal in every block, and remember in which epoch they were made so. `goes_on` is called while they are
+/// made equal.
 pub(super) fn open(
     name: &str,
     addresses: &[String],
@@ -158,13 +159,13 @@ pub(super) fn open(
             .filter_map(|found| found.as_ref().ok().map(|(_, known)| known))
     };
     let newest = described().map(|known| known.epoch).max().unwrap_or(0);
-    // Its own tries that did not reach a majority are no one else's.
+    // The caller's own attempts that did not reach a majority do not count as another owner.
     let is_others =
         |mine: Mine, known: &Described| known.epoch >= mine.epoch && known.owner != mine.owner;
     if mine.is_some_and(|mine| described().any(|known| is_others(mine, known))) {
         return Err(VolumeError::Replaced);
     }
-    // A try that cannot succeed must not use up an epoch: while servers are away there is one every 100 ms.
+    // An attempt that cannot succeed must not use up an epoch: while servers are away there is one every 100 ms.
     let whole = found
         .iter()
         .enumerate()
@@ -177,9 +178,9 @@ pub(super) fn open(
     let promise = promise(shape.id, epoch, mine)?;
     let promised = of_all(addresses, |server, _| match &found[server] {
         Ok((link, known)) => {
-            // An owner before may have settled the copy until it promised this epoch.
+            // An earlier owner may have settled the copy until it promised this epoch.
             let promised = link.promise(&promise)?;
-            // It may have been started anew since, with nothing.
+            // It may have restarted since, without its data.
             let is_whole = known.whole && promised.whole;
             Ok(is_whole.then(|| (link.clone(), promised.settled)))
         }
@@ -210,7 +211,8 @@ pub(super) fn open(
         })
         .collect();
     members.settle(set(&links), &settled, goes_on)?;
-    // Before anything is read: what the members have now counts against whatever another copy has more of.
+    // Before anything is read: from now on the members' current data takes precedence over additional data of another
+    // copy.
     let named = Named {
         volume: shape.id,
         epoch,

@@ -1,20 +1,20 @@
-//! What makes copies equal: those that an open finds, and one that comes back.
+//! Makes copies equal: those that an open finds, and one that comes back.
 //!
-//! Everything here can be done twice and be left half done: of a block the highest version counts, at every copy. So
-//! whoever has it done is asked between two steps, each of a few calls, whether it goes on.
+//! Everything here can be repeated or left unfinished: for each block the highest version counts, on every copy. So the
+//! caller is asked between two steps, each of a few calls, whether to continue.
 
 use super::link::{repaired, Copied, Link, AT_ONCE};
 use super::VolumeError;
 use crate::types::{Shape, Version};
 use crate::wire::{BlockState, Chunks};
 
-/// Digests that are asked for at once.
+/// Maximum number of digests requested at once.
 const DIGESTS_AT_ONCE: u64 = 1 << 14;
 
-/// Asked before each step; its error ends what is being done.
+/// Called before each step; its error ends the operation.
 pub(super) type GoesOn<'a> = &'a mut dyn FnMut() -> Result<(), VolumeError>;
 
-/// The servers of a volume, those that can be had, and the epoch in which they are asked.
+/// The available servers of a volume, and the epoch of the requests to them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Members<'a> {
     pub(super) shape: &'a Shape,
@@ -27,13 +27,13 @@ impl<'a> Members<'a> {
         self.links.get(server)?.as_ref()
     }
 
-    /// The servers of a set that can be had.
+    /// The available servers of a set.
     fn of(&self, set: u64) -> impl Iterator<Item = (usize, &'a Link)> + '_ {
         let servers = (0..self.links.len()).filter(move |server| set & 1 << server != 0);
         servers.filter_map(|server| Some((server, self.link(server)?)))
     }
 
-    /// Calls `differs` for each chunk of which members of `among` that have it do not have the same.
+    /// Calls `differs` for each chunk in which those members of `among` that have it differ.
     fn compare(
         &self,
         among: u64,
@@ -69,10 +69,10 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Makes all members of a set of servers have the same of every chunk, while nobody else writes. `settled` says of
-    /// each server in which epoch it was made so last. The highest version counts among those for which that was last:
-    /// what another one has more of is from an owner before, was not acknowledged, and the owners since did not read
-    /// it.
+    /// Makes all members of a set of servers equal in every chunk, while nobody else writes. `settled` gives the epoch
+    /// in which each server was last made equal. The highest version counts among those for which this epoch is the
+    /// latest: additional data of another server is from an earlier owner, was not acknowledged, and was not read by
+    /// the owners since.
     pub(super) fn settle(
         &self,
         among: u64,
@@ -94,7 +94,7 @@ impl<'a> Members<'a> {
 
     /// Brings one server up to date with those of `in_sync`, while the owner of the epoch writes to all of them.
     ///
-    /// What is copied as it is does no harm: whatever is written meanwhile is newer.
+    /// Copying blocks as they are does no harm: everything written meanwhile is newer.
     pub(super) fn bring(
         &self,
         server: usize,
@@ -103,7 +103,7 @@ impl<'a> Members<'a> {
     ) -> Result<(), VolumeError> {
         for (source, _) in self.of(in_sync) {
             self.compare(1 << server | 1 << source, goes_on, |chunk, goes_on| {
-                // Each chunk is compared with the first that has it.
+                // Each chunk is compared with the first server that has it.
                 let set = self.shape.set_of(chunk);
                 let is_first = (set & in_sync).trailing_zeros() as usize == source;
                 match is_first && set & 1 << server != 0 {
@@ -118,11 +118,12 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Makes members have the same of a chunk as those of `counting`, which are among them.
+    /// Makes members equal in a chunk to those of `counting`, which are among them.
     ///
-    /// Every block of which a member has less than one that counts is copied as it is. Of a block of which it has more,
-    /// written before the epoch began, what those have counts, because an owner may have read it; it gets a version
-    /// that is above the stale one, and below all that the owner of this epoch writes.
+    /// Every block of which a member has an older version than one that counts is copied as it is. If a member has a
+    /// newer version, written before the epoch began, the version of those that count prevails, because an owner may
+    /// have read it; the block gets a version above the stale one, and below everything that the owner of this epoch
+    /// writes.
     fn level(
         &self,
         chunk: u64,
@@ -135,8 +136,8 @@ impl<'a> Members<'a> {
         for (server, link) in self.of(members) {
             states.push((server, link, link.states(shape, epoch, chunk, false)?));
         }
-        // Those that count are written first: a member that had a repair's version alone, because a server failed then,
-        // would not be taken for stale when this is done again in the same epoch.
+        // Those that count are written first: if only another member had a repair's version, because a server failed at
+        // that point, it would not be recognized as stale when this is repeated in the same epoch.
         states.sort_by_key(|(server, ..)| counting & 1 << server == 0);
         let first = chunk * u64::from(shape.chunk_blocks);
         let blocks = states.first().map_or(0, |(_, _, states)| states.len());
@@ -184,7 +185,7 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Reads blocks, each from a set of servers that have the same of it: from the first one that can give it.
+    /// Reads blocks, each from the first server that can return it, of a set that agrees on it.
     fn read(&self, mut wanted: Vec<(u64, u64)>) -> Result<Vec<Copied>, VolumeError> {
         let mut copied = Vec::with_capacity(wanted.len());
         for (server, link) in self.of(u64::MAX) {
@@ -211,21 +212,21 @@ impl<'a> Members<'a> {
     }
 }
 
-/// What a look at all copies has found.
+/// The result of comparing all copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Blocks that were looked at, each at all of its copies.
+    /// Number of blocks that were compared, each on all of its copies.
     pub blocks: u64,
-    /// Blocks that were ever written.
+    /// Number of blocks that have ever been written.
     pub written: u64,
-    /// Blocks of which copies differ, or one is not what was written to it. The first thousand.
+    /// Blocks whose copies differ, or of which a copy is not what was written to it. The first thousand.
     pub faults: Vec<u64>,
 }
 
-/// Most faults that are named.
+/// Maximum number of faults listed.
 const MOST_FAULTS: usize = 1000;
 
-/// Reads all blocks of all copies where they are, and compares them.
+/// Has all blocks of all copies read on their servers, and compares them.
 pub(super) fn compare_all(members: &Members<'_>) -> Result<Findings, VolumeError> {
     let mut findings = Findings::default();
     let shape = members.shape;

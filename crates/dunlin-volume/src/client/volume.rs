@@ -1,7 +1,7 @@
 //! An open volume: the engine, a lane to each server, and the thread that brings servers back.
 //!
-//! Who has it polls it: reads and writes run to their end on that thread. [`Volume::begin`] and [`Volume::poll`] keep
-//! many out at once; [`Volume::read_at`] and its sisters wait.
+//! Its user polls it: reads and writes are processed on the user's thread. [`Volume::begin`] and [`Volume::poll`] keep
+//! many requests outstanding; [`Volume::read_at`] and the other blocking calls wait.
 
 mod blocking;
 
@@ -27,46 +27,46 @@ use super::open::{self, Mine};
 use super::{VolumeError, VolumeOptions};
 use crate::types::{Shape, BLOCK_BYTES};
 
-/// Between two looks at the clock for copies that do not answer.
+/// Interval between two checks for copies that do not answer.
 const TICK: Duration = Duration::from_millis(10);
-/// Longest sleep: copies are looked at meanwhile.
+/// Longest sleep: copies are checked meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Between two tries to open.
+/// Interval between two attempts to open.
 const TRY_EVERY: Duration = Duration::from_millis(100);
-/// Longest request: it is in memory as a whole.
+/// Maximum length of a request, which is held in memory as a whole.
 pub const LONGEST_REQUEST: u64 = 32 << 20;
-/// Longest trim: it is cut where chunks end.
+/// Maximum length of a trim, which is split at chunk boundaries.
 pub const LONGEST_TRIM: u64 = 4 << 30;
-/// Looks at the lanes between two at other descriptors, while it is not asleep.
+/// Polls of the lanes between two polls of other descriptors, while it is not asleep.
 const LOOKS_PER_DESCRIPTORS: u32 = 8;
 
-/// What is to be done with bytes of a volume. Offsets and lengths are multiples of [`BLOCK_BYTES`].
+/// An operation on bytes of a volume. Offsets and lengths are multiples of [`BLOCK_BYTES`].
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
-    /// Reads so many bytes.
+    /// Read this many bytes.
     Read(u64),
-    /// Writes these.
+    /// Write these bytes.
     Write(&'a [u8]),
-    /// So many are zeros afterwards, and take no room.
+    /// Turn this many bytes into zeros, which take no space.
     Trim(u64),
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Debug)]
 pub struct Done {
-    /// The caller's name for it.
+    /// The caller's tag.
     pub tag: u64,
-    /// What was read; nothing of others.
+    /// The data read; empty for other operations.
     pub result: Result<Vec<u8>, VolumeError>,
 }
 
 struct Lane {
     pipeline: Pipeline,
-    /// Parts that there was no room for.
+    /// Parts that wait for space.
     waiting: VecDeque<usize>,
 }
 
-/// An open volume; see the module.
+/// An open volume; see the module's documentation.
 pub struct Volume {
     engine: Engine,
     lanes: Vec<Option<Lane>>,
@@ -87,14 +87,15 @@ impl std::fmt::Debug for Volume {
     }
 }
 
-/// Tags of requests that the volume waits for itself.
+/// Tags of requests for which the volume itself waits.
 const OWN_TAGS: u64 = 1 << 63;
 
 impl Volume {
-    /// Opens a volume; whoever had it open is replaced. The servers are given in the order in which it was made.
+    /// Opens a volume; any client that had it open is replaced. The servers are given in the order in which it was
+    /// created.
     ///
     /// # Errors
-    /// When it is not there, or too few copies can be had within the patience.
+    /// When it does not exist, or too few copies are available within the patience.
     pub fn open(
         name: &str,
         addresses: &[String],
@@ -159,32 +160,32 @@ impl Volume {
         })
     }
 
-    /// What it was made as.
+    /// The shape with which it was created.
     pub fn shape(&self) -> &Shape {
         self.engine.shape()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.shape().bytes()
     }
 
-    /// Servers that have all that they must have.
+    /// Number of servers that are up to date.
     pub fn servers_in_sync(&self) -> u32 {
         self.engine.in_sync().count_ones()
     }
 
-    /// Whether all servers have all that they must have.
+    /// Whether all servers are up to date.
     pub fn is_in_sync(&self) -> bool {
         self.servers_in_sync() == u32::from(self.shape().servers)
     }
 
-    /// Requests that have not ended.
+    /// Number of requests that have not ended.
     pub fn outstanding(&self) -> usize {
         self.engine.outstanding()
     }
 
-    /// Whether there is room for another request.
+    /// Whether there is space for another request.
     pub fn has_room(&self) -> bool {
         self.engine.has_room()
     }
@@ -208,11 +209,12 @@ impl Volume {
         }
     }
 
-    /// Begins a request, which [`Volume::poll`] ends; the tag is below 2^63. `false`: as many are out as may be, poll
-    /// first.
+    /// Begins a request, which [`Volume::poll`] returns when it has ended; the tag must be below 2^63. Returns `false`
+    /// if the maximum number is outstanding: poll first.
     ///
     /// # Errors
-    /// When the bytes are not the volume's, or no whole blocks. What fails later fails where it ends.
+    /// When the range is not within the volume, or is not a multiple of blocks. Later errors are in the request's
+    /// result.
     pub fn begin(
         &mut self,
         operation: Operation<'_>,
@@ -244,7 +246,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Does what can be done now, and gives a request that has ended.
+    /// Makes progress, and returns a request that has ended.
     pub fn poll(&mut self) -> Option<Done> {
         if self.done.is_empty() {
             self.turn();
@@ -252,7 +254,7 @@ impl Volume {
         self.done.pop_front()
     }
 
-    /// Waits until something can have ended, or one of the descriptors has what is asked of it.
+    /// Waits until a request may have ended, or one of the descriptors is ready.
     ///
     /// # Errors
     /// When the system cannot wait.
@@ -271,7 +273,7 @@ impl Volume {
         }
     }
 
-    /// One look at everything.
+    /// Polls everything once.
     fn turn(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             self.take(event);
@@ -307,12 +309,12 @@ impl Volume {
                 pipeline,
                 whole,
             } => {
-                // A try before may not have come to its end.
+                // An earlier attempt may not have ended.
                 self.engine.lose(server, now);
                 self.act();
                 self.lanes[server] = lane(*pipeline);
                 self.engine.connected(server, whole, session, now);
-                // The keeper looks whether it has ended when it says something.
+                // The keeper notices the end when it sends something.
                 let _ = self.keeper.send(Told::Started(session));
             }
             Event::Joined { server, session } => self.engine.joined(server, session),
@@ -335,7 +337,7 @@ impl Volume {
         }
     }
 
-    /// Does what the engine wants done.
+    /// Executes the engine's actions.
     fn act(&mut self) {
         loop {
             while let Some(action) = self.engine.actions.pop_front() {
@@ -364,7 +366,7 @@ impl Volume {
         }
     }
 
-    /// Submits what waits for a lane, as much as there is room for.
+    /// Submits requests that wait for a lane, as far as there is space.
     fn submit(&mut self, server: usize) {
         let Some(lane) = &mut self.lanes[server] else {
             return;
@@ -387,7 +389,7 @@ impl Volume {
         }
     }
 
-    /// Sleeps until something comes, after it has looked for as long as threads do.
+    /// Sleeps until something arrives, after polling for as long as threads usually do.
     fn rest(&mut self, others: &[(BorrowedFd<'_>, PollFlags)], most: Duration) -> io::Result<()> {
         let most = most.min(LONGEST_SLEEP);
         let (waker, event) = (Waker::from(Arc::clone(&self.event)), &self.event);
@@ -410,7 +412,7 @@ impl Volume {
         let began = Instant::now();
         for looks in 1.. {
             event.take();
-            // An error has been told to each call that was out; a lane that is lost is seen by the next look.
+            // An error has been reported to each outstanding call; a lost lane is noticed by the next poll.
             let ready = waiting
                 .iter_mut()
                 .any(|one| one.as_mut().poll(&mut context).is_ready());
@@ -434,7 +436,7 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         let _ = self.keeper.send(Told::End);
-        // It may have to end a call first, which has a deadline.
+        // It may first have to end a call, which has a deadline.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

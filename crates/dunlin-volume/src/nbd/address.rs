@@ -1,4 +1,4 @@
-//! Where an export listens.
+//! The address of an export.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 /// A socket's address: `unix:PATH` or `tcp:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NbdAddress {
-    /// A socket in the file system.
+    /// A Unix socket in the file system.
     Unix(PathBuf),
     /// A host and a port.
     Tcp(String),
 }
 
-/// A text is no such address.
+/// A text is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is not unix:PATH or tcp:HOST:PORT, such as unix:/run/birds.sock or tcp:127.0.0.1:10809"
@@ -47,7 +47,7 @@ impl fmt::Display for NbdAddress {
 }
 
 impl NbdAddress {
-    /// As clients of NBD write it, for the export of a volume.
+    /// The URI by which NBD clients name the export of a volume.
     pub fn uri(&self, volume: &str) -> String {
         match self {
             Self::Unix(path) => format!("nbd+unix:///{volume}?socket={}", path.display()),

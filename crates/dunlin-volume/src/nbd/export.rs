@@ -17,36 +17,36 @@ use super::session::{Asked, Exported, Next, Session, Want};
 use super::wire::errno;
 use crate::client::{Done, Operation, Volume, VolumeError};
 
-/// Clients at a time; who comes beyond them is hung up on.
+/// Maximum number of clients; the connections of further ones are closed.
 const MOST_CLIENTS: usize = 64;
-/// How long a handshake may take.
+/// Time that a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Bytes that a client's requests and answers may take before it is not listened to any more.
+/// Bytes that a client's outstanding requests and unsent answers may take before its socket is no longer read.
 const MOST_BYTES: usize = 16 << 20;
-/// Bytes that are read from a socket at once.
+/// Maximum number of bytes read from a socket at once.
 const READ_BYTES: usize = 256 << 10;
-/// Room that is kept for the next requests; what a long one needed beyond it is given back.
+/// Buffer space that is kept for later requests; what a long one needed beyond it is freed.
 const MOST_KEPT_BYTES: usize = 1 << 20;
-/// Turns between two looks for new clients, while there is work.
+/// Rounds between two checks for new clients, while there is work.
 const TURNS_PER_ACCEPT: u32 = 64;
-/// Longest sleep: the loop looks whether it is over.
+/// Longest sleep: the loop checks whether it should end.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// An export could not begin, or has ended.
+/// An export could not start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("{address}: {source}")]
     Listen {
         /// The address.
         address: NbdAddress,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system cannot wait.
     #[error("the system: {0}")]
     System(#[from] io::Error),
-    /// The volume is of no more use.
+    /// The volume can no longer be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),
 }
@@ -60,7 +60,7 @@ enum Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Whoever has removed it before has done the same.
+            // If another process has removed it already, that is fine.
             let _ = fs::remove_file(path);
         }
     }
@@ -104,19 +104,19 @@ struct Client {
     session: Session,
     began: Instant,
     input: Vec<u8>,
-    /// What of the input has come, and is not over.
+    /// The part of the input that has been received and not consumed.
     from: usize,
     to: usize,
-    /// Sent of what the session has to send.
+    /// Bytes sent of the session's output.
     sent: usize,
-    /// Requests that are out, and the bytes that they stand for.
+    /// Number of outstanding requests, and the bytes for which they stand.
     out: usize,
     bytes_out: usize,
-    /// It sends nothing more; what is out is answered still.
+    /// It sends no more; outstanding requests are still answered.
     over: bool,
 }
 
-/// A request that is out.
+/// An outstanding request.
 #[derive(Debug)]
 struct Pending {
     client: usize,
@@ -124,7 +124,7 @@ struct Pending {
     bytes: usize,
 }
 
-/// A volume, exported.
+/// An exported volume.
 #[derive(Debug)]
 pub struct Export {
     volume: Volume,
@@ -144,10 +144,10 @@ fn listen(address: &NbdAddress) -> io::Result<Listener> {
         }
         NbdAddress::Unix(path) => {
             let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
-            // An ordinary file refuses, too, and is somebody's.
+            // An ordinary file also refuses connections, but must not be removed.
             let is_socket = fs::symlink_metadata(path).is_ok_and(|of| of.file_type().is_socket());
             if is_socket && UnixStream::connect(path).is_err_and(refused) {
-                // It was left behind: nobody listens.
+                // A leftover socket: nobody listens.
                 fs::remove_file(path)?;
             }
             let listener = UnixListener::bind(path)?;
@@ -158,10 +158,10 @@ fn listen(address: &NbdAddress) -> io::Result<Listener> {
 }
 
 impl Export {
-    /// Exports a volume there.
+    /// Exports a volume at this address.
     ///
     /// # Errors
-    /// When the address cannot be listened on.
+    /// When listening on the address fails.
     pub fn new(volume: Volume, address: &NbdAddress) -> Result<Self, ExportError> {
         let listener = listen(address).map_err(|source| ExportError::Listen {
             address: address.clone(),
@@ -178,10 +178,10 @@ impl Export {
         })
     }
 
-    /// Where it listens: with the port that the system has chosen.
+    /// The address on which it listens, with the port that the system has chosen.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not return it.
     pub fn address(&self) -> io::Result<NbdAddress> {
         match &self.listener {
             Listener::Unix(_, path) => Ok(NbdAddress::Unix(path.clone())),
@@ -197,10 +197,10 @@ impl Export {
         &self.volume
     }
 
-    /// Serves until `is_over`, which is asked every 20 ms at least.
+    /// Serves until `is_over` returns true; it is called at least every 20 ms.
     ///
     /// # Errors
-    /// When the volume can be used no more: somebody else has opened it, or too few copies answer.
+    /// When the volume can no longer be used: another client has opened it, or too few copies answer.
     pub fn run(&mut self, is_over: impl Fn() -> bool) -> Result<(), ExportError> {
         let mut turns = 0_u32;
         while !is_over() {
@@ -213,13 +213,13 @@ impl Export {
                 return Err(error.into());
             }
             self.sleep()?;
-            // New clients may be what has woken it.
+            // It may have been woken by new clients.
             turns = 0;
         }
         Ok(())
     }
 
-    /// One look at everything; whether something was done.
+    /// Polls everything once; returns whether something was done.
     fn turn(&mut self, accepts: bool) -> bool {
         let mut progress = accepts && self.accept();
         let mut number = 0;
@@ -253,7 +253,7 @@ impl Export {
             }),
         };
         let Ok(socket) = accepted else {
-            // Nobody, or somebody who has gone again.
+            // No client, or one that has already disconnected.
             return false;
         };
         if self.clients.len() >= MOST_CLIENTS {
@@ -278,7 +278,7 @@ impl Export {
         true
     }
 
-    /// Takes what a client has sent.
+    /// Receives what a client has sent.
     fn listen_to(&mut self, number: usize) -> bool {
         let client = &mut self.clients[number];
         if !client.session.is_in_transmission() && client.began.elapsed() > HANDSHAKE {
@@ -337,7 +337,7 @@ impl Export {
         }
     }
 
-    /// Sends a client what there is for it; one that is over goes when it has all.
+    /// Sends a client its pending output; one that is over is removed once it has all of it.
     fn tell(&mut self, number: usize) -> bool {
         let client = &mut self.clients[number];
         let mut progress = false;
@@ -350,7 +350,7 @@ impl Export {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 _ => {
-                    // It has gone: nobody hears the rest.
+                    // It has disconnected: the rest cannot be delivered.
                     client.over = true;
                     client.session.out.clear();
                     client.sent = 0;
@@ -368,7 +368,7 @@ impl Export {
         progress
     }
 
-    /// Until a lane or a socket has something.
+    /// Sleeps until a lane or a socket is ready.
     fn sleep(&mut self) -> io::Result<()> {
         let mut descriptors = vec![(
             match &self.listener {
@@ -377,7 +377,7 @@ impl Export {
             },
             PollFlags::IN,
         )];
-        // While there is no room in the volume, what comes from sockets has to wait.
+        // While the volume has no space, input from sockets has to wait.
         let has_room = self.volume.has_room();
         for (_, client) in &self.clients {
             let mut flags = PollFlags::empty();
@@ -395,7 +395,8 @@ impl Export {
     }
 }
 
-/// Begins a request of a client; the bytes that it stands for, or none where as many are out as may be.
+/// Begins a client's request; returns the bytes for which it stands, or `None` if the maximum number of requests is
+/// outstanding.
 fn begin(
     volume: &mut Volume,
     pending: &mut Slab<Pending>,
@@ -431,14 +432,14 @@ fn error_of(error: &VolumeError) -> u32 {
 }
 
 impl Client {
-    /// Whether it has so much out that it is not listened to.
+    /// Whether so much is outstanding that its socket is not read.
     fn is_full(&self) -> bool {
         let waiting = self.session.out.len() - self.sent;
         self.bytes_out + waiting > MOST_BYTES
     }
 
-    /// Reads what there is, with room for a request of so many bytes. Nothing where there is nothing now; an error at
-    /// the end.
+    /// Reads available input, with space for a request of this many bytes. Returns `None` if nothing is available; an
+    /// error at the end of the stream.
     fn read(&mut self, request: usize) -> io::Result<usize> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
@@ -451,7 +452,7 @@ impl Client {
                 self.input.copy_within(self.from..self.to, 0);
                 (self.from, self.to) = (0, self.to - self.from);
             }
-            // It grows as far as bytes come, and not as far as a client says that some will.
+            // The buffer grows as bytes arrive, not by what a client announces.
             let wanted = request.min(self.to + READ_BYTES).max(READ_BYTES);
             if self.input.len() < wanted {
                 self.input.resize(wanted, 0);
@@ -472,5 +473,5 @@ impl Client {
     }
 }
 
-/// Room for short requests: below it what has come is moved to the front.
+/// Minimum space for short requests: if there is less, the input is moved to the front.
 const REQUEST_ROOM: usize = 8 << 10;

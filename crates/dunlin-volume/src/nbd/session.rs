@@ -1,7 +1,7 @@
-//! One client's side of the protocol, over bytes: what it has sent goes in, what it is told comes out.
+//! The server's side of the protocol with one client, over bytes: takes its input, and produces the output.
 //!
-//! The bytes are a stranger's. What is no NBD ends the session; what is, but asks for what cannot be, is answered by an
-//! error.
+//! The input is untrusted. Anything that is not NBD ends the session; a valid request that cannot be executed is
+//! answered by an error.
 
 use super::wire::{
     command, errno, info, option, reply, Numbers, FIXED_NEWSTYLE, IHAVEOPT, NBDMAGIC, NO_ZEROES,
@@ -10,15 +10,15 @@ use super::wire::{
 use crate::client::{LONGEST_REQUEST, LONGEST_TRIM};
 use crate::types::{BLOCK_BYTES, LONGEST_NAME};
 
-/// Longest data of an option: a name, and more kinds of information than there are.
+/// Maximum length of an option's data: a name, and more kinds of information than exist.
 const LONGEST_OPTION: u32 = 4096;
-/// Options of one handshake: who asks for more does not want to begin.
+/// Maximum number of options in one handshake: a client that sends more is not trying to begin.
 const MOST_OPTIONS: u32 = 64;
-/// What is best asked for at once.
+/// The preferred request size.
 const PREFERRED_BYTES: u32 = BLOCK_BYTES as u32;
 const REQUEST_BYTES: usize = 28;
 
-/// What is exported.
+/// The exported volume.
 #[derive(Clone, Debug)]
 pub(super) struct Exported {
     pub(super) name: String,
@@ -27,14 +27,14 @@ pub(super) struct Exported {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The client's flags are awaited.
+    /// Waiting for the client's flags.
     Flags,
-    /// Options, so many yet.
+    /// Negotiating options, with the number so far.
     Options(u32),
     Transmission,
 }
 
-/// What the client wants done with the volume.
+/// The operation that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want<'a> {
     Read(u64),
@@ -42,7 +42,7 @@ pub(super) enum Want<'a> {
     Zeros(u64),
 }
 
-/// A request; the client calls it by its cookie.
+/// A request, with the client's cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     pub(super) cookie: u64,
@@ -50,26 +50,26 @@ pub(super) struct Asked<'a> {
     pub(super) want: Want<'a>,
 }
 
-/// What is next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
-    /// So many bytes of the input are over.
+    /// This many bytes of the input have been consumed.
     Took(usize),
-    /// A request, and how many bytes of the input it is.
+    /// A request, and its length in the input.
     Asked(Asked<'a>, usize),
-    /// More bytes are needed, so many in all.
+    /// More bytes are needed, this many in total.
     More(usize),
     /// The session is over.
     End,
 }
 
-/// See the module.
+/// A session; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Session {
     exported: Exported,
     stage: Stage,
     no_zeroes: bool,
-    /// What is to be sent.
+    /// The output to be sent.
     pub(super) out: Vec<u8>,
 }
 
@@ -87,12 +87,12 @@ impl Session {
         }
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     pub(super) fn is_in_transmission(&self) -> bool {
         self.stage == Stage::Transmission
     }
 
-    /// What the bytes that have come begin with.
+    /// Handles the start of the received bytes.
     pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Next<'a> {
         match self.stage {
             Stage::Flags => self.flags(input),
@@ -136,7 +136,7 @@ impl Session {
         match option {
             option::EXPORT_NAME => {
                 if !self.is_exported(data) {
-                    // There is no reply that would say so.
+                    // There is no reply for this error.
                     return Next::End;
                 }
                 self.out
@@ -165,7 +165,7 @@ impl Session {
         Next::Took(all)
     }
 
-    /// The volume by its name, or by none.
+    /// Whether this is the volume's name, or the empty name.
     fn is_exported(&self, name: &[u8]) -> bool {
         name.is_empty() || name == self.exported.name.as_bytes()
     }
@@ -231,7 +231,7 @@ impl Session {
         let (mut all, mut bytes) = (REQUEST_BYTES, &rest[..0]);
         if kind == command::WRITE {
             if u64::from(length) > LONGEST_REQUEST {
-                // So much would have to be taken before the next request can be found.
+                // This much would have to be read before the next request can be found.
                 return Next::End;
             }
             all += length as usize;
@@ -268,7 +268,7 @@ impl Session {
         )
     }
 
-    /// What is wrong with a range; zero for nothing.
+    /// The error of a range; zero if it is valid.
     fn fault(&self, kind: u16, offset: u64, length: u64) -> u32 {
         let block = BLOCK_BYTES as u64;
         let most = match kind {

@@ -1,4 +1,4 @@
-//! The words of the protocol, with the names that its specification gives them
+//! The constants of the protocol, with the names of its specification
 //! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>). All numbers are big-endian.
 
 pub(super) const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -7,7 +7,7 @@ pub(super) const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 pub(super) const REQUEST: u32 = 0x2560_9513;
 pub(super) const SIMPLE_REPLY: u32 = 0x6744_6698;
 
-/// Handshake flags, of the server and of the client alike.
+/// Handshake flags, the same for server and client.
 pub(super) const FIXED_NEWSTYLE: u16 = 1;
 pub(super) const NO_ZEROES: u16 = 2;
 
@@ -45,11 +45,11 @@ pub(super) mod command {
     pub(in crate::nbd) const FLUSH: u16 = 3;
     pub(in crate::nbd) const TRIM: u16 = 4;
     pub(in crate::nbd) const WRITE_ZEROES: u16 = 6;
-    /// Flags: FUA, NO_HOLE, FAST_ZERO. A volume has no room that a hole could take away.
+    /// Flags: FUA, NO_HOLE, FAST_ZERO. A volume has no reserved space that a hole could release.
     pub(in crate::nbd) const FLAGS: u16 = 1 | 1 << 1 | 1 << 4;
 }
 
-/// Errors in replies.
+/// Error codes of replies.
 pub(super) mod errno {
     pub(in crate::nbd) const EIO: u32 = 5;
     pub(in crate::nbd) const EINVAL: u32 = 22;
@@ -58,7 +58,7 @@ pub(super) mod errno {
     pub(in crate::nbd) const ESHUTDOWN: u32 = 108;
 }
 
-/// Numbers one after another, each looked at once.
+/// Reads numbers one after another, each once.
 pub(super) struct Numbers<'a>(pub(super) &'a [u8]);
 
 impl<'a> Numbers<'a> {

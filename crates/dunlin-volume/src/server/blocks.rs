@@ -1,4 +1,4 @@
-//! Reads and writes of blocks, and what tells copies apart.
+//! Reads and writes of blocks, and the digests and versions by which copies are compared.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use crate::wire::{
     self, code, decode, split_epoch, BlockState, Blocks, Chunks, Read, Record, STATE_BYTES,
 };
 
-/// Most digests of one answer.
+/// Maximum number of digests in one answer.
 const MOST_DIGESTS: u32 = 1 << 16;
 
-/// What must hold of who asks: they are of the epoch that was promised last.
+/// Checks that a request is of the epoch promised last.
 fn of_epoch(state: &State, volume: u64, epoch: u64) -> Result<&Copy, HandlerError> {
     let copy = state.copies.get(&volume).ok_or_else(unknown)?;
     match copy.described.epoch {
@@ -25,7 +25,7 @@ fn of_epoch(state: &State, volume: u64, epoch: u64) -> Result<&Copy, HandlerErro
     }
 }
 
-/// The record of a write, if it may be written here.
+/// Returns the record of a write, if it may be written here.
 fn checked<'a>(state: &State, epoch: u64, record: &Record<'a>) -> Result<(), HandlerError> {
     let copy = of_epoch(state, record.head.volume, epoch)?;
     let fits =
@@ -61,7 +61,7 @@ impl Service {
             Ok((state, record))
         });
         match (parsed, &self.disk) {
-            // Still under the lock: an epoch that begins waits for all that was taken before it.
+            // Still under the lock: an epoch that begins waits for everything that was accepted before it.
             (Ok((_state, record)), Some(disk)) => disk.log.push(record.bytes(), responder),
             (Ok(_), None) => responder.fail(malformed()),
             (Err(error), _) => responder.fail(error),
@@ -175,7 +175,7 @@ impl Service {
         Ok(())
     }
 
-    /// As `versions`; a block whose bytes are not what was written is told of as one that was never written.
+    /// Like `versions`; a block whose bytes are not what was written is reported like one that was never written.
     pub(super) fn scrub(
         &self,
         request: &Request<'_>,
@@ -246,7 +246,7 @@ fn read_file(
                 offset += read as u64;
             }
             Err(Errno::AGAIN) => return Err(HandlerError::new(code::WOULD_WAIT, "")),
-            // A file system without reads that do not wait.
+            // A file system without nonblocking reads.
             Err(Errno::OPNOTSUPP) if !flags.is_empty() => {
                 return Err(HandlerError::new(code::WOULD_WAIT, ""));
             }

@@ -1,4 +1,4 @@
-//! What changes a volume, and not its blocks: it is made, an epoch begins, a copy is whole, it goes.
+//! Changes to a volume other than to its blocks: it is created, an epoch begins, a copy becomes whole, it is removed.
 
 use dunlin::{HandlerError, Request, Responder};
 
@@ -23,7 +23,7 @@ impl Service {
         reply.write(&encode(&copy.ok_or_else(unknown)?.described))
     }
 
-    /// Brings what is to be remembered onto the disk, if there is one.
+    /// Writes what must be remembered to the disk, if there is one.
     fn save(&self, described: &Described) -> Result<(), HandlerError> {
         let saved = self.disk.as_ref().map(|disk| disk.folder.save(described));
         saved
@@ -73,8 +73,8 @@ impl Service {
         Ok(())
     }
 
-    /// Nothing of an older epoch is taken any more, and all that was taken is where versions and digests show it, when
-    /// this is answered.
+    /// Promises an epoch. When this is answered, requests of older epochs are refused, and everything accepted before
+    /// is visible in versions and digests.
     pub(super) fn promise(
         &self,
         request: &Request<'_>,
@@ -105,7 +105,7 @@ impl Service {
             (known.epoch, known.owner) = (epoch, owner);
         }
         let described = known.clone();
-        // Under the same lock as a write's look at the epoch: what is behind this position is of the new one.
+        // Under the same lock as the epoch check of writes: everything after this position is of the new epoch.
         let position = self.disk.as_ref().map(|disk| (disk, disk.log.position()));
         drop(state);
         if let Some((disk, position)) = position {
@@ -115,7 +115,7 @@ impl Service {
         reply.write(&encode(&described))
     }
 
-    /// The copy counts, and is settled in the epoch, when this is answered.
+    /// Makes the copy count. When this is answered, it is settled in the epoch.
     pub(super) fn join(
         &self,
         request: &Request<'_>,

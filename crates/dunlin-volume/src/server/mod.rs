@@ -1,7 +1,7 @@
 //! A block server: copies of the chunks of volumes, in a log on a disk or in memory.
 //!
-//! Writes and reads run to their end on the polling thread that has taken them; a write into a log on a disk is
-//! answered by the log's thread, when its group is there. What has to wait for a disk for another reason runs on
+//! Writes and reads are executed on the polling thread that received them; a write to a log on a disk is answered by
+//! the log's thread, when its group is written. Anything that has to wait for a disk for another reason runs on
 //! workers.
 
 mod blocks;
@@ -20,31 +20,31 @@ use log::{Log, LogThread, Segments};
 use state::State;
 use volumes::Folder;
 
-/// What blocks outlive.
+/// The failures that blocks survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The machine's power: they are on the disk.
+    /// Loss of the machine's power: they are on the disk.
     Power,
-    /// The process: they are with the kernel.
+    /// The end of the process: the kernel has them.
     Process,
 }
 
-/// Where the blocks are.
+/// Where the blocks are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In memory: they go with the process, and other copies are what keeps them.
+    /// In memory: they are lost with the process, and only other copies preserve them.
     Memory,
-    /// In a log in this folder, which is made where it is not there.
+    /// In a log in this folder, which is created if it does not exist.
     Log(PathBuf, Durability),
 }
 
-/// What a block server is to be.
+/// The options of a block server.
 #[derive(Clone, Debug)]
 pub struct BlockOptions {
-    /// Where the blocks are.
+    /// Where the blocks are stored.
     pub place: Place,
-    /// Bytes of volumes that it takes at most. Where they are in memory they take so much of it as was written; in a
-    /// log up to twice as much of the disk, and 150 MB.
+    /// Maximum number of bytes in volumes. In memory they take as much space as was written; in a log up to twice as
+    /// much on the disk, plus 150 MB.
     pub capacity: u64,
 }
 
@@ -57,7 +57,7 @@ impl BlockOptions {
         }
     }
 
-    /// In a log that outlives the machine's power, 64 GiB.
+    /// In a log that survives loss of power, 64 GiB.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
         Self {
             place: Place::Log(folder.into(), Durability::Power),
@@ -69,32 +69,32 @@ impl BlockOptions {
 /// A block server could not be started, or its log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockServerError {
-    /// A file or a folder.
+    /// An I/O error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Another server has the folder.
+    /// Another server uses the folder.
     #[error("{}: another process has it open", .0.display())]
     InUse(PathBuf),
-    /// A file is not what was written.
+    /// A file is damaged.
     #[error(
         "{} is damaged at byte {offset}: {why}. Move the folder away and start the server anew: it copies what it had \
          from the others",
         file.display()
     )]
     Damaged {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What is wrong.
+        /// The problem.
         why: &'static str,
     },
-    /// The server.
+    /// The RPC server could not be started.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
@@ -112,14 +112,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the handlers have.
+/// The state that the handlers share.
 #[derive(Debug)]
 struct Service {
     state: Arc<Mutex<State>>,
-    /// Where blocks are in a log.
+    /// Present if blocks are in a log.
     disk: Option<Disk>,
     capacity: u64,
-    /// What changes a volume's file goes one by one.
+    /// Serializes changes to a volume's file.
     changing: Mutex<()>,
 }
 
@@ -129,29 +129,30 @@ struct Disk {
     folder: Folder,
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct BlockServer {
     running: RunningServer,
     log: LogEnd,
 }
 
-/// What writes the log still; it ends with this, after all that was taken is written. To be dropped after the server.
+/// The thread that may still be writing the log; when this is dropped it ends, after everything accepted is written. To
+/// be dropped after the server.
 #[derive(Debug)]
 pub struct LogEnd(#[expect(dead_code, reason = "it ends with it")] Option<LogThread>);
 
 impl BlockServer {
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> Address {
         self.running.address()
     }
 
-    /// The server, and what is to be dropped after it.
+    /// Returns the server, and what must be dropped after it.
     pub fn split(self) -> (RunningServer, LogEnd) {
         (self.running, self.log)
     }
 
-    /// Ends it: what was taken is answered. Whether all answers could be delivered.
+    /// Shuts down: everything accepted is answered. Returns whether all answers could be delivered.
     pub fn shutdown(self) -> bool {
         let delivered = self.running.shutdown();
         drop(self.log);
@@ -159,7 +160,7 @@ impl BlockServer {
     }
 }
 
-/// Serves blocks, on what `server` says. When this returns the log was read.
+/// Serves blocks, with the settings of `server`. When this returns the log has been read.
 ///
 /// # Errors
 /// See [`BlockServerError`].

@@ -1,7 +1,7 @@
-//! What a server has of its volumes: for each block its version, its checksum and its place. Values without threads and
-//! without a disk.
+//! A server's state of its volumes: for each block its version, its checksum and its location. Values without threads
+//! and without a disk.
 //!
-//! Whatever is applied to it may come in any order and twice: of a block the highest version counts.
+//! Records may be applied in any order and more than once: for each block the highest version counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,15 +9,15 @@ use super::log::Segment;
 use crate::types::{Version, BLOCK_BYTES};
 use crate::wire::{BlockState, Described, Head, Kind, Record};
 
-/// All of it.
+/// The whole state.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) copies: HashMap<u64, Copy>,
-    /// The files of the log, by number; none where all is in memory.
+    /// The files of the log, by number; empty if all blocks are in memory.
     pub(super) segments: BTreeMap<u32, Segment>,
 }
 
-/// What it has of one volume.
+/// The server's copy of one volume.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) described: Described,
@@ -27,13 +27,13 @@ pub(super) struct Copy {
 #[derive(Debug)]
 struct Chunk {
     entries: Box<[Entry]>,
-    /// Of the versions of all blocks.
+    /// Computed from the versions of all blocks.
     digest: u64,
-    /// The bytes, where they are kept in memory.
+    /// The data, if it is kept in memory.
     memory: Vec<Option<Box<[u8]>>>,
 }
 
-/// One block.
+/// The state of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) version: Version,
@@ -41,10 +41,10 @@ pub(super) struct Entry {
     sum: u32,
 }
 
-/// Where the bytes of a block are.
+/// Where the data of a block is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
-    /// They are zeros.
+    /// It is all zeros.
     #[default]
     Zeros,
     /// In memory.
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// What a block adds to the digest of its chunk (the finalizer of MurmurHash3).
+/// The contribution of a block to the digest of its chunk (the finalizer of MurmurHash3).
 fn mixed(block: u64, version: Version) -> u64 {
     let mut word = version.0 ^ block.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     word = (word ^ word >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
@@ -78,7 +78,7 @@ impl Copy {
         }
     }
 
-    /// Whether this server has these blocks, if anybody has.
+    /// Whether this server stores these blocks, if they have been written.
     pub(super) fn has(&self, first: u64, count: u32) -> bool {
         let Described { shape, place, .. } = &self.described;
         shape.is_within_chunk(first, count) && shape.set_of(shape.chunk(first)) & 1 << place != 0
@@ -89,7 +89,7 @@ impl Copy {
         (block / blocks, (block % blocks) as usize)
     }
 
-    /// What it has of a block.
+    /// The state of a block.
     pub(super) fn entry(&self, block: u64) -> Entry {
         let (chunk, at) = self.split(block);
         self.chunks
@@ -97,7 +97,7 @@ impl Copy {
             .map_or_else(Entry::default, |chunk| chunk.entries[at])
     }
 
-    /// The bytes of a block that is kept in memory.
+    /// The data of a block that is kept in memory.
     pub(super) fn bytes(&self, block: u64) -> Option<&[u8]> {
         let (chunk, at) = self.split(block);
         self.chunks.get(&chunk)?.memory.get(at)?.as_deref()
@@ -107,7 +107,7 @@ impl Copy {
         self.chunks.get(&chunk).map_or(0, |chunk| chunk.digest)
     }
 
-    /// How many blocks a chunk has: the last one may be shorter.
+    /// Number of blocks in a chunk: the last one may be shorter.
     pub(super) fn blocks_of(&self, chunk: u64) -> u32 {
         let shape = &self.described.shape;
         let first = chunk.saturating_mul(u64::from(shape.chunk_blocks));
@@ -128,7 +128,7 @@ impl Copy {
 }
 
 impl State {
-    /// Applies a record that stands there in the log, or is to be kept in memory.
+    /// Applies a record at this position of the log, or one that is to be kept in memory.
     pub(super) fn apply(&mut self, record: &Record<'_>, at: Option<(u32, u32)>) {
         let Head {
             volume,
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// A block of a file that is being cleaned is in another file from now on, if it was there still.
+    /// A block in a file that is being cleaned is in another file from now on, if it was still there.
     pub(super) fn moved(&mut self, volume: u64, block: u64, from: Place, to: Place) {
         let Some(copy) = self.copies.get_mut(&volume) else {
             return;
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    /// The volume goes.
+    /// Removes the volume.
     pub(super) fn remove(&mut self, volume: u64) {
         let Some(copy) = self.copies.remove(&volume) else {
             return;
@@ -212,14 +212,14 @@ impl State {
         for entry in chunks.flat_map(|chunk| chunk.entries.iter()) {
             release(&mut self.segments, entry.place);
         }
-        // Whose zeros they are is not known: files are looked at again.
+        // It is not known which zeros were the volume's: files are checked again.
         for segment in self.segments.values_mut() {
             segment.zeros = 0;
         }
     }
 }
 
-/// Brings the bytes into memory where they belong there: over those that were there before, if any were.
+/// Stores the data in memory, replacing any previous data, if that is where it belongs.
 fn keep(memory: &mut Vec<Option<Box<[u8]>>>, at: usize, place: Place, bytes: Option<&[u8]>) {
     match (place, bytes) {
         (Place::Memory, Some(bytes)) => {

@@ -1,4 +1,4 @@
-//! What a server must remember of its volumes beside their blocks: a small file for each, written anew when an epoch
+//! What a server must remember about its volumes besides their blocks: a small file for each, rewritten when an epoch
 //! begins.
 
 use std::fs::{self, File, OpenOptions};
@@ -14,10 +14,10 @@ use crate::wire::{checksum, decode, encode, Described};
 
 const LOCK: &str = "lock";
 const MAGIC: &[u8; 16] = b"dunlin-volume v2";
-/// Of a file that says nothing of the epoch in which its copy was settled.
+/// A file that does not contain the epoch in which its copy was settled.
 const MAGIC_1: &[u8; 16] = b"dunlin-volume v1";
 
-/// The folder of a server; nobody else has it while this lives.
+/// The folder of a server, locked while this exists.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -25,11 +25,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens it, or makes it.
+    /// Opens the folder, or creates it.
     pub(super) fn open(path: &Path) -> Result<Self, BlockServerError> {
         let failed = |error: io::Error| BlockServerError::at(path, error);
         fs::create_dir_all(path).map_err(|error| match error.kind() {
-            // Not of a folder that is there: it is a file.
+            // Not a folder that exists: it is a file.
             io::ErrorKind::AlreadyExists => failed(io::ErrorKind::NotADirectory.into()),
             _ => failed(error),
         })?;
@@ -81,7 +81,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes what is to be remembered; when it returns it is on the disk.
+    /// Writes what must be remembered; when this returns it is on the disk.
     pub(super) fn save(&self, described: &Described) -> io::Result<()> {
         let path = self.file(described.shape.id);
         let unfinished = path.with_extension("unfinished");
@@ -109,9 +109,9 @@ fn read(bytes: &[u8]) -> Option<Described> {
     }
     let described: Described = match magic {
         MAGIC => decode(content)?,
-        // Settled in epoch zero, which stands last: an open compares such copies with each other by versions alone. The
-        // promised epoch would not do, since a copy may have promised it to an open that did not come about, and have
-        // missed what the owner before went on to write.
+        // Settled in epoch zero, which is the last field: an open compares such copies with each other by versions
+        // alone. The promised epoch would be wrong, since a copy may have promised it to an open that failed, and may
+        // have missed what the previous owner went on to write.
         MAGIC_1 => decode(&[content, &[0]].concat())?,
         _ => return None,
     };

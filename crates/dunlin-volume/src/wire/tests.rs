@@ -1,4 +1,4 @@
-//! Records and what else crosses.
+//! Records and the other messages.
 
 use super::*;
 use proptest::prelude::*;

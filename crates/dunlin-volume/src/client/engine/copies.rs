@@ -1,4 +1,4 @@
-//! Copies that come and go, and what becomes of parts then.
+//! Copies that fail and come back, and what happens to parts then.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use crate::client::open::is_enough;
 use crate::client::VolumeError;
 use crate::wire::{self, Head, EPOCH_BYTES};
 
-/// So often the clock is looked at, at least, before a copy is late.
+/// Minimum number of checks of the clock before a copy counts as late.
 const LEAST_LOOKS: u32 = 4;
 
 impl Engine {
-    /// A copy does not answer any more: the others go on without it.
+    /// A copy no longer answers: the others go on without it.
     pub(in crate::client) fn lose(&mut self, server: usize, now: Instant) {
         if self.copies[server].connection == Connection::Out {
             return;
@@ -48,8 +48,8 @@ impl Engine {
         self.actions.push_back(Action::Reopen);
     }
 
-    /// The volume was opened, for the first time or anew: all that is there is sent in the new epoch, in the order in
-    /// which it was begun.
+    /// The volume was opened, for the first time or again: all parts are sent in the new epoch, in the order in which
+    /// they were begun.
     pub(in crate::client) fn opened(
         &mut self,
         epoch: u64,
@@ -118,13 +118,13 @@ impl Engine {
         let waiting = self.parts.iter().filter(|(_, part)| is_behind(part));
         let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
         for index in waiting {
-            // What it acknowledged before it may have lost since; twice it does no harm.
+            // It may have lost what it acknowledged before; sending it twice does no harm.
             self.parts[index].done &= !(1 << server);
             self.send(index, now);
         }
     }
 
-    /// A server that was connected in this session has all that it must have.
+    /// A server that was connected in this session is up to date.
     pub(in crate::client) fn joined(&mut self, server: usize, session: u64) {
         let copy = &mut self.copies[server];
         if copy.connection == Connection::Joining && copy.session == session {
@@ -132,9 +132,9 @@ impl Engine {
         }
     }
 
-    /// Looks at the clock. Time in which nobody looked hardly counts against the copies: answers may have been there,
-    /// and what is on its way may need polls to go on. It counts a little, so that one that does not answer is late
-    /// also where looks are rare.
+    /// Checks the clock. Time in which it was not checked hardly counts against the copies: answers may have arrived,
+    /// and requests may need polls to make progress. It counts a little, so that a copy that does not answer becomes
+    /// late even if checks are rare.
     pub(in crate::client) fn tick(&mut self, now: Instant) {
         let ticked = self.ticked.replace(now).unwrap_or(now);
         let unseen = now
@@ -142,7 +142,7 @@ impl Engine {
             .saturating_sub(self.replace_after / LEAST_LOOKS);
         if unseen > Duration::ZERO {
             for (_, part) in &mut self.parts {
-                // Some were sent since the last look.
+                // Some were sent after the last check.
                 part.sent = part.sent.map(|sent| (sent + unseen).min(now));
             }
         }
@@ -170,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Nothing is done any more: every request ends with the error.
+    /// Ends everything: every request fails with the error.
     pub(in crate::client) fn over(&mut self, error: VolumeError) {
         if let Condition::Over(_) = self.condition {
             return;

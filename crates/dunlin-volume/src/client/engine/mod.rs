@@ -1,10 +1,10 @@
-//! What becomes of reads and writes: a state machine without connections, threads and a clock.
+//! The handling of reads and writes: a state machine without connections, threads and a clock.
 //!
-//! Requests are cut into *parts*, each in one chunk. A part that writes goes to every copy of its chunk that is
-//! connected, and is done when all of these have it and a majority of the copies is among them. A part that reads goes
-//! to one copy that is in sync. A copy that fails, or leaves a part unanswered for too long, is *out*: the parts go on
-//! without it. When too few are left for a chunk the volume *stalls* until it was opened again: parts stay, and are
-//! sent anew in the new epoch.
+//! Requests are split into *parts*, each in one chunk. A write part goes to every connected copy of its chunk, and is
+//! done when all of these have it and a majority of the copies is among them. A read part goes to one copy that is in
+//! sync. A copy that fails, or leaves a part unanswered for too long, is *out*: the parts go on without it. When too
+//! few are left for a chunk the volume *stalls* until it has been opened again: parts stay, and are sent again in the
+//! new epoch.
 
 mod copies;
 #[cfg(test)]
@@ -20,12 +20,12 @@ use super::VolumeError;
 use crate::types::{Shape, Version, BLOCK_BYTES, MOST_BLOCKS_AT_ONCE, MOST_COPIES};
 use crate::wire::{call, code, encode_read, Blocks, Head, Kind, Read, LONGEST_RECORD};
 
-/// Parts that are out at most; a request that is begun is never refused.
+/// Maximum number of outstanding parts; a request that has begun is never refused.
 pub(in crate::client) const MOST_PARTS: usize = 256;
-/// Buffers that are kept for later parts.
+/// Maximum number of buffers kept for later parts.
 const SPARE_BUFFERS: usize = 64;
 
-/// What is to be done with blocks.
+/// The operation on blocks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::client) enum Wanted<'a> {
     Read(u64),
@@ -33,16 +33,16 @@ pub(in crate::client) enum Wanted<'a> {
     Zeros(u64),
 }
 
-/// What the driver does for the machine.
+/// An action for the driver.
 #[derive(Debug)]
 pub(in crate::client) enum Action {
-    /// The part goes to this server.
+    /// Send the part to this server.
     Send { server: usize, part: usize },
-    /// Its connection ends.
+    /// Close its connection.
     Disconnect { server: usize },
-    /// The volume is to be opened anew.
+    /// Open the volume again.
     Reopen,
-    /// A request of the user's has ended.
+    /// A request of the user has ended.
     Done {
         tag: u64,
         result: Result<Vec<u8>, VolumeError>,
@@ -63,14 +63,14 @@ struct Copy {
     connection: Connection,
     /// It has lost nothing that it has acknowledged.
     whole: bool,
-    /// Of the connection.
+    /// The number of the connection.
     session: u64,
 }
 
 #[derive(Debug)]
 enum Condition {
     Serving,
-    /// Since then.
+    /// Since this time.
     Stalled(Instant),
     Over(VolumeError),
 }
@@ -79,7 +79,7 @@ enum Condition {
 struct Request {
     tag: u64,
     parts_left: u32,
-    /// What was read.
+    /// The data read.
     buffer: Vec<u8>,
     error: Option<VolumeError>,
 }
@@ -88,7 +88,7 @@ struct Request {
 enum Way {
     Write,
     Read,
-    /// The server said that it must wait for its disk.
+    /// The server has replied that it must wait for its disk.
     ReadSlow,
 }
 
@@ -98,28 +98,29 @@ struct Part {
     way: Way,
     first: u64,
     count: u32,
-    /// Where in the request's buffer a read goes.
+    /// The offset of a read in the request's buffer.
     at: usize,
-    /// What is sent.
+    /// The payload to send.
     payload: Vec<u8>,
     /// The servers that have its chunk.
     set: u64,
     /// Those that have not answered.
     out: u64,
-    /// Those that have it; of a read those that could not give it.
+    /// Those that have written it; for a read, those that could not serve it.
     done: u64,
-    /// When each of the set was sent it last: one that comes and goes is no excuse for another.
+    /// When it was last sent to each server of the set: one that keeps reconnecting does not extend the time of
+    /// another.
     sent: [Instant; MOST_COPIES],
 }
 
 impl Part {
-    /// Which of its set a server is.
+    /// The index of a server in its set.
     fn nth(&self, server: usize) -> usize {
         (self.set & ((1 << server) - 1)).count_ones() as usize
     }
 }
 
-/// See the module.
+/// The engine; see the module's documentation.
 #[derive(Debug)]
 pub(in crate::client) struct Engine {
     shape: Shape,
@@ -133,12 +134,12 @@ pub(in crate::client) struct Engine {
     pub(in crate::client) actions: VecDeque<Action>,
     replace_after: Duration,
     patience: Duration,
-    /// The last look at the clock.
+    /// The last check of the clock.
     ticked: Option<Instant>,
 }
 
 impl Engine {
-    /// An engine for a volume that nobody has opened yet: [`Engine::opened`].
+    /// Creates an engine for a volume that is not open yet: see [`Engine::opened`].
     pub(in crate::client) fn new(
         shape: Shape,
         replace_after: Duration,
@@ -164,17 +165,17 @@ impl Engine {
         &self.shape
     }
 
-    /// Whether there is room for another request.
+    /// Whether there is space for another request.
     pub(in crate::client) fn has_room(&self) -> bool {
         self.parts.len() < MOST_PARTS
     }
 
-    /// Requests that have not ended.
+    /// Number of requests that have not ended.
     pub(in crate::client) fn outstanding(&self) -> usize {
         self.requests.len()
     }
 
-    /// Servers that have all that they must have.
+    /// The servers that are up to date.
     pub(in crate::client) fn in_sync(&self) -> u64 {
         self.copies_that(|copy| copy.connection == Connection::InSync)
     }
@@ -186,7 +187,7 @@ impl Engine {
             .fold(0, |set, (server, _)| set | 1 << server)
     }
 
-    /// What is to be sent of a part, and to which handler.
+    /// The payload of a part, and its handler.
     pub(in crate::client) fn payload(&self, part: usize) -> Option<(u16, &[u8])> {
         let part = self.parts.get(part)?;
         let handler = match part.way {
@@ -197,7 +198,7 @@ impl Engine {
         Some((handler, &part.payload))
     }
 
-    /// Begins a request; it ends with [`Action::Done`]. The blocks are the volume's.
+    /// Begins a request, which ends with [`Action::Done`]. The blocks must be within the volume.
     pub(in crate::client) fn begin(
         &mut self,
         wanted: Wanted<'_>,
@@ -299,13 +300,13 @@ impl Engine {
         .encode(data, out);
     }
 
-    /// Zero is the repair's, so the count begins with one.
+    /// Zero is reserved for repairs, so the count begins with one.
     fn next_version(&mut self) -> Version {
         self.count += 1;
         Version::new(self.epoch, self.count)
     }
 
-    /// Sends a part to whom it is for and who has not got it.
+    /// Sends a part to the servers that should have it and have not got it.
     fn send(&mut self, index: usize, now: Instant) {
         if !matches!(self.condition, Condition::Serving) {
             return;
@@ -315,7 +316,8 @@ impl Engine {
         let part = &mut self.parts[index];
         let to = match part.way {
             Way::Write => part.set & connected & !(part.done | part.out),
-            // One copy for a block, so that who reads it again beside a write does not see it change back.
+            // The same copy for each read of a block, so that a client that reads it twice during a write does not see
+            // it change back.
             _ => {
                 let left = part.set & in_sync & !part.done;
                 one_of(left, part.first)
@@ -336,7 +338,7 @@ impl Engine {
         }
     }
 
-    /// An answer to a part.
+    /// Handles an answer to a part.
     pub(in crate::client) fn answer(
         &mut self,
         server: usize,
@@ -410,7 +412,7 @@ impl Engine {
         }
     }
 
-    /// A block could not be had from a copy: another one has it.
+    /// A block could not be read from a copy: tries another one.
     fn elsewhere(&mut self, server: usize, index: usize, now: Instant) {
         let part = &mut self.parts[index];
         tracing::warn!(server, block = part.first, "a copy could not give a block");
@@ -418,7 +420,7 @@ impl Engine {
         self.send(index, now);
     }
 
-    /// Whether a part that writes is done.
+    /// Checks whether a write part is done.
     fn look(&mut self, index: usize) {
         let whole = self.copies_that(|copy| copy.whole);
         let part = &self.parts[index];
@@ -453,7 +455,7 @@ fn each(set: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |server| set & 1 << server != 0)
 }
 
-/// One server of a set, another for each block.
+/// One server of a set, chosen by the block.
 fn one_of(set: u64, block: u64) -> u64 {
     match set.count_ones() {
         0 => 0,

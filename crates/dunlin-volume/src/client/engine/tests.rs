@@ -1,4 +1,4 @@
-//! The engine between servers that are maps: they answer in any order, go and come back, by a seed.
+//! The engine with servers modelled as maps: they answer in any order, fail and come back, driven by a seed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 const SERVERS: usize = 4;
 const BLOCKS: u64 = 96;
 
-/// What a server has: of each block a version, and a byte that fills it.
+/// A server's state: for each block a version, and the byte that fills it.
 #[derive(Clone, Debug, Default)]
 struct Server {
     blocks: BTreeMap<u64, (Version, u8)>,
@@ -23,14 +23,14 @@ struct World {
     epoch: u64,
     session: u64,
     now: Instant,
-    /// Sent and not answered.
+    /// Requests that are sent and not answered.
     flying: Vec<(usize, usize, Vec<u8>)>,
     reopens: bool,
     random: fastrand::Rng,
     next: u64,
-    /// By tag: the block and the byte of a write; none for a read.
+    /// By tag: the block and the byte of a write; `None` for a read.
     out: HashMap<u64, Option<(u64, u8)>>,
-    /// For each block the bytes that it may have.
+    /// For each block the bytes that it may contain.
     may_be: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Of the writes that were on their way some have arrived, and nobody hears of it.
+    /// Some of the writes in flight have arrived, but nobody learns of it.
     fn disconnect(&mut self, server: usize) {
         let (gone, others) = std::mem::take(&mut self.flying)
             .into_iter()
@@ -120,7 +120,7 @@ impl World {
 
     fn begin(&mut self) {
         let block = self.random.u64(..BLOCKS);
-        // Bytes of one block differ as long as they may be there.
+        // The bytes written to a block differ as long as they may be found in it.
         let is_out = self.out.values().flatten().any(|(of, _)| *of == block);
         self.next += 1;
         let byte = self.next as u8;
@@ -141,7 +141,7 @@ impl World {
         self.act();
     }
 
-    /// A server answers something.
+    /// A server answers one request.
     fn answer(&mut self) {
         if self.flying.is_empty() {
             return;
@@ -182,7 +182,7 @@ impl World {
         self.servers[server].is_up = false;
         match self.random.bool() {
             true => self.engine.lose(server, self.now),
-            // It stands still until it is noticed.
+            // It does not respond until this is detected.
             false => {
                 for _ in 0..=4 {
                     self.now += Duration::from_millis(250);
@@ -204,7 +204,7 @@ impl World {
         all
     }
 
-    /// What the keeper does: servers come back, one by one or by an open.
+    /// Acts as the keeper: servers come back, individually or by an open.
     fn bring_back(&mut self) {
         if self.reopens {
             for server in &mut self.servers {
@@ -226,7 +226,7 @@ impl World {
         let Some(server) = (0..SERVERS).find(|server| in_sync & 1 << server == 0) else {
             return;
         };
-        // What a stopped server had out is gone with its connection.
+        // The outstanding requests of a stopped server are lost with its connection.
         self.engine.lose(server, self.now);
         self.act();
         if self.reopens {
@@ -234,7 +234,7 @@ impl World {
         }
         self.servers[server].is_up = true;
         self.session += 1;
-        // It may have lost all that it had acknowledged.
+        // It may have lost everything that it had acknowledged.
         let whole = self.random.bool();
         if !whole {
             self.servers[server].blocks.clear();
@@ -245,7 +245,7 @@ impl World {
         let mut has = self.of(server, &newest);
         for (block, own) in &self.servers[server].blocks {
             let known = has.entry(*block).or_default();
-            // Of the owner's epoch it may have more already.
+            // It may already have more of the owner's epoch.
             if own.0.epoch() == self.epoch || own.0 <= known.0 {
                 *known = (*known).max(*own);
             }
@@ -254,7 +254,7 @@ impl World {
         self.engine.joined(server, self.session);
     }
 
-    /// What of all blocks a server is to have.
+    /// The blocks that a server must have.
     fn of(
         &self,
         server: usize,
@@ -295,7 +295,7 @@ fn time_in_which_nobody_looked_hardly_counts_against_copies() {
     world.engine.tick(world.now);
     let write = Wanted::Write(&[1; BLOCK_BYTES]);
     world.engine.begin(write, 0, 1, world.now);
-    // Looks are rare, but there are some.
+    // The clock is checked rarely, but it is.
     for looks in 0.. {
         let is_late = world.engine.in_sync().count_ones() as usize != SERVERS;
         assert_eq!(is_late, looks >= 4, "after {looks} looks");
@@ -305,7 +305,7 @@ fn time_in_which_nobody_looked_hardly_counts_against_copies() {
         world.now += Duration::from_secs(3600);
         world.engine.tick(world.now);
     }
-    // One that is sent after such a time has all of its own.
+    // A part that is sent after such a time has its full time.
     let mut world = World::new(1);
     world.engine.tick(world.now);
     world.now += Duration::from_secs(3600);
@@ -333,7 +333,7 @@ proptest! {
                 _ => world.answer(),
             }
         }
-        // When all are there, everything that was begun ends.
+        // Once all are present, everything that was begun ends.
         for _ in 0..10_000 {
             world.bring_back();
             world.answer();

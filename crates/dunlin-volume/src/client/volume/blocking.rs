@@ -1,10 +1,10 @@
-//! One operation at a time, waited for.
+//! Blocking calls, one operation at a time.
 
 use super::super::VolumeError;
 use super::{Operation, Volume, LONGEST_SLEEP, OWN_TAGS};
 
 impl Volume {
-    /// Waits for one request of its own; others that end meanwhile are there for [`Volume::poll`].
+    /// Waits for a request of its own; others that end meanwhile are left for [`Volume::poll`].
     pub(super) fn run(
         &mut self,
         operation: Operation<'_>,
@@ -40,15 +40,15 @@ impl Volume {
         self.run(Operation::Read(length as u64), offset)
     }
 
-    /// Writes bytes: when it returns they are at all copies that can be had, and at a majority.
+    /// Writes bytes: when it returns they are on all available copies, and on a majority.
     ///
     /// # Errors
-    /// See [`VolumeError`]. Whether the bytes are there then is not known before they were read.
+    /// See [`VolumeError`]. It is then unknown whether the bytes were written, until they are read.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         self.run(Operation::Write(bytes), offset).map(drop)
     }
 
-    /// Makes bytes zeros that take no room.
+    /// Turns bytes into zeros, which take no space.
     ///
     /// # Errors
     /// As for [`Volume::write_at`].

@@ -1,4 +1,5 @@
-//! What bounds the log: of a file that is mostly out of date the rest is appended anew, and then the file goes.
+//! Bounds the length of the log: the live rest of a file that is mostly out of date is appended again, and then the
+//! file is removed.
 
 use std::fs;
 
@@ -9,10 +10,10 @@ use crate::server::{lock, BlockServerError};
 use crate::types::BLOCK_BYTES;
 use crate::wire::{Head, Kind, Record};
 
-/// Files beyond twice what is live before one is cleaned: a small log is left alone.
+/// Number of files beyond twice the live data before one is cleaned: a small log is left alone.
 const SPARE_FILES: u64 = 4;
 
-/// A block of a record that is needed still, and where its own record begins in the group.
+/// A block of a record that is still live, and the start of its new record in the group.
 struct Moved {
     volume: u64,
     block: u64,
@@ -20,7 +21,7 @@ struct Moved {
     at: u32,
 }
 
-/// What is needed still of a file.
+/// The live part of a file.
 #[derive(Default)]
 struct Kept {
     moved: Vec<Moved>,
@@ -29,11 +30,11 @@ struct Kept {
 }
 
 impl Writer {
-    /// Cleans a file, if one is due; whether it did.
+    /// Cleans a file, if one is due; returns whether it did.
     pub(super) fn clean_one(&mut self) -> Result<bool, BlockServerError> {
         let state = lock(&self.state);
         let files = state.segments.iter();
-        // Zeros are carried from file to file, so a log of little else must not be cleaned for ever.
+        // Zeros are moved from file to file, so a log of little else must not be cleaned for ever.
         let (total, live) = files.fold((0, 0), |(total, live), (_, file)| {
             (total + file.length, live + file.live + file.zeros)
         });
@@ -86,8 +87,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Appends to the group what is needed of a file, one record for each block or run of zeros. Says where the whole
-    /// groups of the file end.
+    /// Appends the live part of a file to the group, one record for each block or run of zeros. Returns the end of the
+    /// file's complete groups.
     fn collect(&self, number: u32, bytes: &[u8], group: &mut Vec<u8>) -> (Kept, u64) {
         let mut kept = Kept::default();
         let end = super::segment::each_record(bytes, |record, at| {
@@ -141,8 +142,8 @@ fn collect_data(
     }
 }
 
-/// Zeros are needed as long as they are the newest: without them an older record of a file that was not cleaned would
-/// count again at the next start.
+/// Zeros are live as long as they are the newest version: without them an older record in a file that was not cleaned
+/// would count again at the next start.
 fn collect_zeros(state: &State, record: &Record<'_>, group: &mut Vec<u8>) {
     let Some(copy) = state.copies.get(&record.head.volume) else {
         return;
@@ -182,7 +183,7 @@ mod tests {
     use crate::types::{Shape, Version};
     use crate::wire::{Described, RECORD_HEAD};
 
-    /// Records of one group.
+    /// Number of records in one group.
     const RECORDS: u64 = 200_000;
 
     /// A server of one volume, in this folder.

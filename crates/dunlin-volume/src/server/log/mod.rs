@@ -1,7 +1,7 @@
 //! The log of a server: files to which records are appended in groups.
 //!
-//! `segment` has the files and what is read of them at the start, `writer` the thread that appends groups, `clean` what
-//! bounds the log: files of which little is needed any more are copied and removed.
+//! `segment` has the files and reads them at the start, `writer` is the thread that appends groups, `clean` bounds the
+//! log: files with little live data are copied and removed.
 
 mod clean;
 mod segment;

@@ -1,8 +1,8 @@
 //! Files of the log.
 //!
-//! A file begins with a head, in which a number is drawn; then come groups, each written at once: a head with that
-//! number, and records. A group is written when the one before it is on the disk, so only the last one of the last file
-//! can be torn. What is wrong before it is damage, and the server does not start over it.
+//! A file begins with a header, which contains a random number; then come groups, each written at once: a header with
+//! that number, and records. A group is written only when the previous one is on the disk, so only the last one of the
+//! last file can be torn. An invalid group before it is damage, and the server refuses to start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use crate::server::state::State;
 use crate::server::BlockServerError;
 use crate::wire::{checksum, Record};
 
-/// A file is followed by the next when it is longer.
+/// A file that is longer than this is followed by the next.
 pub(super) const SEGMENT_BYTES: u64 = 32 << 20;
 const MAGIC: &[u8; 16] = b"dunlin-volume 1\n";
 const FILE_HEAD: usize = 24;
@@ -28,21 +28,21 @@ const UNFINISHED: &str = ".unfinished";
 pub(in crate::server) struct Segment {
     pub(in crate::server) file: Arc<File>,
     pub(super) path: PathBuf,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) length: u64,
-    /// Bytes of blocks that are there and nowhere else.
+    /// Bytes of blocks that are live in this file.
     pub(in crate::server) live: u64,
-    /// Bytes of records of zeros that were needed when a file was cleaned, and came here. Some may be of no use since.
+    /// Bytes of records of zeros that were live when a file was cleaned, and were moved here. Some may no longer be.
     pub(in crate::server) zeros: u64,
 }
 
-/// The folder.
+/// The folder with its files.
 #[derive(Debug)]
 pub(in crate::server) struct Segments {
     folder: PathBuf,
-    /// The number of the file that is appended to.
+    /// The number of the file to which groups are appended.
     pub(super) current: u32,
-    /// What is drawn for that file.
+    /// The random number of that file.
     drawn: u64,
     /// The number of the next group.
     next: u64,
@@ -56,7 +56,7 @@ fn path_of(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("log{number:010}"))
 }
 
-/// The head of a group whose records follow it.
+/// Writes the header of a group, whose records follow it.
 pub(super) fn seal_group(group: &mut [u8], drawn: u64, number: u64) {
     let length = (group.len() - GROUP_HEAD) as u32;
     group[..4].copy_from_slice(&MARK);
@@ -67,7 +67,7 @@ pub(super) fn seal_group(group: &mut [u8], drawn: u64, number: u64) {
     group[24..28].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Bytes of the records of the group that begins there.
+/// The length of the records of the group that begins here, and its number.
 fn group_at(bytes: &[u8], drawn: u64) -> Option<(usize, u64)> {
     let (head, _) = bytes.split_first_chunk::<GROUP_HEAD>()?;
     let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| head[at + n]));
@@ -77,7 +77,7 @@ fn group_at(bytes: &[u8], drawn: u64) -> Option<(usize, u64)> {
 }
 
 impl Segments {
-    /// Reads all files and applies what is in them. What is torn is cut off.
+    /// Reads all files and applies their records. A torn tail is cut off.
     pub(in crate::server) fn open(
         folder: &Path,
         state: &mut State,
@@ -109,7 +109,7 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Begins a file, to which is appended from now on.
+    /// Begins a new file, to which groups are appended from now on.
     pub(super) fn begin_file(&mut self) -> Result<Segment, BlockServerError> {
         let number = self.current + 1;
         let path = path_of(&self.folder, number);
@@ -141,19 +141,19 @@ impl Segments {
         Ok(segment)
     }
 
-    /// Writes the head of a group into its place, for the file that is appended to.
+    /// Writes the header of a group in place, for the current file.
     pub(super) fn seal(&mut self, group: &mut [u8]) {
         seal_group(group, self.drawn, self.next);
         self.next += 1;
     }
 }
 
-/// Makes the names that a folder has now last.
+/// Makes the current names in a folder durable.
 pub(in crate::server) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Where the whole groups of a file end, after each was given to `take` with its place.
+/// Returns the end of the complete groups of a file, after passing each to `take` with its position.
 fn groups(
     bytes: &[u8],
     drawn: u64,
@@ -185,7 +185,8 @@ fn groups(
     (at, follows)
 }
 
-/// Gives each record of a file that was read or written before, with its place. Says where the whole groups end.
+/// Passes on each record of a file that was read or written before, with its position. Returns the end of the complete
+/// groups.
 pub(super) fn each_record(bytes: &[u8], take: impl FnMut(&Record<'_>, u32)) -> u64 {
     let Some((head, _)) = bytes.split_first_chunk::<FILE_HEAD>() else {
         return 0;
@@ -212,7 +213,7 @@ fn read_file(
     let head = bytes.split_first_chunk::<FILE_HEAD>();
     let Some((head, _)) = head.filter(|(head, _)| head[..16] == MAGIC[..]) else {
         if is_last && bytes.len() <= FILE_HEAD {
-            // It was begun, and nothing was written to it.
+            // It was created, and nothing was written to it.
             return fs::remove_file(&path).map_err(failed);
         }
         return Err(damaged(0, "not a file of a block server's log"));
@@ -234,13 +235,13 @@ fn read_file(
         return Err(damaged(end, "no whole group, and others follow it"));
     }
     if bytes.len() == FILE_HEAD {
-        // Each start begins one, which stays so where nothing is written.
+        // Each start creates one, which stays empty if nothing is written.
         state.segments.remove(&number);
         return fs::remove_file(&path).map_err(failed);
     }
     if is_last {
         // Its last group can be read, but may never have reached the disk: the process ended before the sync, or the
-        // sync failed, after which another sync of the same pages says nothing.
+        // sync failed, after which another sync of the same pages proves nothing.
         let file = rewrite(&path, &bytes[..end]).map_err(failed)?;
         if let Some(segment) = state.segments.get_mut(&number) {
             segment.file = Arc::new(file);
@@ -278,7 +279,7 @@ mod tests {
 
     const DRAWN: u64 = 77;
 
-    /// A file of groups with so many records each, and where each group ends.
+    /// A file of groups with these numbers of records, and the end of each group.
     fn file(groups: &[u32]) -> (Vec<u8>, Vec<usize>) {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(DRAWN.to_le_bytes());
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn blocks_that_look_like_groups_are_none() {
-        // A group of another file, as a client may have written it into a block.
+        // A group of another file, as a client could have written it into a block.
         let (other, _) = file(&[1]);
         let (mut bytes, ends) = file(&[1]);
         let mut foreign = other[FILE_HEAD..].to_vec();

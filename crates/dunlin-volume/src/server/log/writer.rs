@@ -1,7 +1,7 @@
-//! The thread that appends groups, and those who wait for them.
+//! The thread that appends groups, and the requests that wait for them.
 //!
-//! Polling threads append under a lock that is never held while something is written. While one group is on its way to
-//! the disk the next one is filled, so the more writes there are, the more of them share an `fdatasync`.
+//! Polling threads append under a lock that is never held during a write. While one group is being written the next one
+//! is filled, so the more writes there are, the more of them share an `fdatasync`.
 
 use std::os::unix::fs::FileExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -15,23 +15,23 @@ use crate::server::state::State;
 use crate::server::{lock, BlockServerError, Durability};
 use crate::wire::{code, Record};
 
-/// What the thread has in common with all others.
+/// The state that the thread shares with all others.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Log {
     queue: Mutex<Queue>,
     /// For the thread: there is something to write.
     filled: Condvar,
-    /// For those who wait until all before them is applied.
+    /// For threads that wait until all records before theirs are applied.
     applied: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Room for the head of the group, and records.
+    /// Space for the group's header, and records.
     group: Vec<u8>,
-    /// Where each record begins, and who waits for it.
+    /// The start of each record, and the request that waits for it.
     waiting: Vec<(usize, OwnedResponder)>,
-    /// Records that have come, and of them those that are applied.
+    /// Number of records accepted; the next field has the number applied.
     pushed: u64,
     applied: u64,
     resting: bool,
@@ -62,7 +62,7 @@ impl Log {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a record; who waits for it is answered when it is as safe as it is to be.
+    /// Accepts a record; its request is answered when the record is as durable as configured.
     pub(in crate::server) fn push(&self, record: &[u8], responder: OwnedResponder) {
         let mut queue = self.queue();
         if queue.failed || queue.ends {
@@ -81,12 +81,12 @@ impl Log {
         }
     }
 
-    /// How many records have come until now.
+    /// Number of records accepted so far.
     pub(in crate::server) fn position(&self) -> u64 {
         self.queue().pushed
     }
 
-    /// Waits until so many are applied.
+    /// Waits until this many are applied.
     pub(in crate::server) fn wait(&self, position: u64) -> Result<(), HandlerError> {
         let mut queue = self.queue();
         while queue.applied < position && !queue.failed {
@@ -102,8 +102,8 @@ impl Log {
         }
     }
 
-    /// What is to be written next: the group and who waits. `None` after the end; an empty group when nothing has come
-    /// and there is something else to do.
+    /// The next group to be written, with its waiting requests. `None` after the end; an empty group if nothing has
+    /// arrived and there is something else to do.
     fn next(&self, room: Vec<u8>, may_rest: bool) -> Option<Group> {
         let mut queue = self.queue();
         while queue.waiting.is_empty() {
@@ -142,7 +142,7 @@ struct Group {
     waiting: Vec<(usize, OwnedResponder)>,
 }
 
-/// The thread; it ends with this, when all that has come is written.
+/// The thread; when the value is dropped everything accepted is written and the thread ends.
 #[derive(Debug)]
 pub(in crate::server) struct LogThread {
     log: Arc<Log>,
@@ -181,7 +181,7 @@ impl Drop for LogThread {
         self.log.queue().ends = true;
         self.log.filled.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of it was told when it came.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -246,7 +246,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a group, which has room for its head, and says where it is.
+    /// Appends a group, which has space for its header, and returns its position.
     pub(super) fn append(&mut self, group: &mut [u8]) -> Result<(u32, u32), BlockServerError> {
         if lock(&self.state).segments[&self.segments.current].length > SEGMENT_BYTES {
             let file = self.segments.begin_file()?;
