@@ -1,7 +1,7 @@
 //! A file system in the manner of Octopus: metadata by calls, data by one-sided READs and WRITEs.
 //!
-//! `docs/fs.md` says what it promises. [`namespace`] is the tree of files, its space and its sessions as a state
-//! machine; [`client::FileSystem`] is what programs use, and tasks `AsyncFileSystem` (feature `async`). The servers are
+//! `docs/fs.md` describes its guarantees. [`namespace`] is the tree of files, its space and its sessions as a state
+//! machine; programs use [`client::FileSystem`], and async tasks `AsyncFileSystem` (feature `async`). The servers are
 //! behind the feature `server`:
 //!
 //! ```
@@ -57,7 +57,7 @@ pub mod wire;
 pub use client::{AsyncFile, AsyncFileSystem};
 pub use client::{File, FileSystem, FsError, FsOptions};
 
-/// A number that nobody can guess, and not zero.
+/// Returns an unpredictable random number that is not zero.
 #[cfg(feature = "server")]
 fn random() -> std::io::Result<u64> {
     let mut bytes = [0; 8];

@@ -1,34 +1,35 @@
-//! What both ends name: inodes, attributes, extents, errors. Numbers of errors and of file types are Linux's.
+//! The types that both ends use: inodes, attributes, extents, errors. Numbers of errors and of file types are those of
+//! Linux.
 
 use serde::{Deserialize, Serialize};
 
-/// A file's number. Never used again.
+/// A file's number. Never reused.
 pub type Ino = u64;
-/// A client's session at the metadata server: random, so that only its client knows it.
+/// A client's session at the metadata server: a random number, so that only its client knows it.
 pub type SessionId = u64;
 /// The root directory.
 pub const ROOT: Ino = 1;
-/// Bytes of an extent, the unit in which space is given: a small file costs this much, and a file of a gigabyte has a
-/// map of 32,768 entries.
+/// Length of an extent in bytes, the unit of space allocation: a small file costs this much, and a file of a gigabyte
+/// has a map of 32,768 entries.
 pub const EXTENT_BYTES: u64 = 32 << 10;
-/// Longest name in a directory, as Linux has it.
+/// Maximum length of a name in a directory, as in Linux.
 pub const NAME_BYTES: usize = 255;
-/// Longest target of a symbolic link.
+/// Maximum length of a symbolic link's target.
 pub const TARGET_BYTES: usize = 4095;
-/// Longest name of an extended attribute, and longest value.
+/// Maximum length of an extended attribute's name.
 pub const XATTR_NAME_BYTES: usize = 255;
-/// Longest value of an extended attribute, as Linux has it.
+/// Maximum length of an extended attribute's value, as in Linux.
 pub const XATTR_VALUE_BYTES: usize = 64 << 10;
-/// Bytes of all extended attributes of one file, names and values: they are one record of the journal.
+/// Maximum bytes of all extended attributes of one file, names and values: they are one record of the journal.
 pub const XATTR_BYTES: usize = 256 << 10;
-/// Longest file: its extents are counted in 32 bits.
+/// Maximum length of a file: its extents are counted in 32 bits.
 pub const FILE_BYTES: u64 = EXTENT_BYTES * (u32::MAX as u64);
-/// Most changes that one session has out at once: each has its answer kept.
+/// Maximum number of outstanding changes of a session: the answer of each is kept.
 pub const SLOTS: u16 = 256;
-/// Most links of one file.
+/// Maximum number of links to a file.
 pub const LINKS: u32 = 65_000;
 
-/// Bits of a mode that say what kind of file it is.
+/// The bits of a mode that are the kind of file.
 pub const S_IFMT: u32 = 0o170_000;
 /// A directory.
 pub const S_IFDIR: u32 = 0o040_000;
@@ -47,22 +48,22 @@ pub const S_IFBLK: u32 = 0o060_000;
 /// New files in a directory with this bit belong to its group.
 pub const S_ISGID: u32 = 0o2000;
 
-/// Rename: fail where the new name exists.
+/// Rename: fail if the new name exists.
 pub const RENAME_NOREPLACE: u32 = 1;
 /// Rename: exchange both names.
 pub const RENAME_EXCHANGE: u32 = 2;
 
-/// Extended attribute: fail where it exists.
+/// Extended attribute: fail if it exists.
 pub const XATTR_CREATE: u32 = 1;
-/// Extended attribute: fail where it does not.
+/// Extended attribute: fail if it does not exist.
 pub const XATTR_REPLACE: u32 = 2;
 
-/// Where the bytes of one extent are.
+/// The location of an extent's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Extent {
-    /// The data server, by its place in the list of the metadata server.
+    /// The data server, by its index in the metadata server's list.
     pub server: u16,
-    /// Which extent of it.
+    /// The index of the extent on it.
     pub index: u32,
 }
 
@@ -73,14 +74,14 @@ impl Extent {
     }
 }
 
-/// What `stat` says. Times are nanoseconds since 1970.
+/// The result of `stat`. Times are nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// The number.
     pub ino: Ino,
     /// Kind and permissions.
     pub mode: u32,
-    /// Names of it; for a directory 2 and its subdirectories.
+    /// Number of names; for a directory 2 plus its subdirectories.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -88,20 +89,20 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device file.
     pub rdev: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Extents that are there.
+    /// Number of allocated extents.
     pub extents: u32,
-    /// Last read, as `utimens` said: reading does not change it.
+    /// Time of the last read, as set by `utimens`: reading does not change it.
     pub atime: i64,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: i64,
-    /// Last change of anything.
+    /// Time of the last change of anything.
     pub ctime: i64,
 }
 
-/// Kind and permissions of a file, without the bits that a write of somebody without privileges or another owner takes
-/// away. That of a group which may not run it means something else.
+/// Returns kind and permissions of a file without the bits that a write by an unprivileged user, or a new owner,
+/// clears. The set-group-ID bit of a file that its group may not execute has another meaning, and stays.
 pub fn without_privileges(mode: u32) -> u32 {
     const SET_USER_ID: u32 = 0o4000;
     const SET_GROUP_ID: u32 = 0o2000;
@@ -120,16 +121,16 @@ impl Attr {
     }
 }
 
-/// A data server, as the metadata server knows it.
+/// The metadata server's information about a data server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataServer {
-    /// What its file says: another file is another server.
+    /// The id in its file: another file is another server.
     pub id: u64,
-    /// Drawn when it was started: memory of another start is other memory.
+    /// A random number drawn when it was started: the memory of another start is different memory.
     pub incarnation: u64,
-    /// Extents that it has.
+    /// Number of extents.
     pub extents: u32,
-    /// Where it is.
+    /// Its address.
     pub address: String,
 }
 
@@ -153,7 +154,7 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = $words] pub const $name: Errno = Errno($number);)*
 
-            /// What it means.
+            /// The meaning of the number.
             pub fn words(self) -> &'static str {
                 match self {
                     $(Self::$name => $words,)*
@@ -193,7 +194,7 @@ impl From<Errno> for Refused {
 /// The outcome of an operation.
 pub type Outcome<T> = Result<T, Refused>;
 
-/// Refuses.
+/// Returns an error.
 pub(crate) fn refuse<T>(errno: Errno) -> Outcome<T> {
     Err(Refused(errno))
 }

@@ -1,5 +1,5 @@
-//! What crosses between clients and servers: values in postcard's encoding. A server decodes bytes that a stranger may
-//! have written: nothing is allocated for a length that is not there, and all numbers are checked where they are used.
+//! The messages between clients and servers: values encoded by postcard. A server decodes untrusted bytes: nothing is
+//! allocated for data that has not arrived, and all numbers are checked where they are used.
 
 use postcard::ser_flavors::Flavor;
 use serde::ser::SerializeSeq;
@@ -7,63 +7,63 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::types::{Attr, DataServer, Extent, Ino, SessionId};
 
-/// Handlers of the metadata server.
+/// The handlers of the metadata server.
 pub mod meta {
-    /// A question, answered on the polling thread.
+    /// A query, answered on the polling thread.
     pub const ASK: u16 = 200;
-    /// A question that waits until what it saw is on disk.
+    /// A query that waits until the state it has seen is on disk.
     pub const ASK_DURABLE: u16 = 201;
     /// A change.
     pub const CHANGE: u16 = 202;
-    /// A new session.
+    /// Begins a session.
     pub const HELLO: u16 = 203;
-    /// Renews a session, and waits for leases that are called back.
+    /// Renews a session, and waits for leases that are recalled.
     pub const WATCH: u16 = 204;
 }
 
-/// Handlers of a data server.
+/// The handlers of a data server.
 pub mod data {
-    /// Who it is.
+    /// Identifies the server.
     pub const DESCRIBE: u16 = 210;
-    /// Extents into the file.
+    /// Writes extents to the file.
     pub const FLUSH: u16 = 211;
-    /// Extents to other places.
+    /// Copies extents to other places.
     pub const COPY: u16 = 212;
 }
 
-/// What changes nothing.
+/// A query, which changes nothing.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Ask<'a> {
-    /// Attributes.
+    /// Get attributes.
     GetAttr { ino: Ino },
-    /// A name in a directory.
+    /// Look up a name in a directory.
     Lookup { parent: Ino, name: &'a [u8] },
-    /// Target of a symbolic link.
+    /// Get the target of a symbolic link.
     ReadLink { ino: Ino },
-    /// Names behind `after`, about `bytes` of them.
+    /// Get the names after `after`, about `bytes` of them.
     ReadDir {
         ino: Ino,
         after: &'a [u8],
         bytes: u32,
     },
-    /// An extended attribute.
+    /// Get an extended attribute.
     GetXattr { ino: Ino, name: &'a [u8] },
-    /// Their names.
+    /// Get the names of the extended attributes.
     ListXattr { ino: Ino },
-    /// Part of a file's map, from this extent on.
+    /// Get a part of a file's map, from this extent on.
     Map { ino: Ino, from: u32 },
-    /// The data servers.
+    /// List the data servers.
     Servers,
-    /// Space.
+    /// Get the space.
     StatFs,
 }
 
-/// What changes something, or a lease.
+/// A change, of the namespace or of a lease.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change<'a> {
-    /// A file of any kind; `lease` asks for the right to write it with it.
+    /// Create a file of any kind; `lease` also requests the right to write it.
     Make {
         parent: Ino,
         name: &'a [u8],
@@ -74,11 +74,11 @@ pub enum Change<'a> {
         target: &'a [u8],
         lease: bool,
     },
-    /// Takes a name away.
+    /// Remove a name.
     Unlink { parent: Ino, name: &'a [u8] },
-    /// Takes an empty directory away.
+    /// Remove an empty directory.
     Rmdir { parent: Ino, name: &'a [u8] },
-    /// Another name.
+    /// Rename.
     Rename {
         parent: Ino,
         name: &'a [u8],
@@ -86,13 +86,13 @@ pub enum Change<'a> {
         new_name: &'a [u8],
         flags: u32,
     },
-    /// One more name.
+    /// Add a name.
     Link {
         ino: Ino,
         parent: Ino,
         name: &'a [u8],
     },
-    /// Attributes; `None` leaves one as it is.
+    /// Set attributes; `None` leaves one unchanged.
     SetAttr {
         ino: Ino,
         mode: Option<u32>,
@@ -103,22 +103,22 @@ pub enum Change<'a> {
         /// See [`crate::types::without_privileges`].
         clear_privileges: bool,
     },
-    /// Sets an extended attribute.
+    /// Set an extended attribute.
     SetXattr {
         ino: Ino,
         name: &'a [u8],
         value: &'a [u8],
         flags: u32,
     },
-    /// Takes one away.
+    /// Remove an extended attribute.
     RemoveXattr { ino: Ino, name: &'a [u8] },
-    /// A lease; waits while others' stand against it.
+    /// Request a lease; waits while others' leases conflict with it.
     Lease { ino: Ino, write: bool },
-    /// Gives it back.
+    /// Return a lease.
     Release { ino: Ino },
-    /// Extents to write new content into.
+    /// Reserve extents for new content.
     Reserve { count: u32 },
-    /// What a file is from now on: extents from `cut` on go first, then `map` comes.
+    /// Commit a file's new state: extents from `cut` on are removed first, then `map` is added.
     Commit {
         ino: Ino,
         size: u64,
@@ -126,20 +126,20 @@ pub enum Change<'a> {
         cut: Option<u32>,
         map: Vec<(u32, Extent)>,
     },
-    /// No write of that session is under way any more, nor will be: what was kept from use for its sake is free.
+    /// No write of that session is in progress, nor will be: free what was held for it.
     Settle { ended: SessionId },
-    /// The session ends, with all it has.
+    /// End the session, with everything it has.
     Bye,
 }
 
-/// A change and its name: the same one is done once, however often it is sent.
+/// A change with its number: it is executed once, however often it is sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Envelope<'a> {
-    /// Whose.
+    /// The session.
     pub session: SessionId,
-    /// Which of the client's slots: one has one change out at a time.
+    /// The client's slot: each has one outstanding change at a time.
     pub slot: u16,
-    /// Number of the change in its slot; one more each time.
+    /// The number of the change in its slot, incremented each time.
     pub sequence: u32,
     /// The change.
     #[serde(borrow)]
@@ -153,7 +153,7 @@ pub enum Answer {
     Done,
     /// Attributes.
     Attr(Attr),
-    /// Bytes: a target, a value, or names that end with a zero each.
+    /// Bytes: a target, a value, or names that are each terminated by a zero.
     Bytes(Vec<u8>),
     /// Entries of a directory.
     Entries {
@@ -165,83 +165,84 @@ pub enum Answer {
     },
     /// A part of a map.
     Map {
-        /// Which extent of the file is where.
+        /// The extent of each index in the file.
         map: Vec<(u32, Extent)>,
         /// Whether there is no more.
         end: bool,
     },
-    /// Extents for this session alone.
+    /// Extents for this session only.
     Extents(Vec<Extent>),
     /// The data servers.
     Servers(Vec<DataServer>),
-    /// Space, in extents, and files.
+    /// Space, in extents, and the number of files.
     StatFs {
-        /// Of all data servers.
+        /// Total of all data servers.
         extents: u64,
-        /// Free ones.
+        /// Number of free extents.
         free: u64,
-        /// Kept from use until a data server starts anew or the client that may still write them has spoken.
+        /// Number of extents that are quarantined until a data server restarts or the client that may still write them
+        /// settles.
         quarantined: u64,
-        /// Files there are.
+        /// Number of files.
         files: u64,
     },
 }
 
-/// What a session is told at its begin.
+/// The information that a session gets when it begins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Its name.
+    /// The session's name.
     pub session: SessionId,
-    /// How long it lasts after it was last renewed, in milliseconds.
+    /// Time that it lasts after it was last renewed, in milliseconds.
     pub lease_ms: u64,
-    /// Start of the metadata server: leases to read are of one start.
+    /// The start of the metadata server: leases to read belong to one start.
     pub epoch: u64,
 }
 
-/// Renews a session.
+/// A request to renew a session.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Watch {
-    /// Which.
+    /// The session.
     pub session: SessionId,
-    /// The start of the metadata server that the client knows: it has no lease to read of an earlier one.
+    /// The start of the metadata server that the client knows: it has no lease to read from an earlier one.
     pub epoch: u64,
 }
 
-/// What a watch brings.
+/// The answer to a watch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Watched {
     /// The start of the metadata server.
     pub epoch: u64,
-    /// Leases that others wait for: commit, then give them back.
+    /// Leases for which others wait: commit, then return them.
     pub recalled: Vec<Ino>,
 }
 
-/// What a data server says of itself.
+/// A data server's description of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
-    /// Of its file.
+    /// The id of its file.
     pub id: u64,
-    /// Of this start.
+    /// The incarnation of this start.
     pub incarnation: u64,
-    /// Extents.
+    /// Number of extents.
     pub extents: u32,
 }
 
-/// Extents whose bytes go into the file.
+/// Extents to be written to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flush {
-    /// Start of the server at which they were written: of another one they are lost.
+    /// The start of the server at which they were written: if it is another one they are lost.
     pub incarnation: u64,
-    /// Which.
+    /// Their indices.
     pub extents: Vec<u32>,
 }
 
-/// Extents whose bytes go elsewhere and into the file, as (from, to).
+/// Extents to be copied elsewhere and written to the file, as (from, to).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Copy {
     /// As for [`Flush`].
     pub incarnation: u64,
-    /// From where, whereto.
+    /// Source and destination.
     pub pairs: Vec<(u32, u32)>,
 }
 
@@ -250,17 +251,17 @@ pub fn region_name(incarnation: u64) -> String {
     format!("dunlin-fs-{incarnation:016x}")
 }
 
-/// Room that most messages and records need: attributes have some 60 bytes.
+/// Space that is enough for most messages and records: attributes take about 60 bytes.
 const ENCODED_BYTES: usize = 128;
 
-/// Encodes.
+/// Encodes a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    // What is written here has no maps of unknown length, the one thing that postcard refuses.
+    // The values have no maps of unknown length, the only thing that postcard cannot encode.
     let room = Room(Vec::with_capacity(ENCODED_BYTES));
     postcard::serialize_with_flavor(value, room).unwrap_or_default()
 }
 
-/// Bytes that are appended in pieces; postcard's own begins without room.
+/// A buffer to which bytes are appended in pieces; postcard's own starts without capacity.
 struct Room(Vec<u8>);
 
 impl Flavor for Room {
@@ -283,7 +284,7 @@ impl Flavor for Room {
     }
 }
 
-/// Writes each name in one piece, and not byte by byte: the bytes are the same.
+/// Writes each name in one piece instead of byte by byte: the encoding is the same.
 fn names_whole<S: Serializer>(
     entries: &[(Vec<u8>, Ino, u32)],
     serializer: S,
@@ -301,7 +302,7 @@ fn names_whole<S: Serializer>(
     sequence.end()
 }
 
-/// Decodes all of `bytes`; `None` where they are nothing of the kind, or more.
+/// Decodes all of `bytes`; `None` if they are not a valid encoding, or there are extra bytes.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Some(value),

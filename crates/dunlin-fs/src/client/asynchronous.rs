@@ -1,7 +1,7 @@
-//! The client for tasks: each operation runs on a pool of threads (the crate `blocking`, as in async-fs and tokio's own
-//! `fs`), so no executor's thread waits for a server or a disk, and any executor will do.
+//! The client for async tasks: each operation runs on a thread pool (the crate `blocking`, as in async-fs and tokio's
+//! own `fs`), so no executor's thread waits for a server or a disk, and any executor can be used.
 //!
-//! An operation whose future is dropped is not begun, or goes on to its end and nobody hears of it.
+//! If the future of an operation is dropped, the operation does not start, or continues to its end unobserved.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::path::File;
 use super::{FileSystem, FsError, FsOptions};
 use crate::types::Attr;
 
-/// A file system whose operations are futures. Cheap to clone; see [`FileSystem`] for what each of them does.
+/// A file system whose operations are futures. Cheap to clone; see [`FileSystem`] for the operations.
 #[derive(Clone, Debug)]
 pub struct AsyncFileSystem {
-    /// Gone only while it is dropped.
+    /// `None` only while it is dropped.
     system: Option<FileSystem>,
 }
 
 /// An open file whose operations are futures. It is closed when it is dropped; [`AsyncFile::close`] waits for that.
 #[derive(Debug)]
 pub struct AsyncFile {
-    /// Shared with operations that are under way. Gone only while it is dropped.
+    /// Shared with operations in progress. `None` only while it is dropped.
     file: Option<Arc<File>>,
 }
 
@@ -34,10 +34,10 @@ impl From<FileSystem> for AsyncFileSystem {
 }
 
 impl AsyncFileSystem {
-    /// Connects to a metadata server with the defaults.
+    /// Connects to a metadata server with default options.
     ///
     /// # Errors
-    /// See [`FsError`]; so for all of these.
+    /// See [`FsError`], as for all of these.
     pub async fn connect(address: &str) -> Result<Self, FsError> {
         Self::connect_with(address, &FsOptions::default()).await
     }
@@ -50,7 +50,7 @@ impl AsyncFileSystem {
         connected.map(Self::from)
     }
 
-    /// Whatever else a [`FileSystem`] can do: `work` runs on the pool and may wait.
+    /// Any other operation of [`FileSystem`]: `work` runs on the pool and may block.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&FileSystem) -> T + Send + 'static,
@@ -59,7 +59,7 @@ impl AsyncFileSystem {
         unblock(move || work(&system)).await
     }
 
-    /// The same file system for threads.
+    /// The same file system with blocking operations.
     pub fn blocking(&self) -> &FileSystem {
         self.system
             .as_ref()
@@ -74,7 +74,7 @@ impl AsyncFileSystem {
             .await
     }
 
-    /// Makes a file that is not there, and opens it.
+    /// Creates a file, which must not exist, and opens it.
     #[allow(clippy::missing_errors_doc)]
     pub async fn create_new(&self, path: &str) -> Result<AsyncFile, FsError> {
         let path = path.to_owned();
@@ -82,28 +82,28 @@ impl AsyncFileSystem {
             .await
     }
 
-    /// The attributes of what stands at a path; symbolic links are not followed.
+    /// Returns the attributes of a path; symbolic links are not followed.
     #[allow(clippy::missing_errors_doc)]
     pub async fn find(&self, path: &str) -> Result<Attr, FsError> {
         let path = path.to_owned();
         self.run(move |system| system.find(&path)).await
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     #[allow(clippy::missing_errors_doc)]
     pub async fn create_directory(&self, path: &str) -> Result<Attr, FsError> {
         let path = path.to_owned();
         self.run(move |system| system.create_directory(&path)).await
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     #[allow(clippy::missing_errors_doc)]
     pub async fn remove(&self, path: &str) -> Result<(), FsError> {
         let path = path.to_owned();
         self.run(move |system| system.remove(&path)).await
     }
 
-    /// Names in a directory.
+    /// Returns the names in a directory.
     #[allow(clippy::missing_errors_doc)]
     pub async fn list(&self, path: &str) -> Result<Vec<String>, FsError> {
         let path = path.to_owned();
@@ -116,14 +116,15 @@ impl AsyncFileSystem {
         self.run(FileSystem::sync_all).await
     }
 
-    /// Ends this handle; the last one of all syncs everything and ends the session before this is ready.
+    /// Closes this handle; when the last one is closed, everything is synced and the session ends before this
+    /// completes.
     pub async fn close(mut self) {
         let system = self.system.take();
         unblock(move || drop(system)).await;
     }
 }
 
-/// The last handle syncs and waits for threads, which is not for an executor's.
+/// Dropping the last handle syncs and waits for threads, which must not happen on an executor's thread.
 impl Drop for AsyncFileSystem {
     fn drop(&mut self) {
         if let Some(system) = self.system.take() {
@@ -155,7 +156,7 @@ impl AsyncFile {
     /// Reads up to `length` bytes from `offset`: fewer at the end of the file.
     ///
     /// # Errors
-    /// See [`FsError`]; so for all of these.
+    /// See [`FsError`], as for all of these.
     pub async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, FsError> {
         self.run(move |file| file.read_at(offset, length)).await
     }
@@ -171,7 +172,7 @@ impl AsyncFile {
             .await
     }
 
-    /// When it is ready, what was written before is on the data servers' disks and in the journal.
+    /// When it completes, what was written before is on the data servers' disks and in the journal.
     #[allow(clippy::missing_errors_doc)]
     pub async fn sync(&self) -> Result<(), FsError> {
         self.run(File::sync).await
@@ -183,26 +184,26 @@ impl AsyncFile {
         self.run(File::sync_data).await
     }
 
-    /// Makes it shorter or longer.
+    /// Shortens or extends the file.
     #[allow(clippy::missing_errors_doc)]
     pub async fn set_len(&self, bytes: u64) -> Result<(), FsError> {
         self.run(move |file| file.set_len(bytes)).await
     }
 
-    /// Its attributes.
+    /// Returns the attributes.
     #[allow(clippy::missing_errors_doc)]
     pub async fn attributes(&self) -> Result<Attr, FsError> {
         self.run(File::attributes).await
     }
 
-    /// Closes it.
+    /// Closes the file.
     pub async fn close(mut self) {
         let file = self.file.take();
         unblock(move || drop(file)).await;
     }
 }
 
-/// Closing tells the metadata server, which is not for an executor's thread.
+/// Closing sends a request to the metadata server, which must not happen on an executor's thread.
 impl Drop for AsyncFile {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {

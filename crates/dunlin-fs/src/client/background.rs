@@ -1,4 +1,4 @@
-//! The client's own threads: one renews the session, one commits what is old and gives leases back.
+//! The client's own threads: one renews the session, one commits old changes and returns leases.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,14 +12,14 @@ use super::{FileSystem, FsError};
 use crate::types::Ino;
 use crate::wire::Change;
 
-/// How often it is looked for what is old.
+/// Interval between two searches for old changes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// After this a change is committed, though nobody has asked for it.
+/// Time after which a change is committed without a request.
 const COMMIT_AFTER: Duration = Duration::from_millis(800);
-/// After this a closed file's lease is given back.
+/// Time after which a closed file's lease is returned.
 const CLOSED_FOR: Duration = Duration::from_secs(5);
 
-/// Starts both.
+/// Starts both threads.
 pub(super) fn start(system: &FileSystem) -> Result<Vec<JoinHandle<()>>, FsError> {
     let (recalled, recalls) = std::sync::mpsc::channel();
     let (watching, committing) = (system.clone(), system.clone());
@@ -45,7 +45,7 @@ fn run(system: &FileSystem, recalls: &Receiver<Ino>) {
             Ok(ino) => {
                 asked.insert(ino);
                 asked.extend(recalls.try_iter());
-                // One that is busy now is asked for again.
+                // A file that is in use now is tried again.
                 asked.retain(|ino| !system.give_back(*ino));
                 asked.clear();
             }
@@ -57,9 +57,9 @@ fn run(system: &FileSystem, recalls: &Receiver<Ino>) {
 }
 
 impl FileSystem {
-    /// Commits a file and gives its lease back; `false` where somebody uses it now.
+    /// Commits a file and returns its lease; returns `false` if it is in use.
     fn give_back(&self, ino: Ino) -> bool {
-        // Where there is no state one is made, so that nobody asks for the lease while it is given back.
+        // If there is no state one is created, so that nobody requests the lease while it is being returned.
         let file = self.file(ino);
         let mut state = match file.0.try_lock() {
             Ok(state) => state,
@@ -77,7 +77,7 @@ impl FileSystem {
         released.is_ok()
     }
 
-    /// Commits what has waited long, and lets go of what nobody has open.
+    /// Commits changes that have waited long, and releases files that nobody has open.
     fn look_for_old(&self) {
         let known: Vec<_> = {
             let files = self.files();
@@ -103,15 +103,16 @@ impl FileSystem {
         }
     }
 
-    /// Gives back the lease of a file that nobody has open, and takes the file out of the table.
+    /// Returns the lease of a file that nobody has open, and removes the file from the table.
     pub(super) fn let_go(&self, ino: Ino, state: &mut FileState) {
         if state.leased {
-            // Also where no answer comes the lease may be another's by now. Should the server have it still, it asks
-            // for it again, or the session's end does it.
+            // Even without an answer the lease may belong to another session by now. If the server still considers it
+            // ours, it recalls it again, or it ends with the session.
             let _ = self.meta().change(Change::Release { ino });
         }
         state.give_back();
-        // Not before: who makes another state of the file asks for a lease that is not given back any more.
+        // Not earlier: a thread that creates a new state of the file then requests a lease that is no longer being
+        // returned.
         self.leave(ino, state);
     }
 

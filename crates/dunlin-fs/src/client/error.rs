@@ -1,4 +1,4 @@
-//! Why an operation on the file system did not do what was asked.
+//! The errors of operations on the file system.
 
 use dunlin::{CallError, ConnectError};
 
@@ -7,24 +7,24 @@ use crate::types::{Errno, Refused};
 /// An operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FsError {
-    /// As an operating system refuses: no such file, no space.
+    /// Refused, as by an operating system: no such file, no space.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A server could not be reached for as long as the client has patience. What was asked may have been done.
+    /// A server could not be reached within the client's patience. The operation may have been executed.
     #[error("no answer of {address} for {seconds} s: {source}")]
     Unreachable {
-        /// Which server.
+        /// The server's address.
         address: String,
-        /// How long it was tried.
+        /// Time spent trying, in seconds.
         seconds: u64,
         /// The last error.
         #[source]
         source: Box<CallError>,
     },
-    /// A server said what this version does not understand.
+    /// A server's answer is not understood by this version.
     #[error("{0} is no server of this version's file system: {1}")]
     Strange(String, String),
-    /// No connection at the start.
+    /// Connecting failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// A thread could not be started.
@@ -33,7 +33,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// The error number that says it best.
+    /// The error number that fits best.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Refused(Refused(errno)) => *errno,

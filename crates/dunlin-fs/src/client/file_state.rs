@@ -1,4 +1,4 @@
-//! What a client knows of one file: its lease, its map, and what was written and is not committed yet.
+//! A client's state of one file: its lease, its map, and what was written and is not committed yet.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +13,7 @@ pub(super) enum Right {
     Write,
 }
 
-/// Of which session, and of which start of the metadata server, a right is.
+/// The session, and the start of the metadata server, to which a right belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reign {
     pub(super) session: u64,
@@ -23,35 +23,35 @@ pub(super) struct Reign {
 #[derive(Debug)]
 pub(super) struct FileState {
     pub(super) right: Right,
-    /// The metadata server may have a lease of this session, also one that gives no right here: whose answer or map
-    /// did not come, or whose writes are lost. It is to be given back.
+    /// The metadata server may consider this session the holder of a lease, even one that gives no right here, because
+    /// its answer or map did not arrive, or its writes are lost. It has to be returned.
     pub(super) leased: bool,
     pub(super) reign: Reign,
     pub(super) size: u64,
-    /// As the metadata server has it.
+    /// As stored by the metadata server.
     pub(super) map: BTreeMap<u32, Extent>,
-    /// Extents that are to be committed.
+    /// Extents to be committed.
     pub(super) fresh: BTreeMap<u32, Extent>,
-    /// A commit of them has not succeeded, as far as is known: they may be the file's all the same.
+    /// A commit of them is not known to have succeeded: they may belong to the file all the same.
     pub(super) doubtful: bool,
-    /// Written and not synced: at which start of its server.
+    /// Extents written and not synced, with the start of their server.
     pub(super) dirty: BTreeMap<Extent, u64>,
-    /// Extents from here on are to go with the next commit.
+    /// Extents from this one on are removed by the next commit.
     pub(super) cut: Option<u32>,
-    /// Time of the last write that the metadata server does not have.
+    /// Time of the last write, if the metadata server does not have it.
     pub(super) mtime: Option<i64>,
-    /// The same, whether it has it or not, unless another time was set since.
+    /// The same, whether the server has it or not, unless another time was set since.
     pub(super) written: Option<i64>,
-    /// Size or map are not what the metadata server has.
+    /// Size or map differ from the metadata server's.
     pub(super) changed: bool,
-    /// When the oldest change was made that is not committed.
+    /// When the oldest uncommitted change was made.
     pub(super) since: Instant,
-    /// What the next sync has to say: writes that were lost.
+    /// The error that the next sync has to report: writes were lost.
     pub(super) error: Option<Errno>,
     pub(super) handles: u32,
     /// When it was last used.
     pub(super) used: Instant,
-    /// It left the table of files: who still has it looks again.
+    /// It was removed from the table of files: threads that still hold it look the file up again.
     pub(super) gone: bool,
 }
 
@@ -78,7 +78,7 @@ impl FileState {
         }
     }
 
-    /// The lease came, with the file as it is now.
+    /// Takes the lease, with the current state of the file.
     pub(super) fn take(
         &mut self,
         right: Right,
@@ -90,7 +90,7 @@ impl FileState {
         self.map = map;
     }
 
-    /// The lease is over: nothing that is known counts any more. What was not committed is lost.
+    /// The lease is over: everything known is invalid. What was not committed is lost.
     pub(super) fn forget(&mut self) {
         if self.is_dirty() {
             self.error = Some(Errno::IO);
@@ -104,7 +104,7 @@ impl FileState {
         self.written = None;
     }
 
-    /// The server was told that the lease is over.
+    /// The lease has been returned to the server.
     pub(super) fn give_back(&mut self) {
         self.forget();
         self.leased = false;
@@ -114,7 +114,7 @@ impl FileState {
         self.is_uncommitted() || !self.dirty.is_empty()
     }
 
-    /// The metadata server does not have all: size, map or time.
+    /// Whether the metadata server lacks something: size, map or time.
     pub(super) fn is_uncommitted(&self) -> bool {
         self.changed || self.mtime.is_some()
     }
@@ -133,14 +133,14 @@ impl FileState {
         (self.mtime, self.written) = (Some(now), Some(now));
     }
 
-    /// Gives it another size.
+    /// Sets the size.
     pub(super) fn resize(&mut self, size: u64) {
         self.changed |= self.size != size;
         self.size = size;
     }
 
-    /// Takes out the extents from this one on that were to be committed, and returns those that no commit has named.
-    /// The others stay reserved, or are the file's: another file must not get them.
+    /// Removes the extents from this one on that were to be committed, and returns those that no commit has named. The
+    /// others stay reserved, or belong to the file: another file must not get them.
     pub(super) fn take_fresh(&mut self, first: u32) -> Vec<Extent> {
         let taken: Vec<_> = self.fresh.split_off(&first).into_values().collect();
         for extent in &taken {
@@ -152,7 +152,7 @@ impl FileState {
         }
     }
 
-    /// Makes it shorter. Extents that were never committed are given back.
+    /// Shortens the file. Returns extents that were never committed.
     pub(super) fn cut_to(&mut self, size: u64) -> Vec<Extent> {
         let first = size.div_ceil(EXTENT_BYTES) as u32;
         self.cut = Some(self.cut.map_or(first, |cut| cut.min(first)));
@@ -164,8 +164,8 @@ impl FileState {
         unused
     }
 
-    /// Puts what this session alone knows, because it writes the file, over what the metadata server said at any time
-    /// of that lease. `false` where it does not write it.
+    /// Replaces in `attr` what only this session knows, because it writes the file. `attr` may be from any time of the
+    /// lease. Returns `false` if the session does not write the file.
     pub(super) fn overlay(&self, attr: &mut Attr, reign: Reign) -> bool {
         if self.right != Right::Write || self.reign.session != reign.session {
             return false;
@@ -181,15 +181,15 @@ impl FileState {
 /// A part of a file in one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Which extent of the file.
+    /// Index of the extent in the file.
     pub(super) index: u32,
-    /// First byte in it.
+    /// The first byte in it.
     pub(super) start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) length: usize,
 }
 
-/// A stretch of a file, extent by extent.
+/// Splits a range of a file at its extents.
 pub(super) fn pieces(offset: u64, length: usize) -> impl Iterator<Item = Piece> {
     let end = offset + length as u64;
     let mut at = offset;

@@ -1,4 +1,4 @@
-//! The table of a client's files, and who is making one.
+//! The table of a client's files, and of the creations in progress.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use super::file_state::FileState;
 use crate::types::Ino;
 
-/// Names the making of a file: later ones are greater.
+/// Identifies the creation of a file: later ones are greater.
 pub(super) type Making = u64;
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) known: HashMap<Ino, Arc<Mutex<FileState>>>,
-    /// Files that are being made: their leases may come before their numbers.
+    /// Files that are being created: their leases may arrive before their numbers.
     making: BTreeSet<Making>,
-    /// The youngest making so far.
+    /// The latest creation so far.
     youngest: Making,
-    /// Files that left the table while others were being made, and the youngest making at that moment.
+    /// Files that were removed from the table while others were being created, with the latest creation at that moment.
     left: VecDeque<(Making, Ino)>,
 }
 
@@ -31,14 +31,14 @@ impl Files {
         self.youngest
     }
 
-    /// Whether a file was in the table and left it since this making began. It could be the one that was made: then the
-    /// lease that it was made with has been given back.
+    /// Whether a file was in the table and was removed since this creation began. It could be the created one: then the
+    /// lease granted at its creation has been returned.
     pub(super) fn left_since(&self, making: Making, ino: Ino) -> bool {
         let mut since = self.left.iter().rev().take_while(|(at, _)| *at >= making);
         since.any(|(_, left)| *left == ino)
     }
 
-    /// What has left before the oldest making that goes on is nobody's matter any more.
+    /// Files removed before the oldest creation in progress no longer matter.
     pub(super) fn end_making(&mut self, making: Making) {
         self.making.remove(&making);
         let oldest = self.making.first().copied().unwrap_or(Making::MAX);
@@ -47,7 +47,7 @@ impl Files {
         }
     }
 
-    /// Takes a file out of the table.
+    /// Removes a file from the table.
     pub(super) fn let_go(&mut self, ino: Ino) {
         self.known.remove(&ino);
         if self.is_making() {

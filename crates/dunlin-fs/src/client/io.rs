@@ -1,4 +1,5 @@
-//! The content of files: READs and WRITEs past the data servers' processors, and the commits that make them the file's.
+//! The content of files: READs and WRITEs that bypass the data servers' processors, and the commits that make them part
+//! of the file.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,25 +11,25 @@ use super::{FileSystem, FsError};
 use crate::types::{Attr, Errno, Extent, Ino, SessionId, EXTENT_BYTES, FILE_BYTES};
 use crate::wire::{Answer, Ask, Change};
 
-/// Extents that are reserved at once, and from which number on more are: 4 MiB.
+/// Number of extents reserved at once, 4 MiB; also the threshold below which more are reserved.
 const RESERVED_AT_ONCE: u32 = 128;
 /// Bytes of one READ or WRITE.
 const STEP_BYTES: usize = 1 << 20;
-/// Entries of a map that one commit carries.
+/// Map entries in one commit.
 const COMMITTED_AT_ONCE: usize = 16_384;
-/// Extents that one call syncs.
+/// Extents synced by one call.
 const FLUSHED_AT_ONCE: usize = 16_384;
 
-/// What a commit is to bring into the journal.
+/// What a commit must bring into the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sync {
     /// Size, map and time.
     All,
-    /// What one needs to find the bytes again: size and map.
+    /// What is needed to find the bytes again: size and map.
     Data,
 }
 
-/// A stretch of one region, and where its bytes are in the caller's.
+/// A range of one region, and the position of its bytes in the caller's buffer.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     extent: Extent,
@@ -37,7 +38,7 @@ struct Run {
     length: usize,
 }
 
-/// Neighbours in the region and in the file become one operation.
+/// Merges pieces that are adjacent in both region and file into one operation.
 fn runs(parts: impl Iterator<Item = (Option<Extent>, Piece)>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut at = 0;
@@ -65,7 +66,7 @@ fn runs(parts: impl Iterator<Item = (Option<Extent>, Piece)>) -> Vec<Run> {
     runs
 }
 
-/// The extents of a stretch in one region, from a byte of its first one on.
+/// The extents of a range in one region, starting at a byte of the first.
 fn neighbours(first: Extent, start: u64, length: usize) -> impl Iterator<Item = Extent> {
     let count = (start + length as u64).div_ceil(EXTENT_BYTES) as u32;
     let server = first.server;
@@ -73,7 +74,7 @@ fn neighbours(first: Extent, start: u64, length: usize) -> impl Iterator<Item = 
 }
 
 impl FileSystem {
-    /// The state of a file, with a lease.
+    /// Runs a function on the state of a file, with a lease.
     pub(super) fn with_right<T>(
         &self,
         ino: Ino,
@@ -90,7 +91,7 @@ impl FileSystem {
             self.acquire(ino, &mut state, right)?;
             state.used = Instant::now();
             match act(&mut state) {
-                // The session ended under it. In the next one, what was written is gone, and the sync will say so.
+                // The session ended meanwhile. In the next one the written data is lost, and the sync will report it.
                 Err(FsError::Refused(refused))
                     if refused.0 == Errno::STALE && began.elapsed() < self.patience() =>
                 {
@@ -102,7 +103,7 @@ impl FileSystem {
         }
     }
 
-    /// Sees to it that the session has the lease, and knows the map.
+    /// Makes sure that the session has the lease, and knows the map.
     fn acquire(&self, ino: Ino, state: &mut FileState, right: Right) -> Result<(), FsError> {
         let reign = self.reign();
         if state.right == Right::Read && state.reign != reign
@@ -113,7 +114,8 @@ impl FileSystem {
         if state.right >= right {
             return Ok(());
         }
-        // Who waits for another right has none meanwhile, and without an answer the server may have taken it, too.
+        // A session that waits for another right has none meanwhile, and without an answer the server may have revoked
+        // it, too.
         state.forget();
         state.leased = true;
         let write = right == Right::Write;
@@ -126,16 +128,16 @@ impl FileSystem {
             }
         };
         if self.reign() != reign {
-            // Nobody knows of which session the lease is.
+            // It is unknown to which session the lease belongs.
             return self.acquire(ino, state, right);
         }
-        // The lease counts with the whole map: what is missing in a part of it would be holes.
+        // The lease is valid only with the whole map: missing parts of it would be holes.
         let map = self.map_of(&attr)?;
         state.take(right, reign, &attr, map);
         Ok(())
     }
 
-    /// Which extents a file has, all of them.
+    /// Returns all extents of a file.
     fn map_of(&self, attr: &Attr) -> Result<BTreeMap<u32, Extent>, FsError> {
         let mut map = BTreeMap::new();
         let (ino, mut from) = (attr.ino, 0);
@@ -165,7 +167,7 @@ impl FileSystem {
                 let target = &mut bytes[run.at..run.at + run.length];
                 self.read_run(run, target)?;
             }
-            // Only what was read while the lease stood counts.
+            // Only what was read while the lease was valid counts.
             self.wait_for_session()?;
             let reign = self.reign();
             let writes = state.right == Right::Write && state.reign.session == reign.session;
@@ -186,7 +188,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes; the file grows where it has to. It is the file's after a sync.
+    /// Writes; the file is extended if necessary. The data belongs to the file after a sync.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -206,8 +208,8 @@ impl FileSystem {
         })
     }
 
-    /// What stands behind the end of a file in its last extent is no part of it: when the file grows to `until` or
-    /// beyond, that is zeros.
+    /// The bytes behind the end of a file in its last extent do not belong to it: they are zeroed when the file is
+    /// extended to `until` or beyond.
     fn clear_behind_end(&self, state: &mut FileState, until: u64) -> Result<(), FsError> {
         let end = state.size.next_multiple_of(EXTENT_BYTES).min(until);
         let index = (state.size / EXTENT_BYTES) as u32;
@@ -218,8 +220,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Brings bytes into the file's extents, in place or in new ones. New ones are the file's when all are written: it
-    /// would show what was there before.
+    /// Writes bytes into the file's extents, in place or into new ones. New ones are added to the file only when all
+    /// are written: otherwise it would expose their previous contents.
     fn put(&self, state: &mut FileState, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
         let mut added = BTreeMap::new();
         for piece in pieces(offset, bytes.len()) {
@@ -229,7 +231,7 @@ impl FileSystem {
             match self.take_extent(state.reign.session) {
                 Ok(extent) => added.insert(piece.index, extent),
                 Err(error) => {
-                    // Nothing was written there. The last comes first, so that they are taken in their order again.
+                    // Nothing was written there. In reverse order, so that they are taken in order again.
                     self.give_extents(state, added.into_values().rev());
                     return Err(error);
                 }
@@ -240,7 +242,7 @@ impl FileSystem {
             for extent in added.values() {
                 state.dirty.remove(extent);
             }
-            // A WRITE whose end nobody knows may still come: its extents stay reserved, and are no other file's.
+            // A WRITE without a known result may still land: its extents stay reserved, and are given to no other file.
             let done = |extent: &Extent| !unanswered.contains(extent);
             self.give_extents(state, added.into_values().rev().filter(done));
             return Err(error);
@@ -250,8 +252,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// WRITEs bytes into the extents that the file has and those that it is to get; notes where a WRITE was begun that
-    /// was not answered.
+    /// WRITEs bytes into the file's extents and into the new ones; records where a WRITE was begun that was not
+    /// answered.
     fn write_pieces(
         &self,
         state: &mut FileState,
@@ -266,7 +268,7 @@ impl FileSystem {
             at += piece.length;
             let new = added.get(&piece.index).copied();
             if let Some(extent) = new.filter(|_| piece.length as u64 != EXTENT_BYTES) {
-                // Nobody knows what was there before.
+                // The previous contents are unknown.
                 let mut whole = vec![0; EXTENT_BYTES as usize];
                 whole[piece.start as usize..][..piece.length].copy_from_slice(part);
                 let incarnation = self.write_at(state, (extent, 0), &whole, unanswered)?;
@@ -278,14 +280,14 @@ impl FileSystem {
             let part = &bytes[run.at..run.at + run.length];
             let incarnation = self.write_at(state, (run.extent, run.start), part, unanswered)?;
             for extent in neighbours(run.extent, run.start, run.length) {
-                // The start at which its oldest byte was written: if that is gone, so is the byte.
+                // The start at which its oldest byte was written: if that is over, the byte is lost.
                 state.dirty.entry(extent).or_insert(incarnation);
             }
         }
         Ok(())
     }
 
-    /// One WRITE, from a byte of an extent on, while the session stands; done again where it is not answered.
+    /// Performs one WRITE, from a byte of an extent on, while the session is valid; repeated if it is not answered.
     fn write_at(
         &self,
         state: &FileState,
@@ -299,7 +301,7 @@ impl FileSystem {
                 return Ok(None);
             };
             let written = link.region.write(first.offset() + start, bytes);
-            // An answer to a later one says nothing of an earlier one.
+            // An answer to a later one proves nothing about an earlier one.
             unsure.set(unsure.get() || written.is_err());
             written.map(Some)
         };
@@ -313,7 +315,7 @@ impl FileSystem {
         }
     }
 
-    /// An extent of a session; ESTALE where that is over.
+    /// Takes an extent of a session; ESTALE if the session is over.
     fn take_extent(&self, session: SessionId) -> Result<Extent, FsError> {
         let mut reserved = self.reserved();
         if reserved.session() == session {
@@ -324,7 +326,7 @@ impl FileSystem {
             match self.meta().change_in_session(Change::Reserve { count }) {
                 (made_in, Ok(Answer::Extents(extents))) => {
                     reserved.begin(made_in);
-                    // Neighbours first, so that they are neighbours in the file.
+                    // Adjacent extents first, so that they are adjacent in the file.
                     reserved.give(made_in, extents.into_iter().rev());
                 }
                 (_, Ok(other)) => return Err(self.meta().strange(&other)),
@@ -337,12 +339,12 @@ impl FileSystem {
         }
     }
 
-    /// Extents that a file does not need and nobody writes: they are used again, in their session.
+    /// Returns extents that a file does not need and that nobody writes: they are reused in their session.
     pub(super) fn give_extents(&self, state: &FileState, unused: impl IntoIterator<Item = Extent>) {
         self.reserved().give(state.reign.session, unused);
     }
 
-    /// Makes a file shorter or longer.
+    /// Shortens or extends a file.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -363,16 +365,16 @@ impl FileSystem {
         })
     }
 
-    /// Brings everything that was written to the data servers' files, and then into the journal.
+    /// Syncs everything that was written to the data servers' files, and then to the journal.
     ///
     /// # Errors
-    /// EIO where something that was written before was lost; it is said once.
+    /// EIO if earlier writes were lost; it is reported once.
     pub fn sync(&self, ino: Ino) -> Result<(), FsError> {
         self.bring(ino, Sync::All)
     }
 
-    /// The same without the time of the last write, which follows within a second: where nothing but bytes in place
-    /// has changed, the journal need not be waited for.
+    /// The same without the time of the last write, which follows within a second: if only bytes in place have changed,
+    /// it need not wait for the journal.
     ///
     /// # Errors
     /// See [`FileSystem::sync`].
@@ -395,7 +397,7 @@ impl FileSystem {
         }
     }
 
-    /// Commits what a state has. What was lost on the way is noted in it.
+    /// Commits the changes in a state. Losses are recorded in it.
     pub(super) fn commit(
         &self,
         ino: Ino,
@@ -424,7 +426,7 @@ impl FileSystem {
                 map: rest.clone(),
             };
             let committed = self.meta().change(commit);
-            // Whatever kept the answer away, the extents may be the file's.
+            // Whatever prevented the answer, the extents may belong to the file.
             state.doubtful |= committed.is_err();
             match committed {
                 Ok(_) => {}
@@ -447,7 +449,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Syncs the data servers; `false` where bytes are lost.
+    /// Syncs the data servers; returns `false` if bytes are lost.
     fn flush(&self, state: &mut FileState) -> Result<bool, FsError> {
         let mut by_server = BTreeMap::<u16, Vec<u32>>::new();
         for (extent, incarnation) in &state.dirty {
@@ -473,8 +475,8 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Something that was written is lost: the file is what was committed last, and the next sync says so. Extents that
-    /// were to become its stay reserved, and are used again where no commit has named them.
+    /// Written data is lost: the file reverts to what was last committed, and the next sync reports it. Extents that
+    /// were to be added stay reserved, and are reused if no commit has named them.
     fn lose(&self, ino: Ino, state: &mut FileState) {
         tracing::warn!(ino, "writes that were not synced are lost");
         let unused = state.take_fresh(0);

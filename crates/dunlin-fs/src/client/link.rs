@@ -1,4 +1,4 @@
-//! The data servers' regions: attached at the start that the metadata server knows of, and at no other.
+//! The data servers' regions: attached only at the start that the metadata server knows.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ use super::{FsError, FsOptions, MetaClient};
 use crate::types::Errno;
 use crate::wire::{data, encode, region_name, Answer, Ask, Flush};
 
-/// Between two tries at a data server that is not there.
+/// Interval between two attempts at an unreachable data server.
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// Of one operation on a region; then it is tried again.
+/// Timeout of one operation on a region, after which it is retried.
 const OPERATION_WITHIN: Duration = Duration::from_secs(5);
-/// Of a sync, which ends on the disk.
+/// Timeout of a sync, which includes the disk.
 const FLUSH_WITHIN: Duration = Duration::from_secs(30);
 
 /// A data server at one of its starts.
@@ -27,8 +27,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Brings extents into the server's file. `false` where it has started anew, or does not answer any more: what was
-    /// written is lost, or nobody knows.
+    /// Writes extents to the server's file. Returns `false` if the server has restarted, or no longer answers: what was
+    /// written is lost, or may be.
     pub(super) fn flush(&self, extents: Vec<u32>) -> Result<bool, FsError> {
         let incarnation = self.incarnation;
         let flush = encode(&Flush {
@@ -45,7 +45,7 @@ impl Link {
     }
 }
 
-/// All of them.
+/// All links.
 #[derive(Debug)]
 pub(super) struct Links {
     options: FsOptions,
@@ -64,7 +64,7 @@ impl Links {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A server's link, attached now if need be.
+    /// Returns a server's link, and attaches it if necessary.
     pub(super) fn link(&self, meta: &MetaClient, server: u16) -> Result<Link, FsError> {
         if let Some(link) = self.known().get(&server) {
             return Ok(link.clone());
@@ -86,14 +86,14 @@ impl Links {
         }
     }
 
-    /// One connection for all threads: each registers the whole region at the server anew, and a device has a limit for
-    /// the bytes that are registered.
+    /// Uses one connection for all threads: each connection registers the whole region at the server again, and a
+    /// device limits the number of registered bytes.
     fn connect(&self, address: &str) -> Result<Client, FsError> {
         let builder = self.options.builder().preset(Preset::Flock).lanes(1);
         Ok(builder.connect(address)?)
     }
 
-    /// Attaches the region that the metadata server names; the inner error may pass.
+    /// Attaches the region that the metadata server names; the inner error may be temporary.
     fn attach(&self, meta: &MetaClient, server: u16) -> Result<Result<Link, FsError>, FsError> {
         let servers = match meta.ask(&Ask::Servers)? {
             Answer::Servers(servers) => servers,
@@ -122,7 +122,7 @@ impl Links {
         })
     }
 
-    /// A link failed: the next one is made anew.
+    /// A link has failed: the next use attaches it again.
     pub(super) fn drop_link(&self, server: u16, incarnation: u64) {
         let mut known = self.known();
         if known
@@ -133,7 +133,8 @@ impl Links {
         }
     }
 
-    /// Does an operation on a region until it succeeds, on whichever start of the server it is then; says which.
+    /// Performs an operation on a region until it succeeds, at whichever start of the server is current; returns that
+    /// start.
     pub(super) fn operate<T>(
         &self,
         meta: &MetaClient,

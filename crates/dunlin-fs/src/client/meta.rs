@@ -1,4 +1,4 @@
-//! Calls to the metadata server: repeated until they are answered, and done once.
+//! Calls to the metadata server: repeated until they are answered, and executed once.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use super::FsError;
 use crate::types::{Attr, Errno, Ino, Outcome, Refused, SessionId, SLOTS};
 use crate::wire::{decode, encode, meta, Answer, Ask, Change, Envelope, Watch, Watched, Welcome};
 
-/// How a client goes about it.
+/// The options of a client.
 #[derive(Clone, Debug)]
 pub struct FsOptions {
-    /// How metadata calls cross.
+    /// The RPC preset of metadata calls.
     pub preset: Preset,
-    /// What the servers ask for.
+    /// The secret that the servers require.
     pub secret: Option<Secret>,
-    /// How long an operation is tried again while a server does not answer.
+    /// Time for which an operation is retried while a server does not answer.
     pub patience: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for FsOptions {
 }
 
 impl FsOptions {
-    /// A client's settings.
+    /// The settings of an RPC client.
     pub(super) fn builder(&self) -> ClientBuilder {
         let builder = Client::builder().preset(self.preset).deadline(CALL_WITHIN);
         match &self.secret {
@@ -42,13 +42,13 @@ impl FsOptions {
     }
 }
 
-/// After this a call is made again: the same one, so that it does no harm.
+/// Time after which a call is repeated: it is identical, so this is safe.
 const CALL_WITHIN: Duration = Duration::from_secs(5);
-/// Between two tries at a server that is not there.
+/// Interval between two attempts at an unreachable server.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// A session at a metadata server, for calls. It is not renewed by itself: each change renews it, and
-/// [`super::FileSystem`] does for its own.
+/// A session at a metadata server, for calls. It is not renewed automatically: each change renews it, and
+/// [`super::FileSystem`] renews its own.
 #[derive(Debug)]
 pub struct MetaClient {
     client: Client,
@@ -61,7 +61,7 @@ pub struct MetaClient {
 #[derive(Debug)]
 struct Session {
     name: SessionId,
-    /// Slots that have no change out, with the number of the next.
+    /// Slots without an outstanding change, with the number of the next.
     free: Vec<(u16, u32)>,
 }
 
@@ -90,7 +90,7 @@ impl MetaClient {
         Ok((meta, welcome))
     }
 
-    /// Begins another session; changes are made in it from now on.
+    /// Begins another session, in which changes are made from now on.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -102,12 +102,12 @@ impl MetaClient {
         Ok(welcome)
     }
 
-    /// Ends all calls that are out: nothing is called any more.
+    /// Ends all outstanding calls: no more calls are made.
     pub(super) fn close(&self) {
         self.client.close();
     }
 
-    /// The session that changes are made in.
+    /// The current session, in which changes are made.
     pub fn session(&self) -> SessionId {
         self.session
             .lock()
@@ -115,7 +115,7 @@ impl MetaClient {
             .name
     }
 
-    /// Calls until there is an answer; says how often.
+    /// Calls until there is an answer; also returns the number of attempts.
     fn call<T: DeserializeOwned>(
         &self,
         handler: u16,
@@ -156,7 +156,7 @@ impl MetaClient {
         }
     }
 
-    /// Asks.
+    /// Sends a query.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -171,7 +171,7 @@ impl MetaClient {
         }
     }
 
-    /// Asks for attributes.
+    /// Sends a query for attributes.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -179,15 +179,15 @@ impl MetaClient {
         self.attr_of(self.ask(ask)?)
     }
 
-    /// Changes, once.
+    /// Makes a change, exactly once.
     ///
     /// # Errors
-    /// See [`FsError`]. ESTALE where the session has ended: then it was not done, unless it was sent more than once.
+    /// See [`FsError`]. ESTALE if the session has ended: then it was not executed, unless it was sent more than once.
     pub fn change(&self, change: Change<'_>) -> Result<Answer, FsError> {
         self.change_in_session(change).1
     }
 
-    /// The same; says in which session.
+    /// The same; also returns the session.
     pub(super) fn change_in_session(
         &self,
         change: Change<'_>,
@@ -206,7 +206,7 @@ impl MetaClient {
         let called = self.call(meta::CHANGE, &encode(&envelope), within);
         self.give_slot(session, slot, sequence.wrapping_add(1));
         let outcome = match called {
-            // It may have been done before the session ended, and nobody knows any more.
+            // It may have been executed before the session ended, which can no longer be determined.
             Ok((Err(Refused(Errno::STALE)), 2..)) => Err(Errno::IO.into()),
             Ok((outcome, _)) => outcome.map_err(FsError::from),
             Err(error) => Err(error),
@@ -214,7 +214,7 @@ impl MetaClient {
         (session, outcome)
     }
 
-    /// Changes, for attributes.
+    /// Makes a change that returns attributes.
     ///
     /// # Errors
     /// See [`MetaClient::change`].
@@ -236,7 +236,7 @@ impl MetaClient {
         )
     }
 
-    /// All entries of a directory: names, numbers, kinds.
+    /// Returns all entries of a directory: names, numbers, kinds.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -258,7 +258,7 @@ impl MetaClient {
         }
     }
 
-    /// Renews the session; waits up to a quarter of its lease for leases that are called back.
+    /// Renews the session; waits up to a quarter of its lease for leases that are recalled.
     pub(super) fn watch(
         &self,
         epoch: u64,
@@ -292,5 +292,5 @@ impl MetaClient {
     }
 }
 
-/// Bytes of names that are asked for at once.
+/// Bytes of names requested at once.
 const READ_DIR_BYTES: u32 = 64 << 10;

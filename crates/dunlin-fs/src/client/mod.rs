@@ -1,4 +1,4 @@
-//! The client: a mount of the file system without a mount. Any thread may use it; a call waits for its end.
+//! The client: a file system used as a library, without a mount. Any thread may use it; calls block.
 
 #[cfg(feature = "async")]
 mod asynchronous;
@@ -33,20 +33,21 @@ use link::Links;
 use pool::Pool;
 use session::SessionKeeper;
 
-/// Files that [`FileSystem::sync_all`] syncs at once.
+/// Files that [`FileSystem::sync_all`] syncs concurrently.
 const SYNCED_AT_ONCE: usize = 16;
 
-/// A file system, by numbers of files as a mount needs it; [`FileSystem::open`] and its neighbours take paths.
+/// A file system, with files addressed by number as a mount needs it; [`FileSystem::open`] and related functions take
+/// paths.
 ///
 /// Cheap to clone. When the last clone is dropped, everything is synced and the session ends.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     inner: Arc<Inner>,
-    /// The client's own threads have it without.
+    /// `None` in the client's own threads.
     _owner: Option<Arc<Owner>>,
 }
 
-/// Ends the session when the last user is gone.
+/// Ends the session when the last user is dropped.
 #[derive(Debug)]
 struct Owner {
     system: FileSystem,
@@ -94,7 +95,7 @@ fn wall_now() -> i64 {
 }
 
 impl FileSystem {
-    /// Connects to a metadata server with the defaults.
+    /// Connects to a metadata server with default options.
     ///
     /// # Errors
     /// See [`FsError`].
@@ -131,15 +132,16 @@ impl FileSystem {
         })
     }
 
-    /// The calls to the metadata server.
+    /// The client for calls to the metadata server.
     pub fn meta(&self) -> &MetaClient {
         &self.inner.meta
     }
 
-    /// Syncs everything that was written: several files at once, so that they share the syncs of the servers' disks.
+    /// Syncs everything that was written: several files concurrently, so that they share the syncs of the servers'
+    /// disks.
     ///
     /// # Errors
-    /// One of all; the others are tried all the same.
+    /// One of the errors; the other files are synced all the same.
     pub fn sync_all(&self) -> Result<(), FsError> {
         let known: Vec<Ino> = self.files().known.keys().copied().collect();
         let next = AtomicUsize::new(0);
@@ -152,7 +154,7 @@ impl FileSystem {
         };
         std::thread::scope(|scope| {
             let helpers = 1..SYNCED_AT_ONCE.min(known.len());
-            // What the system starts no thread for, this one does.
+            // If helper threads cannot be started, this thread does their work.
             let helpers = helpers.map_while(|_| {
                 let thread = std::thread::Builder::new().name("dunlin-fs-sync".into());
                 thread.spawn_scoped(scope, sync).ok()
@@ -186,7 +188,7 @@ impl FileSystem {
         reserved.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of a file; made where there is none.
+    /// Returns the state of a file; creates it if there is none.
     fn file(&self, ino: Ino) -> FileHandle {
         let reign = self.reign();
         let mut files = self.files();

@@ -1,4 +1,4 @@
-//! Names and attributes: calls to the metadata server, with what this client has not committed yet.
+//! Names and attributes: calls to the metadata server, combined with what this client has not committed yet.
 
 use std::collections::hash_map::Entry;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::{FileSystem, FsError};
 use crate::types::{without_privileges, Attr, Errno, Ino, S_IFREG};
 use crate::wire::{Answer, Ask, Change};
 
-/// Who owns a new file, and what others may do with it: kind and permissions.
+/// The owner of a new file, and its kind and permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// Kind and permissions.
@@ -21,7 +21,7 @@ pub struct Mode {
     pub gid: u32,
 }
 
-/// Attributes to set; `None` leaves one as it is. Times are nanoseconds since 1970.
+/// Attributes to set; `None` leaves one unchanged. Times are nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permissions.
@@ -36,25 +36,25 @@ pub struct SetAttributes {
     pub atime: Option<i64>,
     /// Time of the last change.
     pub mtime: Option<i64>,
-    /// What a write of somebody without privileges or another owner takes away is to go: see [`without_privileges`].
+    /// Clear the bits that a write by an unprivileged user, or a new owner, clears: see [`without_privileges`].
     pub clear_privileges: bool,
 }
 
-/// Space of a file system, in bytes, and its files.
+/// The space of a file system, in bytes, and its number of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Of all data servers.
+    /// Total of all data servers.
     pub bytes: u64,
     /// Free.
     pub free: u64,
-    /// Kept from use, because a client that is gone might still write there.
+    /// Reserved, because a client that is gone might still write there.
     pub quarantined: u64,
-    /// Files and directories.
+    /// Number of files and directories.
     pub files: u64,
 }
 
 impl FileSystem {
-    /// Makes a change in whichever session there is.
+    /// Makes a change in the current session, whichever it is.
     fn change(&self, change: &Change<'_>) -> Result<Answer, FsError> {
         let began = Instant::now();
         loop {
@@ -86,8 +86,8 @@ impl FileSystem {
         attr
     }
 
-    /// Attributes of a file that this session writes, without a question to the server: `known` is what it said
-    /// before. Nobody else can change size and time of such a file. `None` where the session does not write it.
+    /// Returns the attributes of a file that this session writes, without a request to the server: `known` is an
+    /// earlier result. Nobody else can change size and time of such a file. `None` if the session does not write it.
     pub fn attributes_of_written(&self, known: &Attr) -> Option<Attr> {
         let file = self.known_file(known.ino)?;
         let mut attr = known.clone();
@@ -95,16 +95,16 @@ impl FileSystem {
         overlaid.then_some(attr)
     }
 
-    /// Attributes of a name.
+    /// Returns the attributes of a name.
     ///
     /// # Errors
-    /// See [`FsError`]; so for all of these.
+    /// See [`FsError`], as for all of these.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let attr = self.meta().ask_attr(&Ask::Lookup { parent, name })?;
         Ok(self.overlaid(attr))
     }
 
-    /// Attributes of a file.
+    /// Returns the attributes of a file.
     #[allow(clippy::missing_errors_doc)]
     pub fn attributes(&self, ino: Ino) -> Result<Attr, FsError> {
         Ok(self.overlaid(self.meta().ask_attr(&Ask::GetAttr { ino })?))
@@ -118,7 +118,7 @@ impl FileSystem {
         }
         if set.mtime.is_some() {
             if let Some(file) = self.known_file(ino) {
-                // A later commit must not bring the time of the write back.
+                // A later commit must not restore the time of the write.
                 let mut state = file.lock();
                 (state.mtime, state.written) = (None, None);
             }
@@ -151,7 +151,7 @@ impl FileSystem {
         Ok(self.overlaid(attr))
     }
 
-    /// Makes a directory, device, pipe or empty file, or with a target a symbolic link.
+    /// Creates a directory, device, pipe or empty file, or a symbolic link if a target is given.
     #[allow(clippy::missing_errors_doc)]
     pub fn make(
         &self,
@@ -164,7 +164,7 @@ impl FileSystem {
         self.change_attr(&making(parent, name, mode, (rdev, target, false)))
     }
 
-    /// Makes a file and opens it: it can be written at once.
+    /// Creates a file and opens it for writing at once.
     #[allow(clippy::missing_errors_doc)]
     pub fn create(&self, parent: Ino, name: &[u8], mode: Mode) -> Result<Attr, FsError> {
         let begun = self.files().begin_making();
@@ -172,7 +172,7 @@ impl FileSystem {
         let made = self.change_attr(&making(parent, name, mode, (0, &[], true)));
         let after = self.reign();
         let mut files = self.files();
-        // Another thread may have found and closed the file meanwhile: then its lease was given back.
+        // Another thread may have found and closed the file meanwhile: then its lease was returned.
         let left = |attr: &Attr| files.left_since(begun, attr.ino);
         let left = made.as_ref().is_ok_and(left);
         files.end_making(begun);
@@ -188,7 +188,7 @@ impl FileSystem {
             return Ok(attr);
         }
         drop(files);
-        // Another thread has found the file meanwhile, and perhaps written it: what it knows of it counts.
+        // Another thread has found the file meanwhile, and has perhaps written it: its state takes precedence.
         loop {
             let file = self.file(attr.ino);
             let mut state = file.lock();
@@ -200,7 +200,7 @@ impl FileSystem {
         }
     }
 
-    /// Opens a file: it stays there while it is open, without a name if need be.
+    /// Opens a file: it exists while it is open, even without a name.
     #[allow(clippy::missing_errors_doc)]
     pub fn open_number(&self, ino: Ino) -> Result<(), FsError> {
         self.with_right(ino, Right::Read, |state| {
@@ -218,7 +218,7 @@ impl FileSystem {
         }
     }
 
-    /// Takes a name away.
+    /// Removes a name.
     #[allow(clippy::missing_errors_doc)]
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         let attr = self.change_attr(&Change::Unlink { parent, name })?;
@@ -228,7 +228,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// A file without a name that nobody has open here: what it has is nobody's business any more.
+    /// Discards the changes of a file without a name that nobody has open here.
     fn drop_nameless(&self, ino: Ino) {
         let Some(file) = self.known_file(ino) else {
             return;
@@ -240,17 +240,17 @@ impl FileSystem {
         let unused = state.take_fresh(0);
         self.give_extents(&state, unused);
         self.let_go(ino, &mut state);
-        // What is lost with the file is missed by nobody.
+        // Nobody needs what is lost with the file.
         state.error = None;
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     #[allow(clippy::missing_errors_doc)]
     pub fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         self.change(&Change::Rmdir { parent, name }).map(drop)
     }
 
-    /// Gives a file another name; `flags` are [`crate::types::RENAME_NOREPLACE`] or [`crate::types::RENAME_EXCHANGE`].
+    /// Renames a file; `flags` are [`crate::types::RENAME_NOREPLACE`] or [`crate::types::RENAME_EXCHANGE`].
     #[allow(clippy::missing_errors_doc)]
     pub fn rename(
         &self,
@@ -268,7 +268,7 @@ impl FileSystem {
         .map(drop)
     }
 
-    /// Gives a file one more name.
+    /// Adds another name to a file.
     #[allow(clippy::missing_errors_doc)]
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let attr = self.change_attr(&Change::Link { ino, parent, name })?;
@@ -282,25 +282,25 @@ impl FileSystem {
         }
     }
 
-    /// Target of a symbolic link.
+    /// Returns the target of a symbolic link.
     #[allow(clippy::missing_errors_doc)]
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         self.ask_bytes(&Ask::ReadLink { ino })
     }
 
-    /// All entries of a directory: names, numbers, kinds.
+    /// Returns all entries of a directory: names, numbers, kinds.
     #[allow(clippy::missing_errors_doc)]
     pub fn read_directory(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Ino, u32)>, FsError> {
         self.meta().read_dir(ino)
     }
 
-    /// An extended attribute.
+    /// Returns an extended attribute.
     #[allow(clippy::missing_errors_doc)]
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
         self.ask_bytes(&Ask::GetXattr { ino, name })
     }
 
-    /// Names of the extended attributes, a zero behind each.
+    /// Returns the names of the extended attributes, each terminated by a zero.
     #[allow(clippy::missing_errors_doc)]
     pub fn xattr_names(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         self.ask_bytes(&Ask::ListXattr { ino })
@@ -324,13 +324,13 @@ impl FileSystem {
         .map(drop)
     }
 
-    /// Takes an extended attribute away.
+    /// Removes an extended attribute.
     #[allow(clippy::missing_errors_doc)]
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
         self.change(&Change::RemoveXattr { ino, name }).map(drop)
     }
 
-    /// Space and files.
+    /// Returns space and number of files.
     #[allow(clippy::missing_errors_doc)]
     pub fn space(&self) -> Result<Space, FsError> {
         match self.meta().ask(&Ask::StatFs)? {

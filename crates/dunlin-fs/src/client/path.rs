@@ -1,10 +1,10 @@
-//! Files by path, as programs want them.
+//! Files by path, as most programs need them.
 
 use super::names::Mode;
 use super::{FileSystem, FsError};
 use crate::types::{Attr, Errno, Ino, ROOT, S_IFDIR, S_IFREG};
 
-/// Permissions of what is made by path.
+/// Permissions of files created by path.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -16,7 +16,7 @@ pub struct File {
 }
 
 impl File {
-    /// Its number.
+    /// The file's number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -24,7 +24,7 @@ impl File {
     /// Reads up to `length` bytes from `offset`: fewer at the end of the file.
     ///
     /// # Errors
-    /// See [`FsError`]; so for all of these.
+    /// See [`FsError`], as for all of these.
     pub fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, FsError> {
         self.system.read(self.ino, offset, length)
     }
@@ -47,13 +47,13 @@ impl File {
         self.system.sync_data(self.ino)
     }
 
-    /// Makes it shorter or longer.
+    /// Shortens or extends the file.
     #[allow(clippy::missing_errors_doc)]
     pub fn set_len(&self, bytes: u64) -> Result<(), FsError> {
         self.system.truncate(self.ino, bytes)
     }
 
-    /// Its attributes.
+    /// Returns the attributes.
     #[allow(clippy::missing_errors_doc)]
     pub fn attributes(&self) -> Result<Attr, FsError> {
         self.system.attributes(self.ino)
@@ -67,10 +67,10 @@ impl Drop for File {
 }
 
 impl FileSystem {
-    /// The file at a path; symbolic links are not followed.
+    /// Returns the attributes of a path; symbolic links are not followed.
     ///
     /// # Errors
-    /// See [`FsError`]; so for all of these.
+    /// See [`FsError`], as for all of these.
     pub fn find(&self, path: &str) -> Result<Attr, FsError> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         let mut found = self.attributes(ROOT)?;
@@ -80,7 +80,7 @@ impl FileSystem {
         Ok(found)
     }
 
-    /// The directory of a path, and the last name.
+    /// Returns the directory of a path, and the last name.
     fn place<'a>(&self, path: &'a str) -> Result<(Ino, &'a [u8]), FsError> {
         let path = path.trim_end_matches('/');
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -102,7 +102,7 @@ impl FileSystem {
         })
     }
 
-    /// Makes a file that is not there, and opens it.
+    /// Creates a file, which must not exist, and opens it.
     #[allow(clippy::missing_errors_doc)]
     pub fn create_new(&self, path: &str) -> Result<File, FsError> {
         let (parent, name) = self.place(path)?;
@@ -113,21 +113,21 @@ impl FileSystem {
         })
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     #[allow(clippy::missing_errors_doc)]
     pub fn create_directory(&self, path: &str) -> Result<Attr, FsError> {
         let (parent, name) = self.place(path)?;
         self.make(parent, name, mode_of(S_IFDIR | DIRECTORY_MODE), 0, &[])
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     #[allow(clippy::missing_errors_doc)]
     pub fn remove(&self, path: &str) -> Result<(), FsError> {
         let (parent, name) = self.place(path)?;
         self.unlink(parent, name)
     }
 
-    /// Names in a directory.
+    /// Returns the names in a directory.
     #[allow(clippy::missing_errors_doc)]
     pub fn list(&self, path: &str) -> Result<Vec<String>, FsError> {
         let entries = self.read_directory(self.find(path)?.ino)?;

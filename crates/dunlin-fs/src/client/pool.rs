@@ -1,12 +1,12 @@
-//! Extents that a session has reserved and no file has.
+//! Extents that a session has reserved and that belong to no file.
 
 use crate::types::{Extent, SessionId};
 
-/// They are of one session: another one's may be anybody's by now.
+/// They all belong to one session: those of another may be in use by anyone.
 #[derive(Debug)]
 pub(super) struct Pool {
     session: SessionId,
-    /// The next one to use is the last.
+    /// Used from the end.
     free: Vec<Extent>,
 }
 
@@ -24,14 +24,14 @@ impl Pool {
         self.free.pop()
     }
 
-    /// Extents of a session: they are none of the pool's where that is not the one.
+    /// Returns extents of a session; they are dropped if it is not the pool's session.
     pub(super) fn give(&mut self, session: SessionId, extents: impl IntoIterator<Item = Extent>) {
         if self.session == session {
             self.free.extend(extents);
         }
     }
 
-    /// Another session: what an earlier one had is gone.
+    /// Begins another session: extents of an earlier one are dropped.
     pub(super) fn begin(&mut self, session: SessionId) {
         if self.session != session {
             *self = Self::new(session);

@@ -1,4 +1,4 @@
-//! The session of a file system: how long it stands by this client's clock, and how it is made anew.
+//! The session of a file system: how long it is valid by this client's clock, and how it is replaced.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -9,7 +9,7 @@ use super::{FileSystem, FsError};
 use crate::types::Errno;
 use crate::wire::{Change, Watched, Welcome};
 
-/// How often it is looked whether the session stands again.
+/// Interval between two checks whether the session is valid again.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct SessionKeeper {
     /// Milliseconds after `base` at which the session counts as over, unless it was renewed.
     valid_until: AtomicU64,
     lease: Duration,
-    /// Held by each WRITE; who makes the session anew waits until none is under way.
+    /// Held by each WRITE; a thread that replaces the session waits until none is in progress.
     gate: RwLock<()>,
     stop: AtomicBool,
 }
@@ -41,7 +41,7 @@ impl SessionKeeper {
         keeper
     }
 
-    /// The server has renewed the session; counted from when it was asked to, and a tenth less.
+    /// The server has renewed the session; counted from the time of the request, minus a tenth.
     pub(super) fn renewed(&self, asked: Instant) {
         let until = asked.duration_since(self.base) + self.lease * 9 / 10;
         self.valid_until
@@ -67,7 +67,7 @@ impl FileSystem {
         *reign.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the session stands by this client's clock.
+    /// Waits until the session is valid by this client's clock.
     pub(super) fn wait_for_session(&self) -> Result<(), FsError> {
         let began = Instant::now();
         while !self.inner.keeper.is_valid() || self.reign().session != self.meta().session() {
@@ -79,7 +79,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Leave to WRITE for a session; none where it is over.
+    /// Permission to WRITE in a session; `None` if it is over.
     pub(super) fn write_gate(&self, session: u64) -> Option<RwLockReadGuard<'_, ()>> {
         let keeper = &self.inner.keeper;
         loop {
@@ -94,7 +94,7 @@ impl FileSystem {
         }
     }
 
-    /// One long poll; what it brings.
+    /// Performs one long poll; returns its results.
     pub(super) fn watch(&self) -> Vec<u64> {
         let keeper = &self.inner.keeper;
         let reign = self.reign();
@@ -123,7 +123,7 @@ impl FileSystem {
         }
     }
 
-    /// The session has ended: another one. First no WRITE of the old one is under way, then the server is told so.
+    /// Replaces a session that has ended. First no WRITE of the old one is in progress, then the server is told so.
     fn begin_anew(&self) -> Result<(), FsError> {
         let keeper = &self.inner.keeper;
         let _closed = keeper.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +142,7 @@ impl FileSystem {
         self.meta().change(Change::Settle { ended }).map(drop)
     }
 
-    /// The session ends, and nothing of it stays at the server.
+    /// Ends the session, and everything that the server holds for it.
     pub(super) fn say_goodbye(&self) {
         let keeper = &self.inner.keeper;
         let _closed = keeper.gate.write().unwrap_or_else(PoisonError::into_inner);

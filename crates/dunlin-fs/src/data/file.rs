@@ -1,4 +1,4 @@
-//! The file of a data server: a page that says who it is, then the extents, sparse.
+//! The file of a data server: a page that identifies it, then the extents, sparse.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,18 +13,18 @@ use super::DataError;
 use crate::meta::Durability;
 use crate::types::EXTENT_BYTES;
 
-/// Where the extents begin.
+/// Offset of the extents.
 const HEADER_BYTES: u64 = 4096;
-/// What a file begins with.
+/// The first bytes of the file.
 const MAGIC: &[u8; 16] = b"dunlin-fs data 1";
-/// Bytes that cross between file and memory at once.
+/// Bytes copied between file and memory at once.
 const STEP_BYTES: u64 = 1 << 20;
 
 pub(super) struct ExtentFile {
     path: PathBuf,
     file: File,
     extents: u32,
-    /// How often extents were written.
+    /// Number of writes of extents.
     written: AtomicU64,
     synced: Mutex<Synced>,
 }
@@ -32,19 +32,19 @@ pub(super) struct ExtentFile {
 /// What is known to be on the disk.
 #[derive(Default)]
 struct Synced {
-    /// So many of the writes.
+    /// Number of writes that are on the disk.
     writes: u64,
-    /// A sync has failed. The system says so once, whichever write it was that it lost, and the next sync succeeds.
+    /// A sync has failed. The system reports this once, whichever write was lost, and the next sync succeeds.
     has_failed: bool,
 }
 
-/// Where an extent is in the region.
+/// Offset of an extent in the region.
 pub(super) fn offset(extent: u32) -> u64 {
     u64::from(extent) * EXTENT_BYTES
 }
 
 impl ExtentFile {
-    /// Opens it, or makes it; with the number that is drawn when it is made.
+    /// Opens or creates the file; also returns the random number drawn at its creation.
     pub(super) fn open(path: &Path, extents: u32) -> Result<(Self, u64), DataError> {
         let failed = |why: &dyn std::fmt::Display| DataError::File {
             path: path.to_owned(),
@@ -102,7 +102,7 @@ impl ExtentFile {
         }
     }
 
-    /// Reads all that is there into memory.
+    /// Reads the whole file into memory.
     pub(super) fn load(&self, memory: &Memory) -> Result<(), DataError> {
         let end = HEADER_BYTES + offset(self.extents);
         let mut bytes = vec![0; STEP_BYTES as usize];
@@ -126,7 +126,7 @@ impl ExtentFile {
         Ok(())
     }
 
-    /// Writes extents out of memory; when it returns they are as safe as `durability` says.
+    /// Writes extents from memory to the file; when it returns they are as durable as `durability` requires.
     pub(super) fn keep(
         &self,
         memory: &Memory,
@@ -148,8 +148,8 @@ impl ExtentFile {
         }
     }
 
-    /// One sync after the other, each for all that was written before it: beside one that fails another could succeed
-    /// whose bytes are lost. After one that failed no other is believed.
+    /// Executes one sync at a time, each for everything written before it: concurrently with one that fails, another
+    /// could succeed whose bytes are lost. After a failed sync, no other is trusted.
     fn sync(&self, write: u64) -> std::io::Result<()> {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if synced.has_failed {
@@ -181,7 +181,7 @@ mod tests {
         let (mut kept, _) = ExtentFile::open(&folder.path().join("data"), 1).unwrap();
         let keep = |kept: &ExtentFile| kept.keep(memory, vec![0], Durability::Power);
         keep(&kept).unwrap();
-        // It takes bytes, and cannot be synced.
+        // It accepts writes, but cannot be synced.
         let null = OpenOptions::new().write(true).open("/dev/null").unwrap();
         let good = std::mem::replace(&mut kept.file, null);
         assert!(keep(&kept).is_err());

@@ -1,5 +1,5 @@
-//! A data server: a region of memory over a file. Clients READ and WRITE the region by themselves; what is called is
-//! what the file needs.
+//! A data server: a region of memory backed by a file. Clients READ and WRITE the region themselves; calls are only
+//! needed for the file.
 
 mod file;
 
@@ -15,46 +15,47 @@ use crate::types::EXTENT_BYTES;
 use crate::wire::{self, decode, encode, Copy, Described, Flush};
 use file::ExtentFile;
 
-/// The code of a request that is none, or for extents that are not there.
+/// The error code of a malformed request, or one for extents that do not exist.
 const MALFORMED: u32 = 1;
-/// The code of a request for another start of the server.
+/// The error code of a request for another start of the server.
 pub(crate) const OTHER_START: u32 = 2;
-/// The code of a server that is not ready yet.
+/// The error code of a server that is not ready yet.
 const LOADING: u32 = 3;
-/// The code of a file that cannot be written.
+/// The error code of a file that cannot be written.
 const FILE: u32 = 4;
-/// Most extents of one server: 8 TiB.
+/// Maximum number of extents of one server: 8 TiB.
 const MOST_EXTENTS: u64 = 1 << 28;
 
-/// What a data server is to be.
+/// The options of a data server.
 #[derive(Clone, Debug)]
 pub struct DataOptions {
-    /// Its file; made where it is not there.
+    /// Its file; created if it does not exist.
     pub file: PathBuf,
-    /// Bytes that it offers, rounded down to extents: as much memory, and a sparse file. A file that is there may grow.
+    /// Bytes that it offers, rounded down to extents: the same amount of memory, and a sparse file. An existing file
+    /// may grow.
     pub bytes: u64,
-    /// Whether synced bytes are to outlive the machine's power, or the process.
+    /// Whether synced bytes must survive loss of power, or only the end of the process.
     pub durability: Durability,
 }
 
 /// A data server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// The file.
+    /// The file cannot be used.
     #[error("the file {}: {why}", path.display())]
     File {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// The size.
+    /// The size is invalid.
     #[error("{0} bytes: from {EXTENT_BYTES}, one extent, to 8 TiB")]
     Bytes(u64),
-    /// The server.
+    /// The RPC server could not be started.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// Random numbers.
+    /// The system does not provide random numbers.
     #[error("the system: {0}")]
     System(#[from] std::io::Error),
 }
@@ -64,12 +65,12 @@ struct Service {
     about: Described,
     file: ExtentFile,
     durability: Durability,
-    /// Set when the region has what the file has.
+    /// Set when the file has been loaded into the region.
     loaded: OnceLock<()>,
     copying: Mutex<()>,
 }
 
-/// Serves a file, on what `server` says. When this returns the region has what the file has.
+/// Serves a file, with the settings of `server`. When this returns the file has been loaded into the region.
 ///
 /// # Errors
 /// See [`DataError`].
@@ -127,7 +128,7 @@ impl Service {
         ready.ok_or_else(|| HandlerError::new(LOADING, "the server reads its file: ask again"))
     }
 
-    /// The memory, for a request about this start and these extents.
+    /// Returns the memory, for a request about this start and these extents.
     fn checked(
         &self,
         incarnation: u64,

@@ -1,4 +1,4 @@
-//! Group commit: one thread takes all changes that have come meanwhile, keeps them as one group, and answers them.
+//! Group commit: one thread takes all changes that have arrived meanwhile, writes them as one group, and answers them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -12,19 +12,19 @@ use crate::namespace::Record;
 use crate::types::{Errno, Outcome, Refused};
 use crate::wire::{encode, Answer};
 
-/// Records of one group: what came later waits for the next.
+/// Maximum number of records in one group: later ones wait for the next.
 const GROUP: usize = 16_384;
 
-/// Changes of one operation, and who is to be told when they are kept.
+/// The changes of one operation, and the request to be answered when they are written.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) records: Vec<Record>,
-    /// The change that this is or rests on.
+    /// The change that this is or depends on.
     pub(super) rests_on: u64,
     pub(super) answer: Option<(OwnedResponder, Vec<u8>)>,
 }
 
-/// How far the journal has come.
+/// The journal's progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     kept: AtomicU64,
@@ -36,12 +36,12 @@ impl Progress {
         self.kept.load(Ordering::Acquire) >= change
     }
 
-    /// The journal cannot be written: what is in memory is not what will be there after a start.
+    /// The journal cannot be written: the state in memory will not be there after a restart.
     pub(super) fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Waits until the journal has a change; `false` when it has not come so far in time.
+    /// Waits until the journal has a change; returns `false` if it has not got that far in time.
     pub(super) fn wait_for(&self, change: u64, most: Duration) -> bool {
         let began = Instant::now();
         while !self.has(change) {
@@ -54,8 +54,8 @@ impl Progress {
     }
 }
 
-/// The journal's end for those who change something. Entries are in the order of their changes: they are sent under the
-/// namespace's lock.
+/// The sending side of the journal. Entries are in the order of their changes: they are sent under the namespace's
+/// lock.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     entries: Sender<Entry>,
@@ -78,7 +78,7 @@ impl Journal {
         Ok((Self { entries, progress }, thread))
     }
 
-    /// Keeps, then answers. An answer that rests on nothing new is given at once.
+    /// Writes the changes, then answers. An answer that depends on nothing new is sent at once.
     pub(super) fn keep(&self, entry: Entry) {
         let nothing = entry.records.is_empty() && self.progress.has(entry.rests_on);
         if nothing {
@@ -109,7 +109,7 @@ fn run(store: &Store, durability: Durability, entries: &Receiver<Entry>, progres
             .iter_mut()
             .map(|entry| std::mem::take(&mut entry.records));
         let records: Vec<_> = records.flatten().collect();
-        // A question that waited for what is there by now has none.
+        // A query that only waited for earlier changes has no records.
         if !records.is_empty() && !progress.failed() {
             if let Err(error) = store.keep(records, durability) {
                 tracing::error!(%error, "the journal cannot be written: all changes are refused");

@@ -1,4 +1,4 @@
-//! The threads of a metadata server: the clock, and the one that speaks with the data servers.
+//! The threads of a metadata server: the clock, and the one that communicates with the data servers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,14 @@ use super::MetaOptions;
 use crate::types::{DataServer, Extent};
 use crate::wire::{data, decode, encode, Copy, Described};
 
-/// How often a data server is asked who it is: a client that has lost one waits about this long for the new one.
+/// Interval between two requests to a data server for its identity: a client that has lost one waits about this long
+/// for the new one.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// How long a data server may take to say who it is.
+/// Time that a data server may take to identify itself.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(2);
-/// How long a copy of one batch may take: it ends on the disk.
+/// Time that copying one batch may take, which includes the disk.
 const COPY_WITHIN: Duration = Duration::from_secs(60);
-/// Extents that are copied by one call: 128 MiB.
+/// Extents copied by one call: 128 MiB.
 const COPIED_AT_ONCE: usize = 4096;
 
 /// Ends the threads when it is dropped.
@@ -80,8 +81,8 @@ impl Drop for Keeper {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // The journal ends with the last who can write to it, and so does its lock on the store. Where a handler still
-        // has the service, that is when it lets go.
+        // The journal, with its lock on the store, ends when the last sender is dropped. If a handler still holds the
+        // service, that is when the handler releases it.
         let last = self.service.take().and_then(Arc::into_inner).is_some();
         if let (true, Some(journal)) = (last, journal) {
             let _ = journal.join();
@@ -89,17 +90,17 @@ impl Drop for Keeper {
     }
 }
 
-/// The data servers, as the metadata server's calls reach them.
+/// The connections of the metadata server to the data servers.
 struct DataLink {
     service: Arc<Service>,
     options: MetaOptions,
     clients: HashMap<String, Client>,
-    /// Addresses where no data server has answered lately.
+    /// Addresses at which no data server has answered lately.
     missing: HashSet<String>,
 }
 
 impl DataLink {
-    /// Says that there is no data server, once until there is one.
+    /// Logs that a data server is missing, once until it is found.
     fn miss(&mut self, address: &str, error: &dyn std::fmt::Display) {
         if self.missing.insert(address.to_owned()) {
             tracing::warn!(%error, address, "no data server answers: its extents are not to be had until it does");
@@ -128,7 +129,7 @@ impl DataLink {
         }
     }
 
-    /// Asks all data servers who they are: one that has started anew says so by its incarnation.
+    /// Asks all data servers for their identity: one that has restarted has a new incarnation.
     fn describe(&mut self) {
         for address in self.options.data.clone() {
             let Some(client) = self.client(&address) else {
@@ -166,7 +167,7 @@ impl DataLink {
         }
     }
 
-    /// Moves the files that sessions could write which have ended.
+    /// Moves the files that could be written by sessions that have ended.
     fn move_files(&mut self) {
         let files = self.service.lock().namespace.to_move();
         for (session, ino) in files {
@@ -183,7 +184,7 @@ impl DataLink {
                     continue;
                 }
             };
-            // A server that is killed in the middle must know that these places are not free.
+            // If the server is killed during the copy, it must find recorded that these extents are not free.
             let kept = self.service.journal.progress.wait_for(planned, COPY_WITHIN);
             let copied = match kept {
                 true => self.copy(&pairs),
@@ -236,8 +237,8 @@ impl DataLink {
 /// Whether extents were copied.
 enum Copied {
     Yes,
-    /// Nor will they be.
+    /// They were not, and will not be.
     No,
-    /// Nobody knows, and they may still be.
+    /// It is unknown, and they may still be.
     Perhaps,
 }

@@ -1,4 +1,4 @@
-//! The metadata server: the namespace behind handlers, its journal, and the threads that keep both going.
+//! The metadata server: the namespace behind handlers, its journal, and the threads that run both.
 
 mod journal;
 mod keeper;
@@ -21,21 +21,21 @@ use keeper::Keeper;
 use service::Service;
 use store::Store;
 
-/// Shortest lease: a client must be able to renew it on a busy machine.
+/// Minimum lease: a client must be able to renew it on a busy machine.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(200);
 
-/// What a metadata server is to be.
+/// The options of a metadata server.
 #[derive(Clone, Debug)]
 pub struct MetaOptions {
-    /// Folder of its journal; made where it is not there.
+    /// Folder of its journal; created if it does not exist.
     pub store: PathBuf,
     /// Addresses of the data servers.
     pub data: Vec<String>,
-    /// When a change counts as kept.
+    /// When a change counts as durable.
     pub durability: Durability,
-    /// How long a session lasts after it was renewed.
+    /// Time that a session lasts after it was renewed.
     pub lease: Duration,
-    /// What the data servers ask for.
+    /// The secret that the data servers require.
     pub secret: Option<Secret>,
 }
 
@@ -55,40 +55,41 @@ impl MetaOptions {
 /// A metadata server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum MetaError {
-    /// The journal.
+    /// The journal cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server.
+    /// The RPC server could not be started.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The lease is too short.
     #[error("a lease of {0:?}: at least {SHORTEST_LEASE:?}, a client must be able to renew it")]
     Lease(Duration),
-    /// A thread, or the random numbers of the system.
+    /// A thread could not be started, or the system does not provide random numbers.
     #[error("the system: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// A metadata server that runs. It ends when this is dropped.
+/// A running metadata server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct MetaServer {
     running: RunningServer,
-    // After the server: nobody asks any more when they end.
+    // After the server: there are no requests any more when the threads end.
     _keeper: Keeper,
 }
 
 impl MetaServer {
-    /// The server below.
+    /// The underlying RPC server.
     pub fn running(&self) -> &RunningServer {
         &self.running
     }
 
-    /// The server below and the threads beside it, which end when they are dropped: after the server.
+    /// Returns the underlying server and the threads beside it, which end when they are dropped: drop them after the
+    /// server.
     pub fn split(self) -> (RunningServer, MetaThreads) {
         (self.running, MetaThreads(self._keeper))
     }
 
-    /// Ends it; whether all answers were delivered.
+    /// Shuts down; returns whether all answers were delivered.
     pub fn shutdown(self) -> bool {
         self.running.shutdown()
     }
@@ -98,7 +99,7 @@ impl MetaServer {
 #[derive(Debug)]
 pub struct MetaThreads(#[allow(dead_code, reason = "it is there to be dropped")] Keeper);
 
-/// Serves the file system of a store, on what `server` says.
+/// Serves the file system of a store, with the settings of `server`.
 ///
 /// # Errors
 /// See [`MetaError`].
@@ -137,7 +138,7 @@ pub fn serve(server: ServerBuilder, options: &MetaOptions) -> Result<MetaServer,
     })
 }
 
-/// The namespace of a store; a new one where there is none.
+/// Loads the namespace of a store; creates a new one if there is none.
 fn load(store: &Store, path: &Path, expires_ms: u64) -> Result<Namespace, StoreError> {
     let records = store.load()?;
     if records.is_empty() {
@@ -158,7 +159,7 @@ fn load(store: &Store, path: &Path, expires_ms: u64) -> Result<Namespace, StoreE
 /// Checks a store that no server has open.
 ///
 /// # Errors
-/// When it cannot be read. What is wrong *in* it is in the findings.
+/// When it cannot be read. Problems *in* it are reported in the findings.
 pub fn check(path: &Path) -> Result<Findings, StoreError> {
     if !path.is_dir() {
         return Err(StoreError::Absent(path.to_owned()));

@@ -1,4 +1,5 @@
-//! The handlers. Each takes the namespace's lock, does what it has to, and hands changes to the journal under it.
+//! The handlers. Each takes the namespace's lock, executes its request, and passes changes to the journal under the
+//! lock.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,7 +12,7 @@ use crate::namespace::{Done, Namespace, Now, Waits};
 use crate::types::{Errno, Ino, Outcome, Refused};
 use crate::wire::{decode, encode, Answer, Ask, Change, Envelope, Watch, Watched, Welcome};
 
-/// The code of a request that is none.
+/// The error code of a malformed request.
 const MALFORMED: u32 = 1;
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(super) struct State {
     waiting: Waiting,
 }
 
-/// The time, of both kinds.
+/// The current time, of both clocks.
 pub(super) fn now() -> Now {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -62,7 +63,7 @@ impl Service {
         self.lease.as_millis() as u64
     }
 
-    /// On the polling thread: it does not wait for the journal, it says that the caller has to.
+    /// On the polling thread: does not wait for the journal, but returns that the caller has to.
     pub(super) fn ask(
         &self,
         payload: &[u8],
@@ -121,7 +122,7 @@ impl Service {
         self.tell(&mut state);
     }
 
-    /// Does a change; gives it back where it has to wait.
+    /// Executes a change; returns it if it has to wait.
     fn attempt(&self, state: &mut State, waiter: Waiter) -> Option<(Ino, Waiter)> {
         let Some(envelope) = decode::<Envelope<'_>>(&waiter.payload) else {
             waiter.responder.fail(malformed());
@@ -143,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Tries all leases that wait, in their order, and asks for those again that stand against them.
+    /// Tries all waiting lease requests in order, and recalls conflicting leases again.
     pub(super) fn grant(&self, state: &mut State) {
         let files: Vec<Ino> = state.waiting.leases.keys().copied().collect();
         for ino in files {
@@ -165,7 +166,7 @@ impl Service {
         }
     }
 
-    /// Answers the long polls that have something to say.
+    /// Answers the long polls that have something to report.
     fn tell(&self, state: &mut State) {
         for (responder, recalled) in state.waiting.due(now().steady_ms) {
             let epoch = self.epoch;
@@ -205,7 +206,7 @@ impl Service {
         self.keep(&mut state, None);
         self.grant(&mut state);
         let poll = state.waiting.polls.entry(watch.session).or_default();
-        // One that waits already was given up by its client.
+        // The client has given up an earlier one that is still waiting.
         poll.responder = Some(responder);
         poll.until_ms = match current {
             true => now_ms + self.lease_ms() / 4,
@@ -214,7 +215,7 @@ impl Service {
         self.tell(&mut state);
     }
 
-    /// What the namespace has changed goes to the journal.
+    /// Passes the namespace's changes to the journal.
     pub(super) fn keep(&self, state: &mut State, answer: Option<(OwnedResponder, Vec<u8>)>) {
         let records = state.namespace.take_records();
         if answer.is_some() || !records.is_empty() {
@@ -227,7 +228,7 @@ impl Service {
         }
     }
 
-    /// What time brings: sessions end, long polls are answered, leases are tried again.
+    /// Time-driven work: sessions end, long polls are answered, lease requests are retried.
     pub(super) fn tick(&self) {
         let mut state = self.lock();
         state.namespace.end_expired(now());

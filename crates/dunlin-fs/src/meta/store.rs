@@ -1,4 +1,4 @@
-//! The journal: records in fjall, in groups. A group is one batch, whole or not there.
+//! The journal: records in fjall, in groups. A group is one batch, which is stored completely or not at all.
 
 use std::path::{Path, PathBuf};
 
@@ -9,44 +9,44 @@ use crate::namespace::Record;
 /// Memory of fjall's tables that are not yet in segments: the namespace itself is in memory, so little is enough.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// When a change counts as kept.
+/// When a change counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// On disk: it outlives the machine's power.
+    /// On disk: it survives loss of power.
     Power,
-    /// With the kernel: it outlives the process.
+    /// With the kernel: it survives the process.
     Process,
 }
 
 /// A store could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store itself.
+    /// An error of the store.
     #[error("the store {}: {source}", path.display())]
     Store {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What fjall said.
+        /// fjall's error.
         #[source]
         source: fjall::Error,
     },
-    /// What is in it does not hold together.
+    /// Its contents are inconsistent.
     #[error("the store {} is damaged: {first} ({count} faults; `dunlin fsck` shows them)", path.display())]
     Damaged {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
         /// The first fault.
         first: crate::namespace::Fault,
-        /// How many there are.
+        /// Number of faults.
         count: usize,
     },
-    /// Another server, or `dunlin fsck`, has it.
+    /// Another server, or `dunlin fsck`, uses it.
     #[error("the store {}: another process has it open", .0.display())]
     InUse(PathBuf),
-    /// It would be a folder.
+    /// The path is a file, but must be a folder.
     #[error("the store {}: it is a file, and a store is a folder", .0.display())]
     File(PathBuf),
-    /// There is no store.
+    /// The store does not exist.
     #[error("there is no store at {}", .0.display())]
     Absent(PathBuf),
 }
@@ -97,7 +97,7 @@ impl Store {
             .map_err(|source| self.failed(source))
     }
 
-    /// Keeps a group of records, the later ones of a key before the earlier ones.
+    /// Writes a group of records; later records of a key supersede earlier ones.
     pub(crate) fn keep(
         &self,
         group: Vec<Record>,
@@ -125,7 +125,7 @@ impl Store {
     }
 }
 
-/// All records of a batch have one sequence number at fjall, so a key stands in it once.
+/// All records of a batch have one sequence number in fjall, so a key may occur only once.
 fn last_of_each(group: Vec<Record>) -> std::collections::HashMap<Vec<u8>, Option<Vec<u8>>> {
     group.into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! Who waits: leases that stand against others', and long polls of sessions.
+//! Waiting requests: for leases that conflict with others, and long polls of sessions.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -13,7 +13,7 @@ pub(super) struct Waiter {
     pub(super) responder: OwnedResponder,
 }
 
-/// The long poll of a session, and what it is to bring.
+/// The long poll of a session, and what it will report.
 #[derive(Debug, Default)]
 pub(super) struct Poll {
     pub(super) responder: Option<OwnedResponder>,
@@ -22,16 +22,16 @@ pub(super) struct Poll {
     pub(super) recalled: BTreeSet<Ino>,
 }
 
-/// All of them.
+/// All waiting requests.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// By file, in the order in which they came.
+    /// By file, in order of arrival.
     pub(super) leases: HashMap<Ino, VecDeque<Waiter>>,
     pub(super) polls: HashMap<SessionId, Poll>,
 }
 
 impl Waiting {
-    /// Whether a session has to stand behind others: so that many readers do not keep a writer out for ever.
+    /// Whether a session has to queue behind others, so that a sequence of readers cannot starve a writer.
     pub(super) fn is_contended(&self, ino: Ino) -> bool {
         self.leases.contains_key(&ino)
     }
@@ -40,17 +40,17 @@ impl Waiting {
         self.leases.entry(ino).or_default().push_back(waiter);
     }
 
-    /// Sessions are asked to give a lease back.
+    /// Asks sessions to return a lease.
     pub(super) fn recall(&mut self, ino: Ino, holders: &[SessionId]) {
         for holder in holders {
             self.polls.entry(*holder).or_default().recalled.insert(ino);
         }
     }
 
-    /// Long polls that have something to say or have waited long enough, with what they say.
+    /// The long polls that have something to report or have waited long enough, with what they report.
     pub(super) fn due(&mut self, now_ms: u64) -> Vec<(OwnedResponder, Vec<Ino>)> {
         self.polls.retain(|_, poll| {
-            // Nobody has asked for long: a session that is no more.
+            // No poll for a long time: the session no longer exists.
             poll.responder.is_some() || poll.until_ms + POLL_KEPT_MS > now_ms
         });
         let due = |poll: &mut Poll| {
@@ -67,5 +67,5 @@ impl Waiting {
     }
 }
 
-/// What is kept of a session that does not ask: longer than any sensible lease.
+/// Time for which the state of a session that does not poll is kept: longer than any sensible lease.
 const POLL_KEPT_MS: u64 = 600_000;

@@ -1,16 +1,17 @@
-//! Questions: they change nothing.
+//! Queries, which change nothing.
 
 use super::{Body, Namespace};
 use crate::types::{refuse, Errno, Ino, Outcome};
 use crate::wire::{Answer, Ask};
 
-/// Most bytes of names that one answer carries, whatever was asked for.
+/// Maximum number of bytes of names in one answer, whatever was requested.
 const NAMES_BYTES: u32 = 1 << 20;
-/// Entries of a map in one answer: 36 KiB at most.
+/// Map entries in one answer: at most 36 KiB.
 const MAP_ENTRIES: usize = 4096;
 
 impl Namespace {
-    /// Answers, and says which change the answer rests on: whoever tells others waits until that is in the journal.
+    /// Answers a query, and returns the change on which the answer depends: before anyone else learns of the answer,
+    /// that must be in the journal.
     pub fn ask(&self, ask: &Ask<'_>) -> (Outcome<Answer>, u64) {
         let outcome = self.answer(ask);
         let changed = |ino: Ino| {
@@ -19,7 +20,7 @@ impl Namespace {
                 .map_or(self.last_gone, |node| node.changed)
         };
         let rests_on = match (*ask, &outcome) {
-            // A name's inode was changed when it got the name; where there is none, its directory was.
+            // A name's inode was changed when it got the name; if there is none, its directory was.
             (Ask::Lookup { .. }, Ok(Answer::Attr(attr))) => changed(attr.ino),
             (Ask::Lookup { parent, .. }, _) => changed(parent),
             (
@@ -100,7 +101,7 @@ impl Namespace {
         let Body::Directory { entries, .. } = &self.node(ino)?.body else {
             return refuse(Errno::NOTDIR);
         };
-        // Before all names stands the empty one.
+        // The empty name sorts before all others.
         let mut rest = entries.range::<[u8], _>((Excluded(after), Unbounded));
         let mut room = bytes.clamp(1, NAMES_BYTES) as usize;
         let mut part = Vec::new();

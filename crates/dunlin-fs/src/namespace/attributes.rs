@@ -1,4 +1,4 @@
-//! Attributes, and extended ones.
+//! Attributes and extended attributes.
 
 use super::{Namespace, Now};
 use crate::types::{

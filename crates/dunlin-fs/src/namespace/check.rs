@@ -1,4 +1,4 @@
-//! Whether a namespace holds together: what `dunlin fsck` says.
+//! Consistency checks of a namespace, as reported by `dunlin fsck`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,64 +7,64 @@ use super::record::Held;
 use super::{Body, Namespace};
 use crate::types::{Extent, Ino, SessionId, EXTENT_BYTES, ROOT};
 
-/// Something that must not be.
+/// An inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A record that cannot be read.
+    /// A record that cannot be decoded.
     Unreadable(Vec<u8>),
-    /// No root directory.
+    /// There is no root directory.
     NoRoot,
-    /// A data server's record that does not stand where the list goes on.
+    /// A data server's record that is not the next in the list.
     NoServer(u16),
-    /// A name that leads nowhere, or stands in no directory.
+    /// A name that refers to no inode, or is in no directory.
     Entry {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Vec<u8>,
-        /// Where it leads.
+        /// The inode to which it refers.
         ino: Ino,
     },
-    /// A part of a map of what is no file.
+    /// A part of a map whose inode is not a file.
     MapOfNoFile {
         /// The inode.
         ino: Ino,
-        /// Which extent of it.
+        /// Index of the extent in it.
         index: u32,
     },
     /// A part of a map that is behind the end of its file.
     MapBehindEnd {
         /// The inode.
         ino: Ino,
-        /// Which extent of it.
+        /// Index of the extent in it.
         index: u32,
     },
     /// An extent that its data server does not have.
     Beyond(Extent),
     /// An extent that is used twice.
     Twice(Extent),
-    /// Extents that are neither free nor used by anybody.
+    /// Extents that are neither free nor in use.
     Leaked {
-        /// How many.
+        /// Number of extents.
         extents: u64,
     },
-    /// A count of links that is not the number of names.
+    /// A link count that differs from the number of names.
     Links {
         /// The inode.
         ino: Ino,
-        /// What it says.
+        /// The recorded count.
         said: u32,
-        /// What was counted.
+        /// The number of names.
         counted: u32,
     },
-    /// A file that no path leads to, though it has names.
+    /// A file that has names but is not reachable by any path.
     Unreachable(Ino),
-    /// A lease of no session, or on no file.
+    /// A lease of a session or on a file that does not exist.
     LeaseOfNobody {
         /// The file.
         ino: Ino,
     },
-    /// An answer that is kept for no session.
+    /// An answer that is kept for a session that does not exist.
     SlotOfNobody {
         /// The session.
         session: SessionId,
@@ -108,33 +108,33 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// What must not be.
+    /// The inconsistencies.
     pub faults: Vec<Fault>,
-    /// Directories.
+    /// Number of directories.
     pub directories: u64,
-    /// All other files.
+    /// Number of all other files.
     pub files: u64,
-    /// Files without names that some session still has.
+    /// Number of files without names that a session still has open.
     pub nameless: u64,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// Extents of the data servers.
+    /// Number of extents of the data servers.
     pub extents: u64,
-    /// In files.
+    /// Extents in files.
     pub mapped: u64,
-    /// Reserved by sessions.
+    /// Extents reserved by sessions.
     pub reserved: u64,
-    /// Kept from use until a data server starts anew.
+    /// Extents quarantined until a data server restarts.
     pub quarantined: u64,
-    /// Free.
+    /// Free extents.
     pub free: u64,
 }
 
 impl Namespace {
-    /// Checks everything against everything.
+    /// Checks everything.
     pub fn check(&self) -> Findings {
         let mut findings = Findings {
             sessions: self.sessions.len() as u64,

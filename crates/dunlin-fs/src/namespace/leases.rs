@@ -1,4 +1,4 @@
-//! Leases: one session writes a file, or several read it; and what a writer commits.
+//! Leases: one session writes a file, or several read it; and the commits of a writer.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::types::{
 };
 use crate::wire::{Answer, Change};
 
-/// Most extents that a session gets at once: an answer of 32 KiB at most.
+/// Maximum number of extents that a session gets at once: an answer of at most 32 KiB.
 pub(super) const RESERVED_AT_ONCE: u32 = 4096;
 
 #[derive(Debug, Default)]
@@ -18,12 +18,12 @@ pub(super) struct Lease {
     readers: HashSet<SessionId>,
 }
 
-/// A lease stands against others.
+/// A lease request conflicts with other leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// The file.
     pub ino: Ino,
-    /// Who is to give it back.
+    /// The sessions that have to return theirs.
     pub holders: Vec<SessionId>,
 }
 
@@ -47,7 +47,8 @@ impl Namespace {
         }
         let unheard = write && !mine && !self.unheard.is_empty();
         if !holders.is_empty() || unheard {
-            // Two readers who both want to write would wait for each other: who waits reads no more.
+            // Two readers that both want to write would wait for each other: a session that waits loses its lease to
+            // read.
             lease.readers.remove(&session);
             if lease.writer.is_none() && lease.readers.is_empty() {
                 self.leases.remove(&ino);
@@ -99,7 +100,7 @@ impl Namespace {
         self.drop_lease(session, ino, None);
     }
 
-    /// A session has no lease on a file any more; with `quarantine` its writes may still come.
+    /// Ends a session's lease on a file; with `quarantine` its writes may still arrive.
     pub(super) fn drop_lease(
         &mut self,
         session: SessionId,
@@ -163,13 +164,13 @@ impl Namespace {
             if u64::from(*index) >= places || !seen.insert(*extent) {
                 return refuse(Errno::INVAL);
             }
-            // A client that has given up an answer commits again under another number: then it is there already.
+            // A client that has given up on an answer commits again under another number: then it is already done.
             let is_there = map.get(index) == Some(extent);
             if !is_there && !self.space.is_reserved(*extent, session) {
                 return refuse(Errno::STALE);
             }
         }
-        // What is behind the end is no part of the file, whatever the client says.
+        // What is behind the end does not belong to the file, whatever the client says.
         let first = u64::from(cut.unwrap_or(u32::MAX)).min(places) as u32;
         let mut gone: Vec<Extent> = Vec::new();
         for (index, extent) in map.split_off(&first) {

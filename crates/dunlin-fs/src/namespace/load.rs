@@ -1,4 +1,4 @@
-//! A namespace out of its records, as a store keeps them. What does not fit is a fault, and is left out.
+//! Loads a namespace from its records, as kept by a store. Records that do not fit are faults, and are left out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,8 +10,8 @@ use crate::types::{DataServer, Extent, Ino, SessionId, ROOT};
 use crate::wire::decode;
 
 impl Namespace {
-    /// Makes a namespace of all its records, each key once, in any order; with the faults that were seen. Sessions that
-    /// had not ended have until `expires_ms` to renew themselves.
+    /// Creates a namespace from all its records, each key once, in any order; also returns the faults found. Sessions
+    /// that had not ended have until `expires_ms` to renew themselves.
     pub fn load(
         records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
         expires_ms: u64,
@@ -22,7 +22,7 @@ impl Namespace {
             ..Self::default()
         };
         let mut faults = Vec::new();
-        // Inodes stand before what needs them.
+        // Inodes come before the records that refer to them.
         let mut later = Vec::new();
         for (key, value) in records {
             let known = match Key::parse(&key) {
@@ -40,7 +40,7 @@ impl Namespace {
             }
         }
         namespace.next_ino = namespace.ino_bound.max(ROOT);
-        // Servers come last by their keys, and extents need them.
+        // Servers come last by their keys, but extents need them.
         later.sort_by_key(|(key, _)| (key.first() != Some(&b'v'), key.clone()));
         for (key, value) in later {
             match Key::parse(&key).map(|parsed| namespace.load_record(parsed, &value)) {
@@ -57,7 +57,7 @@ impl Namespace {
         (namespace, faults)
     }
 
-    /// After a start: files without names that nobody can have open any more go.
+    /// After a start: removes files without names that nobody can have open any more.
     pub fn begin(&mut self, now: Now) {
         self.end_expired(now);
         if self.unheard.is_empty() {
@@ -84,7 +84,7 @@ impl Namespace {
         Some(())
     }
 
-    /// Any other record; `Err(None)` where it cannot be read.
+    /// Loads any other record; `Err(None)` if it cannot be decoded.
     fn load_record(&mut self, key: Key<'_>, value: &[u8]) -> Result<(), Option<Fault>> {
         match key {
             Key::Server(place) => {
@@ -156,7 +156,7 @@ impl Namespace {
         }
     }
 
-    /// All directories that can be reached from the root.
+    /// All directories that are reachable from the root.
     pub(super) fn reachable(&self) -> HashSet<Ino> {
         let mut seen = HashSet::from([ROOT]);
         let mut left = vec![ROOT];

@@ -1,6 +1,6 @@
-//! The tree of files, its space and its sessions: a state machine over values. It does no input or output and reads no
-//! clock; each change leaves the records that say it ([`record`]), and the records are all that is needed to make the
-//! same namespace again.
+//! The tree of files, its space and its sessions: a state machine over values. It does no I/O and reads no clock; each
+//! change produces records that describe it ([`record`]), and the records are sufficient to create the same namespace
+//! again.
 
 mod ask;
 mod attributes;
@@ -29,29 +29,29 @@ use record::{Inode, Key};
 use sessions::Session;
 use space::Space;
 
-/// Inode numbers whose bound is journalled at once, so that most new files need no record for it.
+/// Inode numbers are journalled ahead in steps of this many, so that most new files need no record for them.
 const NUMBERS_AHEAD: u64 = 4096;
 
-/// The time, as whoever drives the namespace sees it.
+/// The time, as provided by the driver of the namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// Nanoseconds since 1970, for files.
     pub wall: i64,
-    /// Milliseconds of a clock that is never set, for sessions.
+    /// Milliseconds of a monotonic clock, for sessions.
     pub steady_ms: u64,
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Done {
-    /// This is the answer, encoded, once the journal has what this change rests on.
+    /// The encoded answer, to be sent once the journal has the change on which it depends.
     Answered {
         /// An [`Outcome`] of an [`Answer`].
         answer: Vec<u8>,
-        /// The change in the order of all that it rests on.
+        /// The sequence number of the latest change on which it depends.
         rests_on: u64,
     },
-    /// A lease has to wait.
+    /// A lease request has to wait.
     Waits(Waits),
 }
 
@@ -64,13 +64,13 @@ pub struct Namespace {
     space: Space,
     sessions: HashMap<SessionId, Session>,
     leases: HashMap<Ino, Lease>,
-    /// After a start: sessions that may have leases to read of the start before.
+    /// After a start: sessions that may have leases to read from before it.
     unheard: HashSet<SessionId>,
-    /// How long a session lasts after a change.
+    /// Time that a session lasts after a change.
     lease_ms: u64,
-    /// Changes so far, in order.
+    /// Number of changes so far.
     sequence: u64,
-    /// When an inode last went away.
+    /// The change that last removed an inode.
     last_gone: u64,
     records: Vec<Record>,
 }
@@ -79,7 +79,7 @@ pub struct Namespace {
 struct Node {
     inode: Inode,
     body: Body,
-    /// The last change of it.
+    /// Its last change.
     changed: u64,
 }
 
@@ -94,7 +94,7 @@ enum Body {
 }
 
 impl Node {
-    /// With nothing in it yet, whatever its type is; `parent` is that of a directory.
+    /// Creates an empty node of any type; `parent` is that of a directory.
     fn new(inode: Inode, parent: Ino, changed: u64) -> Self {
         let body = match inode.mode & crate::types::S_IFMT {
             S_IFDIR => Body::Directory {
@@ -125,7 +125,7 @@ impl Node {
 }
 
 impl Namespace {
-    /// An empty tree: a root directory that belongs to root.
+    /// Creates an empty tree: a root directory that belongs to root.
     pub fn new(now: Now) -> Self {
         let mut namespace = Self {
             next_ino: ROOT,
@@ -149,12 +149,12 @@ impl Namespace {
         namespace
     }
 
-    /// How long a session lasts after it was last heard of. None, before this is called.
+    /// Sets how long a session lasts after its last request. Zero until this is called.
     pub fn set_lease_ms(&mut self, lease_ms: u64) {
         self.lease_ms = lease_ms;
     }
 
-    /// The records of the changes since this was last asked, in their order.
+    /// Returns the records of the changes since the last call, in order.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
     }
@@ -164,7 +164,7 @@ impl Namespace {
         self.sequence
     }
 
-    /// Does a change, unless it was done before: then the answer is the same.
+    /// Executes a change, unless it was executed before: then the answer is the same.
     pub fn change(&mut self, envelope: &Envelope<'_>, now: Now) -> Done {
         let Envelope {
             session,
@@ -191,7 +191,7 @@ impl Namespace {
         }
         let outcome = self.apply(session, change, now);
         let answer = encode(&outcome);
-        // A lease that is given back twice is given back.
+        // Returning a lease twice has no further effect.
         if outcome.is_ok() && !matches!(change, Change::Release { .. }) {
             self.remember(session, slot, sequence, &answer);
         }
@@ -201,7 +201,7 @@ impl Namespace {
         }
     }
 
-    /// A lease to read is in no record: it rests on the file alone. One that is asked for twice is given twice.
+    /// A lease to read is not recorded: it depends only on the file. Requesting one twice grants it twice.
     fn change_lease(&mut self, session: SessionId, ino: Ino, write: bool) -> Done {
         let outcome = match self.lease(session, ino, write) {
             Ok(Ok(attr)) => Ok(Answer::Attr(attr)),
@@ -262,7 +262,7 @@ impl Namespace {
         }
     }
 
-    /// Notes what a data server says of itself; its place in the list.
+    /// Stores a data server's description of itself; returns its index in the list.
     pub fn know_server(&mut self, about: DataServer) -> Option<u16> {
         self.sequence += 1;
         self.space.know(about, &mut self.records)
@@ -281,7 +281,7 @@ impl Namespace {
         self.nodes.get_mut(&ino).ok_or(Errno::NOENT.into())
     }
 
-    /// A new inode under the next number, which is `parent`'s child if it is a directory.
+    /// Adds an inode with the next number, as `parent`'s child if it is a directory.
     fn add(&mut self, inode: Inode, parent: Ino) -> Ino {
         let ino = self.next_ino;
         self.next_ino += 1;
@@ -295,7 +295,7 @@ impl Namespace {
         ino
     }
 
-    /// The inode has changed: its record is journalled.
+    /// Journals the record of an inode that has changed.
     fn write_down(&mut self, ino: Ino) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.changed = self.sequence;
@@ -303,7 +303,8 @@ impl Namespace {
         }
     }
 
-    /// A file without names goes, once no session reads or writes it; `quarantine` says whose writes may still come.
+    /// Removes a file without names, once no session reads or writes it; `quarantine` is the session whose writes may
+    /// still arrive.
     fn drop_unless_used(&mut self, ino: Ino, quarantine: Option<SessionId>) {
         let nameless = self
             .nodes

@@ -1,4 +1,4 @@
-//! The namespace beside a model of few lines, and beside itself, made anew from its records.
+//! Compares the namespace with a simple model, and with itself after it was reloaded from its records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
 /// A tree of names: what `mkdir`, `mknod`, `link`, `rename`, `unlink` and `rmdir` do to a set of paths.
 #[derive(Default)]
 struct Model {
-    /// Each path with the number of its file, or none for a directory.
+    /// Each path with the number of its file, or `None` for a directory.
     paths: BTreeMap<Vec<usize>, Option<usize>>,
     files: usize,
 }
@@ -39,7 +39,7 @@ impl Model {
         }
     }
 
-    /// What stands at a path. What a longer path leads through must be directories.
+    /// What exists at a path. All parents of a path must be directories.
     fn at(&self, path: &[usize]) -> Outcome<Option<Option<usize>>> {
         for length in 0..path.len() {
             self.is_directory(&path[..length])?;
@@ -116,7 +116,7 @@ impl Model {
     }
 }
 
-/// A namespace with what drives it, and the records that a store would have.
+/// A namespace with its driver, and the records that a store would have.
 struct Ours {
     namespace: Namespace,
     sequence: u32,
@@ -176,7 +176,7 @@ impl Ours {
         }
     }
 
-    /// A change; `None` where it would wait.
+    /// Makes a change; `None` if it would wait.
     fn change(&mut self, session: u64, change: Change<'_>) -> Option<Outcome<Answer>> {
         self.sequence += 1;
         self.now += 1;
@@ -237,7 +237,7 @@ impl Ours {
             }
             Step::Rename(from, to) => {
                 let (parent, name) = split(self, from)?;
-                // As a path is looked up: the old name first.
+                // In the order of path lookup: the old name first.
                 self.look(from)?;
                 let (new_parent, new_name) = split(self, to)?;
                 Change::Rename {
@@ -260,7 +260,7 @@ impl Ours {
         self.change(SESSIONS[0], change).unwrap().map(drop)
     }
 
-    /// Nothing is wrong with it, and the records alone make the same.
+    /// It has no faults, and the records alone produce the same namespace.
     fn check(&self) {
         let findings = self.namespace.check();
         assert_eq!(findings.faults, []);
@@ -285,7 +285,7 @@ fn make(parent: Ino, name: &[u8], kind: u32) -> Change<'_> {
     }
 }
 
-/// All that a namespace says, in words.
+/// The whole state of a namespace, as text.
 fn shape(namespace: &Namespace) -> BTreeSet<String> {
     let node =
         |(ino, node): (&Ino, &super::Node)| format!("{ino} {:?} {:?}", node.inode, node.body);
@@ -316,7 +316,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What sessions do to the content of a few files.
+/// Operations of sessions on the content of a few files.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Lease(usize, usize, bool),
@@ -351,7 +351,7 @@ fn usage() -> impl Strategy<Value = Use> {
     ]
 }
 
-/// Two sessions over three files; a session that ended begins anew under the next name.
+/// Two sessions over three files; a session that ended begins again under the next name.
 struct Content {
     ours: Ours,
     names: [u64; 2],

@@ -1,5 +1,5 @@
-//! How the namespace is written down: records of a key and a value, as few as say it. A group of changes is a list of
-//! records to put or to take away; the newest record of each key is the whole state.
+//! The persistent form of the namespace: records of a key and a value, as few as possible. A group of changes is a list
+//! of records to put or to remove; the latest records of all keys are the whole state.
 //!
 //! | key | value |
 //! |---|---|
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use crate::types::{Attr, Extent, Ino, SessionId};
 use crate::wire::encode;
 
-/// A record that is put, or with `None` taken away.
+/// A record that is put, or removed if it is `None`.
 pub type Record = (Vec<u8>, Option<Vec<u8>>);
 
-/// The part of an inode that is one record.
+/// The part of an inode that is stored in one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Inode {
     pub(super) mode: u32,
@@ -57,7 +57,7 @@ impl Inode {
     }
 }
 
-/// Who holds an extent that no file has.
+/// The holder of an extent that belongs to no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Held {
     /// A session may write new content there.
@@ -66,7 +66,7 @@ pub(super) enum Held {
     Quarantined(SessionId),
 }
 
-/// A key, taken apart.
+/// A decoded key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Key<'a> {
     Bound,

@@ -1,4 +1,4 @@
-//! Sessions: who they are, what they have done, how they end.
+//! Sessions: their state, their past changes, and how they end.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,24 +6,24 @@ use super::record::Key;
 use super::{Body, Namespace, Now};
 use crate::types::{refuse, Errno, Extent, Ino, Outcome, SessionId, SLOTS};
 
-/// Most sessions at once.
+/// Maximum number of sessions.
 pub(super) const SESSIONS: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Session {
     /// By the steady clock.
     pub(super) expires_ms: u64,
-    /// It was not renewed in time: it changes nothing any more, and its files are being moved.
+    /// It was not renewed in time: it can make no more changes, and its files are being moved.
     pub(super) ended: bool,
     /// The last change of each slot and its answer.
     pub(super) slots: HashMap<u16, (u32, Vec<u8>)>,
 }
 
 impl Namespace {
-    /// Begins a session under a name that was drawn for it.
+    /// Begins a session under a random name.
     ///
     /// # Errors
-    /// ENOSPC with too many sessions, EEXIST where the name is taken.
+    /// ENOSPC with too many sessions, EEXIST if the name is taken.
     pub fn begin_session(&mut self, session: SessionId, expires_ms: u64) -> Outcome<()> {
         if self.sessions.len() >= SESSIONS {
             return refuse(Errno::NOSPC);
@@ -42,10 +42,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// A session lives on; `current` says that it has no lease to read of an earlier start of the server.
+    /// Renews a session; `current` means that it has no lease to read from an earlier start of the server.
     ///
     /// # Errors
-    /// ESTALE where it has ended.
+    /// ESTALE if it has ended.
     pub fn renew(&mut self, session: SessionId, expires_ms: u64, current: bool) -> Outcome<()> {
         let known = self.live(session)?;
         known.expires_ms = expires_ms.max(known.expires_ms);
@@ -62,7 +62,8 @@ impl Namespace {
         }
     }
 
-    /// It has no lease to read of an earlier start, or is no more. Was it the last, files without names go.
+    /// It has no lease to read from an earlier start, or no longer exists. If it was the last one, files without names
+    /// are removed.
     fn heard_of(&mut self, session: SessionId) {
         if self.unheard.remove(&session) && self.unheard.is_empty() {
             let nameless = self.nodes.iter().filter(|(_, node)| node.inode.nlink == 0);
@@ -72,7 +73,7 @@ impl Namespace {
         }
     }
 
-    /// The answer of a change that was done before. Any change renews its session.
+    /// Returns the answer of a change that was executed before. Any change renews its session.
     pub(super) fn known(
         &mut self,
         session: SessionId,
@@ -91,7 +92,7 @@ impl Namespace {
         known.expires_ms = known.expires_ms.max(expires_ms);
         match known.slots.get(&slot) {
             Some((last, answer)) if *last == sequence => Ok(Some(answer.clone())),
-            // One that its client has given up long ago.
+            // A change that its client has given up long ago.
             Some((last, _)) if sequence.wrapping_sub(*last) > u32::MAX / 2 => refuse(Errno::STALE),
             _ => Ok(None),
         }
@@ -107,7 +108,7 @@ impl Namespace {
         self.records.push(Key::Slot(session, slot).put(&kept));
     }
 
-    /// Ends the sessions that were not renewed: what they had reserved is quarantined, their leases to read are gone.
+    /// Ends the sessions that were not renewed: their reserved extents are quarantined, their leases to read are gone.
     /// The files that they could write remain theirs until they are moved: [`Namespace::to_move`].
     pub fn end_expired(&mut self, now: Now) {
         let over = |session: &Session| !session.ended && session.expires_ms < now.steady_ms;
@@ -137,7 +138,7 @@ impl Namespace {
         }
     }
 
-    /// Files that a session could write which has ended: each is to be moved.
+    /// The files that could be written by sessions that have ended: each is to be moved.
     pub fn to_move(&self) -> Vec<(SessionId, Ino)> {
         let ended = |session: &SessionId| self.sessions.get(session).is_some_and(|s| s.ended);
         let mut files: Vec<_> = self.written_leases().filter(|(of, _)| ended(of)).collect();
@@ -145,10 +146,10 @@ impl Namespace {
         files
     }
 
-    /// Places for the extents of such a file, as (from, to). Nobody has them meanwhile.
+    /// Allocates new extents for those of such a file, as (from, to). They belong to nobody meanwhile.
     ///
     /// # Errors
-    /// ENOSPC where a data server has not enough free ones; nothing is kept then.
+    /// ENOSPC if a data server does not have enough free ones; nothing is allocated then.
     pub fn plan_move(&mut self, ino: Ino) -> Outcome<Vec<(Extent, Extent)>> {
         self.sequence += 1;
         let Body::File(map) = &self.node(ino)?.body else {
@@ -173,7 +174,7 @@ impl Namespace {
         Ok(pairs)
     }
 
-    /// Nothing was copied, nor will be: the new places are free.
+    /// Nothing was copied, nor will be: the new extents are free.
     pub fn cancel_move(&mut self, pairs: &[(Extent, Extent)]) {
         self.sequence += 1;
         self.abandon_move(pairs.iter().map(|(_, to)| *to));
@@ -188,8 +189,7 @@ impl Namespace {
         }
     }
 
-    /// A copy that may still be under way, or came to nothing: its places are kept from use until their server starts
-    /// anew.
+    /// The copy may still be in progress, or has failed: its extents are quarantined until their server restarts.
     pub fn spoil_move(&mut self, pairs: &[(Extent, Extent)]) {
         self.sequence += 1;
         for (_, to) in pairs {
@@ -199,8 +199,8 @@ impl Namespace {
         }
     }
 
-    /// The bytes are in their new places: the file has them there, the old ones are quarantined, the lease ends.
-    /// `false` where it came otherwise meanwhile; then the new places are free again.
+    /// The data has been copied: the file gets the new extents, the old ones are quarantined, and the lease ends.
+    /// Returns `false` if the file has changed meanwhile; then the new extents are free again.
     pub fn finish_move(
         &mut self,
         session: SessionId,
@@ -230,7 +230,7 @@ impl Namespace {
         true
     }
 
-    /// No write of a session is under way, nor will be: all that was held for it is free.
+    /// No write of a session is in progress, nor will be: everything held for it is freed.
     pub(super) fn settle(&mut self, session: SessionId) {
         self.forget_slots(session);
         for ino in self.leases_of(session) {
@@ -252,7 +252,7 @@ impl Namespace {
         }
     }
 
-    /// A session that has ended and has no files any more is forgotten. What is quarantined for it keeps its name.
+    /// Forgets a session that has ended and has no files any more. Extents quarantined for it keep its name.
     fn forget_if_done(&mut self, session: SessionId) {
         let ended = self.sessions.get(&session).is_some_and(|known| known.ended);
         if ended && self.leases_of(session).is_empty() {
@@ -262,6 +262,6 @@ impl Namespace {
     }
 }
 
-/// Who has the new places of a file that is being moved. A server that was killed meanwhile quarantines them when it
-/// starts: a copy into them may still be under way.
+/// The holder of the new extents of a file that is being moved. A server that was killed meanwhile quarantines them
+/// when it starts: a copy into them may still be in progress.
 pub(super) const MOVER: SessionId = 0;

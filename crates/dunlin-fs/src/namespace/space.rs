@@ -1,11 +1,11 @@
-//! Which extents of the data servers are free, and who holds those that no file has.
+//! The allocation of the data servers' extents, and the holders of those that belong to no file.
 
 use std::collections::BTreeMap;
 
 use super::record::{Held, Key, Record};
 use crate::types::{DataServer, Extent, SessionId};
 
-/// All data servers' extents. Each change puts its records into the list that it is given.
+/// The extents of all data servers. Each change appends its records to the list that it is given.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     servers: Vec<ServerSpace>,
@@ -23,7 +23,7 @@ impl Space {
         self.servers.iter().map(|server| &server.about)
     }
 
-    /// Extents in all, free, quarantined.
+    /// Number of extents: in total, free, quarantined.
     pub(super) fn count(&self) -> (u64, u64, u64) {
         let mut sums = (0, 0, 0);
         for server in &self.servers {
@@ -35,8 +35,8 @@ impl Space {
         sums
     }
 
-    /// Notes what a data server says of itself; its place in the list. Where it has started anew, nobody can write what
-    /// was quarantined before. `None` where there are too many servers, or it has become smaller.
+    /// Stores a data server's description of itself; returns its index in the list. If it has restarted, nobody can
+    /// write what was quarantined before. `None` if there are too many servers, or it has become smaller.
     pub(super) fn know(&mut self, about: DataServer, records: &mut Vec<Record>) -> Option<u16> {
         let known = self
             .servers
@@ -69,7 +69,8 @@ impl Space {
         Some(number)
     }
 
-    /// Up to `count` free extents for a session, of one server: of `server` or of that with the most free ones.
+    /// Allocates up to `count` free extents for a session, from one server: from `server` or from the one with the most
+    /// free extents.
     pub(super) fn reserve(
         &mut self,
         session: SessionId,
@@ -112,7 +113,7 @@ impl Space {
         server.held.get(&extent.index).copied()
     }
 
-    /// A reserved extent becomes a file's.
+    /// Makes a reserved extent part of a file.
     pub(super) fn give(&mut self, extent: Extent, records: &mut Vec<Record>) {
         if let Some(server) = self.servers.get_mut(usize::from(extent.server)) {
             server.held.remove(&extent.index);
@@ -120,14 +121,14 @@ impl Space {
         }
     }
 
-    /// A file's extent is free.
+    /// Frees a file's extent.
     pub(super) fn free(&mut self, extent: Extent) {
         if let Some(server) = self.servers.get_mut(usize::from(extent.server)) {
             server.used.free(extent.index);
         }
     }
 
-    /// Nobody gets a file's extent for as long as this session might write it.
+    /// Keeps a file's extent from being used for as long as this session might write it.
     pub(super) fn quarantine(
         &mut self,
         extent: Extent,
@@ -141,14 +142,14 @@ impl Space {
         }
     }
 
-    /// All that a session has reserved is quarantined.
+    /// Quarantines everything that a session has reserved.
     pub(super) fn quarantine_reserved(&mut self, session: SessionId, records: &mut Vec<Record>) {
         for extent in self.all(|held, _| held == Held::Reserved(session)) {
             self.quarantine(extent, session, records);
         }
     }
 
-    /// All that was held for a session is free.
+    /// Frees everything that was held for a session.
     pub(super) fn settle(&mut self, session: SessionId, records: &mut Vec<Record>) {
         self.release(
             records,
@@ -185,7 +186,7 @@ impl Space {
         })
     }
 
-    /// Loading: a server of the list.
+    /// While loading: adds a server to the list.
     pub(super) fn load_server(&mut self, place: u16, about: DataServer) -> bool {
         let next = usize::from(place) == self.servers.len();
         if next {
@@ -198,7 +199,7 @@ impl Space {
         next
     }
 
-    /// Loading: an extent that a file or a session has. Whether it is there and was free.
+    /// While loading: adds an extent that a file or a session has. Returns whether it exists and was free.
     pub(super) fn load_used(&mut self, extent: Extent, held: Option<Held>) -> bool {
         let Some(server) = self.servers.get_mut(usize::from(extent.server)) else {
             return false;
@@ -209,7 +210,7 @@ impl Space {
         server.used.take(extent.index)
     }
 
-    /// Extents that are not free.
+    /// Number of extents that are not free.
     pub(super) fn used(&self) -> u64 {
         let (all, free, _) = self.count();
         all - free
@@ -221,7 +222,7 @@ impl Space {
     }
 }
 
-/// A set of numbers below a length, which gives the next free one from where it last gave one: neighbours, mostly.
+/// A set of numbers below a length, which returns the next free one after the last: mostly adjacent ones.
 #[derive(Debug)]
 struct Bitmap {
     words: Vec<u64>,

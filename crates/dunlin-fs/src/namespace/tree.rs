@@ -1,4 +1,4 @@
-//! Names: files come, go and move. What Linux says of each error is kept.
+//! Names: files are created, removed and renamed. Errors are those of Linux.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::types::{
 };
 use crate::wire::{Answer, Change};
 
-/// Bits of a mode that are not the kind.
+/// The bits of a mode that are not the kind.
 const PERMISSIONS: u32 = 0o7777;
 
-/// Whether a name may stand in a directory.
+/// Whether a name is valid in a directory.
 fn check_name(name: &[u8]) -> Outcome<()> {
     match name {
         [] | b"." | b".." => refuse(Errno::INVAL),
@@ -24,7 +24,7 @@ fn check_name(name: &[u8]) -> Outcome<()> {
 }
 
 impl Namespace {
-    /// The inode of a name, if there is one; an error where `parent` is no directory.
+    /// The inode of a name, if there is one; an error if `parent` is not a directory.
     pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Outcome<Option<Ino>> {
         match &self.node(parent)?.body {
             Body::Directory { .. } if name.len() > NAME_BYTES => refuse(Errno::NAMETOOLONG),
@@ -94,7 +94,7 @@ impl Namespace {
         Ok(self.node(ino)?.attr(ino))
     }
 
-    /// Puts a name into a directory that has none like it.
+    /// Adds a name to a directory that does not have it.
     fn bind(&mut self, parent: Ino, name: &[u8], ino: Ino, now: Now) {
         let mut links = 0;
         if let Some(child) = self.nodes.get_mut(&ino) {
@@ -108,7 +108,7 @@ impl Namespace {
         });
     }
 
-    /// Takes a name out of a directory.
+    /// Removes a name from a directory.
     fn unbind(&mut self, parent: Ino, name: &[u8], ino: Ino, now: Now) {
         let directory = self.nodes.get(&ino).is_some_and(Node::is_directory);
         self.records.push(Key::Entry(parent, name).take());
@@ -135,7 +135,7 @@ impl Namespace {
         self.write_down(parent);
     }
 
-    /// One name of a file is gone: what it is now.
+    /// Handles the removal of one name of a file; returns its new attributes.
     fn lose_name(&mut self, ino: Ino, now: Now) -> Outcome<Attr> {
         let node = self.node_mut(ino)?;
         node.inode.nlink = match node.is_directory() {
@@ -257,7 +257,7 @@ impl Namespace {
         Ok(Answer::Done)
     }
 
-    /// Whether a directory is `above` or stands below it.
+    /// Whether a directory is `above` or a descendant of it.
     fn is_below(&self, mut directory: Ino, above: Ino) -> bool {
         while directory != above {
             match self.nodes.get(&directory).map(|node| &node.body) {
