@@ -1,5 +1,5 @@
-//! What one thread of one process does in memory, without a network: the same sort, which a sort by several is compared
-//! with, and what a mapper computes.
+//! The same sort, and a mapper's computation, in one thread of one process, in memory and without a network: baselines
+//! for the distributed sort.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -15,11 +15,11 @@ use crate::splitters::{sample, Splitters};
 use crate::summary::{self, Checker};
 use crate::Summary;
 
-/// Bytes that are read and written at once.
+/// Number of bytes read and written at once.
 const CHUNK_BYTES: usize = 10_000 * RECORD_BYTES;
 
-/// Reads `input` into memory, sorts its keys by `sort_unstable`, and writes the records to `output`; says how long that
-/// took. It does not look at its own work.
+/// Reads `input` into memory, sorts its keys by `sort_unstable`, and writes the records to `output`; returns the time
+/// that this took. It does not verify the output.
 ///
 /// # Errors
 /// When a file cannot be used.
@@ -60,14 +60,14 @@ pub fn sort_alone(input: &Path, output: &Path) -> Result<Duration, FileError> {
     Ok(began.elapsed())
 }
 
-/// Reads so many records, counts them, and copies each into the block of its partition.
+/// Reads this many records, counts them, and copies each into the block of its partition.
 fn distributed(
     mut file: &File,
     records: u64,
     (splitters, partitions): (&Splitters, usize),
 ) -> io::Result<(Vec<Vec<u8>>, Summary)> {
     let mut left = records as usize * RECORD_BYTES;
-    // Partitions are some 10 % larger than the mean at most, where keys are uniform.
+    // With uniform keys, partitions are at most about 10 % larger than the mean.
     let block = || Vec::with_capacity(left / partitions / 8 * 9);
     let mut blocks: Vec<Vec<u8>> = std::iter::repeat_with(block).take(partitions).collect();
     let mut checker = Checker::default();
@@ -84,9 +84,9 @@ fn distributed(
     Ok((blocks, checker.summary()))
 }
 
-/// Maps `input` as a worker does, but keeps the records: reads them, counts them, and copies each into the block of its
-/// partition, of which there are so many, until these have all that a mapper sends. Says what was read, and how long
-/// that took; the keys by which partitions are cut are drawn before.
+/// Maps `input` like a worker, but keeps the records: reads them, counts them, and copies each into the block of its
+/// partition, of which there are `partitions`, until these contain everything that a mapper would send. Returns a
+/// summary of the input, and the time that this took; the keys that separate partitions are sampled before.
 ///
 /// # Errors
 /// When the file cannot be used.
@@ -123,7 +123,7 @@ mod tests {
             let mut keys = block.chunks_exact(RECORD_BYTES).map(Key::of);
             assert!(keys.all(|key| splitters.partition(key) == partition));
         }
-        // What is measured is this.
+        // This is what is measured.
         let (measured, _) = map_alone(file.path(), 30).unwrap();
         assert_eq!(measured, summary);
     }

@@ -1,5 +1,5 @@
-//! The coordinator: cuts the input into parts and its keys into partitions, has workers do the rest, and puts the
-//! output in its place when all of it is right.
+//! The coordinator: divides the input into parts and its keys into partitions, has workers do the rest, and moves the
+//! output into place once it is verified.
 
 use std::fmt;
 use std::fs::Permissions;
@@ -19,30 +19,31 @@ use crate::record::RECORD_BYTES;
 use crate::splitters::{sample, Splitters};
 use crate::summary::{self, Summary};
 
-/// Workers at most: each has a connection, and a thread that sends, for each other.
+/// Maximum number of workers: each has a connection, and a sending thread, for each other.
 pub const WORKERS_MAX: usize = 64;
 
-/// How a sort is done.
+/// The options of a sort.
 pub struct SortOptions {
-    /// Processes, from 1 to [`WORKERS_MAX`].
+    /// Number of processes, from 1 to [`WORKERS_MAX`].
     pub workers: usize,
     /// Bytes of memory for records and their order, for all workers together; what does not fit is spilled to files.
-    /// Rings, connections and programs take more.
+    /// Rings, connections and programs need additional memory.
     pub memory: u64,
-    /// Folder for what does not fit into memory; that of the output if there is none.
+    /// Folder for spilled files; by default that of the output.
     pub spill: Option<PathBuf>,
-    /// The device by which workers reach each other.
+    /// The device over which workers reach each other.
     pub device: String,
     /// The preset of their connections.
     pub preset: Preset,
-    /// How long a worker may say nothing, or leave another one's question unanswered.
+    /// Time that a worker may be silent, or leave a request of another one unanswered.
     pub patience: Duration,
-    /// What starts a worker: a process that does [`crate::work`]. Its standard input and output are set here.
+    /// Returns the command that starts a worker: a process that calls [`crate::work`]. Its standard input and output
+    /// are set here.
     pub worker: Box<dyn Fn() -> Command>,
 }
 
 impl SortOptions {
-    /// Four workers, 1 GiB of memory, over shared memory, which are patient for two minutes.
+    /// Four workers, 1 GiB of memory, over shared memory, with a patience of two minutes.
     pub fn new(worker: impl Fn() -> Command + 'static) -> Self {
         Self {
             workers: 4,
@@ -69,58 +70,59 @@ impl fmt::Debug for SortOptions {
     }
 }
 
-/// How far a sort is.
+/// The progress of a sort.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'p> {
-    /// What is being done.
+    /// The current phase.
     pub phase: Phase,
-    /// Records of the input.
+    /// Number of records in the input.
     pub records: u64,
-    /// That were read and brought to their partition.
+    /// Number of records that were read and brought to their partition.
     pub mapped: u64,
-    /// That are in the output.
+    /// Number of records in the output.
     pub written: u64,
-    /// The workers' processes, as the system numbers them.
+    /// The process ids of the workers.
     pub processes: &'p [u32],
 }
 
 impl Progress<'_> {
-    /// How much of all is done, from 0 to 1: a record is read once and written once.
+    /// The completed fraction, from 0 to 1: a record is read once and written once.
     pub fn part(&self) -> f64 {
         let done = (self.mapped + self.written) as f64;
         done / (2 * self.records).max(1) as f64
     }
 }
 
-/// What was done.
+/// The result of a sort.
 #[derive(Clone, Debug)]
 pub struct Sorted {
-    /// What was read: count and checksum; the order is that of the workers' parts.
+    /// Summary of the input: count and checksum; the order is that of the workers' parts.
     pub input: Summary,
-    /// What was written, as the workers saw it on its way to the file.
+    /// Summary of the output, as computed by the workers while they wrote it.
     pub output: Summary,
-    /// Records of each partition.
+    /// Number of records in each partition.
     pub partitions: Vec<u64>,
-    /// Sorted runs that did not fit into memory.
+    /// Number of sorted runs that did not fit into memory.
     pub spilled_runs: u64,
-    /// Their bytes.
+    /// Bytes in these runs.
     pub spilled_bytes: u64,
-    /// Until all workers were there.
+    /// Time until all workers had started.
     pub starting: Duration,
-    /// Until all records were where they belong.
+    /// Time until all records were in their partitions.
     pub shuffling: Duration,
-    /// Until all were in the output.
+    /// Time until all were in the output.
     pub merging: Duration,
 }
 
 impl Sorted {
-    /// From the first to the last.
+    /// The total time.
     pub fn took(&self) -> Duration {
         self.starting + self.shuffling + self.merging
     }
 }
 
-/// Bytes that a process can register with a device. Of one that cannot be used the workers will tell.
+/// Maximum number of bytes that a process can register with a device. If the device cannot be used the workers report
+/// it.
 fn registered_max(device: &str) -> u64 {
     let devices = dunlin::available().into_iter();
     let mut named = devices.filter(|report| report.name == device);
@@ -130,7 +132,7 @@ fn registered_max(device: &str) -> u64 {
     })
 }
 
-/// What the workers prove to each other to know: 32 random bytes in hexadecimal.
+/// Draws the secret of the workers: 32 random bytes in hexadecimal.
 fn draw_secret(output: &Path) -> Result<String, FileError> {
     let mut bytes = [0; 32];
     let drawn = getrandom::fill(&mut bytes).map_err(std::io::Error::other);
@@ -138,12 +140,12 @@ fn draw_secret(output: &Path) -> Result<String, FileError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A file beside the output that becomes it, or goes.
+/// Creates a temporary file beside the output, which replaces it in the end, or is removed.
 fn begin_output(output: &Path, bytes: u64) -> Result<NamedTempFile, FileError> {
     let of = |source| FileError::of(output, source);
     let begun = tempfile::Builder::new()
         .prefix(".dunlin-sort-")
-        // As for any new file: less what the process' mask takes away.
+        // As for any new file: subject to the process's umask.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder_of(output))
         .map_err(of)?;
@@ -158,12 +160,12 @@ fn folder_of(output: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Sorts the records of the file `input` into the file `output`, by key; equal keys are in any order. An output that is
-/// there is replaced when all is done, and may be the input itself. `watch` is called many times a second, and ends the
-/// sort by saying `false`.
+/// Sorts the records of the file `input` into the file `output`, by key; equal keys are in any order. An existing
+/// output is replaced when everything is done, and may be the input itself. `watch` is called many times a second, and
+/// ends the sort by returning `false`.
 ///
 /// # Errors
-/// See [`SortError`]. Then the output is as it was.
+/// See [`SortError`]. The output is then unchanged.
 pub fn sort(
     input: &Path,
     output: &Path,
@@ -256,7 +258,8 @@ pub fn sort(
     })
 }
 
-/// What was read, and what came. A worker may have received all before others have read all.
+/// Returns what each worker read, and what it received. A worker may have received everything before others have read
+/// everything.
 fn shuffle(workers: &mut Workers<'_>) -> Result<(Vec<Summary>, Vec<Received>), SortError> {
     let mapped = workers.gather(|answer| match answer {
         Answer::Mapped(summary) => Ok(summary),

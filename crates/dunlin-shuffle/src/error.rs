@@ -1,4 +1,4 @@
-//! What can go wrong, in words for people.
+//! The errors of a sort.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::Summary;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The system refuses.
+    /// An I/O error.
     #[error("{}: {source}", path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its length is no multiple of a record's.
+    /// Its length is not a multiple of a record's.
     #[error(
         "{} has {bytes} bytes, which are no whole records of 100 bytes: {} are left over",
         path.display(),
@@ -43,70 +43,70 @@ impl FileError {
     }
 }
 
-/// A sort that did not come to its end. The output is as it was before, and nothing else is left.
+/// A sort that was not completed. The output is unchanged, and no other files are left.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SortError {
     /// The input or the output cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is too little memory.
+    /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] TooLittleMemory),
-    /// There are no workers, or too many.
+    /// The number of workers is zero or too high.
     #[error("{0} workers: from 1 to {max}", max = crate::WORKERS_MAX)]
     Workers(usize),
     /// A worker's process cannot be started.
     #[error("worker {worker} cannot be started: {source}")]
     Start {
-        /// Which, from 1 on.
+        /// The worker, from 1 on.
         worker: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A worker's process has ended before its work.
+    /// A worker's process has ended before its work was done.
     #[error("worker {worker} (process {process}) ended with {status} while workers were {phase}")]
     Died {
-        /// Which, from 1 on.
+        /// The worker, from 1 on.
         worker: usize,
-        /// Its number at the system.
+        /// Its process id.
         process: u32,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What was being done.
+        /// The phase.
         phase: crate::Phase,
     },
-    /// A worker has said nothing for too long.
+    /// A worker has been silent for too long.
     #[error(
         "worker {worker} (process {process}) has said nothing for {seconds} s while workers were {phase}: \
          it stands still, or the machine is overloaded"
     )]
     Silent {
-        /// Which, from 1 on.
+        /// The worker, from 1 on.
         worker: usize,
-        /// Its number at the system.
+        /// Its process id.
         process: u32,
-        /// For so long.
+        /// The time in seconds.
         seconds: u64,
-        /// What was being done.
+        /// The phase.
         phase: crate::Phase,
     },
-    /// A worker could not do its part.
+    /// A worker has failed.
     #[error("worker {worker} (process {process}): {why}")]
     Failed {
-        /// Which, from 1 on.
+        /// The worker, from 1 on.
         worker: usize,
-        /// Its number at the system.
+        /// Its process id.
         process: u32,
-        /// Its own words.
+        /// Its own error text.
         why: String,
     },
-    /// A worker says what makes no sense.
+    /// A worker's message is invalid.
     #[error("worker {worker} does not speak as a worker does: {why}")]
     Protocol {
-        /// Which, from 1 on.
+        /// The worker, from 1 on.
         worker: usize,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// The records that were written are not those of the input in order.
@@ -115,17 +115,17 @@ pub enum SortError {
         output.records, input.records, output.checksum, input.checksum, output.unordered
     )]
     Wrong {
-        /// What was read.
+        /// Summary of the input.
         input: Box<Summary>,
-        /// What was written.
+        /// Summary of the output.
         output: Box<Summary>,
     },
-    /// Whoever asked for it does not want it any more.
+    /// The caller has ended the sort.
     #[error("interrupted before the end")]
     Interrupted,
 }
 
-/// Why a worker cannot do its part.
+/// Why a worker has failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkError {
     #[error(transparent)]
@@ -159,7 +159,7 @@ pub(crate) enum WorkError {
 }
 
 impl WorkError {
-    /// The other worker that it is about, from 1 on: that one may be the cause.
+    /// The other worker concerned, from 1 on, which may be the cause.
     pub(crate) fn peer(&self) -> Option<usize> {
         match self {
             Self::Connect { worker, .. }

@@ -1,5 +1,5 @@
-//! Input for sorting, from a seed: records laid out as gensort lays out its binary ones, each a function of the seed
-//! and its number, so that any part of a file can be made by itself.
+//! Generates input for sorting from a seed: records in gensort's binary layout, each a function of the seed and its
+//! number, so that any part of a file can be generated separately.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -8,15 +8,15 @@ use crate::record::{KEY_BYTES, RECORD_BYTES};
 use crate::summary::Checker;
 use crate::Summary;
 
-/// Makes records. The keys are not gensort's: those come from a generator whose seed cannot be chosen.
+/// Generates records. The keys differ from gensort's, which come from a generator whose seed cannot be chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Generator {
     seed: u64,
-    /// So many different keys.
+    /// Number of different keys, if limited.
     keys: Option<u64>,
 }
 
-/// Records that are made before they are written.
+/// Number of records generated before they are written.
 const BATCH: u64 = 4096;
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
@@ -30,19 +30,19 @@ fn mix(mut number: u64) -> u64 {
 }
 
 impl Generator {
-    /// Uniform keys.
+    /// Generates uniform keys.
     pub fn new(seed: u64) -> Self {
         Self { seed, keys: None }
     }
 
-    /// So many different keys at most, one at least, all as frequent.
+    /// Limits the number of different keys, to at least one; all are equally frequent.
     #[must_use]
     pub fn distinct_keys(self, keys: u64) -> Self {
         let keys = Some(keys.max(1));
         Self { keys, ..self }
     }
 
-    /// The record of a number.
+    /// Returns the record with this number.
     pub fn record(&self, number: u64) -> [u8; RECORD_BYTES] {
         let drawn = mix(mix(self.seed) ^ number);
         let source = self.keys.map_or(drawn, |keys| mix(drawn % keys));
@@ -62,11 +62,11 @@ impl Generator {
         record
     }
 
-    /// Writes records, and says what they are. `report` is called with how many there are, now and then; when it says
-    /// `false`, there are no more.
+    /// Writes records, and returns their summary. `report` is called from time to time with the number so far; when it
+    /// returns `false`, writing stops.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write(
         &self,
         numbers: Range<u64>,

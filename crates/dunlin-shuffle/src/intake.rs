@@ -1,5 +1,5 @@
-//! The receiving half of a worker: others ask for a place, put records there by one-sided WRITEs, and say so. What has
-//! come is sorted while more comes, and written to files when there is no more room.
+//! The receiving half of a worker: others request a place, fill it with records by one-sided WRITEs, and report that.
+//! Received records are sorted while more arrive, and written to files when memory is full.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -15,16 +15,17 @@ use crate::record::RECORD_BYTES;
 use crate::runs::{sort, Runs};
 use crate::segments::{Complete, Segments};
 
-/// The region into which records are put.
+/// The region into which records are written.
 pub(crate) const REGION: &str = "records";
-/// A place for so many bytes (u32): its number and its offset (two u64). Answered when there is room.
+/// Requests a place for this many bytes (u32): returns its number and its offset (two u64). Answered when there is
+/// space.
 pub(crate) const RESERVE: HandlerId = 1;
-/// The place of this number (u64) is filled.
+/// Reports that the place with this number (u64) is filled.
 pub(crate) const FILLED: HandlerId = 2;
-/// The worker of this number (u32, from 0 on) sends no more.
+/// Reports that the worker with this number (u32, from 0 on) sends no more.
 pub(crate) const END: HandlerId = 3;
 
-/// The code of what a worker refuses.
+/// The error code of a refused request.
 const REFUSED: u32 = 1;
 
 /// A place in the region.
@@ -34,15 +35,15 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
 }
 
-/// Takes the place, or why there will be none.
+/// Called with the place, or with the reason why there will be none.
 type Taker = Box<dyn FnOnce(Result<Place, String>) + Send>;
 
-/// What came, and who waits.
+/// What was received, and which requests wait.
 struct State {
     segments: Segments,
     waiting: VecDeque<(usize, Taker)>,
     complete: VecDeque<Complete>,
-    /// Workers that send no more.
+    /// Which workers send no more.
     ended: Vec<bool>,
     records: u64,
     failed: Option<String>,
@@ -109,7 +110,7 @@ impl Intake {
             })
     }
 
-    /// The memory of the region, once the server serves.
+    /// The memory of the region, once the server is running.
     pub(crate) fn memory(&self) -> Result<&Memory, WorkError> {
         let memory = self.region.memory();
         memory.ok_or_else(|| WorkError::Order("to receive before it serves".into()))
@@ -119,14 +120,14 @@ impl Intake {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `taker` take a place for so many bytes, at once or when there is room.
+    /// Calls `taker` with a place for this many bytes, at once or when there is space.
     pub(crate) fn reserve(&self, bytes: usize, taker: Taker) {
         let mut state = self.lock();
         let whole = bytes > 0 && bytes % RECORD_BYTES == 0 && bytes <= self.plan.block_bytes;
         let refusal = match &state.failed {
             Some(why) => Some(why.clone()),
             None if !whole => Some(format!("a place of {bytes} bytes")),
-            // Each worker asks for one at a time.
+            // Each worker requests one at a time.
             None if state.waiting.len() >= state.ended.len() => Some("too many wait".into()),
             None => None,
         };
@@ -138,7 +139,7 @@ impl Intake {
         self.grant(state);
     }
 
-    /// Gives places to those who wait, as far as there are any.
+    /// Grants places to waiting requests, as far as there is space.
     fn grant(&self, mut state: MutexGuard<'_, State>) {
         let mut granted = Vec::new();
         while let Some((bytes, _)) = state.waiting.front() {
@@ -159,7 +160,7 @@ impl Intake {
         }
     }
 
-    /// A place is filled. Whether there was one.
+    /// Records that a place is filled. Returns whether it exists.
     pub(crate) fn filled(&self, number: u64) -> bool {
         let mut state = self.lock();
         let Some((bytes, complete)) = state.segments.fill(number) else {
@@ -173,7 +174,7 @@ impl Intake {
         true
     }
 
-    /// A worker sends no more. Whether there is one of this number that had not ended.
+    /// Records that a worker sends no more. Returns whether there is one with this number that had not ended.
     pub(crate) fn end(&self, worker: usize) -> bool {
         let mut state = self.lock();
         let first = state
@@ -184,7 +185,7 @@ impl Intake {
         first == Some(false)
     }
 
-    /// The next segment that can be sorted; none when everybody has ended and all are.
+    /// Returns the next segment that can be sorted; `None` when all workers have ended and all segments are sorted.
     fn next(&self) -> Result<Option<Complete>, WorkError> {
         let mut state = self.lock();
         loop {
@@ -203,7 +204,7 @@ impl Intake {
         }
     }
 
-    /// Sorts what comes until everybody has ended.
+    /// Sorts what arrives until all workers have ended.
     pub(crate) fn receive(&self) -> Result<(Runs, Received), WorkError> {
         self.sort_all().inspect_err(|error| {
             let mut state = self.lock();
@@ -241,7 +242,7 @@ impl Intake {
         Ok((runs, received))
     }
 
-    /// Brings what is in memory into a file.
+    /// Writes the runs in memory to a file.
     fn spill(&self, runs: &mut Runs) -> Result<(), WorkError> {
         if runs.in_files.len() == self.plan.runs_max() {
             return Err(WorkError::Runs {

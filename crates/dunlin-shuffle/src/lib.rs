@@ -1,11 +1,10 @@
-//! A distributed sort: the application that Flor's §7.7 measures, a shuffle of a MapReduce, over Dunlin's public
-//! interface.
+//! A distributed sort over Dunlin's public API: the application that Flor's §7.7 measures, the shuffle of a MapReduce.
 //!
-//! Workers are processes. Each reads a part of the input, finds by sampled splitters which worker a record belongs to,
-//! and puts blocks of records into that worker's memory by [`dunlin::RemoteRegion::transfer`]; each sorts what comes,
-//! writes to files what does not fit into its memory, and merges its partition into the output at last. Reading,
-//! partitioning, sending, sorting and spilling go on beside each other, and so do merging and writing.
-//! `docs/shuffle.md` has the protocol and the figures.
+//! Workers are processes. Each reads a part of the input, determines by sampled splitters which worker a record belongs
+//! to, and writes blocks of records into that worker's memory by [`dunlin::RemoteRegion::transfer`]; each sorts what it
+//! receives, spills to files what does not fit into its memory, and finally merges its partition into the output.
+//! Reading, partitioning, sending, sorting and spilling run concurrently, and so do merging and writing.
+//! `docs/shuffle.md` has the protocol and the measurements.
 //!
 //! [`sort`] is the coordinator; it starts processes that call [`work`]. A program can be both:
 //!
@@ -28,9 +27,9 @@
 //! }
 //! ```
 //!
-//! Records are those of the sort benchmark (gensort): [`RECORD_BYTES`] bytes with a key of [`KEY_BYTES`].
-//! [`Generator`] makes them, [`check_file`] looks at an output as valsort does, [`sort_alone`] is the same sort by one
-//! thread, and [`map_alone`] what a mapper computes.
+//! Records are those of the sort benchmark (gensort): [`RECORD_BYTES`] bytes with a key of [`KEY_BYTES`]. [`Generator`]
+//! generates them, [`check_file`] verifies an output like valsort, [`sort_alone`] is the same sort in one thread, and
+//! [`map_alone`] the computation of a mapper.
 #![forbid(unsafe_code)]
 
 mod alone;

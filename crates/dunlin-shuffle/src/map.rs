@@ -1,6 +1,6 @@
-//! The sending half of a worker: records of its part of the input are read, brought into one block for each partition,
-//! and sent. One thread reads ahead, one looks at keys, and each partition has one that sends, so that a slow one holds
-//! the others up only when two of its blocks wait.
+//! The sending half of a worker: records of its part of the input are read, collected into one block per partition, and
+//! sent. One thread reads ahead, one partitions by key, and each partition has one that sends, so that a slow receiver
+//! delays the others only when two of its blocks wait.
 
 use std::fs::File;
 use std::io;
@@ -19,14 +19,14 @@ use crate::splitters::Splitters;
 use crate::summary::{self, Checker};
 use crate::Summary;
 
-/// Chunks of the input: one is read while the other one is looked at.
+/// Number of chunks of the input: one is read while the other is partitioned.
 const CHUNKS: usize = 2;
-/// Blocks of a partition: one is filled, one waits, one is sent.
+/// Number of blocks of a partition: one is filled, one waits, one is sent.
 const BLOCKS: usize = 3;
 
-/// Where the records of a partition go.
+/// The destination of a partition's records.
 struct Outlet {
-    /// Being filled.
+    /// The block being filled.
     block: Vec<u8>,
     full: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
@@ -37,7 +37,7 @@ impl Outlet {
         let (to_sender, full) = sync_channel(1);
         let (give_back, empty) = channel();
         for _ in 1..BLOCKS {
-            // Both ends are here.
+            // Cannot fail: both ends exist.
             let _ = give_back.send(Vec::with_capacity(block_bytes));
         }
         let outlet = Self {
@@ -52,7 +52,7 @@ impl Outlet {
         (outlet, blocks)
     }
 
-    /// Whether its sender is there still.
+    /// Adds a record; returns whether its sender still exists.
     fn add(&mut self, record: &[u8], block_bytes: usize) -> bool {
         self.block.extend_from_slice(record);
         self.block.len() < block_bytes || self.send()
@@ -72,7 +72,7 @@ impl Outlet {
     }
 }
 
-/// Reads the job's part of the input into chunks that come back empty.
+/// Reads the job's part of the input into chunks, which are returned empty.
 fn read(
     job: &Job,
     file: &File,
@@ -93,7 +93,7 @@ fn read(
     Ok(())
 }
 
-/// Counts the records of a chunk and brings each to its partition, until `add` says that this one takes no more.
+/// Counts the records of a chunk and adds each to its partition, until `add` returns that this one accepts no more.
 pub(crate) fn distribute(
     chunk: &[u8],
     splitters: &Splitters,
@@ -106,7 +106,7 @@ pub(crate) fn distribute(
     })
 }
 
-/// Brings all records to their outlets. `None`: a sender has ended before.
+/// Brings all records to their outlets. Returns `None` if a sender has ended early.
 fn partition(
     job: &Job,
     outlets: &mut [Outlet],
@@ -122,14 +122,14 @@ fn partition(
             return None;
         }
         mapped.store(checker.summary().records, Ordering::Relaxed);
-        // The reader has ended where nobody takes it.
+        // If nobody receives it the reader has ended.
         let _ = give_back.send(chunk);
     }
     let sent = outlets.iter_mut().all(Outlet::send);
     sent.then(|| checker.summary())
 }
 
-/// Maps the records of a job and sends them to the workers at `addresses`; says what was read.
+/// Maps the records of a job and sends them to the workers at `addresses`; returns a summary of the input.
 pub(crate) fn map(
     job: &Job,
     intake: &Arc<Intake>,
@@ -162,7 +162,7 @@ pub(crate) fn map(
         let reading = reading.spawn_scoped(scope, move || read(job, file, &to_partition, &empty));
         let reading = reading.map_err(WorkError::Thread)?;
         let summary = partition(job, &mut outlets, (chunks, give_back), mapped);
-        // The senders say the end.
+        // The senders then report the end to the workers.
         drop(outlets);
         let read = reading.join().map_err(|_| WorkError::Panicked)?;
         let sent = senders.into_iter().map(|sender| sender.join());

@@ -1,4 +1,4 @@
-//! Merging the runs of a partition into the output. One thread merges while another checks and writes what was merged
+//! Merging the runs of a partition into the output. One thread merges while another verifies and writes what was merged
 //! before.
 
 use std::cmp::Reverse;
@@ -17,10 +17,10 @@ use crate::runs::{FileRun, Reader, Runs};
 use crate::summary::Checker;
 use crate::Summary;
 
-/// Chunks of the output: one is merged, one waits, one is written.
+/// Number of chunks of the output: one is merged, one waits, one is written.
 const CHUNKS: usize = 3;
 
-/// Runs that are read beside each other, the one with the least record first.
+/// Runs that are merged, the one with the smallest record first.
 struct Merge<'r> {
     readers: Vec<Reader<'r>>,
     order: BinaryHeap<Reverse<(Key, usize)>>,
@@ -45,7 +45,7 @@ impl<'r> Merge<'r> {
         })
     }
 
-    /// Fills a chunk as far as there are records, and says with how many bytes.
+    /// Fills a chunk as far as there are records, and returns the number of bytes.
     fn fill(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         for record in chunk.chunks_exact_mut(RECORD_BYTES) {
@@ -65,7 +65,7 @@ impl<'r> Merge<'r> {
     }
 }
 
-/// Merges the runs in memory into one in a file without a name, which goes when it is dropped.
+/// Merges the runs in memory into one in an unnamed file, which is removed when it is dropped.
 pub(crate) fn spill(in_memory: Vec<Vec<u8>>, folder: &Path, plan: &Plan) -> io::Result<FileRun> {
     let mut file = tempfile::tempfile_in(folder)?;
     let runs = Runs {
@@ -85,7 +85,7 @@ pub(crate) fn spill(in_memory: Vec<Vec<u8>>, folder: &Path, plan: &Plan) -> io::
     }
 }
 
-/// Merges `runs` into `output` from byte `offset` on, and says what was written there.
+/// Merges `runs` into `output` from byte `offset` on, and returns a summary of what was written.
 pub(crate) fn write(
     runs: &Runs,
     plan: &Plan,
@@ -105,7 +105,7 @@ pub(crate) fn write(
                 checker.take_all(records);
                 at += filled as u64;
                 written.store(checker.summary().records, Ordering::Relaxed);
-                // The merging thread has ended where nobody takes it.
+                // If nobody receives it the merging thread has ended.
                 let _ = give_back.send(chunk);
             }
             Ok(checker.summary())
@@ -118,7 +118,7 @@ pub(crate) fn write(
             } else {
                 empty.recv().ok()
             };
-            // Without a chunk the writing thread has ended, and says why.
+            // Without a chunk the writing thread has ended, and reports why.
             let Some(mut chunk) = chunk else { break Ok(()) };
             match merge.fill(&mut chunk) {
                 Ok(0) => break Ok(()),

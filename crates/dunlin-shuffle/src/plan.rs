@@ -1,49 +1,50 @@
-//! What the memory that a worker may use is used for.
+//! The division of the memory that a worker may use.
 
 use serde::{Deserialize, Serialize};
 
 use crate::record::RECORD_BYTES;
 
-/// Segments of the window into which a worker's records come: while one is sorted, others are filled.
+/// Number of segments of the window that receives records: while one is sorted, others are filled.
 pub(crate) const SEGMENTS: usize = 4;
-/// Records of the shortest block, run buffer and chunk: below that each operation is dearer than what it moves.
+/// Number of records in the shortest block, run buffer and chunk: below that an operation costs more than moving its
+/// data.
 const LEAST_RECORDS: u64 = 40;
-/// Most bytes of a block that is sent, and of a chunk that is read or written: more is no faster.
+/// Maximum length of a block that is sent, and of a chunk that is read or written: longer ones are no faster.
 const MOST_BYTES: u64 = 1 << 20;
-/// Most bytes of a segment: it is sorted while it is in a processor's last cache.
+/// Maximum length of a segment: it is sorted while it is in a processor's last-level cache.
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
-/// Sizes that follow from the memory of a worker.
+/// Sizes derived from the memory of a worker.
 ///
 /// Of 32 parts of it 20 are for sorted runs, 4 for the window, and 4 for blocks while records are sent or for reading
-/// runs while they are merged; chunks are a part each, two while reading and three while writing. What is left is for
-/// the index of the segment that is sorted, 16 bytes for each record.
+/// runs while they are merged; chunks are one part each, two while reading and three while writing. The rest is for the
+/// index of the segment that is sorted, 16 bytes per record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Bytes of a segment of the window.
+    /// Length of a segment of the window.
     pub(crate) segment_bytes: usize,
-    /// Bytes of a block that is sent: three for each partition (filled, waiting, being sent).
+    /// Length of a block that is sent: there are three per partition (filled, waiting, being sent).
     pub(crate) block_bytes: usize,
-    /// Bytes of a chunk of the input, of which there are two, of the output, of which there are three, and of a file
-    /// that is spilled, of which there is one.
+    /// Length of a chunk of the input, of which there are two, of the output, of which there are three, and of a
+    /// spilled file, of which there is one.
     pub(crate) chunk_bytes: usize,
-    /// Bytes of sorted runs in memory.
+    /// Bytes for sorted runs in memory.
     pub(crate) runs_bytes: usize,
-    /// Bytes for reading spilled runs, all together.
+    /// Bytes for reading spilled runs, in total.
     pub(crate) merge_bytes: usize,
 }
 
-/// There is too little memory.
+/// There is not enough memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{memory} bytes of memory are too few for {workers} workers: give at least {least} (--memory)"
 )]
 pub struct TooLittleMemory {
-    /// That there is, for all workers.
+    /// Memory of all workers.
     pub memory: u64,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// That is needed.
+    /// Memory needed.
     pub least: u64,
 }
 
@@ -52,7 +53,8 @@ fn whole_records(bytes: u64) -> usize {
 }
 
 impl Plan {
-    /// For workers that may use so much together, over a device that registers so many bytes for each of them.
+    /// Computes the sizes for workers that may use this much memory together, over a device that registers this many
+    /// bytes for each of them.
     pub(crate) fn new(
         memory: u64,
         workers: usize,
@@ -60,7 +62,7 @@ impl Plan {
     ) -> Result<Self, TooLittleMemory> {
         let count = workers as u64;
         let own = memory / count;
-        // Three blocks for each worker are an eighth. Where workers are few, two blocks are a segment all the same.
+        // Three blocks for each worker are an eighth. With few workers, a segment is still two blocks.
         let blocks = 8 * 3 * count.max(3);
         let least = blocks * LEAST_RECORDS * RECORD_BYTES as u64;
         if own < least {
@@ -70,13 +72,13 @@ impl Plan {
                 least: least * count,
             });
         }
-        // A worker's window is registered once for itself, and for each other worker for calls and for transfers. A
-        // sixteenth is for rings.
+        // A worker's window is registered once by itself, and by each other worker once for calls and once for
+        // transfers. A sixteenth is for rings.
         let window = registered_max / 16 * 15 / (2 * count - 1);
         let segment = (own / 32).min(SEGMENT_BYTES_MAX);
         let segment = segment.min(window / SEGMENTS as u64);
         let chunk = (own / 32).min(MOST_BYTES);
-        // A record more, so that it is no less than the length from which copies go past the caches.
+        // One more record, so that it reaches the length from which copies bypass the caches.
         let block = (own / blocks).min(MOST_BYTES + RECORD_BYTES as u64);
         let block = block.min(segment / 2);
         Ok(Self {
@@ -88,12 +90,12 @@ impl Plan {
         })
     }
 
-    /// Runs that can be merged at most.
+    /// Maximum number of runs that can be merged.
     pub(crate) fn runs_max(&self) -> usize {
         self.merge_bytes / RECORD_BYTES / LEAST_RECORDS as usize
     }
 
-    /// Bytes of the region into which others put records.
+    /// Length of the region into which others write records.
     pub(crate) fn region_bytes(&self) -> usize {
         self.segment_bytes * SEGMENTS
     }
@@ -131,7 +133,7 @@ mod tests {
             prop_assert!(used * workers as u64 <= memory, "{used} {plan:?}");
             let registered = (plan.region_bytes() * (2 * workers - 1)) as u64;
             prop_assert!(registered < registered_max);
-            // A segment takes blocks, runs take segments, and each block and chunk records.
+            // Segments hold blocks, runs hold segments, and each block and chunk holds records.
             prop_assert!(plan.segment_bytes >= 2 * plan.block_bytes);
             prop_assert!(plan.runs_bytes >= 4 * plan.segment_bytes);
             prop_assert!(plan.block_bytes >= RECORD_BYTES && plan.chunk_bytes >= RECORD_BYTES);

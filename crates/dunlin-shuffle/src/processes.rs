@@ -1,5 +1,5 @@
-//! The workers' processes as their coordinator sees them: what they say, that they are alive, and which of them is the
-//! cause when several complain.
+//! The workers' processes as seen by their coordinator: their messages, whether they are alive, and which of them is
+//! the cause when several report errors.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::coordinator::{Progress, SortOptions};
 use crate::error::SortError;
 use crate::messages::{Answer, Order, LINE_BYTES};
 
-/// How long a coordinator waits for what workers say before it looks around.
+/// Time that a coordinator waits for messages of workers before it checks the processes.
 const TICK: Duration = Duration::from_millis(50);
-/// How long it waits for a better cause, when a worker complains of another one.
+/// Time that it waits for a better cause when a worker reports an error of another one.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What workers are doing.
+/// The phases of the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// They start and get to know each other.
+    /// They start and connect to each other.
     #[default]
     Starting,
     /// They read, send and receive.
@@ -40,7 +40,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What is heard of a worker.
+/// An event of a worker.
 enum Event {
     Said(Answer),
     Nonsense(String),
@@ -50,18 +50,18 @@ enum Event {
 struct Worker {
     child: Child,
     input: Option<ChildStdin>,
-    /// Since it said something, as far as the coordinator itself was running.
+    /// Time since its last message, counted only while the coordinator itself was running.
     silent: Duration,
     mapped: u64,
     written: u64,
 }
 
-/// All of them. They are killed when this is dropped.
+/// All workers. They are killed when this is dropped.
 pub(crate) struct Workers<'w> {
     each: Vec<Worker>,
     ids: Vec<u32>,
     events: Receiver<(usize, Event)>,
-    /// Said before it was asked for: a worker need not wait for the others.
+    /// Messages that arrived early: a worker need not wait for the others.
     early: VecDeque<(usize, Answer)>,
     patience: Duration,
     phase: Phase,
@@ -76,7 +76,7 @@ fn hear(worker: usize, output: ChildStdout, tell: &Sender<(usize, Event)>) {
         let read = (&mut output).take(LINE_BYTES as u64).read_line(&mut line);
         let event = match (read, serde_json::from_str(&line)) {
             (Ok(0) | Err(_), _) => Event::Gone,
-            // It ended within a line.
+            // The stream ended within a line.
             _ if !line.ends_with('\n') && line.len() < LINE_BYTES => Event::Gone,
             (_, Ok(answer)) => Event::Said(answer),
             (_, Err(error)) => Event::Nonsense(error.to_string()),
@@ -89,7 +89,7 @@ fn hear(worker: usize, output: ChildStdout, tell: &Sender<(usize, Event)>) {
 }
 
 impl<'w> Workers<'w> {
-    /// Starts them.
+    /// Starts the workers.
     pub(crate) fn start(
         options: &SortOptions,
         records: u64,
@@ -137,12 +137,12 @@ impl<'w> Workers<'w> {
         Ok(workers)
     }
 
-    /// What they do from now on.
+    /// Enters a phase.
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// Tells one what to do. Of one that is gone [`Workers::gather`] hears.
+    /// Sends an order to a worker. If the worker is gone, [`Workers::gather`] reports it.
     pub(crate) fn tell(&mut self, worker: usize, order: &Order) -> Result<(), SortError> {
         let line = serde_json::to_string(order).map_err(|error| SortError::Protocol {
             worker: worker + 1,
@@ -154,7 +154,8 @@ impl<'w> Workers<'w> {
         Ok(())
     }
 
-    /// What each of them says next that is more than how far it is, by `take`, which refuses what is something else.
+    /// Collects from each worker the next message other than progress, through `take`, which returns an error for
+    /// unexpected ones.
     pub(crate) fn gather<T: Clone>(
         &mut self,
         take: impl Fn(Answer) -> Result<T, Answer>,
@@ -193,7 +194,7 @@ impl<'w> Workers<'w> {
         }
         let began = Instant::now();
         let heard = self.events.recv_timeout(TICK);
-        // Where this process stood still itself, the others need not have.
+        // If this process was suspended, the others need not have been.
         let waited = began.elapsed().min(2 * TICK);
         for worker in &mut self.each {
             worker.silent += waited;
@@ -202,7 +203,7 @@ impl<'w> Workers<'w> {
             Ok((worker, event)) => self.heard(worker, event)?,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
         };
-        // Where there are many, another one always says something.
+        // With many workers, there is always a message from another one.
         let still = self.each.iter().position(|one| one.silent > self.patience);
         still.map_or(Ok(said), |worker| {
             Err(self.is_still(worker, self.each[worker].silent))
@@ -227,8 +228,8 @@ impl<'w> Workers<'w> {
         }
     }
 
-    /// A worker that complains of another one is the cause only if nobody else is: the other may have died, stand
-    /// still, or say itself what ails it.
+    /// A worker that reports an error of another one is the cause only if no other is: the other may have died, hang,
+    /// or report its own error.
     fn cause(&mut self, worker: usize, why: String, peer: Option<usize>) -> SortError {
         let failed = |ids: &[u32], worker: usize, why| SortError::Failed {
             worker: worker + 1,
@@ -286,7 +287,7 @@ impl<'w> Workers<'w> {
         }
     }
 
-    /// Lets them end. Their work is done: one that does not end is killed.
+    /// Lets the workers end. Their work is done: one that does not end is killed.
     pub(crate) fn finish(mut self) {
         for worker in &mut self.each {
             worker.input = None;
@@ -317,7 +318,7 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Processes that say nothing themselves.
+    /// Processes that send nothing themselves.
     fn quiet(count: usize) -> Vec<Worker> {
         let start = || Command::new("sleep").arg("600").spawn();
         let worker = |_| Worker {

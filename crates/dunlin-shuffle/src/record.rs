@@ -1,15 +1,15 @@
-//! Records as the sort benchmark has them (gensort's): 100 bytes, of which the first ten are the key.
+//! Records of the sort benchmark (gensort): 100 bytes, of which the first ten are the key.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a record.
+/// Length of a record in bytes.
 pub const RECORD_BYTES: usize = 100;
-/// Bytes of its key, with which it begins.
+/// Length of its key, the first bytes of the record.
 pub const KEY_BYTES: usize = 10;
 
-/// A key as a number: keys compare as their bytes do.
+/// A key as a number: keys compare like their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     first: u64,
@@ -17,7 +17,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a record, or of any bytes that begin with one.
+    /// Returns the key of a record, or of any bytes that begin with one.
     ///
     /// # Panics
     /// When there are fewer than [`KEY_BYTES`].
@@ -46,8 +46,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// A record's key and its place among others: what is sorted in its stead. One number, because a comparison of numbers
-/// has no branches: the key in the upper 80 bits, then the place in 32.
+/// A record's key and its index, which is sorted instead of the record. A single number, because comparing numbers
+/// needs no branches: the key in the upper 80 bits, then the index in 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry(u128);
 
@@ -58,7 +58,7 @@ impl Entry {
         Self(upper | u128::from(place))
     }
 
-    /// The number of the record.
+    /// The index of the record.
     #[inline]
     pub(crate) fn place(self) -> usize {
         self.0 as u32 as usize

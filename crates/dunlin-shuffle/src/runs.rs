@@ -9,13 +9,13 @@ use dunlin::Memory;
 
 use crate::record::{Entry, Key, RECORD_BYTES};
 
-/// Records whose keys are looked at together: they stay in a core's cache.
+/// Records whose keys are read together: they stay in a core's cache.
 const LOOK_BYTES: usize = 640 * RECORD_BYTES;
-/// Records that are asked for together.
+/// Number of records prefetched together.
 pub(crate) const GROUP: usize = 64;
 
-/// The records of a segment, which begins at `start`, in order. They are copied out: then the segment is free, and
-/// nobody else can change them.
+/// Returns the records of a segment, which begins at `start`, in order. They are copied: afterwards the segment is
+/// free, and no peer can change them.
 pub(crate) fn sort(memory: &Memory, start: usize, bytes: usize) -> Vec<u8> {
     let mut index = Vec::with_capacity(bytes / RECORD_BYTES);
     let mut look = vec![0; LOOK_BYTES.min(bytes)];
@@ -42,8 +42,8 @@ pub(crate) fn sort(memory: &Memory, start: usize, bytes: usize) -> Vec<u8> {
     sorted
 }
 
-/// Loads the first and the last byte of records at these places, which lie anywhere: they do not depend on each other,
-/// so a core waits for several at a time. When the records are copied then, they are here.
+/// Loads the first and the last byte of the records at these places, which are scattered: the loads do not depend on
+/// each other, so a core waits for several at a time. When the records are then copied, they are in the cache.
 #[inline]
 fn touch(memory: &Memory, places: impl Iterator<Item = usize>) {
     let mut seen = 0;
@@ -54,7 +54,7 @@ fn touch(memory: &Memory, places: impl Iterator<Item = usize>) {
             seen ^= byte[0];
         }
     }
-    // Else nothing would be loaded.
+    // Otherwise the loads would be optimized away.
     black_box(seen);
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Runs {
     pub(crate) in_files: Vec<FileRun>,
 }
 
-/// A run that is read from its least record to its greatest.
+/// A run that is read in order.
 #[derive(Debug)]
 pub(crate) enum Reader<'r> {
     Memory {
@@ -81,9 +81,9 @@ pub(crate) enum Reader<'r> {
     File {
         run: &'r FileRun,
         buffer: Vec<u8>,
-        /// The first byte of the buffer that was not taken.
+        /// Offset of the first byte in the buffer that has not been taken.
         at: usize,
-        /// The first byte of the file behind the buffer.
+        /// Offset in the file of the first byte after the buffer.
         next: u64,
     },
 }
@@ -93,7 +93,7 @@ impl<'r> Reader<'r> {
         Self::Memory { records }
     }
 
-    /// `buffer_bytes` are whole records, one at least.
+    /// `buffer_bytes` must be whole records, at least one.
     pub(crate) fn in_file(run: &'r FileRun, buffer_bytes: usize) -> io::Result<Self> {
         let mut reader = Self::File {
             run,

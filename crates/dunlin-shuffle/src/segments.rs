@@ -1,24 +1,25 @@
-//! The window into which records come, as a state machine over values: who gets which place, and which segment can be
-//! sorted.
+//! The window that receives records, as a state machine over values: it grants places, and determines which segments
+//! can be sorted.
 //!
-//! A place is granted when its length is known and is filled by whoever asked for it, without this process. A segment
-//! is closed when the next place does not fit any more, and complete when all that was granted in it is filled. A grant
-//! waits for nothing else, so every closed segment becomes complete: whoever waits for room waits for the sorter alone.
+//! A place is granted with a known length and is filled by the requester, without involvement of this process. A
+//! segment is closed when the next place does not fit any more, and complete when everything granted in it is filled. A
+//! grant waits for nothing else, so every closed segment becomes complete: a request that waits for space waits only
+//! for the sorter.
 
 use std::collections::HashMap;
 
-/// A place that somebody may fill.
+/// A place that a requester may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// Its name.
+    /// Its number.
     pub(crate) number: u64,
-    /// Its first byte, counted from that of all segments.
+    /// Offset of its first byte from the start of all segments.
     pub(crate) offset: usize,
     segment: usize,
     bytes: usize,
 }
 
-/// A complete segment: the number and the bytes that it holds.
+/// A complete segment: its number and the bytes that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Complete {
     pub(crate) segment: usize,
@@ -37,7 +38,7 @@ enum State {
 struct Segment {
     state: State,
     used: usize,
-    /// Of these, not filled yet.
+    /// Number of grants in it that are not filled yet.
     open: usize,
 }
 
@@ -60,8 +61,8 @@ impl Segments {
         }
     }
 
-    /// A place for so many bytes, and the segment that has become complete by it, if one has. No place: all segments
-    /// are in use.
+    /// Grants a place for this many bytes; also returns the segment that has become complete by this, if any. No place:
+    /// all segments are in use.
     pub(crate) fn reserve(&mut self, bytes: usize) -> (Option<Grant>, Option<Complete>) {
         let filling = self.in_state(State::Filling);
         let fits = |segment: &usize| self.each[*segment].used + bytes <= self.segment_bytes;
@@ -96,14 +97,15 @@ impl Segments {
         grant
     }
 
-    /// A grant is filled: its bytes, and its segment, if that is complete now. `None`: there is no such grant.
+    /// Records that a grant is filled; returns its length, and its segment if that is now complete. `None`: there is no
+    /// such grant.
     pub(crate) fn fill(&mut self, grant: u64) -> Option<(usize, Option<Complete>)> {
         let grant = self.grants.remove(&grant)?;
         self.each[grant.segment].open -= grant.bytes;
         Some((grant.bytes, self.complete(grant.segment)))
     }
 
-    /// Closes the segment that is being filled; it is told if it is complete already.
+    /// Closes the segment that is being filled; returns it if it is already complete.
     pub(crate) fn close(&mut self) -> Option<Complete> {
         let segment = self.in_state(State::Filling)?;
         self.each[segment].state = State::Closed;
@@ -119,12 +121,12 @@ impl Segments {
         (segment.state == State::Closed && segment.open == 0).then_some(complete)
     }
 
-    /// What a complete segment held is elsewhere.
+    /// Frees a complete segment, whose contents have been copied.
     pub(crate) fn free(&mut self, segment: usize) {
         self.each[segment] = Segment::default();
     }
 
-    /// Grants that are not filled yet.
+    /// Number of grants that are not filled yet.
     pub(crate) fn open_grants(&self) -> usize {
         self.grants.len()
     }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Grants never overlap, and every byte that was granted is in one complete segment in the end.
+        /// Grants never overlap, and in the end every byte that was granted is in exactly one complete segment.
         #[test]
         fn every_place_is_granted_once(
             steps in prop::collection::vec((1usize..=30, any::<prop::sample::Index>()), 1..80),
@@ -161,7 +163,7 @@ mod tests {
                         open.push(grant);
                         break;
                     }
-                    // No room: all that is open is filled, and what is complete goes elsewhere.
+                    // No space: all open grants are filled, and complete segments are freed.
                     for grant in open.drain(..) {
                         let (_, closed) = segments.fill(grant.number).unwrap();
                         complete.extend(closed);

@@ -1,5 +1,4 @@
-//! The way of a partition's blocks to the worker that it belongs to: a place is asked for, the block is put there, and
-//! that is said.
+//! Sends a partition's blocks to its worker: requests a place, writes the block there, and reports that it is filled.
 
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use dunlin::{CallError, Client, Preset, Secret, Transfer};
 use crate::error::WorkError;
 use crate::intake::{Intake, Place, END, FILLED, REGION, RESERVE};
 
-/// Where blocks come from, and where they go back to be filled again.
+/// Where blocks come from, and where they are returned to be filled again.
 pub(crate) struct Blocks {
     pub(crate) full: Receiver<Vec<u8>>,
     pub(crate) empty: Sender<Vec<u8>>,
@@ -21,14 +20,14 @@ impl Blocks {
         for mut block in self.full {
             put(&block)?;
             block.clear();
-            // Nobody takes it when there are no more records.
+            // When there are no more records nobody receives it.
             let _ = self.empty.send(block);
         }
         Ok(())
     }
 }
 
-/// Into the memory of this very worker.
+/// Sends blocks to this worker itself.
 pub(crate) fn send_here(
     intake: &Arc<Intake>,
     number: usize,
@@ -58,7 +57,7 @@ pub(crate) struct Reach {
     pub(crate) patience: Duration,
 }
 
-/// To another worker: `worker` is its number, from 1 on, and `number` our own, from 0 on.
+/// Sends blocks to another worker: `worker` is its number, from 1 on, and `number` our own, from 0 on.
 pub(crate) fn send_there(
     reach: &Reach,
     (worker, address): (usize, &str),

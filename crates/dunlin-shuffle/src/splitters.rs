@@ -1,4 +1,4 @@
-//! Where one partition ends and the next begins, by a sample of the keys.
+//! The boundaries between partitions, from a sample of the keys.
 
 use std::fs::File;
 use std::io;
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Key, KEY_BYTES, RECORD_BYTES};
 
-/// Keys that are looked at for each partition: with 1000 of them the largest of a few partitions of uniform keys is
-/// some 10 % larger than the mean at most.
+/// Sampled keys per partition: with 1000 of them the largest of a few partitions of uniform keys is at most about 10 %
+/// larger than the mean.
 const SAMPLES: u64 = 1000;
 
-/// The first key of each partition but the first.
+/// The first key of each partition except the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Splitters(Vec<Key>);
 
 impl Splitters {
-    /// Cuts a sample into equal parts.
+    /// Divides a sample into equal parts.
     pub(crate) fn new(mut sample: Vec<Key>, partitions: usize) -> Self {
         sample.sort_unstable();
         let at = |part: usize| sample.get(part * sample.len() / partitions).copied();
         Self((1..partitions).filter_map(at).collect())
     }
 
-    /// The partition of a key.
+    /// Returns the partition of a key.
     #[inline]
     pub(crate) fn partition(&self, key: Key) -> usize {
         self.0.partition_point(|first| *first <= key)
     }
 }
 
-/// Keys at places that are spread over the whole file, each anywhere in its stretch, so that what recurs in the input
-/// does not recur in the sample.
+/// Samples keys at positions spread over the whole file, each at an arbitrary position in its section, so that a
+/// pattern that repeats in the input does not repeat in the sample.
 pub(crate) fn sample(file: &File, records: u64, partitions: usize) -> io::Result<Vec<Key>> {
     let count = records.min(SAMPLES * partitions as u64);
     let mut keys = Vec::with_capacity(count as usize);
@@ -41,7 +41,7 @@ pub(crate) fn sample(file: &File, records: u64, partitions: usize) -> io::Result
         let place =
             |number: u64| (u128::from(number) * u128::from(records) / u128::from(count)) as u64;
         let (start, end) = (place(number), place(number + 1));
-        // Knuth's multiplicative hash: any fixed scatter will do.
+        // Knuth's multiplicative hash: any fixed scatter would do.
         let within = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let record = start + within % (end - start).max(1);
         file.read_exact_at(&mut bytes, record * RECORD_BYTES as u64)?;

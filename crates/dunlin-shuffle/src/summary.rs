@@ -1,5 +1,5 @@
-//! Whether an output is its input in order, by valsort's rule: keys do not fall, there are as many records, and the sum
-//! of their checksums is the same. Equal keys beside each other are counted.
+//! Whether an output is its input in order, by valsort's rule: keys do not decrease, the number of records is the same,
+//! and so is the sum of their checksums. Adjacent equal keys are counted.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 use crate::error::FileError;
 use crate::record::{Key, RECORD_BYTES};
 
-/// Records that are read at once.
+/// Number of bytes read at once.
 const BATCH_BYTES: usize = 4096 * RECORD_BYTES;
 
-/// What some records are, one after the other.
+/// A summary of a sequence of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many.
+    /// Number of records.
     pub records: u64,
-    /// The sum of the CRC-32 of each, modulo 2^64: the same in whatever order.
+    /// The sum of the CRC-32 of each, modulo 2^64, which does not depend on the order.
     pub checksum: u64,
-    /// Records whose key is that of the one before.
+    /// Number of records whose key equals the previous one.
     pub duplicates: u64,
-    /// Records whose key is less than that of the one before.
+    /// Number of records whose key is less than the previous one.
     pub unordered: u64,
-    /// The number of the first of these.
+    /// The number of the first such record.
     pub first_unordered: Option<u64>,
     /// The first key.
     pub first: Option<Key>,
@@ -33,17 +33,17 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// No key is less than the one before.
+    /// Whether no key is less than the previous one.
     pub fn is_sorted(&self) -> bool {
         self.unordered == 0
     }
 
-    /// Whether these are the same records, in whatever order.
+    /// Whether these are the same records, in any order.
     pub fn has_records_of(&self, other: &Self) -> bool {
         (self.records, self.checksum) == (other.records, other.checksum)
     }
 
-    /// Of these records and then others.
+    /// The summary of these records followed by others.
     #[must_use]
     pub fn then(&self, next: &Self) -> Self {
         let (mut duplicates, mut unordered) = (0, 0);
@@ -66,12 +66,12 @@ impl Summary {
     }
 }
 
-/// Looks at records, one after the other.
+/// Summarizes a sequence of records.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checker(Summary);
 
 impl Checker {
-    /// Takes one.
+    /// Adds a record.
     ///
     /// # Panics
     /// When it is shorter than a key.
@@ -91,7 +91,7 @@ impl Checker {
         self.count(record);
     }
 
-    /// Takes one whose order does not matter.
+    /// Adds a record whose order does not matter.
     #[inline]
     pub(crate) fn count(&mut self, record: &[u8]) {
         self.0.records += 1;
@@ -99,20 +99,20 @@ impl Checker {
         self.0.checksum = self.0.checksum.wrapping_add(checksum.into());
     }
 
-    /// Takes whole records.
+    /// Adds whole records.
     pub fn take_all(&mut self, records: &[u8]) {
         for record in records.chunks_exact(RECORD_BYTES) {
             self.take(record);
         }
     }
 
-    /// What they were.
+    /// Returns the summary.
     pub fn summary(&self) -> Summary {
         self.0
     }
 }
 
-/// How many records a file of so many bytes has.
+/// Returns the number of records in a file of this many bytes.
 pub(crate) fn records_of(path: &Path, bytes: u64) -> Result<u64, FileError> {
     if bytes % RECORD_BYTES as u64 != 0 {
         return Err(FileError::Shape {
@@ -123,7 +123,7 @@ pub(crate) fn records_of(path: &Path, bytes: u64) -> Result<u64, FileError> {
     Ok(bytes / RECORD_BYTES as u64)
 }
 
-/// Opens a file of records and says how many it has.
+/// Opens a file of records and returns their number.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), FileError> {
     let of = |source| FileError::of(path, source);
     let file = File::open(path).map_err(of)?;
@@ -136,11 +136,11 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), FileError> {
     Ok((file, records))
 }
 
-/// What a file of records is. `report` is called with how many were looked at, now and then; when it says `false`, no
-/// more are.
+/// Summarizes a file of records. `report` is called from time to time with the number so far; when it returns `false`,
+/// reading stops.
 ///
 /// # Errors
-/// When it cannot be read, or has no whole number of records.
+/// When it cannot be read, or is not a whole number of records.
 pub fn check_file(path: &Path, mut report: impl FnMut(u64) -> bool) -> Result<Summary, FileError> {
     let (mut file, records) = open(path)?;
     let mut checker = Checker::default();

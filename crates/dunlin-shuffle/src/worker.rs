@@ -1,5 +1,6 @@
-//! A worker: a process that maps a part of the input, receives a partition of it, and writes that to the output. It is
-//! told what to do on its standard input, and ends when that closes: with its coordinator, however that ends.
+//! A worker: a process that maps a part of the input, receives a partition of it, and writes that to the output. It
+//! receives orders on its standard input, and ends when that is closed: together with its coordinator, however that
+//! ends.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
@@ -22,10 +23,10 @@ use crate::runs::Runs;
 use crate::send::Reach;
 use crate::Summary;
 
-/// How often a worker says how far it is, which also says that it is alive.
+/// Interval at which a worker reports its progress, which also shows that it is alive.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
-/// How far a worker is.
+/// The progress of a worker.
 #[derive(Debug, Default)]
 struct Figures {
     mapped: AtomicU64,
@@ -41,14 +42,14 @@ impl Figures {
     }
 }
 
-/// Writes one line, whole.
+/// Writes one line, completely.
 fn say(answer: &Answer) {
     let line = serde_json::to_string(answer).map(|line| line + "\n");
     let mut output = io::stdout().lock();
     let written = line.map_err(io::Error::from);
     let written = written.and_then(|line| output.write_all(line.as_bytes()));
     if written.and_then(|()| output.flush()).is_err() {
-        // Nobody listens any more.
+        // The coordinator is gone.
         exit(1);
     }
 }
@@ -60,7 +61,7 @@ fn say_failed(error: &WorkError) {
     });
 }
 
-/// Hears orders, until nobody gives any: that ends the process.
+/// Receives orders until the input is closed, which ends the process.
 fn listen() -> Receiver<Order> {
     let (tell, orders) = channel();
     thread::spawn(move || {
@@ -72,7 +73,7 @@ fn listen() -> Receiver<Order> {
             let (Ok(1..), Ok(order)) = (read, order) else {
                 exit(0);
             };
-            // Who takes none any more has failed, and said so.
+            // If nobody receives it the work has failed, and that was reported.
             let _ = tell.send(order);
         }
     });
@@ -92,12 +93,12 @@ pub fn work() {
     if let Err(error) = &worked {
         say_failed(error);
     }
-    // Until the coordinator has heard all and lets go.
+    // Waits until the coordinator has received everything and closes the input.
     while orders.recv().is_ok() {}
 }
 
 fn secret(hex: &str) -> Result<Secret, WorkError> {
-    // Its bytes are as good a secret as those that they stand for.
+    // The hexadecimal digits are as good a secret as the bytes that they encode.
     Secret::new(hex.as_bytes()).map_err(|error| WorkError::Order(error.to_string()))
 }
 
@@ -130,11 +131,11 @@ fn run(orders: &Receiver<Order>, figures: &Figures) -> Result<(), WorkError> {
     let receiving = Arc::clone(&intake);
     let receiving = thread::Builder::new()
         .name("dunlin-receive".into())
-        // Said at once: this worker may be about to send to itself, and wait.
+        // Reported at once: this worker may be about to send to itself, and wait.
         .spawn(move || receiving.receive().inspect_err(say_failed))
         .map_err(WorkError::Thread)?;
     let mapped = map(&job, &intake, (&addresses, &reach), &figures.mapped)?;
-    // However fast it was, it is seen how far it came.
+    // Reports the final progress, however fast it was.
     figures.say();
     say(&Answer::Mapped(mapped));
     let (runs, received) = receiving.join().map_err(|_| WorkError::Panicked)??;
