@@ -1,13 +1,13 @@
-//! Calls for a loop over descriptors: futures of a client, and a descriptor that is readable when there is something to
-//! do for them.
+//! Calls for event loops over file descriptors: a client's futures, and a descriptor that is readable when there is
+//! work to do for them.
 //!
-//! This is an executor whose loop is the program's own: it polls the descriptor beside its others, and asks for answers
-//! when it is readable. A call that is woken stands in a queue; who asks polls what stands there, once each, so that
-//! asking never waits. The descriptor counts one as long as anything stands in either queue. The bindings for other
-//! languages stand on it: `poll` in C, asyncio in Python.
+//! This is an executor whose loop belongs to the program: it polls the descriptor beside its others, and asks for
+//! completed calls when it is readable. A call that is woken is put into a queue; asking polls the calls in the queue,
+//! once each, so it never blocks. The descriptor's counter is one as long as either queue is not empty. The bindings
+//! for other languages are built on this: `poll` in C, asyncio in Python.
 //!
-//! A process that was made by fork has the same descriptor, with the count that its parent sleeps by, and locks that
-//! nobody gives back: it touches neither.
+//! A process created by fork shares the descriptor, whose counter its parent sleeps on, and has copies of locks that
+//! nobody will release: it touches neither.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -25,29 +25,29 @@ use crate::{CallError, CallFuture, Reply};
 /// A call that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// The caller's name for it.
+    /// The caller's tag.
     pub tag: u64,
     /// Its number, from [`Completions::start`].
     pub number: u64,
-    /// What it has brought.
+    /// Its result.
     pub result: Result<Reply, CallError>,
 }
 
-/// Calls that are out, and a descriptor that is readable (`poll`, `epoll`) when [`Completions::next`] has something to
-/// do, which may be to look for an answer that is not there yet: call it until it says `None`, and then wait again,
-/// level-triggered. In a process that was forked since there are none: the calls are the parent's.
+/// Outstanding calls, and a descriptor that is readable (`poll`, `epoll`) when [`Completions::next`] has something to
+/// do, which may be to poll for an answer that has not arrived yet: call it until it returns `None`, and then wait
+/// again, level-triggered. In a process forked since its creation there are none: the calls belong to the parent.
 #[derive(Debug)]
 pub struct Completions {
     made_in: Generation,
     event: OwnedFd,
-    /// Calls that are out or whose answer was not taken, at most.
+    /// Maximum number of calls that are outstanding or whose answer was not taken.
     limit: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Calls that are out, by number.
+    /// Outstanding calls by number.
     out: HashMap<u64, Arc<Call>>,
     next: u64,
     woken: VecDeque<Arc<Call>>,
@@ -56,12 +56,12 @@ struct State {
     signalled: bool,
 }
 
-/// A call that is out.
+/// An outstanding call.
 #[derive(Debug)]
 struct Call {
     number: u64,
     tag: u64,
-    /// It stands in the queue of those that were woken.
+    /// Whether it is in the queue of woken calls.
     queued: AtomicBool,
     future: Mutex<Option<CallFuture>>,
     completions: Weak<Completions>,
@@ -83,10 +83,10 @@ impl Wake for Call {
 }
 
 impl Completions {
-    /// For so many calls at most that are out or whose answer was not taken.
+    /// Creates an executor for at most this many calls that are outstanding or whose answer was not taken.
     ///
     /// # Errors
-    /// When there is no descriptor.
+    /// When the descriptor cannot be created.
     pub fn new(limit: usize) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             made_in: Generation::current(),
@@ -100,12 +100,12 @@ impl Completions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the running process made it, which no child of that one did.
+    /// Whether the current process created it; false in a forked child.
     pub fn is_here(&self) -> bool {
         self.made_in.is_current()
     }
 
-    /// Calls that are out, with those whose answer was not taken.
+    /// Number of calls that are outstanding or whose answer was not taken.
     pub fn outstanding(&self) -> usize {
         if !self.is_here() {
             return 0;
@@ -114,8 +114,8 @@ impl Completions {
         state.out.len() + state.ended.len()
     }
 
-    /// Begins a call and says its number. It ends here with an error, or with an answer that [`Completions::next`]
-    /// gives.
+    /// Begins a call and returns its number. The call ends here with an error, or with an answer returned by
+    /// [`Completions::next`].
     ///
     /// # Errors
     /// When it could not be sent; [`CallError::Forked`] in a child.
@@ -136,7 +136,7 @@ impl Completions {
         let call = Arc::new(Call {
             number,
             tag,
-            // Whoever wakes it now finds it looked at anyway.
+            // It is polled below anyway, even if it is woken now.
             queued: AtomicBool::new(true),
             future: Mutex::new(None),
             completions: Arc::downgrade(self),
@@ -168,7 +168,7 @@ impl Completions {
         }
     }
 
-    /// A call that has ended, if there is one now.
+    /// Returns a call that has ended, if there is one now.
     pub fn next(&self) -> Option<Ended> {
         if !self.is_here() {
             return None;
@@ -194,9 +194,9 @@ impl Completions {
         }
     }
 
-    /// Looks for the answer of a call that was woken.
+    /// Polls a call that was woken.
     fn look(&self, call: &Arc<Call>) {
-        // From here on it can be woken again, and then it is looked at again.
+        // From here on it can be woken again, and is then polled again.
         call.queued.store(false, Ordering::Release);
         let mut future = lock(&call.future);
         let waker = Waker::from(Arc::clone(call));
@@ -217,7 +217,7 @@ impl Completions {
         }
     }
 
-    /// Makes the descriptor readable. A write to an event that counts nothing cannot fail.
+    /// Makes the descriptor readable. A write to an eventfd whose counter is zero cannot fail.
     fn signal(&self, state: &mut State) {
         if !state.signalled {
             state.signalled = rustix::io::write(&self.event, &1u64.to_ne_bytes()).is_ok();
@@ -232,7 +232,7 @@ impl Completions {
         }
     }
 
-    /// Gives up one call: it does not come any more, unless its answer has come already and waits to be taken. The
+    /// Cancels a call: it is not returned any more, unless its answer has already arrived and waits to be taken. The
     /// server may have executed it.
     pub fn cancel(&self, number: u64) {
         if !self.is_here() {
@@ -240,13 +240,13 @@ impl Completions {
         }
         let call = self.lock().out.remove(&number);
         if let Some(call) = call {
-            // A future that is dropped may wake another.
+            // Dropping a future may wake another.
             let future = lock(&call.future).take();
             drop(future);
         }
     }
 
-    /// Gives up all calls that are out, and throws answers away that were not taken.
+    /// Cancels all outstanding calls, and discards answers that were not taken.
     pub fn give_up(&self) {
         if !self.is_here() {
             return;
@@ -260,7 +260,7 @@ impl Completions {
             std::mem::take(woken),
             std::mem::take(ended),
         );
-        // A future that is dropped may wake another.
+        // Dropping a future may wake another.
         drop(state);
         for call in given_up.0.values() {
             let future = lock(&call.future).take();

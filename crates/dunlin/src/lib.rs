@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Memory that the server grants is read and written by its clients alone:
+//! Clients read and write memory that the server grants, without involving the server's processor:
 //!
 //! ```
 //! use dunlin::{Client, Region, Server};
@@ -37,11 +37,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Two processes of one host meet in shared memory without being asked to. [`Client::call`] waits,
-//! [`Client::call_async`] gives a future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls
-//! out at once. Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
+//! Two processes on one host use shared memory automatically. [`Client::call`] blocks, [`Client::call_async`] returns a
+//! future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls outstanding. Every call has a
+//! deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
 //!
-//! [`Stream`] is a byte stream by address, for what runs over TCP otherwise; [`ring`] has the ring of RB² itself.
+//! [`Stream`] is a byte stream by address, for programs that otherwise use TCP; [`ring`] has the ring of RB² itself.
 #![forbid(unsafe_code)]
 
 mod completions;
@@ -73,16 +73,16 @@ pub use dunlin_rpc::{
     Upcoming, WaitMode, Who, CALLBACKS, CAPTURE, FIGURES,
 };
 
-/// For hunts in virtual time.
+/// For searching for bugs in virtual time.
 #[cfg(feature = "bugs")]
 #[doc(hidden)]
 pub use dunlin_rpc::bugs;
 #[doc(hidden)]
 pub use dunlin_rpc::simulated_sleeps;
-/// Whether the running process is the one that made something, for bindings, which have objects of their own.
+/// Whether the current process is the one that created an object, for bindings, which have objects of their own.
 #[doc(hidden)]
 pub use dunlin_verbs::process;
-/// Clock, sleep and wake-up of a thread, for what stands on this crate and runs on simulated hosts, too.
+/// Clock, sleep and wake-up of a thread, for code that is built on this crate and also runs on simulated hosts.
 #[doc(hidden)]
 pub use dunlin_verbs::thread;
 
@@ -96,7 +96,7 @@ pub mod prometheus;
 #[cfg(feature = "sim")]
 pub mod sim;
 
-/// The examples of the README, compiled and run with the doc tests.
+/// The examples of the README, compiled and run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,6 +1,6 @@
-//! How two ends that are no RPC find each other by `dunlin://host:port`: over the same handshake, with the same
-//! versions, secrets and choice of a device. What each tells the other is an offer of the ring's crate, which the
-//! handshake carries without looking at it.
+//! Connects streams and rings, which are not part of the RPC, by `dunlin://host:port`: over the same handshake, with
+//! the same versions, secrets and device selection. The two sides exchange offers of the ring's crate, which the
+//! handshake carries without interpreting them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,60 +16,60 @@ use dunlin_ring::ConfigError;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation, VerbsError, ENDPOINT_ADDRESS_BYTES};
 
-/// Streams or rings that have met and wait for [`Listener::accept`]; more are refused.
+/// Maximum number of connected streams or rings that wait for [`Listener::accept`]; more are refused.
 const BACKLOG: usize = 128;
-/// How long a client's device may take to say that the client's queue pair is its own.
+/// Time within which a client's device must confirm that the queue pair is the client's own.
 const CONFIRMING: Duration = Duration::from_secs(2);
-/// The number that says how many bytes an offer has.
+/// The parameter with the length of an offer.
 const LENGTH: &str = "bytes";
 
-/// Why two ends did not meet.
+/// Why two ends could not connect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeetError {
-    /// The address is none.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The handshake failed, or the port cannot be had.
+    /// The handshake failed, or the port is not available.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// Something else is served at that port.
     #[error("{address} has no {asked}, it speaks: {}; a stream or ring needs the port of a `Listener`, \
         a server of calls a `Client`", known.join(", "))]
     OtherService {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What was asked for.
+        /// The requested kind of service.
         asked: String,
-        /// What there is.
+        /// The kinds that are served.
         known: Vec<String>,
     },
-    /// The two were not configured alike, or the device cannot carry the ring.
+    /// The two configurations differ, or the device does not support the ring.
     #[error(transparent)]
     Ring(#[from] ConfigError),
     /// No device can be used.
     #[error("no device can be used for this: {0}")]
     Device(String),
-    /// What the server told of its rings is no offer.
+    /// The server's offer is invalid.
     #[error("the server's offer is none: {0}")]
     Offer(&'static str),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{call}: {source}")]
     Io {
-        /// What was asked of it.
+        /// The system call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: std::io::Error,
     },
-    /// This process was made by `fork()` after the listener was: it is the parent's.
+    /// This process was created by `fork()` after the listener: the listener belongs to the parent.
     #[error("this process was forked after the listener was made: listen anew in the child")]
     Forked,
-    /// The listener takes no more.
+    /// The listener accepts no more.
     #[error("the listener has ended: {0}")]
     Ended(String),
 }
 
-/// What the server has refused, in the words of those who wanted a stream or a ring.
+/// Converts a server's refusal into an error for clients of streams and rings.
 fn refused(error: BootstrapError) -> MeetError {
     match error {
         BootstrapError::Refused {
@@ -90,11 +90,11 @@ impl From<VerbsError> for MeetError {
     }
 }
 
-/// What both the one who connects and the one who listens may set.
+/// The settings that both connecting and listening sides may have.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) secret: Option<Secret>,
-    /// Of the one who connects, and of the one who listens.
+    /// For the connecting side; the next field is for the listening side.
     pub(crate) client_tls: Option<ClientTls>,
     pub(crate) server_tls: Option<ServerTls>,
     pub(crate) device: Option<String>,
@@ -113,30 +113,30 @@ impl Default for Terms {
     }
 }
 
-/// The settings that a builder with `terms` has of them.
+/// The setters for these settings of a builder with a field `terms`.
 macro_rules! settings_of_terms {
     () => {
-        /// What both sides prove to know.
+        /// The secret that both sides must know.
         pub fn secret(mut self, secret: $crate::Secret) -> Self {
             self.terms.secret = Some(secret);
             self
         }
 
-        /// Runs the handshake in TLS 1.3, at the side that connects.
+        /// Runs the handshake inside TLS 1.3, on the connecting side.
         #[cfg(feature = "tls")]
         pub fn client_tls(mut self, tls: $crate::ClientTls) -> Self {
             self.terms.client_tls = Some(tls);
             self
         }
 
-        /// Runs the handshake in TLS 1.3, at the side that listens.
+        /// Runs the handshake inside TLS 1.3, on the listening side.
         #[cfg(feature = "tls")]
         pub fn server_tls(mut self, tls: $crate::ServerTls) -> Self {
             self.terms.server_tls = Some(tls);
             self
         }
 
-        /// How long each step of a handshake may take. 5 s by default.
+        /// Time that each step of a handshake may take. 5 s by default.
         pub fn handshake_timeout(mut self, timeout: ::std::time::Duration) -> Self {
             self.terms.timeout = timeout;
             self
@@ -145,7 +145,7 @@ macro_rules! settings_of_terms {
 }
 pub(crate) use settings_of_terms;
 
-/// An offer as the numbers of an open request: words of eight bytes by their places.
+/// Encodes an offer as the numbers of an open request: words of eight bytes by their positions.
 fn to_numbers(offer: &[u8]) -> BTreeMap<String, u64> {
     let word = |(at, bytes): (usize, &[u8])| {
         let mut word = [0; 8];
@@ -157,7 +157,7 @@ fn to_numbers(offer: &[u8]) -> BTreeMap<String, u64> {
     numbers
 }
 
-/// The offer in these numbers, if it is one of `N` bytes.
+/// Decodes the offer in these numbers, if it is one of `N` bytes.
 fn from_numbers<const N: usize>(numbers: &BTreeMap<String, u64>) -> Result<[u8; N], &'static str> {
     if numbers.get(LENGTH) != Some(&(N as u64)) {
         return Err("it is of another kind, or of another release");
@@ -171,13 +171,13 @@ fn from_numbers<const N: usize>(numbers: &BTreeMap<String, u64>) -> Result<[u8; 
     Ok(offer)
 }
 
-/// The queue pairs stand in the offer.
+/// A placeholder: the queue pairs are in the offer.
 fn nowhere() -> EndpointAddress {
     EndpointAddress::decode(&[0; ENDPOINT_ADDRESS_BYTES])
 }
 
-/// Whether a client's device says that the client's queue pair is its own: nothing is made for a client on its word
-/// alone.
+/// Checks that a client's device confirms the queue pair as the client's own: nothing is created for a client on its
+/// word alone.
 ///
 /// # Errors
 /// When it does not.
@@ -190,8 +190,8 @@ pub(crate) fn confirm<D: Device>(device: &D, peer: &EndpointAddress) -> Result<(
     }
 }
 
-/// Reaches the listener at an address. `open` makes this end on the device of a name and says what it offers; `join`
-/// joins it to what the other side offers. Both offers are of `N` bytes.
+/// Connects to the listener at an address. `open` creates this end on the device of this name and returns its offer;
+/// `join` connects it to the other side's offer. Both offers are of `N` bytes.
 pub(crate) fn connect<T, U, const N: usize>(
     address: &str,
     kind: &str,
@@ -225,16 +225,16 @@ pub(crate) fn connect<T, U, const N: usize>(
     Ok((join(end, &theirs)?, chosen))
 }
 
-/// Which device was chosen, and why.
+/// The chosen device, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) device: String,
     pub(crate) why: &'static str,
 }
 
-/// Where ends meet that others connect to. Those who came and were not accepted wait in line, at most 128 of them; a
-/// client beyond that is refused with the limit. Dropping the listener ends it; what was accepted goes on. In a process
-/// that was forked since it is of no use.
+/// Accepts ends that others connect. Connected ends that have not been accepted wait in a queue, at most 128 of them; a
+/// client beyond that is refused with the limit. Dropping the listener ends it; accepted ends continue to work. It
+/// cannot be used in a process that was forked after its creation.
 #[derive(Debug)]
 pub struct Listener<T> {
     acceptor: Arc<Acceptor>,
@@ -274,7 +274,7 @@ impl<T> Arrivals<T> {
         }
     }
 
-    /// Makes an end and puts it in line, if there is a place.
+    /// Creates an end and queues it, if there is space.
     fn add(&self, make: impl FnOnce() -> Result<T, Refusal>) -> Result<(), Refusal> {
         let full = || Refusal::Limit {
             name: "connections that wait to be accepted".to_owned(),
@@ -295,8 +295,8 @@ impl<T> Arrivals<T> {
 }
 
 impl<T: Send + 'static> Listener<T> {
-    /// Listens at an address. `meet` makes this side's end on the device of a name, joins it to what the client offers,
-    /// and says what it offers.
+    /// Listens at an address. `meet` creates this side's end on the device of this name, connects it to the client's
+    /// offer, and returns its own offer.
     pub(crate) fn bind<const N: usize>(
         address: &str,
         kind: &'static str,
@@ -352,12 +352,12 @@ impl<T: Send + 'static> Listener<T> {
         })
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// The address on which it listens, with the port that the system chose.
     pub fn address(&self) -> Address {
         self.acceptor.local_address().clone()
     }
 
-    /// The next one that connected; waits for it.
+    /// Returns the next end that has connected; blocks until there is one.
     ///
     /// # Errors
     /// When the listener has failed.
@@ -376,7 +376,7 @@ impl<T: Send + 'static> Listener<T> {
         }
     }
 
-    /// The next one that connected, as a future for any executor. One task at a time may wait.
+    /// Returns the next end that has connected, as a future for any executor. Only one task at a time may wait.
     ///
     /// # Errors
     /// As for [`Listener::accept`].
@@ -384,7 +384,7 @@ impl<T: Send + 'static> Listener<T> {
         std::future::poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// The next one that connected. One task at a time may wait.
+    /// Polls for the next end that has connected. Only one task at a time may wait.
     ///
     /// # Errors
     /// As for [`Listener::accept`].
@@ -402,7 +402,7 @@ impl<T: Send + 'static> Listener<T> {
     }
 }
 
-/// What a client asks for, checked and carried out.
+/// Validates and executes a client's request.
 fn admit<T, const N: usize>(
     kind: &'static str,
     request: &OpenRequest,

@@ -1,5 +1,5 @@
-//! Live figures as Prometheus metrics (feature `prometheus`), through the collectors of the crate `prometheus-client`:
-//! the figures are read when they are scraped, so they cost nothing in between.
+//! Statistics as Prometheus metrics (feature `prometheus`), through collectors for the crate `prometheus-client`: they
+//! are read when they are scraped, so they cost nothing in between.
 //!
 //! ```
 //! use dunlin::{prometheus::ServerCollector, Server};
@@ -22,24 +22,25 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// The metrics of a server: `dunlin_server_*`, and `dunlin_sender_*` for each client of the queue-pair scheduler.
-/// Nothing once the server has ended.
+/// The metrics of a server: `dunlin_server_*`, and `dunlin_sender_*` for each client of the queue-pair scheduler. None
+/// once the server has ended.
 #[derive(Debug)]
 pub struct ServerCollector(ServerObserver);
 
 impl ServerCollector {
-    /// For the server that `observer` looks at.
+    /// Creates a collector for the server of `observer`.
     pub fn new(observer: ServerObserver) -> Self {
         Self(observer)
     }
 }
 
-/// The metrics of a client's connection handle: `dunlin_client_*`. Nothing for presets whose threads share nothing.
+/// The metrics of a client's connection handle: `dunlin_client_*`. None for presets whose threads do not share
+/// connections.
 #[derive(Debug)]
 pub struct ClientCollector(Client);
 
 impl ClientCollector {
-    /// For `client` and its clones.
+    /// Creates a collector for `client` and its clones.
     pub fn new(client: Client) -> Self {
         Self(client)
     }
@@ -72,7 +73,7 @@ impl Samples<'_, '_> {
     }
 }
 
-/// Labels with the names that the page of metrics gives.
+/// Labels, with the names used in the documentation of the metrics.
 type Label = [(&'static str, String); 1];
 
 impl Collector for ServerCollector {

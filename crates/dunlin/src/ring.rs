@@ -1,8 +1,8 @@
-//! Rings by address: one end connects, the other listens, over a device of the caller's.
+//! Rings by address: one end connects, the other listens, over a device that the caller provides.
 //!
-//! What a message costs is compiled for its device, so a ring has the device's type where a stream has none: open the
-//! device, and give it to a [`RingBuilder`]. The ring itself, its designs and its two ends are those of the crate
-//! `dunlin-ring`, which is re-exported here.
+//! The code for sending and receiving is compiled for its device, so unlike a stream, a ring is generic over the device
+//! type: open the device, and pass it to a [`RingBuilder`]. The ring itself, its designs and its two ends are those of
+//! the crate `dunlin-ring`, which is re-exported here.
 
 use dunlin_bootstrap::Capability;
 pub use dunlin_ring::*;
@@ -11,10 +11,10 @@ use dunlin_verbs::Device;
 
 use crate::meeting::{self, settings_of_terms, Listener, MeetError, Terms};
 
-/// What a client asks for in the handshake. Which end it has is in its offer.
+/// The kind that a client requests in the handshake. Which end it has is in its offer.
 const KIND: &str = "ring";
 
-/// Settings of rings that meet by address. Both sides of a ring have the same configuration and the same secret.
+/// Settings for connecting rings by address. Both sides of a ring need the same configuration and the same secret.
 #[derive(Clone, Debug)]
 #[must_use = "a ring begins with one of the ways to meet"]
 pub struct RingBuilder<D: Device> {
@@ -24,7 +24,7 @@ pub struct RingBuilder<D: Device> {
 }
 
 impl<D: Device> RingBuilder<D> {
-    /// Rings of a configuration, over a device.
+    /// Creates a builder for rings of this configuration, over a device.
     pub fn new(device: &D, config: RingConfig) -> Self {
         Self {
             device: device.clone(),
@@ -70,7 +70,7 @@ impl<D: Device> RingBuilder<D> {
     /// Listens, with a consumer for each producer that connects.
     ///
     /// # Errors
-    /// When the port is not to be had.
+    /// When the port is not available.
     pub fn bind_consumers(&self, address: &str) -> Result<Listener<Consumer<D>>, MeetError> {
         let Self { device, config, .. } = self.clone();
         let meet = move |_: &str, theirs: &_| {
@@ -87,7 +87,7 @@ impl<D: Device> RingBuilder<D> {
     /// Listens, with a producer for each consumer that connects.
     ///
     /// # Errors
-    /// When the port is not to be had.
+    /// When the port is not available.
     pub fn bind_producers(&self, address: &str) -> Result<Listener<Producer<D>>, MeetError> {
         let Self { device, config, .. } = self.clone();
         let meet = move |_: &str, theirs: &_| {

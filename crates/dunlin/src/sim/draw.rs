@@ -1,4 +1,4 @@
-//! Faults that are drawn from the seed.
+//! Draws faults from the seed.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -25,14 +25,14 @@ pub enum Kind {
     LostConnections,
     /// [`Fault::Crash`].
     Crash,
-    /// [`Fault::Restart`] of a host on which all is restartable, if there is one.
+    /// [`Fault::Restart`] of a host on which everything is restartable, if there is one.
     Restart,
     /// [`Fault::Clock`].
     Clock,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Loss,
         Self::Delay,
@@ -47,7 +47,7 @@ impl Kind {
     ];
 }
 
-/// What is to be drawn.
+/// The parameters of a draw.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) when: Range<Duration>,
@@ -55,12 +55,12 @@ pub(super) struct Order {
     pub(super) kinds: Vec<Kind>,
 }
 
-/// Apart from what programs draw.
+/// A random stream separate from that of programs.
 const STREAM: u64 = 0x6661_756c_7473_0000;
 const SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 
 impl Order {
-    /// `restartable`: the hosts on which all is.
+    /// `restartable`: the hosts on which everything is restartable.
     pub(super) fn draw(
         self,
         seed: u64,

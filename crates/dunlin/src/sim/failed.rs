@@ -1,4 +1,4 @@
-//! Why a simulation failed, and how it is run again.
+//! Why a simulation failed, and how to run it again.
 
 use std::any::Any;
 use std::error::Error;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::ServeError;
 
-/// A run has failed. Its words name the seed and the faults up to there.
+/// A run has failed. Its message names the seed and the faults so far.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failed {
-    /// The seed, by which it fails again.
+    /// The seed, with which it fails again.
     pub seed: u64,
-    /// Virtual time.
+    /// Virtual time of the failure.
     pub at: Duration,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The faults that had come, as sentences, with their time.
+    /// The faults so far, as sentences, with their times.
     pub faults: Vec<(Duration, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Error for Failed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A program gave an error.
+    /// A program returned an error.
     #[error("the program on `{program}` gave an error: {source}")]
     Program {
         /// Its host.
@@ -53,10 +53,10 @@ pub enum Reason {
     Panicked {
         /// Its host.
         program: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
-    /// Programs have not ended in the time that they had.
+    /// Programs have not ended within the time limit.
     #[error("programs have not ended, on {}: `Simulation::within` gives them more time", .0.join(", "))]
     Hanging(Vec<String>),
     /// A server cannot be started.
@@ -64,21 +64,21 @@ pub enum Reason {
     Serve {
         /// Its host.
         host: String,
-        /// Why.
+        /// The cause.
         source: Box<ServeError>,
     },
     /// A host was given two servers.
     #[error("`{0}` has a server already: a host has one at most")]
     SecondServer(String),
-    /// A host is to come back on which something is that cannot start anew.
+    /// A host is to be restarted on which something cannot be restarted.
     #[error("`{0}` is to be restarted: `restartable_server` and `restartable_program` give it all that it has")]
     NotRestartable(String),
-    /// A fault names a host that there is not.
+    /// A fault names a host that does not exist.
     #[error("a fault names the host `{name}`: there are {}", .hosts.join(", "))]
     NoHost {
-        /// What was named.
+        /// The name.
         name: String,
-        /// The hosts.
+        /// The existing hosts.
         hosts: Vec<String>,
     },
 }

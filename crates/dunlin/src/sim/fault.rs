@@ -1,8 +1,8 @@
-//! What can happen to simulated hosts.
+//! The faults of simulated hosts.
 
 use std::time::Duration;
 
-/// Something that happens to hosts, which are named. What lasts ends by itself.
+/// A fault on hosts, given by name. Faults with a duration end by themselves.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -10,73 +10,73 @@ pub enum Fault {
     Loss {
         /// Share of all packets, from 0 to 1.
         share: f64,
-        /// For so long.
+        /// The duration.
         lasts: Duration,
     },
-    /// Packets are late, each by a time of its own, so that they overtake each other.
+    /// Packets are delayed, each by a different time, so that they are reordered.
     Delay {
-        /// Up to so much.
+        /// Maximum delay.
         most: Duration,
-        /// For so long.
+        /// The duration.
         lasts: Duration,
     },
-    /// Packets come twice.
+    /// Packets are duplicated.
     Duplicates {
         /// Share of all packets, from 0 to 1.
         share: f64,
-        /// For so long.
+        /// The duration.
         lasts: Duration,
     },
-    /// These hosts reach each other and none of the others.
+    /// These hosts reach each other but none of the others.
     Partition {
-        /// Hosts.
+        /// The hosts.
         hosts: Vec<String>,
-        /// For so long.
+        /// The duration.
         lasts: Duration,
     },
-    /// The host's threads do nothing, as those of a process that was stopped, and notice it by the time alone: its NIC
-    /// works on.
+    /// The host's threads do not run, like those of a stopped process, and notice it only by the time: its NIC keeps
+    /// working.
     Pause {
         /// The host.
         host: String,
-        /// For so long.
+        /// The duration.
         lasts: Duration,
     },
-    /// The host's cores, and its NIC where it receives, are slower.
+    /// The host's cores, and the receive side of its NIC, are slower.
     Slow {
         /// The host.
         host: String,
-        /// So many times.
+        /// The slowdown factor.
         factor: f64,
-        /// For so long.
+        /// The duration.
         lasts: Duration,
     },
-    /// All connections that the host has are lost, as after a failure of its NIC. New ones can be made.
+    /// All connections of the host are lost, as after a failure of its NIC. New ones can be established.
     LostConnections {
         /// The host.
         host: String,
     },
-    /// The host stops for ever. Its programs are not waited for.
+    /// The host stops for ever. The run does not wait for its programs.
     Crash {
         /// The host.
         host: String,
     },
-    /// The host stops, and comes back with nothing in memory: what is restartable on it
-    /// ([`super::Simulation::restartable_server`], [`super::Simulation::restartable_program`]) starts anew, and nothing
-    /// else may be on it. Its wall clock goes on. A host that is down already takes no notice.
+    /// The host stops, and comes back with empty memory: what is restartable on it
+    /// ([`super::Simulation::restartable_server`], [`super::Simulation::restartable_program`]) starts again, and
+    /// nothing else may be on it. Its wall clock continues. Ignored if the host is already down.
     Restart {
         /// The host.
         host: String,
-        /// It is down for so long.
+        /// Time that it is down.
         lasts: Duration,
     },
     /// The host's wall clock ([`super::Host::clock`]) jumps, and runs faster or slower from then on.
     Clock {
         /// The host.
         host: String,
-        /// By so many nanoseconds, back when they are negative.
+        /// The jump in nanoseconds, backwards if negative.
         jump_ns: i64,
-        /// By so many millionths faster, slower when they are negative.
+        /// The drift in millionths, slower if negative.
         drift_ppm: i32,
     },
 }

@@ -1,4 +1,4 @@
-//! A host as a program on it sees it: its name, its time, its clock, and the servers that it reaches.
+//! A host as seen by a program on it: its name, its time, its clock, and the servers that it can reach.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use dunlin_verbs::{thread, Device, VerbsError};
 
 use crate::{Client, ClientBuilder, ConnectError, LocalAcceptor};
 
-/// What wall clocks show when a simulation begins: long enough after 1970 that they can jump back.
+/// The wall clock at the start of a simulation: long enough after 1970 that it can jump back.
 const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
 const MILLION: i128 = 1_000_000;
 
@@ -23,19 +23,19 @@ pub struct Host {
     shared: Arc<Shared>,
 }
 
-/// What all hosts of a simulation share.
+/// State that all hosts of a simulation share.
 #[derive(Debug)]
 pub(super) struct Shared {
     seed: u64,
     pub(super) names: Vec<String>,
     /// Hosts that have servers, up or down.
     serving: Vec<usize>,
-    /// Of the hosts whose servers run.
+    /// Acceptors of the hosts whose servers run.
     acceptors: Mutex<BTreeMap<usize, LocalAcceptor>>,
     clocks: Mutex<Vec<Clock>>,
 }
 
-/// A wall clock: what it showed at a time, and how fast it is since.
+/// A wall clock: its value at a time, and its speed since.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     at: Duration,
@@ -51,7 +51,7 @@ impl Clock {
     }
 }
 
-/// A time that ends at 1970.
+/// Adds to a time, which is clamped at 1970.
 fn add(time: Duration, nanoseconds: i128) -> Duration {
     let sum = (time.as_nanos() as i128 + nanoseconds).max(0);
     Duration::from_nanos(u64::try_from(sum).unwrap_or(u64::MAX))
@@ -81,7 +81,7 @@ impl Shared {
         self.serving.contains(&host)
     }
 
-    /// The server of a host runs, or does not any more.
+    /// Records that the server of a host runs, or no longer runs.
     pub(super) fn serve(&self, host: usize, acceptor: Option<LocalAcceptor>) {
         let mut acceptors = lock(&self.acceptors);
         match acceptor {
@@ -90,7 +90,7 @@ impl Shared {
         };
     }
 
-    /// The clock of a host jumps, and drifts from now on.
+    /// Makes the clock of a host jump, and drift from now on.
     pub(super) fn set_clock(&self, place: usize, now: Duration, (jump_ns, drift_ppm): (i64, i32)) {
         let clock = &mut lock(&self.clocks)[place];
         *clock = Clock {
@@ -102,7 +102,7 @@ impl Shared {
 }
 
 impl Host {
-    /// `program`: its number among all that were started.
+    /// `program`: its number among all programs started.
     pub(super) fn new(
         place: usize,
         (program, restarts): (usize, usize),
@@ -119,18 +119,18 @@ impl Host {
         }
     }
 
-    /// Its name.
+    /// The host's name.
     pub fn name(&self) -> &str {
         &self.shared.names[self.place]
     }
 
-    /// How often the host has come back ([`super::Fault::Restart`]) before this program was started.
+    /// Number of restarts of the host ([`super::Fault::Restart`]) before this program was started.
     pub fn restarts(&self) -> usize {
         self.restarts
     }
 
-    /// Connects to the server of a host, by any preset. A client makes new connections to that server alone: after a
-    /// restart, connect to the new one.
+    /// Connects to the server of a host, with any preset. A client reconnects only to that server: after a restart,
+    /// connect to the new one.
     ///
     /// # Errors
     /// When that host has no server or is down, and as for [`ClientBuilder::connect`].
@@ -153,23 +153,22 @@ impl Host {
         thread::simulated_now().unwrap_or_default()
     }
 
-    /// What its wall clock shows, since 1970: that may jump, and be faster or slower than time
-    /// ([`super::Fault::Clock`]).
+    /// The host's wall clock, since 1970: it may jump, and be faster or slower than time ([`super::Fault::Clock`]).
     pub fn clock(&self) -> Duration {
         lock(&self.shared.clocks)[self.place].read(self.now())
     }
 
-    /// Sleeps for so long in virtual time.
+    /// Sleeps for this long in virtual time.
     pub fn sleep(&self, time: Duration) {
         thread::sleep(time);
     }
 
-    /// A random number of this program, from the seed.
+    /// Returns a random number of this program, derived from the seed.
     pub fn random(&self) -> u64 {
         lock(&self.random).u64(..)
     }
 
-    /// The simulated NIC, for what is not the RPC: streams, transactions, verbs.
+    /// The simulated NIC, for everything except the RPC: streams, transactions, verbs.
     pub fn device(&self) -> &SimDevice {
         &self.device
     }

@@ -1,18 +1,18 @@
 //! The machines behind the names of hosts. A host that comes back after a restart is another machine of the cluster: it
-//! has nothing of what the one before had in memory, and what is sent to that one finds nobody.
+//! has no memory of the previous one, and messages to that one are not received.
 
 use std::time::Duration;
 
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
 
-/// Machines, by hosts.
+/// The machines of all hosts.
 pub(super) struct Machines {
     cluster: Cluster,
     hosts: Vec<Machine>,
 }
 
 struct Machine {
-    /// All that the host may be, in the order of its starts.
+    /// All machines that the host may be, in the order of its starts.
     all: Vec<HostId>,
     restarts: usize,
     down: Option<Down>,
@@ -22,12 +22,12 @@ struct Machine {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Down {
     ForEver,
-    /// It comes back then.
+    /// It comes back at this time.
     Until(Duration),
 }
 
 impl Machines {
-    /// For one host for each number, which is restarted so often at most.
+    /// Creates the machines for one host per number, which is the maximum number of its restarts.
     pub(super) fn new(
         seed: u64,
         (processor, nic, switch): &(HostParameters, NicParameters, SwitchParameters),
@@ -54,18 +54,18 @@ impl Machines {
         &self.cluster
     }
 
-    /// What the host is now.
+    /// The host's current machine.
     pub(super) fn current(&self, host: usize) -> HostId {
         let machine = &self.hosts[host];
         machine.all[machine.restarts]
     }
 
-    /// What the host was, is and may be.
+    /// The host's past, current and future machines.
     pub(super) fn all(&self, host: usize) -> &[HostId] {
         &self.hosts[host].all
     }
 
-    /// How often it has come back.
+    /// Number of times that it has come back.
     pub(super) fn restarts(&self, host: usize) -> usize {
         self.hosts[host].restarts
     }
@@ -78,8 +78,8 @@ impl Machines {
         matches!(self.hosts[host].down, Some(Down::Until(_)))
     }
 
-    /// Stops a host, which comes back at `back`, if ever. One that is down and was to come back does not any more when
-    /// it is stopped for ever; of another restart it takes no notice.
+    /// Stops a host, which comes back at `back`, if given. A host that is down and was to come back does not if it is
+    /// now stopped for ever; another restart of it is ignored.
     pub(super) fn stop(&mut self, host: usize, back: Option<Duration>) {
         let current = self.current(host);
         let machine = &mut self.hosts[host];
@@ -101,7 +101,7 @@ impl Machines {
         backs.min()
     }
 
-    /// Hosts that come back by now.
+    /// The hosts that come back by now.
     pub(super) fn back(&mut self, now: Duration) -> Vec<usize> {
         let mut back = Vec::new();
         for (host, machine) in self.hosts.iter_mut().enumerate() {

@@ -1,11 +1,11 @@
-//! Your own program on simulated hosts: servers and clients in virtual time, under faults, by a seed that anyone can
-//! replay.
+//! Runs your own program on simulated hosts: servers and clients in virtual time, under faults, reproducible from a
+//! seed.
 //!
-//! A [`Simulation`] has hosts with names. [`Simulation::server`] puts a server on one, [`Simulation::program`] blocking
-//! code, which connects by the name of a host ([`Host::connect`]) and then calls as anywhere. [`Simulation::fault`]
-//! does something to them at a time, [`Simulation::draw_faults`] draws what and when from the seed. [`Simulation::run`]
-//! runs all of it on the calling thread, until each program has ended; a program that panics or gives an error ends the
-//! run with an error that names the seed.
+//! A [`Simulation`] has named hosts. [`Simulation::server`] puts a server on a host, [`Simulation::program`] blocking
+//! code, which connects by the name of a host ([`Host::connect`]) and then makes calls as usual. [`Simulation::fault`]
+//! injects a fault at a given time, [`Simulation::draw_faults`] draws faults and times from the seed.
+//! [`Simulation::run`] runs everything on the calling thread, until each program has ended; a program that panics or
+//! returns an error ends the run with an error that names the seed.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,16 +31,16 @@
 //! # }
 //! ```
 //!
-//! It is the same RPC that runs on real devices, over the simulated one (`dunlin-sim`). What to know of programs there:
+//! It is the same RPC that runs on real devices, over the simulated one (`dunlin-sim`). Rules for programs:
 //!
-//! - time is virtual: [`Host::now`] and [`Host::sleep`] instead of those of the standard library. A program that waits
-//!   for something else than Dunlin must sleep between its looks, or time stands still;
-//! - all hosts share the calling thread and its thread-locals, and take turns where a program waits or is charged for
-//!   work: no lock of the standard library may be held over a call or a sleep;
-//! - threads are the host's: pollers, workers and what the RPC starts beside them. What a program starts itself are
-//!   threads of the real machine, which must not call;
-//! - a run is as its seed, as long as programs take nothing from outside: no clock, no random numbers but those of
-//!   [`Host::random`], no order of a hash map.
+//! - time is virtual: [`Host::now`] and [`Host::sleep`] instead of those of the standard library. A program that polls
+//!   for something other than Dunlin must sleep between polls, or time does not advance;
+//! - all hosts share the calling thread and its thread-locals, and switch where a program waits or is charged for work:
+//!   no lock of the standard library may be held across a call or a sleep;
+//! - threads of the RPC (pollers, workers and others) are simulated. Threads that a program starts itself are threads
+//!   of the real machine, which must not make calls;
+//! - a run is determined by its seed, as long as programs depend on nothing else: no clock, no random numbers except
+//!   those of [`Host::random`], no iteration order of a hash map.
 
 mod draw;
 mod failed;
@@ -68,16 +68,16 @@ use machines::Machines;
 use programs::{NewProgram, NewServer, Programs};
 use timeline::Timeline;
 
-/// Between two looks whether all programs have ended.
+/// Interval between two checks whether all programs have ended.
 const LOOK: Duration = Duration::from_micros(100);
-/// Virtual time that programs have, unless [`Simulation::within`] says otherwise: beyond the seconds that a device
-/// takes to give up a peer.
+/// Default limit of virtual time for programs, see [`Simulation::within`]: more than the seconds after which a device
+/// gives up a peer.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// What a program gives.
+/// The result of a program.
 pub type Ended = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// Hosts, what runs on them, and what happens to them.
+/// Hosts, what runs on them, and the faults.
 pub struct Simulation {
     seed: u64,
     hardware: (HostParameters, NicParameters, SwitchParameters),
@@ -99,22 +99,22 @@ impl std::fmt::Debug for Simulation {
     }
 }
 
-/// What a run was.
+/// The report of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Of all events of the simulation: equal runs have equal digests.
+    /// A digest of all events of the simulation: equal runs have equal digests.
     pub digest: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
     /// Virtual time until the last program had ended.
     pub elapsed: Duration,
-    /// The faults that came, as sentences, with their time.
+    /// The faults, as sentences, with their times.
     pub faults: Vec<(Duration, String)>,
 }
 
 impl Simulation {
-    /// One without hosts. Hosts are AMD EPYC 7452 with a ConnectX-5 each, on one switch.
+    /// Creates a simulation without hosts. Each host is an AMD EPYC 7452 with a ConnectX-5, all on one switch.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -132,8 +132,8 @@ impl Simulation {
         }
     }
 
-    /// Other processors, NICs and a switch for all hosts. A preset that wants bytes to be placed in order says so when
-    /// it is connected; a NIC does with `in_order_placement = 1.0`.
+    /// Sets other processors, NICs and another switch for all hosts. A preset that needs in-order placement reports
+    /// this when it is connected; a NIC has it with `in_order_placement = 1.0`.
     pub fn hardware(
         &mut self,
         processor: HostParameters,
@@ -144,14 +144,14 @@ impl Simulation {
         self
     }
 
-    /// Virtual time that programs have to end, a minute unless this says otherwise. A run that takes longer fails, and
-    /// says who has not ended.
+    /// Sets the virtual time that programs have to end; a minute by default. A run that takes longer fails, and reports
+    /// which have not ended.
     pub fn within(&mut self, limit: Duration) -> &mut Self {
         self.within = limit;
         self
     }
 
-    /// Puts a server on a host ([`crate::Server::unbound`]), one at most. It ends after the programs.
+    /// Puts a server on a host ([`crate::Server::unbound`]), at most one. It ends after the programs.
     pub fn server(&mut self, host: &str, server: ServerBuilder) -> &mut Self {
         let host = self.host(host);
         self.servers
@@ -159,8 +159,8 @@ impl Simulation {
         self
     }
 
-    /// As [`Simulation::server`], made each time that the host starts: what `make` puts into it is its memory, which is
-    /// empty after a [`Fault::Restart`]. What is to outlive that, such as a disk, `make` has from outside.
+    /// Like [`Simulation::server`], created at each start of the host: what `make` puts into it is its memory, which is
+    /// empty after a [`Fault::Restart`]. State that must survive, such as a disk, is captured by `make`.
     pub fn restartable_server(
         &mut self,
         host: &str,
@@ -172,7 +172,7 @@ impl Simulation {
         self
     }
 
-    /// Puts a program on a host, beside others if there are some: a thread of its own, on the next core.
+    /// Puts a program on a host, possibly beside others: a thread of its own, on the next core.
     pub fn program(
         &mut self,
         host: &str,
@@ -184,8 +184,8 @@ impl Simulation {
         self
     }
 
-    /// As [`Simulation::program`], run each time that the host starts, also if it had ended before
-    /// ([`Host::restarts`] says which time it is).
+    /// Like [`Simulation::program`], run at each start of the host, even if it had ended before ([`Host::restarts`]
+    /// returns the number of restarts).
     pub fn restartable_program(
         &mut self,
         host: &str,
@@ -197,14 +197,14 @@ impl Simulation {
         self
     }
 
-    /// What happens at a time after the beginning.
+    /// Injects a fault at a time after the start.
     pub fn fault(&mut self, at: Duration, fault: Fault) -> &mut Self {
         self.faults.push((at, fault));
         self
     }
 
-    /// Draws up to `most` faults of these kinds from the seed, which begin within `when`, each for 10 us to 2 ms. Of
-    /// crashes there is one at most.
+    /// Draws up to `most` faults of these kinds from the seed, which begin within `when` and last 10 us to 2 ms each.
+    /// At most one of them is a crash.
     pub fn draw_faults(
         &mut self,
         when: std::ops::Range<Duration>,
@@ -227,7 +227,7 @@ impl Simulation {
         })
     }
 
-    /// Whether all that is on a host can start anew, and there is something.
+    /// Whether everything on a host is restartable, and there is something.
     fn is_restartable(&self, host: usize) -> bool {
         let servers = self.servers.iter().filter(|(of, _)| *of == host);
         let programs = self.programs.iter().filter(|(of, _)| *of == host);
@@ -238,7 +238,7 @@ impl Simulation {
         all.peek().is_some() && all.all(|is_restartable| is_restartable)
     }
 
-    /// How often each host is restarted at most.
+    /// Maximum number of restarts of each host.
     fn restarts(&self) -> Result<Vec<usize>, Reason> {
         let mut restarts = vec![0; self.hosts.len()];
         for (_, fault) in &self.faults {
@@ -259,11 +259,11 @@ impl Simulation {
         Ok(restarts)
     }
 
-    /// Runs it, on this thread, until all programs have ended.
+    /// Runs the simulation on this thread until all programs have ended.
     ///
     /// # Errors
-    /// When a program panics, gives an error or does not end, a server cannot be started, or a fault names no host. The
-    /// error names the seed.
+    /// When a program panics, returns an error or does not end, a server cannot be started, or a fault names no host.
+    /// The error names the seed.
     pub fn run(mut self) -> Result<Report, Failed> {
         let seed = self.seed;
         let restartable = (0..self.hosts.len()).filter(|host| self.is_restartable(*host));

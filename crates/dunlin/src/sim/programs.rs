@@ -1,4 +1,4 @@
-//! What runs on the hosts: servers and programs, once or each time that their host starts.
+//! What runs on the hosts: servers and programs, either once or at each start of their host.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use super::machines::Machines;
 use super::{Ended, Reason};
 use crate::{LocalServer, ServerBuilder};
 
-/// In which a server ends after the programs.
+/// Time within which a server ends after the programs.
 const ENDING: Duration = Duration::from_millis(10);
 
-/// A server, as it was given.
+/// A server as added to the simulation.
 pub(super) enum NewServer {
     Once(Option<Box<ServerBuilder>>),
     EachStart(Box<dyn Fn() -> ServerBuilder>),
@@ -24,7 +24,7 @@ pub(super) enum NewServer {
 
 type Program = Box<dyn FnOnce(&Host) -> Ended + Send>;
 
-/// A program, as it was given.
+/// A program as added to the simulation.
 pub(super) enum NewProgram {
     Once(Option<Program>),
     EachStart(Arc<dyn Fn(&Host) -> Ended + Send + Sync>),
@@ -59,10 +59,10 @@ impl NewProgram {
     }
 }
 
-/// Which host.
+/// Values with their hosts.
 type On<T> = Vec<(usize, T)>;
 
-/// See the module.
+/// The programs; see the module's documentation.
 pub(super) struct Programs {
     shared: Arc<Shared>,
     new_servers: On<NewServer>,
@@ -72,7 +72,7 @@ pub(super) struct Programs {
     failed: Arc<Mutex<Option<Reason>>>,
 }
 
-/// A program that was started.
+/// A started program.
 struct Run {
     host: usize,
     on: HostId,
@@ -95,7 +95,7 @@ impl Programs {
         }
     }
 
-    /// The first start of all hosts: servers before programs.
+    /// Starts everything on all hosts: servers before programs.
     ///
     /// # Errors
     /// When a server cannot be started, or a host has two.
@@ -116,7 +116,7 @@ impl Programs {
         Ok(())
     }
 
-    /// A host has come back.
+    /// Starts everything on a host that has come back.
     ///
     /// # Errors
     /// When its server cannot be started.
@@ -126,7 +126,7 @@ impl Programs {
         Ok(())
     }
 
-    /// A host is down: nobody ends a process that was killed.
+    /// Handles a host that is down: a killed process is not shut down.
     pub(super) fn stop(&mut self, host: usize) {
         self.shared.serve(host, None);
         let (killed, others) = std::mem::take(&mut self.servers)
@@ -158,7 +158,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Each on the next core of its host.
+    /// Runs each on the next core of its host.
     fn run(&mut self, machines: &Machines, is_meant: impl Fn(usize) -> bool) {
         let mut next_core = vec![0; self.shared.names.len()];
         let new = self.new_programs.iter_mut();
@@ -195,7 +195,7 @@ impl Programs {
         }
     }
 
-    /// The first that has failed.
+    /// The first failure.
     pub(super) fn failed(&self) -> Option<Reason> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.take()

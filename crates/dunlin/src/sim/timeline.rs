@@ -1,4 +1,4 @@
-//! The faults of a run, as they begin and end.
+//! The faults of a run, with their beginnings and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::host::Shared;
 use super::machines::Machines;
 use super::Fault;
 
-/// How much later a packet comes for the second time.
+/// Delay of the duplicate of a packet.
 const SECOND_NS: u64 = 5_000;
 
-/// What is in force, and until when.
+/// A fault in force, and until when.
 enum InForce {
     Rule(#[expect(dead_code, reason = "it ends when it is dropped")] RuleGuard),
     Slow(usize),
@@ -22,7 +22,7 @@ enum InForce {
 pub(super) struct Timeline {
     machines: Machines,
     shared: Arc<Shared>,
-    /// Those to come, the next one last.
+    /// Future faults, the next one last.
     to_come: Vec<(Duration, Fault)>,
     in_force: Vec<(Duration, InForce)>,
     past: Vec<(Duration, String)>,
@@ -49,14 +49,14 @@ impl Timeline {
         &self.machines
     }
 
-    /// When something begins or ends next.
+    /// The time at which something begins or ends next.
     pub(super) fn next(&self) -> Option<Duration> {
         let begins = self.to_come.last().map(|(at, _)| *at);
         let ends = self.in_force.iter().map(|(until, _)| *until);
         ends.chain(begins).chain(self.machines.next()).min()
     }
 
-    /// Lets everything begin and end that is due. Gives the hosts that have come back, and those that are down now.
+    /// Begins and ends everything that is due. Returns the hosts that have come back, and those that are down now.
     pub(super) fn advance(&mut self, now: Duration) -> (Vec<usize>, Vec<usize>) {
         let back = self.machines.back(now);
         let (over, on): (Vec<_>, Vec<_>) = std::mem::take(&mut self.in_force)
@@ -76,14 +76,14 @@ impl Timeline {
         (back, down)
     }
 
-    /// Whatever machine it is by then.
+    /// For every machine that the host may be.
     fn slow_down(&self, host: usize, factor: f64) {
         for &machine in self.machines.all(host) {
             self.machines.cluster().slow_down(machine, factor);
         }
     }
 
-    /// Gives the host that is down by it.
+    /// Begins a fault; returns the host that is down because of it.
     fn begin(&mut self, now: Duration, fault: &Fault) -> Option<usize> {
         let cluster = self.machines.cluster().clone();
         let place = |name: &String| self.shared.names.iter().position(|other| other == name);
@@ -162,7 +162,7 @@ impl Timeline {
         down
     }
 
-    /// Ends what is in force, but that hosts are down; gives what has come.
+    /// Ends everything in force, except that hosts are down; returns the faults so far.
     pub(super) fn end(self) -> (Machines, Vec<(Duration, String)>) {
         for (_, what) in &self.in_force {
             if let InForce::Slow(host) = what {

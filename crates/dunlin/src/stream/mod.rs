@@ -1,8 +1,8 @@
-//! Byte streams by address: [`Stream::connect`] and [`StreamBuilder::bind`], over whatever device the two sides share.
+//! Byte streams by address: [`Stream::connect`] and [`StreamBuilder::bind`], over the best device that both sides have.
 //!
-//! A [`Stream`] behaves as a TCP stream does, and has the traits of tokio and of futures with the features of these
-//! names, so that what runs over TCP runs over it: hyper and tonic among others. Below it are two rings of RB², one
-//! each way.
+//! A [`Stream`] behaves like a TCP stream, and implements the traits of tokio and of futures with the features of these
+//! names, so that software for TCP can use it: hyper and tonic among others. It consists of two rings of RB², one for
+//! each direction.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -14,10 +14,10 @@ use dunlin_verbs::Device;
 
 use crate::meeting::{self, settings_of_terms, Chosen, Listener, MeetError, Terms};
 
-/// What a client asks for in the handshake.
+/// The kind that a client requests in the handshake.
 const KIND: &str = "stream";
 
-/// A stream of whatever device: one virtual call for each poll.
+/// A stream over any device: one virtual call per poll.
 trait AnyStream: Send + Unpin + std::fmt::Debug {
     fn poll_read(
         &mut self,
@@ -53,8 +53,8 @@ impl<D: Device> AnyStream for dunlin_ring::Stream<D> {
 
 /// A byte stream to another process.
 ///
-/// Dropping it tells the peer that this is the end, and what was read, and blocks until that has arrived, for 100 ms at
-/// most; after [`Stream::poll_shutdown`] and the end of what the peer has written it does not block.
+/// Dropping it tells the peer that the stream has ended, and how much was read, and blocks until that has arrived, for
+/// 100 ms at most; it does not block after [`Stream::poll_shutdown`] and the end of the peer's data.
 #[derive(Debug)]
 pub struct Stream {
     stream: Box<dyn AnyStream>,
@@ -62,7 +62,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects to a listener at `dunlin://host:port` with the default settings; blocks, for 5 s at most in each step.
+    /// Connects to a listener at `dunlin://host:port` with the default settings; blocks for at most 5 s in each step.
     ///
     /// # Errors
     /// Says which step failed, and what would help.
@@ -70,33 +70,34 @@ impl Stream {
         Self::builder().connect(address)
     }
 
-    /// Settings for connecting and listening.
+    /// Returns a builder with settings for connecting and listening.
     pub fn builder() -> StreamBuilder {
         StreamBuilder::default()
     }
 
-    /// Listens at `dunlin://host:port` with the default settings; port 0: the system chooses.
+    /// Listens at `dunlin://host:port` with the default settings; with port 0 the system chooses one.
     ///
     /// # Errors
-    /// When the port is not to be had, or no device can be used.
+    /// When the port is not available, or no device can be used.
     pub fn bind(address: &str) -> Result<Listener<Self>, MeetError> {
         Self::builder().bind(address)
     }
 
-    /// The device that carries it.
+    /// The name of its device.
     pub fn device(&self) -> &str {
         &self.chosen.device
     }
 
-    /// Why that device was chosen. The listener's side knows only that the client did.
+    /// Why that device was chosen. The listening side knows only that the client chose it.
     pub fn why(&self) -> &'static str {
         self.chosen.why
     }
 
-    /// Reads what is there into `target` and says how many bytes; zero is the end of what the peer has written.
+    /// Reads available bytes into `target` and returns their number; zero is the end of the peer's data.
     ///
     /// # Errors
-    /// `ConnectionReset` when the peer is gone without an end, `InvalidData` when it broke the rules of the ring.
+    /// `ConnectionReset` when the peer is gone without ending the stream, `InvalidData` when it violated the ring's
+    /// protocol.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -105,7 +106,7 @@ impl Stream {
         self.stream.poll_read(context, target)
     }
 
-    /// Writes some of `source` and says how many bytes. Pending while the peer has not read enough.
+    /// Writes some of `source` and returns the number of bytes. Pending while the peer has not read enough.
     ///
     /// # Errors
     /// `BrokenPipe` when the peer is gone or this side has shut down.
@@ -125,8 +126,8 @@ impl Stream {
         self.stream.poll_flush(context)
     }
 
-    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on. A peer that
-    /// is gone by then is no error if everything that was written has arrived there.
+    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading remains possible. If
+    /// the peer is gone by then, that is not an error provided that everything that was written has arrived.
     ///
     /// # Errors
     /// As for [`Stream::poll_write`]; also when what was written before is not known to have arrived.
@@ -135,7 +136,8 @@ impl Stream {
     }
 }
 
-/// Settings of streams, each with its default. Both sides of a stream have the same rings and the same secret.
+/// Settings of streams, each with its default. Both sides of a stream need the same ring configuration and the same
+/// secret.
 #[derive(Clone, Debug)]
 #[must_use = "a stream begins with connect() or bind()"]
 pub struct StreamBuilder {
@@ -153,7 +155,7 @@ impl Default for StreamBuilder {
 }
 
 impl StreamBuilder {
-    /// Uses this device or fails.
+    /// Uses this device; connecting or listening fails if it cannot be used.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.terms.device = Some(name.into());
         self
@@ -161,7 +163,7 @@ impl StreamBuilder {
 
     settings_of_terms!();
 
-    /// The rings; [`stream_config`] by default.
+    /// The configuration of the rings; [`stream_config`] by default.
     pub fn rings(mut self, config: RingConfig) -> Self {
         self.config = config;
         self
@@ -214,7 +216,7 @@ impl StreamBuilder {
     }
 }
 
-/// One end on whatever device, which knows no other yet.
+/// One unconnected end over any device.
 trait AnyEnd {
     fn join(
         self: Box<Self>,
@@ -231,7 +233,7 @@ impl<D: Device> AnyEnd for UnconnectedStream<D> {
     }
 }
 
-/// Asks the client's device whether the client is its own.
+/// Asks the client's device to confirm that the queue pair is the client's own.
 struct Confirm(StreamOffer);
 
 impl DeviceVisitor for Confirm {
@@ -244,7 +246,7 @@ impl DeviceVisitor for Confirm {
     }
 }
 
-/// Makes an end; that of a listener for the peer that made an offer.
+/// Creates an end; for a listener, with the offer of the peer.
 struct Open(RingConfig, Option<StreamOffer>);
 
 impl DeviceVisitor for Open {
@@ -262,8 +264,8 @@ impl DeviceVisitor for Open {
     }
 }
 
-/// All devices that can be used here, or the one that was asked for. Streams write twice, so it does not matter in
-/// which order a device places.
+/// Returns all devices that can be used here, or only the requested one. Streams use write twice, so the order in which
+/// a device places bytes does not matter.
 fn capabilities(only: Option<&str>, towards: Option<&str>) -> Result<Vec<Capability>, MeetError> {
     let towards = towards.map(str::parse).transpose()?;
     let described = capabilities_towards(towards.as_ref());
