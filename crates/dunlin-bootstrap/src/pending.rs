@@ -78,8 +78,8 @@ impl Client {
         now.duration_since(self.since) >= patience
     }
 
-    /// The origin to which its place is counted: an address, or an IPv6 network, since each of those has an unlimited
-    /// number of addresses.
+    /// The origin to which its place is counted: an address, or an IPv6 network, since such a network has practically
+    /// unlimited addresses.
     pub(crate) fn origin(&self) -> IpAddr {
         match self.peer.ip().to_canonical() {
             IpAddr::V6(address) => {
@@ -113,7 +113,7 @@ impl Pending {
         id
     }
 
-    /// Returns a client that was taken out to its place.
+    /// Puts a client that was taken out back into its place.
     pub(crate) fn put_back(&mut self, id: u64, client: Client) {
         *self.shares.entry(client.origin()).or_default() += 1;
         self.clients.insert(id, client);

@@ -92,7 +92,7 @@ impl<'a> Port<'a> {
         })
     }
 
-    /// Runs until stopped. `open` has a client opened, or returns it.
+    /// Runs until stopped. `open` has a client's connection opened, or returns the job.
     pub(crate) fn run(
         mut self,
         open: impl Fn(Box<Job>) -> Result<(), Box<Job>>,
@@ -267,8 +267,8 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Has an authenticated client opened. If other authenticated clients hold all places, it displaces the newest of
-    /// the origin with most of them; if it is of that origin itself, it has to try again.
+    /// Has the connection of an authenticated client opened. If other authenticated clients hold all places, it
+    /// displaces the newest one of the origin with most of them; if it is of that origin itself, it has to try again.
     fn submit(&self, job: Box<Job>, open: &impl Fn(Box<Job>) -> Result<(), Box<Job>>) {
         if self.openers.len() >= self.limit() {
             let Some(evicted) = self.openers.evict_for(job.client.origin()) else {
@@ -290,7 +290,7 @@ impl<'a> Port<'a> {
         };
         let Some(tls) = &self.acceptor.config.tls else {
             let refusal = Refusal::TlsUnexpected;
-            // This is not TLS, from which the client can tell what is wrong.
+            // The refusal is sent without TLS, from which the client can tell what is wrong.
             handshake::refuse_at_once(&mut client.stream, refusal.clone());
             self.acceptor.note(client.peer, &Ending::Refused(refusal));
             return false;

@@ -114,7 +114,7 @@ pub enum Change<'a> {
     RemoveXattr { ino: Ino, name: &'a [u8] },
     /// Request a lease; waits while others' leases conflict with it.
     Lease { ino: Ino, write: bool },
-    /// Return a lease.
+    /// Release a lease.
     Release { ino: Ino },
     /// Reserve extents for new content.
     Reserve { count: u32 },
@@ -213,7 +213,7 @@ pub struct Watch {
 pub struct Watched {
     /// The start of the metadata server.
     pub epoch: u64,
-    /// Leases for which others wait: commit, then return them.
+    /// Leases for which others wait: commit, then release them.
     pub recalled: Vec<Ino>,
 }
 

@@ -148,7 +148,7 @@ pub struct TransactionId {
     pub coordinator: u64,
     /// The slot among its concurrent transactions.
     pub slot: u16,
-    /// The sequence number in that slot, from 1.
+    /// The sequence number, from 1, increasing within a slot.
     pub sequence: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The client's own threads: one renews the session, one commits old changes and returns leases.
+//! The client's own threads: one renews the session, one commits old changes and releases leases.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -16,7 +16,7 @@ use crate::wire::Change;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time after which a change is committed without a request.
 const COMMIT_AFTER: Duration = Duration::from_millis(800);
-/// Time after which a closed file's lease is returned.
+/// Time after which a closed file's lease is released.
 const CLOSED_FOR: Duration = Duration::from_secs(5);
 
 /// Starts both threads.
@@ -57,9 +57,9 @@ fn run(system: &FileSystem, recalls: &Receiver<Ino>) {
 }
 
 impl FileSystem {
-    /// Commits a file and returns its lease; returns `false` if it is in use.
+    /// Commits a file and releases its lease; returns `false` if it is in use.
     fn give_back(&self, ino: Ino) -> bool {
-        // If there is no state one is created, so that nobody requests the lease while it is being returned.
+        // If there is no state one is created, so that nobody requests the lease while it is being released.
         let file = self.file(ino);
         let mut state = match file.0.try_lock() {
             Ok(state) => state,
@@ -103,7 +103,7 @@ impl FileSystem {
         }
     }
 
-    /// Returns the lease of a file that nobody has open, and removes the file from the table.
+    /// Releases the lease of a file that nobody has open, and removes the file from the table.
     pub(super) fn let_go(&self, ino: Ino, state: &mut FileState) {
         if state.leased {
             // Even without an answer the lease may belong to another session by now. If the server still considers it
@@ -112,7 +112,7 @@ impl FileSystem {
         }
         state.give_back();
         // Not earlier: a thread that creates a new state of the file then requests a lease that is no longer being
-        // returned.
+        // released.
         self.leave(ino, state);
     }
 

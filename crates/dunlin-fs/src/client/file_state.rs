@@ -24,7 +24,7 @@ pub(super) struct Reign {
 pub(super) struct FileState {
     pub(super) right: Right,
     /// The metadata server may consider this session the holder of a lease, even one that gives no right here, because
-    /// its answer or map did not arrive, or its writes are lost. It has to be returned.
+    /// its answer or map did not arrive, or its writes are lost. It has to be released.
     pub(super) leased: bool,
     pub(super) reign: Reign,
     pub(super) size: u64,
@@ -104,7 +104,7 @@ impl FileState {
         self.written = None;
     }
 
-    /// The lease has been returned to the server.
+    /// The lease has been released at the server.
     pub(super) fn give_back(&mut self) {
         self.forget();
         self.leased = false;

@@ -32,7 +32,7 @@ impl Files {
     }
 
     /// Whether a file was in the table and was removed since this creation began. It could be the created one: then the
-    /// lease granted at its creation has been returned.
+    /// lease granted at its creation has been released.
     pub(super) fn left_since(&self, making: Making, ino: Ino) -> bool {
         let mut since = self.left.iter().rev().take_while(|(at, _)| *at >= making);
         since.any(|(_, left)| *left == ino)

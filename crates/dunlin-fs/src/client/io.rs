@@ -11,7 +11,7 @@ use super::{FileSystem, FsError};
 use crate::types::{Attr, Errno, Extent, Ino, SessionId, EXTENT_BYTES, FILE_BYTES};
 use crate::wire::{Answer, Ask, Change};
 
-/// Number of extents reserved at once, 4 MiB; also the threshold below which more are reserved.
+/// Number of extents reserved at once: 4 MiB.
 const RESERVED_AT_ONCE: u32 = 128;
 /// Bytes of one READ or WRITE.
 const STEP_BYTES: usize = 1 << 20;
@@ -339,7 +339,7 @@ impl FileSystem {
         }
     }
 
-    /// Returns extents that a file does not need and that nobody writes: they are reused in their session.
+    /// Puts extents back that a file does not need and that nobody writes: they are reused in their session.
     pub(super) fn give_extents(&self, state: &FileState, unused: impl IntoIterator<Item = Extent>) {
         self.reserved().give(state.reign.session, unused);
     }

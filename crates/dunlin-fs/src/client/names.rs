@@ -172,7 +172,7 @@ impl FileSystem {
         let made = self.change_attr(&making(parent, name, mode, (0, &[], true)));
         let after = self.reign();
         let mut files = self.files();
-        // Another thread may have found and closed the file meanwhile: then its lease was returned.
+        // Another thread may have found and closed the file meanwhile: then its lease was released.
         let left = |attr: &Attr| files.left_since(begun, attr.ino);
         let left = made.as_ref().is_ok_and(left);
         files.end_making(begun);

@@ -24,7 +24,7 @@ impl Pool {
         self.free.pop()
     }
 
-    /// Returns extents of a session; they are dropped if it is not the pool's session.
+    /// Puts extents of a session back; they are dropped if it is not the pool's session.
     pub(super) fn give(&mut self, session: SessionId, extents: impl IntoIterator<Item = Extent>) {
         if self.session == session {
             self.free.extend(extents);

@@ -40,7 +40,7 @@ impl Waiting {
         self.leases.entry(ino).or_default().push_back(waiter);
     }
 
-    /// Asks sessions to return a lease.
+    /// Asks sessions to release a lease.
     pub(super) fn recall(&mut self, ino: Ino, holders: &[SessionId]) {
         for holder in holders {
             self.polls.entry(*holder).or_default().recalled.insert(ino);

@@ -23,7 +23,7 @@ pub(super) struct Lease {
 pub struct Waits {
     /// The file.
     pub ino: Ino,
-    /// The sessions that have to return theirs.
+    /// The sessions that have to release theirs.
     pub holders: Vec<SessionId>,
 }
 

@@ -191,7 +191,7 @@ impl Namespace {
         }
         let outcome = self.apply(session, change, now);
         let answer = encode(&outcome);
-        // Returning a lease twice has no further effect.
+        // Releasing a lease twice has no further effect.
         if outcome.is_ok() && !matches!(change, Change::Release { .. }) {
             self.remember(session, slot, sequence, &answer);
         }

@@ -177,7 +177,7 @@ pub struct Coordinator {
     reported: bool,
     /// Machines that no longer know the outcome.
     forgotten: BTreeSet<MachineId>,
-    /// For each machine that has not answered, the number of requests sent.
+    /// For each machine, the number of inquiries that it has left unanswered.
     unanswered: LiteMap<MachineId, u32>,
     /// The outcome is known to no machine that answers, and the others are no longer waited for.
     lost: bool,

@@ -354,7 +354,7 @@ impl Inner {
         thread::lock(&self.idle)
     }
 
-    /// Returns a driver whose last transaction is over to the pool for the next transactions.
+    /// Puts a driver whose last transaction is over back into the pool for the next transactions.
     fn give_back(&self, driver: Driver) {
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {

@@ -78,7 +78,7 @@ impl Copy {
         }
     }
 
-    /// Whether this server stores these blocks, if they have been written.
+    /// Whether these blocks are in the volume and placed on this server.
     pub(super) fn has(&self, first: u64, count: u32) -> bool {
         let Described { shape, place, .. } = &self.described;
         shape.is_within_chunk(first, count) && shape.set_of(shape.chunk(first)) & 1 << place != 0
