@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Clients read and write memory that the server grants, without involving the server's processor:
+//! Clients read and write memory that the server grants by themselves, without calls:
 //!
 //! ```
 //! use dunlin::{Client, Region, Server};
