@@ -12,7 +12,7 @@ static CAME: AtomicBool = AtomicBool::new(false);
 static FIRST: OnceLock<Instant> = OnceLock::new();
 
 /// What comes so soon after the first is the same Ctrl-C once more: `timeout` signals a process and then its group.
-const ONCE: Duration = Duration::from_millis(200);
+pub const ONCE: Duration = Duration::from_millis(200);
 
 /// From now on Ctrl-C is heard by [`came`] instead of ending the process; once in a process.
 ///

@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use common::{Serving, DUNLIN};
 use rustix::process::{kill_process, Pid, Signal};
@@ -34,10 +37,7 @@ fn missing(programs: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("it needs root".into());
     }
-    let fuse = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse");
+    let fuse = File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = fuse {
         return Some(format!("/dev/fuse: {error}"));
     }
@@ -86,6 +86,10 @@ impl Mounted {
 
     /// Another mount of it, in another folder.
     fn mount_in(&self, name: &str, further: &[&str]) -> Mount {
+        self.mount_with(name, further, Stdio::null())
+    }
+
+    fn mount_with(&self, name: &str, further: &[&str], words: Stdio) -> Mount {
         let path = self.folder.join(name);
         std::fs::create_dir_all(&path).unwrap();
         let child = Command::new(DUNLIN)
@@ -93,7 +97,7 @@ impl Mounted {
             .arg(&path)
             .args(further)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(words)
             .spawn()
             .unwrap();
         let mut mount = Mount { child, path };
@@ -275,7 +279,7 @@ fn a_write_without_privileges_takes_set_user_id_away() {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&path, permissions).unwrap();
     };
-    let mut file = std::fs::File::create(&path).unwrap();
+    let mut file = File::create(&path).unwrap();
     set(0o6777);
     file.write_all(b"root may keep them").unwrap();
     assert_eq!(mode(), 0o6777);
@@ -312,7 +316,7 @@ fn two_mounts_see_what_the_other_has_written() {
         std::fs::write(mine.path.join(&name), [turn; 10]).unwrap();
         assert_eq!(std::fs::read(others.path.join(&name)).unwrap(), [turn; 10]);
 
-        let mut options = std::fs::File::options();
+        let mut options = File::options();
         let file = options
             .append(true)
             .create(true)
@@ -322,4 +326,62 @@ fn two_mounts_see_what_the_other_has_written() {
         written.extend(line);
         assert!(std::fs::read(others.path.join("log")).unwrap() == written);
     }
+}
+
+/// A mount with what it says, and a file of it that is open.
+fn busy(test: &str) -> Option<(Mounted, Mount, mpsc::Receiver<String>, File)> {
+    let mounted = mounted(test, &[])?;
+    let mut mount = mounted.mount_with("busy", &[], Stdio::piped());
+    let from = BufReader::new(mount.child.stderr.take().unwrap());
+    let (tell, words) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = from.lines().map_while(Result::ok);
+        lines.all(|line| tell.send(line).is_ok())
+    });
+    let held = File::create(mount.path.join("held")).unwrap();
+    Some((mounted, mount, words, held))
+}
+
+/// Interrupts it; the next line that it says.
+fn interrupted(mount: &Mount, words: &mpsc::Receiver<String>) -> String {
+    kill_process(Pid::from_child(&mount.child), Signal::INT).unwrap();
+    words.recv_timeout(Duration::from_secs(60)).unwrap()
+}
+
+#[test]
+fn a_busy_mount_says_so_and_ends_by_a_later_signal() {
+    let Some((_mounted, mut mount, words, held)) = busy("busy") else {
+        return;
+    };
+    let line = interrupted(&mount, &words);
+    assert!(line.contains("busy; Ctrl-C again detaches"), "{line}");
+    assert!(mount.path.join("held").exists());
+    drop(held);
+    // What comes at once may be the same Ctrl-C once more.
+    common::eventually("it ends", || {
+        let _ = kill_process(Pid::from_child(&mount.child), Signal::INT);
+        mount.child.try_wait().unwrap().is_some()
+    });
+    let status = mount.child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(!mount.path.join("held").exists());
+}
+
+#[test]
+fn a_second_signal_detaches_a_mount_that_stays_busy() {
+    use std::io::Write;
+    let Some((_mounted, mut mount, words, mut held)) = busy("detached") else {
+        return;
+    };
+    interrupted(&mount, &words);
+    std::thread::sleep(Duration::from_millis(300));
+    let line = interrupted(&mount, &words);
+    assert!(line.contains("is detached"), "{line}");
+    assert!(!mount.path.join("held").exists());
+    // Whoever has a file goes on with it, and the command ends after them.
+    held.write_all(b"words").unwrap();
+    held.sync_all().unwrap();
+    drop(held);
+    let status = mount.child.wait().unwrap();
+    assert!(status.success(), "{status}");
 }

@@ -10,13 +10,15 @@ use fuser::{Config, MountOption, SessionACL};
 use super::perf::parse_seconds;
 use super::serve::read_secret;
 use super::Failure;
+use crate::mount::unmount::Unmounter;
 use crate::mount::Mounted;
 use crate::output;
 
 /// Mount the file system of a metadata server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It needs root and /dev/fuse, but neither libfuse nor fusermount. Ctrl-C unmounts, after everything is synced.\n\n\
+It needs root and /dev/fuse, but neither libfuse nor fusermount. Ctrl-C unmounts, after everything is synced. Where \
+the folder is busy that is said; a second Ctrl-C detaches it, and a third ends the command at once.\n\n\
 Examples:\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501 &\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501 &\n  \
@@ -94,13 +96,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     config.n_threads = Some(usize::from(args.threads));
     config.clone_fd = args.threads > 1;
     let mounted = Mounted::new(system, cache);
-    let mut session = fuser::Session::new(mounted, &args.folder, &config)
+    // As the kernel lists it, and whatever the working directory is later.
+    let path = args.folder.canonicalize();
+    let path = path.map_err(|error| of_folder(&error))?;
+    let session = fuser::Session::new(mounted, &path, &config)
         .map_err(|error| of_folder(&error).help("it needs root and /dev/fuse"))?;
-    let mut unmounter = session.unmount_callable();
-    ctrlc::set_handler(move || {
-        let _ = unmounter.unmount();
-    })
-    .map_err(Failure::new)?;
+    let mut unmounter = Unmounter::new(path);
+    ctrlc::set_handler(move || unmounter.signalled()).map_err(Failure::new)?;
     output::print(format_args!("mounted on {folder}"))?;
     session.run().map_err(Failure::new)
 }

@@ -2,6 +2,7 @@
 
 mod convert;
 mod recent;
+pub(crate) mod unmount;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,0 +1,113 @@
+//! The end of a mount, by signals: as often as it takes, for a folder may be busy.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{exit, Command};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::mount::{unmount, UnmountFlags};
+
+use crate::commands::INTERRUPTED;
+use crate::{interrupt, output};
+
+/// What the next signal does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Unmounts, unless something uses the file system.
+    Unmount,
+    /// Takes it out of the folder, whatever uses it.
+    Detach,
+    /// Ends the process; whoever still uses the file system gets errors.
+    Exit,
+    /// The session is about to end.
+    Nothing,
+}
+
+/// Unmounts a folder. fuser's own handle does it once, and forgets the mount even where that failed.
+#[derive(Debug)]
+pub(crate) struct Unmounter {
+    folder: PathBuf,
+    next: Next,
+    /// When the last signal had been dealt with.
+    last: Option<Instant>,
+}
+
+impl Unmounter {
+    /// Of what is mounted on this folder. The path has no links and does not depend on the working directory.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            next: Next::Unmount,
+            last: None,
+        }
+    }
+
+    /// A signal came.
+    pub(crate) fn signalled(&mut self) {
+        if self
+            .last
+            .is_some_and(|last| last.elapsed() <= interrupt::ONCE)
+        {
+            return;
+        }
+        self.step();
+        self.last = Some(Instant::now());
+    }
+
+    fn step(&mut self) {
+        let folder = self.folder.display();
+        match self.next {
+            Next::Unmount => match self.unmount(UnmountFlags::NOFOLLOW) {
+                Ok(()) => self.next = Next::Nothing,
+                Err(why) => {
+                    output::note(format_args!(
+                        "{folder} is not unmounted: {why}; Ctrl-C again detaches it"
+                    ));
+                    self.next = Next::Detach;
+                }
+            },
+            Next::Detach => {
+                match self.unmount(UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) {
+                    Ok(()) => output::note(format_args!(
+                        "{folder} is detached: this ends when nothing uses its files any more; Ctrl-C again ends it now"
+                    )),
+                    Err(why) => output::note(format_args!(
+                        "{folder} is not detached: {why}; Ctrl-C again ends this, and leaves the folder to `umount -l`"
+                    )),
+                }
+                self.next = Next::Exit;
+            }
+            Next::Exit => exit(INTERRUPTED.into()),
+            Next::Nothing => {}
+        }
+    }
+
+    fn unmount(&self, flags: UnmountFlags) -> Result<(), String> {
+        match unmount(&self.folder, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => Err("it is busy".to_owned()),
+            // Whoever is not root has mounted with this program, which may.
+            Err(Errno::PERM) => self.fusermount(flags.contains(UnmountFlags::DETACH)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn fusermount(&self, detach: bool) -> Result<(), String> {
+        let options = if detach { "-uz" } else { "-u" };
+        let run = |program: &str| {
+            let arguments = [
+                OsStr::new(options),
+                OsStr::new("--"),
+                self.folder.as_os_str(),
+            ];
+            Command::new(program).args(arguments).output()
+        };
+        let ended = run("fusermount3").or_else(|_| run("fusermount"));
+        let ended = ended.map_err(|error| format!("fusermount3: {error}"))?;
+        match ended.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
+        }
+    }
+}
