@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::against::{Bounds, Pairs, Ratio};
+use crate::commands::Failure;
 use crate::histogram::{Latencies, Percentiles};
 use crate::limits::Limits;
 
@@ -19,8 +20,11 @@ pub struct Tally {
     pub errors: u64,
     /// How long it ran.
     pub elapsed: Duration,
-    /// How long each operation took.
+    /// How long each operation took that succeeded.
     pub latencies: Latencies,
+    /// Why the first of those that failed did, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
 }
 
 impl Tally {
@@ -46,7 +50,17 @@ impl Tally {
         per_second(self.bytes, self.elapsed)
     }
 
+    /// Counts an operation that failed; the first one's words are kept.
+    #[cold]
+    pub fn fail(&mut self, why: impl FnOnce() -> String) {
+        self.errors += 1;
+        self.first_error.get_or_insert_with(why);
+    }
+
     fn add_counts(&mut self, other: &Self) {
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
         self.operations += other.operations;
         self.bytes += other.bytes;
         self.errors += other.errors;
@@ -91,6 +105,9 @@ pub struct Report {
     pub latency_ns: Percentiles,
     /// Operations that failed.
     pub errors: u64,
+    /// Why the first of them did, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
     /// What was measured.
     #[serde(flatten)]
     pub setting: Setting,
@@ -131,6 +148,7 @@ impl Report {
             bytes_per_s: tally.bytes_per_s(),
             latency_ns: tally.latencies.percentiles(),
             errors: tally.errors,
+            first_error: tally.first_error.clone(),
             setting,
             seconds: tally.elapsed.as_secs_f64(),
             against: None,
@@ -139,6 +157,20 @@ impl Report {
             pairs: None,
             histogram_ns: None,
         }
+    }
+}
+
+/// The end of a command some of whose operations failed: how many, and why the first did.
+///
+/// # Errors
+/// When one failed.
+pub fn check_errors(errors: u64, operations: &str, first: Option<&String>) -> Result<(), Failure> {
+    match (errors, first) {
+        (0, _) => Ok(()),
+        (_, None) => Err(Failure::new(format!("{errors} {operations} failed"))),
+        (_, Some(first)) => Err(Failure::new(format!(
+            "{errors} {operations} failed, the first: {first}"
+        ))),
     }
 }
 

@@ -11,7 +11,7 @@ use super::rpc::Args;
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
-use crate::report::Report;
+use crate::report::{check_errors, Report};
 use crate::services::child::ServerProcess;
 
 /// How often the server's memory is looked at.
@@ -175,9 +175,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         server_bytes_max: most,
     };
     print(&crowd, args.json)?;
-    if crowd.errors > 0 {
-        return Err(Failure::new(format!("{} calls failed", crowd.errors)));
-    }
+    let first = reports.iter().find_map(|one| one.first_error.as_ref());
+    check_errors(crowd.errors, "calls", first)?;
     interrupt::check()?;
     match args.fairness {
         Some(least) if crowd.slowest_of_mean < least => Err(Failure::new(format!(

@@ -90,6 +90,7 @@ fn report(survey: &Survey) -> Report {
             max: latency("max"),
         },
         errors: 0,
+        first_error: None,
         setting: Setting {
             device: "memory".into(),
             preset: "limits".into(),

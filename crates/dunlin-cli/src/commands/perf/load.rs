@@ -12,10 +12,14 @@ use crate::report::Tally;
 
 /// Calls before the clock starts: both sides are awake then.
 pub(super) const WARM_UP: usize = 64;
-/// Calls between two looks at the end of the slice.
+/// Rounds of a pipeline between two looks at the clock, where they are short.
 const STRIDE: usize = 64;
+/// Where as many rounds take longer than this, there is a look after each.
+const LONG_STRIDE_NS: u64 = 1_000_000;
 /// Of so many pipelined calls one is timed: reading the clock costs as much as a call.
 const SAMPLE: u64 = 16;
+/// The tag of a call that is not timed, and its latency.
+const UNTIMED: u64 = u64::MAX;
 /// Requests longer than this are filled in place.
 pub(super) const LONG_BYTES: usize = 4096;
 /// So long is measured between two moves of the progress bar.
@@ -54,8 +58,11 @@ pub(super) trait Load: Send + 'static {
     /// Puts a call into the pipeline; `false`: there is no room.
     fn submit(&mut self, tag: u64) -> Result<bool, Failure>;
 
-    /// Gives the answers that have come: tag and bytes, `None` for an error.
+    /// Gives the answers that have come: tag and bytes, `None` for an error, whose words are kept.
     fn wait(&mut self, take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure>;
+
+    /// Where the first error's words are kept that a pipeline had, until they are taken.
+    fn first_error(&mut self) -> &mut Option<String>;
 }
 
 pub(super) fn no_pipeline() -> Failure {
@@ -164,27 +171,35 @@ fn one_by_one(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
     let start = now_ns();
     let limit = slice.as_nanos() as u64;
     let mut elapsed = 0;
+    // A call lasts as long as its deadline when the server stands still: there is a look after each.
     while elapsed < limit && !interrupt::came() {
-        for _ in 0..STRIDE {
-            let before = now_ns();
-            let ended = load.call();
-            tally.latencies.record(now_ns() - before);
-            count(&mut tally, shape, ended.ok());
+        let before = now_ns();
+        let ended = load.call();
+        let after = now_ns();
+        match ended {
+            Ok(length) => count(&mut tally, shape, after - before, length),
+            Err(error) => tally.fail(|| error.message().to_owned()),
         }
-        elapsed = now_ns() - start;
+        elapsed = after - start;
     }
     tally.elapsed = Duration::from_nanos(elapsed);
     Ok(tally)
 }
 
+/// Counts an answer, and how long it took unless that is [`UNTIMED`]. What failed has no latency.
 #[inline]
-fn count(tally: &mut Tally, shape: Shape, answered: Option<usize>) {
-    match answered {
-        Some(length) if length == shape.response as usize => {
-            tally.operations += 1;
-            tally.bytes += shape.size as u64;
+fn count(tally: &mut Tally, shape: Shape, latency_ns: u64, length: usize) {
+    if length == shape.response as usize {
+        tally.operations += 1;
+        tally.bytes += shape.size as u64;
+        if latency_ns != UNTIMED {
+            tally.latencies.record(latency_ns);
         }
-        _ => tally.errors += 1,
+    } else {
+        tally.fail(|| {
+            let expected = shape.response;
+            format!("an answer of {length} bytes instead of {expected}")
+        });
     }
 }
 
@@ -193,34 +208,46 @@ fn many(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
     let shape = load.shape();
     let mut warm = Run::new(shape, false);
     for _ in 0..shape.warm_up.min(shape.outstanding) {
-        load.submit(u64::MAX)?;
+        load.submit(UNTIMED)?;
         load.wait(|tag, answered| warm.take(tag, answered))?;
     }
     let mut run = Run::new(shape, true);
     let limit = slice.as_nanos() as u64;
     let start = now_ns();
-    let (mut elapsed, mut sent) = (0, 0u64);
+    let (mut elapsed, mut sent, mut stride) = (0, 0u64, 1);
     while elapsed < limit && !interrupt::came() {
-        for _ in 0..STRIDE {
+        for _ in 0..stride {
             for _ in load.outstanding()..shape.outstanding {
                 sent += 1;
                 let tag = if sent % SAMPLE == 0 {
                     now_ns()
                 } else {
-                    u64::MAX
+                    UNTIMED
                 };
                 if !load.submit(tag)? {
                     break;
                 }
             }
+            let failed = run.tally.errors;
             load.wait(|tag, answered| run.take(tag, answered))?;
+            // What fails may have lasted as long as its deadline.
+            if run.tally.errors > failed || interrupt::came() {
+                break;
+            }
         }
-        elapsed = now_ns() - start;
+        let now = now_ns() - start;
+        stride = match now - elapsed < LONG_STRIDE_NS {
+            true => (stride * 2).min(STRIDE),
+            false => 1,
+        };
+        elapsed = now;
     }
     while load.outstanding() > 0 {
         load.wait(|tag, answered| run.take(tag, answered))?;
     }
     run.tally.elapsed = Duration::from_nanos(now_ns() - start);
+    let first = load.first_error().take();
+    run.tally.first_error = first.or(run.tally.first_error);
     Ok(run.tally)
 }
 
@@ -241,9 +268,15 @@ impl Run {
 
     #[inline]
     fn take(&mut self, tag: u64, answered: Option<usize>) {
-        if tag != u64::MAX && self.timing {
-            self.tally.latencies.record(now_ns() - tag);
-        }
-        count(&mut self.tally, self.shape, answered);
+        let Some(length) = answered else {
+            self.tally.errors += 1;
+            return;
+        };
+        let latency_ns = if tag != UNTIMED && self.timing {
+            now_ns() - tag
+        } else {
+            UNTIMED
+        };
+        count(&mut self.tally, self.shape, latency_ns, length);
     }
 }

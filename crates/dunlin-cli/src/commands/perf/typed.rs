@@ -14,7 +14,7 @@ use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
 use crate::interrupt;
 use crate::output;
-use crate::report::{Report, Setting};
+use crate::report::{check_errors, Report, Setting};
 use crate::services;
 use crate::services::child::ServerProcess;
 use crate::services::typed::{
@@ -126,10 +126,7 @@ fn measure<E: Reads>(
     let report = Report::new(setting(client, shape, threads.len()), &tally);
     drop(threads);
     output::print_report(&report, args.json)?;
-    if report.errors > 0 {
-        return Err(Failure::new(format!("{} calls failed", report.errors)));
-    }
-    Ok(())
+    check_errors(report.errors, "calls", report.first_error.as_ref())
 }
 
 fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
@@ -198,6 +195,7 @@ struct Typed<E: Reads> {
     shape: Shape,
     message: MessageOf<E>,
     pipeline: Option<Pipeline>,
+    first_error: Option<String>,
     reads: PhantomData<E>,
 }
 
@@ -209,6 +207,7 @@ impl<E: Reads> Typed<E> {
             shape,
             message: services::typed::OfLength::of_encoded_len(shape.size),
             pipeline: None,
+            first_error: None,
             reads: PhantomData,
         }
     }
@@ -254,10 +253,16 @@ impl<E: Reads> Load for Typed<E> {
     #[inline]
     fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let first = &mut self.first_error;
         let waited = pipeline.wait(|tag, answer| {
             let length = answer.and_then(E::length);
+            let length = length.map_err(|status| first.get_or_insert_with(|| status.to_string()));
             take(tag, length.ok());
         });
         waited.map(drop).map_err(Failure::new)
+    }
+
+    fn first_error(&mut self) -> &mut Option<String> {
+        &mut self.first_error
     }
 }

@@ -12,6 +12,7 @@ pub(super) struct Raw {
     shape: Shape,
     payload: Vec<u8>,
     pipeline: Option<Pipeline>,
+    first_error: Option<String>,
 }
 
 impl Raw {
@@ -23,6 +24,7 @@ impl Raw {
             shape,
             payload,
             pipeline: None,
+            first_error: None,
         }
     }
 
@@ -40,7 +42,8 @@ impl Raw {
 /// Out of line, so that the callback stays short enough to be put in line where answers are taken.
 #[cold]
 #[inline(never)]
-fn failed(_error: CallError) -> Option<usize> {
+fn failed(first: &mut Option<String>, error: &CallError) -> Option<usize> {
+    first.get_or_insert_with(|| error.to_string());
     None
 }
 
@@ -83,13 +86,18 @@ impl Load for Raw {
     #[inline]
     fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let first = &mut self.first_error;
         let waited = pipeline.wait(|tag, result| {
             let length = match result {
                 Ok(bytes) => Some(bytes.len()),
-                Err(error) => failed(error),
+                Err(error) => failed(first, &error),
             };
             take(tag, length);
         });
         waited.map(drop).map_err(Failure::new)
+    }
+
+    fn first_error(&mut self) -> &mut Option<String> {
+        &mut self.first_error
     }
 }

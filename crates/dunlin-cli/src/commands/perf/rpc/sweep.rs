@@ -9,7 +9,7 @@ use crate::commands::perf::load::{in_slices, SLICE};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
-use crate::report::Report;
+use crate::report::{check_errors, Report};
 
 /// Powers of two, from 8 B to 4 MiB.
 const SIZES: std::ops::RangeInclusive<u32> = 3..=22;
@@ -73,8 +73,9 @@ pub(super) fn print(reports: &[Report], json: bool) -> Result<(), Failure> {
         output::print(table)?;
     }
     let errors: u64 = reports.iter().map(|report| report.errors).sum();
-    if errors > 0 {
-        return Err(Failure::new(format!("{errors} calls failed")));
-    }
+    let first = reports
+        .iter()
+        .find_map(|report| report.first_error.as_ref());
+    check_errors(errors, "calls", first)?;
     interrupt::check()
 }
