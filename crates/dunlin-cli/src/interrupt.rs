@@ -19,13 +19,29 @@ pub const ONCE: Duration = Duration::from_millis(200);
 /// # Errors
 /// When the system refuses a handler.
 pub fn listen() -> Result<(), Failure> {
-    let heard = || {
-        let first = FIRST.get_or_init(Instant::now);
-        if CAME.swap(true, Ordering::Relaxed) && first.elapsed() > ONCE {
-            exit(INTERRUPTED.into());
-        }
+    ctrlc::set_handler(hear).map_err(Failure::new)
+}
+
+fn hear() {
+    let first = FIRST.get_or_init(Instant::now);
+    if CAME.swap(true, Ordering::Relaxed) && first.elapsed() > ONCE {
+        exit(INTERRUPTED.into());
+    }
+}
+
+/// Waits for Ctrl-C. The second one ends the process, as after [`listen`]; once in a process.
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn wait() -> Result<(), Failure> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let heard = move || {
+        hear();
+        let _ = tell.send(());
     };
-    ctrlc::set_handler(heard).map_err(Failure::new)
+    ctrlc::set_handler(heard).map_err(Failure::new)?;
+    let _ = told.recv();
+    Ok(())
 }
 
 /// Leaves Ctrl-C to the process that has started this one, which ends it in time.

@@ -335,7 +335,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         interrupt::ignore()?;
         wait_for_parent();
     } else {
-        wait_for_interrupt()?;
+        interrupt::wait()?;
         let statistics = server.statistics();
         output::note(format_args!(
             "served {} requests on {} connections",
@@ -386,16 +386,6 @@ pub fn wait_for_parent() {
     let mut byte = [0];
     // Whatever it is, an end or an error: nobody holds the other side any more.
     while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
-}
-
-fn wait_for_interrupt() -> Result<(), Failure> {
-    let (told, interrupted) = std::sync::mpsc::channel();
-    ctrlc::set_handler(move || {
-        let _ = told.send(());
-    })
-    .map_err(Failure::new)?;
-    let _ = interrupted.recv();
-    Ok(())
 }
 
 fn finish(server: RunningServer) -> Result<(), Failure> {

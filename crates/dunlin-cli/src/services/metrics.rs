@@ -1,25 +1,41 @@
 //! Metrics of a server over HTTP, for Prometheus: `dunlin serve --metrics`.
+//!
+//! One client after the other, each with one request, within a bounded time: none of them can keep others from their
+//! answers, or the server from its end.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use dunlin::prometheus::ServerCollector;
 use dunlin::ServerObserver;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tiny_http::{Header, Method, Request, Response};
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
+use rustix::fd::OwnedFd;
 
 use crate::commands::Failure;
 
 /// What the text is (OpenMetrics).
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Of everything else.
+const PLAIN: &str = "text/plain; charset=utf-8";
+/// Bytes of a request's head at most.
+const HEAD_BYTES: usize = 8 << 10;
+/// Bytes that are read after the head, so that the answer arrives although they were sent.
+const REST_BYTES: usize = 64 << 10;
+/// How long one client may take, to ask and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Before the next client where one could not be taken: descriptors may be free again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// A port that answers `GET /metrics` until it is dropped.
 pub struct MetricsPort {
     address: SocketAddr,
-    server: Arc<tiny_http::Server>,
+    /// Written to at the end.
+    over: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,31 +51,28 @@ impl MetricsPort {
     /// # Errors
     /// When the address cannot be listened on.
     pub fn open(address: SocketAddr, observer: ServerObserver) -> Result<Self, Failure> {
-        let server = tiny_http::Server::http(address).map_err(|error| {
-            let kind = error.downcast_ref::<std::io::Error>().map(|e| e.kind());
-            match kind {
-                Some(ErrorKind::AddrInUse) => Failure::new(format!(
-                    "--metrics {address} is in use by another process; stop it, or use another port"
-                )),
-                _ => Failure::new(format!("--metrics {address}: {error}")),
-            }
-        })?;
-        let server = Arc::new(server);
-        let address = server.server_addr().to_ip().unwrap_or(address);
+        let wrong = |error: std::io::Error| match error.kind() {
+            ErrorKind::AddrInUse => Failure::new(format!(
+                "--metrics {address} is in use by another process; stop it, or use another port"
+            )),
+            _ => Failure::new(format!("--metrics {address}: {error}")),
+        };
+        let listener = TcpListener::bind(address).map_err(wrong)?;
+        let address = listener.local_addr()?;
+        // Who has gone away before it is taken is not waited for.
+        listener.set_nonblocking(true)?;
+        let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        let over = Arc::new(over);
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ServerCollector::new(observer)));
         let thread = std::thread::Builder::new().name("dunlin-metrics".into());
         let thread = thread.spawn({
-            let server = Arc::clone(&server);
-            move || {
-                for request in server.incoming_requests() {
-                    answer(request, &registry);
-                }
-            }
+            let over = Arc::clone(&over);
+            move || serve(&listener, &over, &registry)
         })?;
         Ok(Self {
             address,
-            server,
+            over,
             thread: Some(thread),
         })
     }
@@ -72,36 +85,137 @@ impl MetricsPort {
 
 impl Drop for MetricsPort {
     fn drop(&mut self) {
-        self.server.unblock();
-        if let Some(thread) = self.thread.take() {
+        let told = rustix::io::write(&*self.over, &1u64.to_ne_bytes());
+        // It ends as soon as the client has its answer, or its time is over.
+        if let (Some(thread), Ok(_)) = (self.thread.take(), told) {
             let _ = thread.join();
         }
     }
 }
 
-/// Answers one request. Who goes away before the answer has harmed nobody.
-fn answer(request: Request, registry: &Registry) {
-    let path = request.url().split('?').next().unwrap_or_default();
-    let _ = match (request.method(), path) {
-        (Method::Get | Method::Head, "/metrics") => {
-            let mut text = String::new();
-            match encode(&mut text, registry) {
-                Ok(()) => request.respond(typed(text)),
-                Err(error) => {
-                    request.respond(Response::from_string(error.to_string()).with_status_code(500))
-                }
-            }
+fn serve(listener: &TcpListener, over: &OwnedFd, registry: &Registry) {
+    loop {
+        let mut ready = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::new(over, PollFlags::IN),
+        ];
+        if poll(&mut ready, None).is_err() {
+            continue;
         }
-        (_, "/metrics") => request.respond(Response::empty(405)),
-        _ => request
-            .respond(Response::from_string("metrics are at /metrics\n").with_status_code(404)),
-    };
+        if !ready[1].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            // Who goes away before the answer has harmed nobody.
+            Ok((stream, _)) => drop(answer(stream, registry)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => std::thread::sleep(AGAIN),
+        }
+    }
 }
 
-fn typed(text: String) -> Response<std::io::Cursor<Vec<u8>>> {
-    let response = Response::from_string(text);
-    match Header::from_bytes("Content-Type", CONTENT_TYPE) {
-        Ok(header) => response.with_header(header),
-        Err(()) => response,
+/// A client, and the end of its time.
+struct Client {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Client {
+    fn left(&self) -> std::io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => Ok(left),
+        }
     }
+
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> std::io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(self.left()?))?;
+            match self.stream.write(bytes)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                written => bytes = &bytes[written..],
+            }
+        }
+        Ok(())
+    }
+
+    /// The head of a request; `None` when it is longer than any should be.
+    fn head(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        let (mut head, mut had) = (vec![0; HEAD_BYTES], 0);
+        while had < head.len() {
+            match self.read(&mut head[had..])? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                more => had += more,
+            }
+            if head[..had].windows(4).any(|four| four == b"\r\n\r\n") {
+                head.truncate(had);
+                return Ok(Some(head));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends it so that the answer is not lost where the client has sent more than was read.
+    fn close(mut self) -> std::io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        let (mut rest, mut had) = ([0; 4096], 0);
+        while had < REST_BYTES {
+            match self.read(&mut rest)? {
+                0 => break,
+                more => had += more,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Answers one request.
+fn answer(stream: TcpStream, registry: &Registry) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    let until = Instant::now() + PATIENCE;
+    let mut client = Client { stream, until };
+    let head = client.head()?;
+    let line = head.as_ref().and_then(|head| {
+        let line = head.split(|byte| *byte == b'\r').next()?;
+        std::str::from_utf8(line).ok()
+    });
+    let mut words = line.unwrap_or_default().split(' ');
+    let (method, target) = (words.next(), words.next());
+    let path = target.and_then(|target| target.split('?').next());
+    let is_http = words
+        .next()
+        .is_some_and(|version| version.starts_with("HTTP/1."));
+    let mut text = String::new();
+    let (status, kind) = match (method, path) {
+        _ if head.is_none() => ("431 Request Header Fields Too Large", PLAIN),
+        (Some(_), Some(_)) if !is_http => ("400 Bad Request", PLAIN),
+        (Some("GET" | "HEAD"), Some("/metrics")) => match encode(&mut text, registry) {
+            Ok(()) => ("200 OK", CONTENT_TYPE),
+            Err(error) => {
+                text = error.to_string();
+                ("500 Internal Server Error", PLAIN)
+            }
+        },
+        (Some(_), Some("/metrics")) => ("405 Method Not Allowed\r\nAllow: GET, HEAD", PLAIN),
+        (Some(_), Some(_)) => {
+            text.push_str("metrics are at /metrics\n");
+            ("404 Not Found", PLAIN)
+        }
+        _ => ("400 Bad Request", PLAIN),
+    };
+    let length = text.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    client.write_all(head.as_bytes())?;
+    if method != Some("HEAD") {
+        client.write_all(text.as_bytes())?;
+    }
+    client.close()
 }
