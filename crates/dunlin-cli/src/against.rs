@@ -58,8 +58,10 @@ pub struct Ratio {
 pub struct Pairs {
     /// Pairs of measurement and limit that count.
     pub counted: usize,
-    /// Pairs left out because the cores' placement changed within them.
+    /// Pairs that do not, because the cores' placement changed within them.
     pub discarded: usize,
+    /// Whether any pair counts. If none does, the ratios are those of all pairs, and say little.
+    pub steady: bool,
     /// The lowest of each ratio.
     pub low: Ratio,
     /// The highest of each ratio.
@@ -206,7 +208,8 @@ impl Bare {
     }
 }
 
-/// Measures limit, command, limit, command, ... limit for `duration` (at least three commands).
+/// Measures limit, command, limit, command, ... limit for `duration` (at least three commands, unless Ctrl-C comes
+/// before). What Ctrl-C cut short is left out; `None`: that was all.
 ///
 /// `measured` runs the command for about the duration it is given and returns what it counted. It is
 /// called again and again over a running client and server, and must guarantee:
@@ -223,7 +226,7 @@ pub fn interleave<E: From<io::Error>>(
     duration: Duration,
     measured: impl FnMut(Duration) -> Result<Tally, E>,
     progress: impl FnMut(f64),
-) -> Result<Against, E> {
+) -> Result<Option<Against>, E> {
     interleave_with(|| Ok(look(setting)?), duration, measured, progress)
 }
 
@@ -236,14 +239,16 @@ pub fn interleave_with<E>(
     duration: Duration,
     mut measured: impl FnMut(Duration) -> Result<Tally, E>,
     mut progress: impl FnMut(f64),
-) -> Result<Against, E> {
+) -> Result<Option<Against>, E> {
     let start = Instant::now();
     let mut looks = vec![look()?];
     let mut slices = Vec::new();
-    while slices.is_empty()
-        || (slices.len() < 3 || start.elapsed() < duration) && !interrupt::came()
-    {
-        slices.push(measured(MEASURED_SLICE)?);
+    while (slices.len() < 3 || start.elapsed() < duration) && !interrupt::came() {
+        let slice = measured(MEASURED_SLICE)?;
+        if interrupt::came() {
+            break;
+        }
+        slices.push(slice);
         looks.push(look()?);
         progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));
     }
@@ -252,7 +257,7 @@ pub fn interleave_with<E>(
         .zip(looks.windows(2))
         .map(|(slice, sides)| (slice, sides[0], sides[1]))
         .collect();
-    Ok(conclude(&slices))
+    Ok((!slices.is_empty()).then(|| conclude(&slices)))
 }
 
 /// What slices, each with the looks before and after it, come to.
@@ -265,11 +270,9 @@ pub fn conclude(slices: &[(Tally, Look, Look)]) -> Against {
         .iter()
         .map(|(slice, before, after)| pair(slice, *before, *after))
         .collect();
-    let mut counted: Vec<Pair> = all.iter().filter(|pair| pair.steady).copied().collect();
-    if counted.is_empty() {
-        counted.clone_from(&all);
-    }
-    let of = |pick: fn(&Pair) -> f64| spread(counted.iter().map(pick));
+    let steady: Vec<Pair> = all.iter().filter(|pair| pair.steady).copied().collect();
+    let shown = if steady.is_empty() { &all } else { &steady };
+    let of = |pick: fn(&Pair) -> f64| spread(shown.iter().map(pick));
     let [latency, rate, bandwidth] = [
         of(|p| p.ratio.latency),
         of(|p| p.ratio.rate),
@@ -287,8 +290,9 @@ pub fn conclude(slices: &[(Tally, Look, Look)]) -> Against {
         handed_over_bytes_per_s: of(|p| p.bounds.handed_over_bytes_per_s)[1],
     };
     let pairs = Pairs {
-        counted: counted.len(),
-        discarded: all.len() - counted.len(),
+        counted: steady.len(),
+        discarded: all.len() - steady.len(),
+        steady: !steady.is_empty(),
         low: ratio(0),
         high: ratio(2),
     };
@@ -386,6 +390,24 @@ mod tests {
     }
 
     #[test]
+    fn pairs_that_do_not_count_are_not_said_to() {
+        let (near, far) = (seen(150.0), seen(550.0));
+        let unsteady = [
+            (slice(), near, far),
+            (slice(), far, near),
+            (slice(), near, far),
+        ];
+        let Against { ratio, pairs, .. } = conclude(&unsteady);
+        assert_eq!((pairs.counted, pairs.discarded), (0, 3));
+        assert!(!pairs.steady);
+        assert_eq!(ratio.rate, 0.5);
+        let [first, second, _] = unsteady;
+        let pairs = conclude(&[first, (slice(), near, near), second]).pairs;
+        assert_eq!((pairs.counted, pairs.discarded), (1, 2));
+        assert!(pairs.steady);
+    }
+
+    #[test]
     fn interleaving_calls_the_command_and_ends() {
         let setting = Setting {
             device: "none".into(),
@@ -405,7 +427,8 @@ mod tests {
             },
             |_| {},
         )
-        .unwrap();
+        .unwrap()
+        .expect("nothing interrupts it");
         assert_eq!(calls, 3);
         assert_eq!(against.tally.operations, 1_500_000);
         let report = serde_json::to_value(against.report(setting)).unwrap();

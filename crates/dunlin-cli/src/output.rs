@@ -201,11 +201,11 @@ fn report_table(report: &Report) -> Table {
     }
     row("measured for", format!("{:.2} s", report.seconds), None);
     if let Some(pairs) = &report.pairs {
-        row(
-            "pairs (discarded)",
-            format!("{} ({})", pairs.counted, pairs.discarded),
-            None,
-        );
+        let counted = match pairs.steady {
+            true => format!("{} ({})", pairs.counted, pairs.discarded),
+            false => format!("0 ({}): ratios of those", pairs.discarded),
+        };
+        row("pairs (discarded)", counted, None);
         let spread = |low: f64, high: f64| format!("{low:.2} to {high:.2}");
         row(
             "ratio of rate, spread",

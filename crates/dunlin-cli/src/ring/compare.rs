@@ -23,10 +23,11 @@ const UNREAD_SLICE: Duration = Duration::from_millis(25);
 /// Rounds at least.
 const ROUNDS: usize = 3;
 
-/// Measures each plan in turn, again and again, for about `duration` in all.
+/// Measures each plan in turn, again and again, for about `duration` in all. A round of a comparison that Ctrl-C cut
+/// short is left out.
 ///
 /// # Errors
-/// When a ring cannot be made or fails.
+/// When a ring cannot be made or fails, or no round was whole.
 pub fn compare<D: Device>(
     device: &D,
     plans: &[Plan],
@@ -54,9 +55,11 @@ pub fn compare<D: Device>(
     let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); plans.len()];
     let mut beside: Vec<Vec<(Tally, Look, Look)>> = vec![Vec::new(); plans.len()];
     let mut unread: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
+    let compares = plans.len() > 1 || against;
     let mut rounds = 0;
     while rounds == 0 || (rounds < ROUNDS || start.elapsed() < duration) && !interrupt::came() {
-        for (index, active) in actives.iter_mut().enumerate() {
+        let mut round = Vec::new();
+        for active in &mut actives {
             let look = |plan: &Plan| {
                 against
                     .then(|| Look::one_way(plan.size, plan.together()))
@@ -65,9 +68,19 @@ pub fn compare<D: Device>(
             let before = look(active.plan())?;
             let slice = active.slice(SLICE)?;
             let after = look(active.plan())?;
-            if let Some((before, after)) = before.zip(after) {
+            let bare = before.zip(after).map(|(before, after)| {
+                let unread = ring::one_way(active.plan().together(), UNREAD_SLICE);
+                (before, after, unread)
+            });
+            round.push((slice, bare));
+        }
+        if compares && interrupt::came() {
+            break;
+        }
+        for (index, (slice, bare)) in round.into_iter().enumerate() {
+            if let Some((before, after, rate)) = bare {
                 beside[index].push((slice.clone(), before, after));
-                unread[index].push(ring::one_way(active.plan().together(), UNREAD_SLICE));
+                unread[index].push(rate);
             }
             slices[index].push(slice);
         }
@@ -78,6 +91,9 @@ pub fn compare<D: Device>(
         active.stop()?;
     }
     affinity::release();
+    if rounds == 0 {
+        return Err(Failure::interrupted());
+    }
     let over_first = |index: usize| {
         let mut ratios: Vec<f64> = slices[index]
             .iter()

@@ -69,7 +69,11 @@ pub fn sweep<D: Device>(
             })
             .collect();
         let duration = each * plans.len() as u32;
-        let found = compare(device, &plans, duration, false, |_| {})?;
+        let found = match compare(device, &plans, duration, false, |_| {}) {
+            // The sizes before this one are kept.
+            Err(_) if interrupt::came() => break,
+            found => found?,
+        };
         for (report, series) in found.designs.iter().zip(&mut series) {
             let bytes_per_s = report.median_rate_per_s * size as f64;
             let without: Vec<String> = report

@@ -33,7 +33,7 @@ fn measuring(test: &str) -> (std::process::Child, String) {
 }
 
 /// Waits for something that must come; a hang is a failure.
-fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..600 {
         if let Some(found) = look() {
             return found;
@@ -153,7 +153,7 @@ const LONG: &str = "[topology]\nswitch = \"z9264f\"\n[[topology.hosts]]\nname = 
     [run]\nduration = \"100s\"\n";
 
 /// Reads all of it on a thread of its own.
-fn read_beside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+pub(crate) fn read_beside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
         from.read_to_string(&mut text).expect("text");

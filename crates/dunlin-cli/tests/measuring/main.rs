@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod early;
 mod interrupts;
 mod rings;
 mod stores;

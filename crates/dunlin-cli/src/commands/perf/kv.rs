@@ -257,6 +257,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (Some(_), _) => {
             let bar = Bar::new("perf kv");
             against::interleave(&setting, args.seconds, measured, |done| bar.show(done))?
+                .ok_or_else(Failure::interrupted)?
                 .report(setting)
         }
         (None, _) => alone(args, setting, measured)?,
@@ -311,6 +312,7 @@ fn beside<E: Engine>(
         let words = format!("{errors} operations of {name} failed");
         return Err(Failure::new(words));
     }
+    let found = found.ok_or_else(Failure::interrupted)?;
     Ok(Report {
         against: Some(name.to_owned()),
         ..found.report(setting)

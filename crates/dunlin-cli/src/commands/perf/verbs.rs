@@ -112,6 +112,7 @@ impl OnDevice for Measuring<'_> {
         let report = match args.against {
             Some(Against::Limits) => {
                 against::interleave::<Failure>(&setting, args.seconds, &mut slice, progress)?
+                    .ok_or_else(Failure::interrupted)?
                     .report(setting)
             }
             None => {

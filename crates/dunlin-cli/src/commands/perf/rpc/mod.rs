@@ -18,7 +18,7 @@ use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
 use crate::interrupt;
 use crate::output;
-use crate::report::{Report, Setting};
+use crate::report::{check_errors, Report, Setting};
 use crate::services::child::ServerProcess;
 
 /// Measure calls between two processes
@@ -195,6 +195,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let measured = |slice| measure(&threads, 0, slice);
             let against =
                 against::interleave::<Failure>(&setting, args.seconds, measured, progress)?;
+            let against = against.ok_or_else(Failure::interrupted)?;
             (against.report(setting), None)
         }
         Some(Against::Presets(others)) => {
@@ -221,15 +222,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     drop(threads);
     clients.iter().for_each(Client::close);
     server.map(ServerProcess::stop).transpose()?;
-    let errors = match comparison {
+    match comparison {
         Some(comparison) => presets::print(report, comparison, args.json)?,
         None => {
             output::print_report(&report, args.json)?;
-            report.errors
+            check_errors(report.errors, "calls", report.first_error.as_ref())?;
         }
-    };
-    if errors > 0 {
-        return Err(Failure::new(format!("{errors} calls failed")));
     }
     // One of many was told to end by who reports.
     match args.held {

@@ -4,6 +4,7 @@
 //! and from one run to the next. So every preset is measured in every round, each round's ratios are taken, and the
 //! result is their median with its 95 % confidence interval.
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use dunlin::Preset;
@@ -14,7 +15,7 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::limits::survey::median;
 use crate::output;
-use crate::report::{Report, Tally};
+use crate::report::{check_errors, Report, Tally};
 
 /// How long a preset is measured in each round.
 const SLICE: Duration = Duration::from_millis(50);
@@ -30,11 +31,15 @@ pub(super) struct Other {
     /// Its median latency in nanoseconds.
     latency_p50_ns: u64,
     errors: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_error: Option<String>,
     /// The measured preset's rate over this one's in the same round: the median of the rounds.
     ratio: f64,
-    /// The bounds of the median's 95 % confidence interval.
-    ratio_low: f64,
-    ratio_high: f64,
+    /// The bounds of the median's 95 % confidence interval, which fewer than [`ROUNDS`] do not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio_low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio_high: Option<f64>,
 }
 
 /// What a comparison adds to a report.
@@ -46,7 +51,8 @@ pub(super) struct Comparison {
     against: Vec<Other>,
 }
 
-/// Measures all clients of `threads` in each round; the slices of each client, one for each round.
+/// Measures all clients of `threads` in each round; the slices of each client, one for each round. A round that Ctrl-C
+/// cut short is left out.
 pub(super) fn interleave(
     threads: &[Loader],
     clients: usize,
@@ -60,22 +66,30 @@ pub(super) fn interleave(
     let start = Instant::now();
     let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); clients];
     let rounds = |slices: &[Vec<Tally>]| slices[0].len();
-    while rounds(&slices) == 0
-        || (rounds(&slices) < ROUNDS || start.elapsed() < duration) && !interrupt::came()
-    {
+    while (rounds(&slices) < ROUNDS || start.elapsed() < duration) && !interrupt::came() {
         // Whoever begins one round ends the next: what changes steadily harms nobody.
         let round = rounds(&slices);
+        let mut found = Vec::new();
         for turn in 0..clients {
             let client = if round % 2 == 0 {
                 turn
             } else {
                 clients - 1 - turn
             };
-            slices[client].push(measure(threads, client, SLICE)?);
+            found.push((client, measure(threads, client, SLICE)?));
+        }
+        if interrupt::came() {
+            break;
+        }
+        for (client, slice) in found {
+            slices[client].push(slice);
         }
         progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));
     }
-    Ok(slices)
+    match rounds(&slices) {
+        0 => Err(Failure::interrupted()),
+        _ => Ok(slices),
+    }
 }
 
 /// What the slices of the measured preset and of the others come to.
@@ -89,16 +103,19 @@ pub(super) fn conclude(others: &[Preset], slices: &[Vec<Tally>]) -> (Tally, Comp
     let against = others.iter().zip(&slices[1..]).map(|(preset, own)| {
         let both = measured.iter().zip(own);
         let ratios = both.map(|(a, b)| a.rate_per_s() / b.rate_per_s().max(1.0));
-        let [ratio_low, ratio, ratio_high] = median_interval(ratios.collect());
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
+        let interval = median_interval(&ratios);
         let tally = sum(own);
         Other {
             preset: preset.to_string(),
             rate_per_s: median_rate(own),
             latency_p50_ns: tally.latencies.percentiles().p50,
             errors: tally.errors,
-            ratio,
-            ratio_low,
-            ratio_high,
+            first_error: tally.first_error,
+            ratio: median(&ratios),
+            ratio_low: interval.map(|[low, _]| low),
+            ratio_high: interval.map(|[_, high]| high),
         }
     });
     let comparison = Comparison {
@@ -115,24 +132,24 @@ fn median_rate(slices: &[Tally]) -> f64 {
     median(&rates)
 }
 
-/// The median between the bounds of its 95 % confidence interval: the order statistics that lie 0.98 times the root of
+/// The 95 % confidence interval of the median of sorted values: the order statistics that lie 0.98 times the root of
 /// their number away from the middle (the binomial distribution's, whatever the values').
-fn median_interval(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let count = values.len() as f64;
+fn median_interval(sorted: &[f64]) -> Option<[f64; 2]> {
+    if sorted.len() < ROUNDS {
+        return None;
+    }
+    let count = sorted.len() as f64;
     let half = 0.98 * count.sqrt();
     let low = (count / 2.0 - half).floor().max(0.0) as usize;
     let high = (count / 2.0 + half).ceil() as usize;
-    let last = values.len() - 1;
-    [
-        values[low.min(last)],
-        median(&values),
-        values[high.min(last)],
-    ]
+    Some([sorted[low], sorted[high.min(sorted.len() - 1)]])
 }
 
-/// Prints both; returns the number of calls that failed.
-pub(super) fn print(report: Report, comparison: Comparison, json: bool) -> Result<u64, Failure> {
+/// Prints both.
+///
+/// # Errors
+/// When calls failed.
+pub(super) fn print(report: Report, comparison: Comparison, json: bool) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Object {
         #[serde(flatten)]
@@ -146,9 +163,12 @@ pub(super) fn print(report: Report, comparison: Comparison, json: bool) -> Resul
             .iter()
             .map(|other| other.errors)
             .sum::<u64>();
+    let firsts = comparison.against.iter().map(|other| &other.first_error);
+    let mut firsts = iter::once(&report.first_error).chain(firsts).flatten();
+    let failed = check_errors(errors, "calls", firsts.next());
     if json {
         output::print_json(&Object { report, comparison })?;
-        return Ok(errors);
+        return failed;
     }
     let mut table = output::table(&["", "rate", "latency p50", "ratio", "95 % interval"]);
     let setting = &report.setting;
@@ -163,7 +183,10 @@ pub(super) fn print(report: Report, comparison: Comparison, json: bool) -> Resul
             output::rate(other.rate_per_s),
             output::nanoseconds(other.latency_p50_ns as f64),
             format!("{:.2}", other.ratio),
-            format!("{:.2} to {:.2}", other.ratio_low, other.ratio_high),
+            match (other.ratio_low, other.ratio_high) {
+                (Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
+                _ => format!("none below {ROUNDS} rounds"),
+            },
         ]);
     }
     output::print(table)?;
@@ -177,7 +200,7 @@ pub(super) fn print(report: Report, comparison: Comparison, json: bool) -> Resul
         setting.device,
         setting.preset
     ))?;
-    Ok(errors)
+    failed
 }
 
 #[cfg(test)]
@@ -201,15 +224,26 @@ mod tests {
         let (tally, comparison) = conclude(&[Preset::Plain], &slices);
         assert_eq!(tally.operations, 20 * 190_000 + 20 * 47_500);
         let other = &comparison.against[0];
-        for ratio in [other.ratio_low, other.ratio, other.ratio_high] {
+        let bounds = [other.ratio_low, other.ratio_high].map(|bound| bound.expect("40 rounds"));
+        for ratio in [bounds[0], other.ratio, bounds[1]] {
             assert!((ratio - 0.95).abs() < 1e-9, "{other:?}");
         }
     }
 
     #[test]
-    fn an_interval_holds_the_median_and_grows_with_the_spread() {
-        let [low, median, high] = median_interval((1..=100).map(f64::from).collect());
-        assert_eq!([low, median, high], [41.0, 50.5, 61.0]);
-        assert_eq!(median_interval(vec![2.0]), [2.0; 3]);
+    fn an_interval_holds_the_median() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(median_interval(&values), Some([41.0, 61.0]));
+    }
+
+    #[test]
+    fn too_few_rounds_have_no_interval() {
+        let of = |rounds| vec![slice(100); rounds];
+        let (_, comparison) = conclude(&[Preset::Plain], &[of(ROUNDS - 1), of(ROUNDS - 1)]);
+        let found = serde_json::to_value(comparison).expect("an object");
+        assert_eq!(found["against"][0]["ratio"], 1.0, "{found}");
+        assert!(found["against"][0].get("ratio_low").is_none(), "{found}");
+        let (_, comparison) = conclude(&[Preset::Plain], &[of(ROUNDS), of(ROUNDS)]);
+        assert_eq!(comparison.against[0].ratio_low, Some(1.0));
     }
 }
