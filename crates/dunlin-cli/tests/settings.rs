@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Command, Output};
 
-use common::{dunlin, failure, object, Scratch, Serving, DUNLIN};
+use common::{dunlin, failure, object, Folder, Scratch, Serving, DUNLIN};
 
 fn with(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = Command::new(DUNLIN);
@@ -78,6 +78,44 @@ fn a_server_has_its_limits_from_options_and_from_a_file() {
     let _ = first.kill();
     let _ = first.wait();
     assert!(refused, "a second client was never refused");
+}
+
+#[test]
+fn all_clients_have_the_settings() {
+    let secret = Scratch::new("settings-secret", b"sesame");
+    let text = format!(
+        "[client]\nsecret_file = {0:?}\npreset = \"flock\"\ndevice = \"roce\"\n\
+         [server]\nsecret_file = {0:?}\n",
+        secret.path()
+    );
+    let file = Scratch::new("all.toml", text.as_bytes());
+    let config = ["--config", file.path()];
+    let server = Serving::start("echo", &config);
+    let ping = ["ping", server.address(), "--count", "1", "--json"];
+    assert_eq!(preset(&dunlin(&[&config[..], &ping].concat())), "flock");
+    let doctor = dunlin(&[&config[..], &["doctor", server.address()]].concat());
+    let words = String::from_utf8_lossy(&doctor.stdout);
+    assert!(doctor.status.success(), "{doctor:?}");
+    assert!(words.contains("over roce"), "{words}");
+    server.stop();
+    let folder = Folder::new("settings-meta");
+    let store = folder.path("store");
+    let server = Serving::start("meta", &[&config[..], &["--store", &store]].concat());
+    let meta = ["perf", "meta", "--address", server.address(), "--json"];
+    let few = ["--clients", "1", "--files", "3"];
+    let meta = dunlin(&[&config[..], &meta, &few].concat());
+    assert_eq!(preset(&meta), "flock");
+    server.stop();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_waited_for_longer_than_said() {
+    // It takes connections and says nothing.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = deaf.local_addr().expect("its address").to_string();
+    let ping = ["ping", &address, "--count", "1", "--connect-timeout", "0.2"];
+    let words = failure(&dunlin(&ping), 1);
+    assert!(words.contains("did not answer within 200ms"), "{words}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dunlin::{Address, Client, ClientBuilder, Preset};
+use dunlin::{Address, Client, ClientBuilder, Preset, Secret};
 
 use super::perf::parse_seconds;
 use super::serve::read_secret;
@@ -23,6 +23,25 @@ pub fn parse_device(name: &str) -> Result<String, &'static str> {
         Some(("ibv", nic)) if !nic.is_empty() => Ok(name.to_owned()),
         _ => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`), and flor- in front of one"),
     }
+}
+
+/// The secret of this file, or else of the file that the settings name.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn secret(said: Option<&PathBuf>) -> Result<Option<Secret>, Failure> {
+    let file = said.or(settings::get().client.secret_file.as_ref());
+    file.map(read_secret).transpose()
+}
+
+/// The preset that was said, or else that of the settings.
+pub fn preset(said: Option<Preset>) -> Preset {
+    said.or(settings::get().client.preset).unwrap_or_default()
+}
+
+/// The device that was said, or else that of the settings.
+pub fn device(said: Option<&str>) -> Option<&str> {
+    said.or(settings::get().client.device.as_deref())
 }
 
 /// How to reach a server. What is not said here is taken from the settings ([`settings::Client`]).
@@ -47,6 +66,9 @@ pub struct Options {
     /// Longest time for a call [default: 10]
     #[arg(long, value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     deadline: Option<Duration>,
+    /// Longest time to connect [default: 5]
+    #[arg(long, value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
+    connect_timeout: Option<Duration>,
     /// Longest response that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
     #[arg(long, value_parser = parse_bytes(24..=u32::MAX), value_name = "BYTES")]
     max_message_bytes: Option<u32>,
@@ -55,14 +77,12 @@ pub struct Options {
 impl Options {
     /// The device asked for.
     pub fn device(&self) -> Option<&str> {
-        let set = settings::get().client.device.as_deref();
-        self.device.as_deref().or(set)
+        device(self.device.as_deref())
     }
 
     /// The preset asked for.
     pub fn preset(&self) -> Preset {
-        let set = settings::get().client.preset;
-        self.preset.or(set).unwrap_or_default()
+        preset(self.preset)
     }
 
     /// The deadline asked for.
@@ -93,8 +113,9 @@ impl Options {
             arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
         };
         option("--preset", self.preset.map(|preset| preset.to_string()));
-        let seconds = self.deadline.map(|deadline| deadline.as_secs_f64());
-        option("--deadline", seconds.map(|seconds| seconds.to_string()));
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64().to_string());
+        option("--deadline", seconds(self.deadline));
+        option("--connect-timeout", seconds(self.connect_timeout));
         let bytes = self.max_message_bytes.map(|bytes| bytes.to_string());
         option("--max-message-bytes", bytes);
         option("--device", self.device.clone());
@@ -120,7 +141,7 @@ impl Options {
         if let Some(deadline) = self.deadline() {
             builder = builder.deadline(deadline);
         }
-        if let Some(timeout) = set.connect_timeout {
+        if let Some(timeout) = self.connect_timeout.or(set.connect_timeout) {
             builder = builder.connect_timeout(timeout);
         }
         if let Some(lanes) = set.lanes {
@@ -129,8 +150,8 @@ impl Options {
         if let Some(device) = self.device() {
             builder = builder.device(device);
         }
-        if let Some(file) = self.secret_file.as_ref().or(set.secret_file.as_ref()) {
-            builder = builder.secret(read_secret(file)?);
+        if let Some(secret) = secret(self.secret_file.as_ref())? {
+            builder = builder.secret(secret);
         }
         if let Some(tls) = self.tls.client(&set.tls, set.tls_name.as_ref())? {
             builder = builder.tls(tls);

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use dunlin::Address;
+use dunlin_bootstrap::DialConfig;
 use serde::Serialize;
 
-use super::serve::read_secret;
 use super::{connect, Failure};
 use crate::doctor::{connection, examine, Finding, State};
 use crate::output;
@@ -49,11 +49,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut findings = examine();
     let mut way = Ok(());
     if let Some(address) = &args.address {
-        let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
-        let device = args.device.as_deref();
         let set = &settings::get().client;
-        let tls = args.tls.client(&set.tls, set.tls_name.as_ref())?;
-        let about = connection::connection(address, device, secret, tls);
+        let mut config = DialConfig {
+            secret: connect::secret(args.secret_file.as_ref())?,
+            tls: args.tls.client(&set.tls, set.tls_name.as_ref())?,
+            device: connect::device(args.device.as_deref()).map(str::to_owned),
+            ..DialConfig::default()
+        };
+        if let Some(timeout) = set.connect_timeout {
+            config.timeout = timeout;
+        }
+        let about = connection::connection(address, config);
         if let Some(finding) = about.iter().find(|one| one.state == State::Missing) {
             let words = format!("no way to {address}: {}", finding.found);
             way = Err(Failure::new(words));

@@ -8,8 +8,7 @@ use dunlin_fs::{FileSystem, FsOptions};
 use fuser::{Config, MountOption, SessionACL};
 
 use super::perf::parse_seconds;
-use super::serve::read_secret;
-use super::Failure;
+use super::{connect, Failure};
 use crate::mount::unmount::Unmounter;
 use crate::mount::Mounted;
 use crate::output;
@@ -35,9 +34,9 @@ pub struct Args {
     /// How long an operation is tried while a server does not answer, in seconds
     #[arg(long, default_value = "30", value_parser = parse_seconds, value_name = "SECONDS")]
     patience: Duration,
-    /// How metadata calls cross
-    #[arg(long, default_value = "auto")]
-    preset: Preset,
+    /// How metadata calls cross [default: auto]
+    #[arg(long)]
+    preset: Option<Preset>,
     /// Threads that take the kernel's requests
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
@@ -77,9 +76,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let options = FsOptions {
-        preset: args.preset,
+        preset: connect::preset(args.preset),
         patience: args.patience,
-        secret: args.secret_file.as_ref().map(read_secret).transpose()?,
+        secret: connect::secret(args.secret_file.as_ref())?,
     };
     let system = FileSystem::connect_with(&args.address.to_string(), &options)
         .map_err(|error| Failure::new(error).help("is `dunlin serve meta` running there?"))?;

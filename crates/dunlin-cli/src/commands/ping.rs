@@ -18,7 +18,7 @@ them the server may have gone to sleep: then its awakening is part of the figure
 round trip of a server that is awake. Exit code 1 when a call failed.\n\n\
 Examples:\n  \
   dunlin ping 127.0.0.1:7400\n  \
-  dunlin ping db1:7400 --count 1 --deadline 2          for scripts\n  \
+  dunlin ping db1:7400 --count 1 --connect-timeout 2 --deadline 2    for scripts\n  \
   dunlin ping db1:7400 --count 1000 --interval 0.001 --json | jq .latency_ns")]
 pub struct Args {
     /// Server

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dunlin::{CallError, Client, ClientTls, Preset, FIGURES};
-use dunlin_bootstrap::{dial, Address, BootstrapError, DialConfig, Secret};
+use dunlin::{CallError, Client, Preset, FIGURES};
+use dunlin_bootstrap::{dial, Address, BootstrapError, DialConfig};
 
 use super::Finding;
 
@@ -33,27 +33,15 @@ pub fn devices() -> Vec<Finding> {
         .collect()
 }
 
-/// What a client of `address` would use, and why not the other devices of this host; asks the server and opens nothing,
-/// but for the one call that shows whether datagrams come through.
-pub fn connection(
-    address: &Address,
-    device: Option<&str>,
-    secret: Option<Secret>,
-    tls: Option<ClientTls>,
-) -> Vec<Finding> {
-    let capabilities = match dunlin_rpc::offered(address) {
+/// What a client of `address` with these settings would use, and why not the other devices of this host; asks
+/// the server and opens nothing, but for the one call that shows whether datagrams come through.
+pub fn connection(address: &Address, mut config: DialConfig) -> Vec<Finding> {
+    config.capabilities = match dunlin_rpc::offered(address) {
         Ok(capabilities) => capabilities,
         Err(error) => {
             let found = format!("this host cannot be told from others: {error}");
             return vec![Finding::missing(CONNECTION, found, "mount /proc")];
         }
-    };
-    let mut config = DialConfig {
-        secret,
-        tls,
-        capabilities,
-        device: device.map(str::to_owned),
-        ..DialConfig::default()
     };
     let (chosen, finding) = match dial(address, &config) {
         Ok(dialed) => {
@@ -109,7 +97,10 @@ fn unchosen(address: &Address, config: &DialConfig) -> String {
 
 /// Whether datagrams come through: a firewall that lets TCP pass may drop them.
 fn datagrams(address: &Address, way: &str, device: &str, config: &DialConfig) -> Finding {
-    let mut builder = Client::builder().preset(Preset::Plain).device(device);
+    let mut builder = Client::builder()
+        .preset(Preset::Plain)
+        .device(device)
+        .connect_timeout(config.timeout);
     if let Some(secret) = &config.secret {
         builder = builder.secret(secret.clone());
     }

@@ -14,8 +14,7 @@ use dunlin_fs::wire::Change;
 use dunlin_fs::FsOptions;
 use serde::Serialize;
 
-use crate::commands::serve::read_secret;
-use crate::commands::Failure;
+use crate::commands::{connect, Failure};
 use crate::histogram::{Latencies, Percentiles};
 use crate::interrupt;
 use crate::output;
@@ -56,8 +55,9 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Directories::One)]
     directories: Directories,
     /// How calls cross: auto, scalerpc, selfrpc, rawwrite, fasst and all others of `dunlin perf rpc`
-    #[arg(long, default_value = "auto")]
-    preset: Preset,
+    /// [default: auto]
+    #[arg(long)]
+    preset: Option<Preset>,
     /// Of the server of its own: when a change counts as kept, `process` or `power`
     #[arg(long, default_value = "process", value_parser = ["process", "power"])]
     durability: String,
@@ -114,7 +114,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let own = args.folder.is_none() && args.address.is_none();
     let report = MetaReport {
-        preset: args.folder.is_none().then(|| args.preset.to_string()),
+        preset: args
+            .folder
+            .is_none()
+            .then(|| connect::preset(args.preset).to_string()),
         folder: args.folder.clone(),
         clients: args.clients,
         files: args.files,
@@ -191,8 +194,8 @@ fn measure_folder(args: &Args, folder: &std::path::Path) -> Result<Vec<Phase>, F
 
 fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
     let options = FsOptions {
-        preset: args.preset,
-        secret: args.secret_file.as_ref().map(read_secret).transpose()?,
+        preset: connect::preset(args.preset),
+        secret: connect::secret(args.secret_file.as_ref())?,
         ..FsOptions::default()
     };
     let connect = || MetaClient::connect(address, &options).map_err(Failure::new);
