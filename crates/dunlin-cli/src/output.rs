@@ -250,6 +250,11 @@ fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// A figure for people, which may not have been measured.
+pub fn measured(value: Option<f64>, shown: fn(f64) -> String) -> String {
+    value.map_or_else(|| "not measured".to_owned(), shown)
+}
+
 /// A duration for people.
 pub fn nanoseconds(value: f64) -> String {
     scaled(value, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")])

@@ -103,6 +103,27 @@ fn what_an_interrupt_cut_short_is_not_compared() {
 }
 
 #[test]
+fn a_demo_that_is_interrupted_shows_no_figures_of_what_it_left_out() {
+    let demo = ["demo", "--seconds", "600", "--json", "--what"];
+    let running = Running::start(&[&demo[..], &["stream"]].concat());
+    running.works(20);
+    let found = report(running.interrupted()).expect("a report");
+    assert!(found["bytes_per_s"].as_f64() > Some(0.0), "{found}");
+    assert!(found["tcp_bytes_per_s"].is_null(), "{found}");
+    let running = Running::start(&[&demo[..], &["fs"]].concat());
+    running.works(20);
+    let found = report(running.interrupted()).expect("a report");
+    assert!(found["files"].as_u64() > Some(0), "{found}");
+    for key in ["read_per_s", "back_ms", "files_after"] {
+        assert!(found[key].is_null(), "{key}: {found}");
+    }
+    // While accounts are opened: no money is missed that was never there.
+    let running = Running::start(&[&demo[..], &["txn", "--entries", "1000000"]].concat());
+    running.works(20);
+    assert_eq!(report(running.interrupted()), None);
+}
+
+#[test]
 fn a_server_that_stands_still_keeps_nobody_from_the_end() {
     for (command, more) in [
         ("rpc", &[][..]),

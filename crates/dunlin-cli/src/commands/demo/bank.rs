@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Longer than anything here takes that goes well.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// What was found: one JSON object.
+/// What was found: one JSON object. What Ctrl-C left out is null.
 #[derive(Debug, Serialize)]
 struct Found {
     what: &'static str,
@@ -38,11 +38,11 @@ struct Found {
     /// Payments a second while all machines were there.
     before_per_s: f64,
     /// From when a machine was killed until it had a copy of everything again.
-    away_ms: u64,
-    away_per_s: f64,
+    away_ms: Option<u64>,
+    away_per_s: Option<f64>,
     /// The longest time of that in which no payment was made.
-    pause_ms: u64,
-    after_per_s: f64,
+    pause_ms: Option<u64>,
+    after_per_s: Option<f64>,
     payments: u64,
     /// What all accounts have together, and should have.
     money: i64,
@@ -74,7 +74,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let bar = output::progress_bar();
     bar.set_message("opening accounts");
-    bank.open(|done| bar.set_position((done * 1000.0) as u64))?;
+    let opened = bank.open(|done| bar.set_position((done * 1000.0) as u64));
+    opened.inspect_err(|_| bar.finish_and_clear())?;
     let third = args.seconds / 3;
     let (before, away, after, known) = std::thread::scope(|scope| {
         let bank = &bank;
@@ -88,6 +89,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .database
             .configuration()
             .map_or(Epoch::FIXED, |of| of.epoch);
+        // Beyond this nothing is shown of what Ctrl-C cuts short.
+        let end = |before, away, after| {
+            bank.over.store(true, Ordering::Relaxed);
+            for client in clients {
+                client
+                    .join()
+                    .map_err(|_| Failure::new("a client thread ended early"))??;
+            }
+            Ok::<_, Failure>((before, away, after, known))
+        };
+        if interrupt::came() {
+            return end(before, None, None);
+        }
         bar.set_message("one of them is killed");
         machines.remove(1).kill()?;
         let mut again = None;
@@ -104,15 +118,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .transpose()?
             .into_iter()
             .for_each(|one| machines.push(one));
+        if interrupt::came() {
+            return end(before, None, None);
+        }
         bar.set_message("three machines again");
         let after = bank.watch(|since| since >= third)?;
-        bank.over.store(true, Ordering::Relaxed);
-        for client in clients {
-            client
-                .join()
-                .map_err(|_| Failure::new("a client thread ended early"))??;
-        }
-        Ok::<_, Failure>((before, away, after, known))
+        end(before, Some(away), Some(after))
     })?;
     let money = bank.count()?;
     bar.finish_and_clear();
@@ -122,10 +133,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         accounts,
         machines: MACHINES,
         before_per_s: before.rate(),
-        away_ms: away.time.as_millis() as u64,
-        away_per_s: away.rate(),
-        pause_ms: away.pause.as_millis() as u64,
-        after_per_s: after.rate(),
+        away_ms: away.as_ref().map(|away| away.time.as_millis() as u64),
+        away_per_s: away.as_ref().map(Watched::rate),
+        pause_ms: away.as_ref().map(|away| away.pause.as_millis() as u64),
+        after_per_s: after.as_ref().map(Watched::rate),
         payments: bank.payments.load(Ordering::Relaxed),
         money,
         money_expected: accounts as i64 * HELD,
@@ -161,7 +172,10 @@ fn print(found: &Found, json: bool) -> Result<(), Failure> {
         return output::print_json(found);
     }
     let mut table = output::table(&["a bank on three machines", ""]);
-    let milliseconds = |ms: u64| output::nanoseconds(ms as f64 * 1e6);
+    let milliseconds = |ms: Option<u64>| {
+        let nanoseconds = ms.map(|ms| ms as f64 * 1e6);
+        output::measured(nanoseconds, output::nanoseconds)
+    };
     table.add_row(["accounts", &found.accounts.to_string()]);
     table.add_row([
         "payments, all machines there",
@@ -169,14 +183,15 @@ fn print(found: &Found, json: bool) -> Result<(), Failure> {
     ]);
     table.add_row([
         "payments, one killed and not whole again",
-        &output::rate(found.away_per_s),
+        &output::measured(found.away_per_s, output::rate),
     ]);
     table.add_row(["that took", &milliseconds(found.away_ms)]);
     table.add_row([
         "longest time of it without a payment",
         &milliseconds(found.pause_ms),
     ]);
-    table.add_row(["payments afterwards", &output::rate(found.after_per_s)]);
+    let after = output::measured(found.after_per_s, output::rate);
+    table.add_row(["payments afterwards", &after]);
     table.add_row(["money in all accounts", &found.money.to_string()]);
     table.add_row(["money that was put in", &found.money_expected.to_string()]);
     output::print(table)
@@ -213,9 +228,11 @@ impl Watched {
 }
 
 impl Bank {
+    /// Opens all accounts, or fails when Ctrl-C comes.
     fn open(&self, mut show: impl FnMut(f64)) -> Result<(), Failure> {
         let mut first = 0;
-        while first < self.accounts && !interrupt::came() {
+        while first < self.accounts {
+            interrupt::check()?;
             let last = (first + AT_ONCE).min(self.accounts);
             self.settled(|t| {
                 (first..last).try_for_each(|account| t.put(&self.table, &account, &HELD))

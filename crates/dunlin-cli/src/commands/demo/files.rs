@@ -23,21 +23,21 @@ const FILES: usize = 20_000;
 /// disks, and a lease that goes to the client that comes later.
 const FILLING: u32 = 5;
 
-/// What was found: one JSON object.
+/// What was found: one JSON object. What Ctrl-C left out is null.
 #[derive(Debug, Serialize)]
 struct Found {
     what: &'static str,
     files: usize,
     /// Files of 4 KiB that were made and written, a second; each has its lease given back when it is closed.
     create_per_s: f64,
-    read_per_s: f64,
+    read_per_s: Option<f64>,
     large_bytes: usize,
-    write_bytes_per_s: f64,
-    read_bytes_per_s: f64,
+    write_bytes_per_s: Option<f64>,
+    read_bytes_per_s: Option<f64>,
     /// From when the metadata server was killed until a new client had found all files.
-    back_ms: u64,
+    back_ms: Option<u64>,
     /// Files that were there then, with their bytes.
-    files_after: usize,
+    files_after: Option<usize>,
 }
 
 /// Runs it.
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut meta = words("--store", store.to_string_lossy().into_owned()).to_vec();
     meta.extend(words("--data", data.address().to_string()));
     let meta = with_device(meta);
-    let server = ServerProcess::start("meta", &meta)?;
+    let mut server = ServerProcess::start("meta", &meta)?;
     let address = server.address().to_string();
     let bar = output::progress_bar();
     let show = |done: f64| bar.set_position((done.min(1.0) * 1000.0) as u64);
@@ -66,37 +66,42 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     bar.set_message("reading them");
     let began = Instant::now();
     let read = read_all(&files, count)?;
-    let read_per_s = read as f64 / began.elapsed().as_secs_f64();
+    let read_per_s = read.map(|read| read as f64 / began.elapsed().as_secs_f64());
     bar.set_message("a large file");
-    let (written, got) = large(&files)?;
-    files.sync_all().map_err(Failure::new)?;
-    bar.set_message("the metadata server is killed");
-    let began = Instant::now();
-    server.kill()?;
-    let server = ServerProcess::start_at("meta", &address, &meta)?;
-    let again = FileSystem::connect_with(&address, &FsOptions::default()).map_err(Failure::new)?;
-    let there = again.list("/small").map_err(Failure::new)?.len();
-    let back = began.elapsed();
-    let files_after = read_all(&again, there)?;
+    let [written, got] = large(&files)?;
+    let (mut back, mut files_after) = (None, None);
+    if !interrupt::came() {
+        files.sync_all().map_err(Failure::new)?;
+        bar.set_message("the metadata server is killed");
+        let began = Instant::now();
+        server.kill()?;
+        server = ServerProcess::start_at("meta", &address, &meta)?;
+        let again = FileSystem::connect_with(&address, &FsOptions::default());
+        let again = again.map_err(Failure::new)?;
+        let there = again.list("/small").map_err(Failure::new)?.len();
+        back = Some(began.elapsed());
+        files_after = read_all(&again, there)?;
+    }
     bar.finish_and_clear();
-    drop((files, again));
+    drop(files);
     server.stop()?;
     data.stop()?;
+    let bytes_per_s = |time: Option<Duration>| time.map(|time| LARGE as f64 / time.as_secs_f64());
     let found = Found {
         what: "fs",
         files: count,
         create_per_s: count as f64 / made.as_secs_f64(),
         read_per_s,
         large_bytes: LARGE,
-        write_bytes_per_s: LARGE as f64 / written.as_secs_f64(),
-        read_bytes_per_s: LARGE as f64 / got.as_secs_f64(),
-        back_ms: back.as_millis() as u64,
+        write_bytes_per_s: bytes_per_s(written),
+        read_bytes_per_s: bytes_per_s(got),
+        back_ms: back.map(|back| back.as_millis() as u64),
         files_after,
     };
     print(&found, args.json)?;
-    match found.files_after == found.files || interrupt::came() {
-        true => Ok(()),
-        false => Err(Failure::new("files that were synced are gone")),
+    match found.files_after {
+        Some(there) if there != found.files => Err(Failure::new("files that were synced are gone")),
+        _ => Ok(()),
     }
 }
 
@@ -107,21 +112,26 @@ fn print(found: &Found, json: bool) -> Result<(), Failure> {
     let mut table = output::table(&["a file system, three processes", ""]);
     table.add_row(["files of 4 KiB", &found.files.to_string()]);
     table.add_row(["made and written", &output::rate(found.create_per_s)]);
-    table.add_row(["read", &output::rate(found.read_per_s)]);
+    let bandwidth = |rate| output::measured(rate, output::bandwidth);
+    let read = output::measured(found.read_per_s, output::rate);
+    table.add_row(["read", &read]);
     let large = output::bytes(found.large_bytes as f64);
     table.add_row([
         &format!("a file of {large}, written and synced"),
-        &output::bandwidth(found.write_bytes_per_s),
+        &bandwidth(found.write_bytes_per_s),
     ]);
-    table.add_row(["read", &output::bandwidth(found.read_bytes_per_s)]);
-    let back = output::nanoseconds(found.back_ms as f64 * 1e6);
+    table.add_row(["read", &bandwidth(found.read_bytes_per_s)]);
+    let back = found.back_ms.map(|ms| ms as f64 * 1e6);
+    let back = output::measured(back, output::nanoseconds);
     table.add_row([
         "the metadata server was killed; all files listed after",
         &back,
     ]);
     table.add_row([
         "files that are there, with their bytes",
-        &found.files_after.to_string(),
+        &output::measured(found.files_after.map(|files| files as f64), |files| {
+            files.to_string()
+        }),
     ]);
     output::print(table)
 }
@@ -154,34 +164,43 @@ fn fill(
     Ok((count, began.elapsed()))
 }
 
-/// Reads the first files; how many were right.
-fn read_all(files: &FileSystem, count: usize) -> Result<usize, Failure> {
+/// Reads the first files; how many were right, unless Ctrl-C comes before the end.
+fn read_all(files: &FileSystem, count: usize) -> Result<Option<usize>, Failure> {
     let mut right = 0;
     for number in 0..count {
+        if interrupt::came() {
+            return Ok(None);
+        }
         let bytes = files
             .open(&name(number))
             .and_then(|file| file.read_at(0, SMALL + 1));
         right += usize::from(bytes.map_err(Failure::new)? == content(number));
     }
-    Ok(right)
+    Ok(Some(right))
 }
 
-/// Writes and reads a large file; the times.
-fn large(files: &FileSystem) -> Result<(Duration, Duration), Failure> {
+/// Writes and reads a large file; the times, of what Ctrl-C did not cut short.
+fn large(files: &FileSystem) -> Result<[Option<Duration>; 2], Failure> {
     let piece = |at: usize| vec![(at / PIECE) as u8; PIECE];
-    let write = || -> Result<(Duration, Duration), FsError> {
+    let write = || -> Result<[Option<Duration>; 2], FsError> {
         let file = files.create_new("/large")?;
         let began = Instant::now();
         for at in (0..LARGE).step_by(PIECE) {
+            if interrupt::came() {
+                return Ok([None, None]);
+            }
             file.write_at(at as u64, &piece(at))?;
         }
         file.sync()?;
         let written = began.elapsed();
         let began = Instant::now();
         for at in (0..LARGE).step_by(PIECE) {
+            if interrupt::came() {
+                return Ok([Some(written), None]);
+            }
             file.read_at(at as u64, PIECE)?;
         }
-        Ok((written, began.elapsed()))
+        Ok([Some(written), Some(began.elapsed())])
     };
     write().map_err(Failure::new)
 }

@@ -7,7 +7,7 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::kv_load::{Load, Ours};
 use crate::output;
-use crate::report::{Report, Setting, Tally};
+use crate::report::{check_errors, Report, Setting, Tally};
 use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 
 /// Bytes of a value, as in YCSB's single-field records.
@@ -83,8 +83,10 @@ pub(super) fn run(args: &Args, scans: bool) -> Result<(), Failure> {
         table.add_row(["calls outstanding", &args.outstanding.to_string()]);
         output::print(table)?;
     }
-    if report.errors > 0 || tally.operations == 0 {
-        return Err(Failure::new(format!("{} operations failed", report.errors)));
+    check_errors(report.errors, "operations", report.first_error.as_ref())?;
+    interrupt::check()?;
+    match tally.operations {
+        0 => Err(Failure::new("no operation was answered")),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -17,15 +17,15 @@ use crate::{affinity, interrupt, output};
 /// Bytes that are handed over at once.
 const PIECE: usize = 64 << 10;
 
-/// What was found: one JSON object.
+/// What was found: one JSON object. What Ctrl-C left out is null.
 #[derive(Debug, Serialize)]
 struct Found {
     what: &'static str,
     bytes: u64,
     bytes_per_s: f64,
     /// Of the kernel's TCP, over loopback, with pieces of the same length.
-    tcp_bytes_per_s: f64,
-    ratio: f64,
+    tcp_bytes_per_s: Option<f64>,
+    ratio: Option<f64>,
     device: String,
 }
 
@@ -54,7 +54,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let show = |done: f64| bar.set_position((done.min(1.0) * 1000.0) as u64);
     let ours = pollster::block_on(send(&mut stream, half, show))?;
     bar.set_message("TCP");
+    let began = !interrupt::came();
+    // The other process waits for its end.
     let theirs = send_by_tcp(kernel, half, show)?;
+    let tcp_bytes_per_s = began.then(|| theirs.rate()).filter(|rate| *rate > 0.0);
     bar.finish_and_clear();
     drop(stream);
     taker.stop()?;
@@ -62,8 +65,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         what: "stream",
         bytes: ours.bytes,
         bytes_per_s: ours.rate(),
-        tcp_bytes_per_s: theirs.rate(),
-        ratio: ours.rate() / theirs.rate(),
+        tcp_bytes_per_s,
+        ratio: tcp_bytes_per_s.map(|theirs| ours.rate() / theirs),
         device,
     };
     if args.json {
@@ -74,9 +77,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     table.add_row(["rate", &output::bandwidth(found.bytes_per_s)]);
     table.add_row([
         "TCP over loopback, in the same pieces",
-        &output::bandwidth(found.tcp_bytes_per_s),
+        &output::measured(found.tcp_bytes_per_s, output::bandwidth),
     ]);
-    table.add_row(["ratio", &format!("{:.2}", found.ratio)]);
+    let ratio = output::measured(found.ratio, |ratio| format!("{ratio:.2}"));
+    table.add_row(["ratio", &ratio]);
     table.add_row(["device", &found.device]);
     output::print(table)
 }
