@@ -124,6 +124,41 @@ fn a_demo_that_is_interrupted_shows_no_figures_of_what_it_left_out() {
 }
 
 #[test]
+fn a_phase_that_takes_long_ends_on_an_interrupt() {
+    let meta = [
+        "perf",
+        "meta",
+        "--clients",
+        "2",
+        "--files",
+        "10000000",
+        "--json",
+    ];
+    let running = Running::start(&meta);
+    running.works(20);
+    let found = report(running.interrupted()).expect("a report");
+    let [create, remove] = &found["phases"].as_array().expect("phases")[..] else {
+        panic!("{found}");
+    };
+    assert_eq!(remove["name"], "remove", "{found}");
+    assert!(create["operations"].as_u64() > Some(0), "{found}");
+    assert_eq!(create["operations"], remove["operations"], "{found}");
+    let transfer = [
+        "perf",
+        "transfer",
+        "--size",
+        "64KiB",
+        "--turns",
+        "4000000000",
+    ];
+    let running = Running::start(&[&transfer[..], &["--json"]].concat());
+    let own = running.0.id().to_string();
+    wait_for(|| (ticks(&own) > 50).then_some(()));
+    let found = report(running.interrupted()).expect("a report");
+    assert!(found["turns"].as_u64() > Some(0), "{found}");
+}
+
+#[test]
 fn a_server_that_stands_still_keeps_nobody_from_the_end() {
     for (command, more) in [
         ("rpc", &[][..]),

@@ -79,6 +79,8 @@ struct TransferReport {
     preset: String,
     size: u32,
     lanes: u16,
+    /// Turns of which each figure is the median: fewer than asked for where Ctrl-C came.
+    turns: usize,
     put: Rates,
     get: Rates,
     /// Of registered memory.
@@ -132,7 +134,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     all.for_each(|(to, from)| *to = !from);
     for turn in 0..=args.turns {
         let plain = turn_of(&mut transfer, (&source, &mut back)).map_err(Failure::new)?;
-        let own = turn_of_registered(&mut transfer, &mut registered).map_err(Failure::new)?;
+        let own = match plain {
+            Some(_) => turn_of_registered(&mut transfer, &mut registered).map_err(Failure::new)?,
+            None => None,
+        };
+        let (Some(plain), Some(own)) = (plain, own) else {
+            break;
+        };
         if turn == 0 {
             let mut pairs = registered
                 .bytes()
@@ -148,11 +156,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 .zip(turn)
                 .for_each(|(all, one)| all.push(one));
         }
-        if interrupt::came() && turn > 0 {
-            break;
-        }
-        interrupt::check()?;
     }
+    if took[0].is_empty() {
+        return Err(Failure::interrupted());
+    }
+    let turns = took[0].len();
     let [mut put, mut get, mut put_registered, mut get_registered] = took;
     let info = client.info();
     let mut device = info.device;
@@ -164,13 +172,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         preset: info.preset.to_string(),
         size: args.size,
         lanes: args.lanes,
+        turns,
         put: Rates::of(args.size, &mut put),
         get: Rates::of(args.size, &mut get),
         put_registered: Rates::of(args.size, &mut put_registered),
         get_registered: Rates::of(args.size, &mut get_registered),
     };
     if args.json {
-        return output::print_json(&report);
+        output::print_json(&report)?;
+        return interrupt::check();
     }
     for (what, rates) in [
         ("put", &report.put),
@@ -180,39 +190,46 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     ] {
         let [least, most] = rates.range_bytes_per_s.map(|rate| rate / 1e9);
         output::print(format!(
-            "{what} {} bytes over {} ({} connections): {:.2} GB/s ({least:.2} to {most:.2})",
+            "{what} {} bytes over {} ({} connections, {} turns): {:.2} GB/s ({least:.2} to {most:.2})",
             report.size,
             report.device,
             report.lanes,
+            report.turns,
             rates.median_bytes_per_s / 1e9,
         ))?;
     }
-    Ok(())
+    interrupt::check()
 }
 
-/// Puts and gets once.
+/// Puts and gets once; nothing where Ctrl-C came before the end.
 fn turn_of(
     transfer: &mut Transfer<'_>,
     (source, back): (&[u8], &mut [u8]),
-) -> Result<(Duration, Duration), TransferError> {
+) -> Result<Option<(Duration, Duration)>, TransferError> {
     let start = Instant::now();
     transfer.put(0, source)?;
     let putting = start.elapsed();
+    if interrupt::came() {
+        return Ok(None);
+    }
     let start = Instant::now();
     transfer.get(0, back)?;
-    Ok((putting, start.elapsed()))
+    Ok((!interrupt::came()).then(|| (putting, start.elapsed())))
 }
 
 /// The same of registered memory.
 fn turn_of_registered(
     transfer: &mut Transfer<'_>,
     buffer: &mut TransferBuffer,
-) -> Result<(Duration, Duration), TransferError> {
+) -> Result<Option<(Duration, Duration)>, TransferError> {
     let all = 0..buffer.len();
     let start = Instant::now();
     transfer.put_from(0, buffer, all.clone())?;
     let putting = start.elapsed();
+    if interrupt::came() {
+        return Ok(None);
+    }
     let start = Instant::now();
     transfer.get_into(0, buffer, all)?;
-    Ok((putting, start.elapsed()))
+    Ok((!interrupt::came()).then(|| (putting, start.elapsed())))
 }

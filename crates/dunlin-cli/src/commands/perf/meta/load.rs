@@ -1,6 +1,7 @@
 //! One client of the load: what it does in each phase.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use dunlin_fs::client::MetaClient;
@@ -23,9 +24,20 @@ pub(super) struct Load {
     pub(super) place: Place,
     pub(super) number: u16,
     pub(super) files: u32,
+    /// How many of them were made: fewer where Ctrl-C came.
+    made: AtomicU32,
 }
 
 impl Load {
+    pub(super) fn new(place: Place, number: u16, files: u32) -> Self {
+        Self {
+            place,
+            number,
+            files,
+            made: AtomicU32::new(0),
+        }
+    }
+
     /// Connects this thread.
     pub(super) fn begin(&self) -> std::io::Result<()> {
         match &self.place {
@@ -35,7 +47,8 @@ impl Load {
         Ok(())
     }
 
-    /// Does a phase; says how many operations, or entries, that were.
+    /// Does a phase, or a part of it where Ctrl-C comes; says how many operations, or entries, that were. What was made
+    /// is removed, whatever comes.
     pub(super) fn run(&self, phase: &str, latencies: &mut Latencies) -> std::io::Result<u64> {
         if phase == "readdir" {
             let began = Instant::now();
@@ -46,17 +59,22 @@ impl Load {
             latencies.record(began.elapsed().as_nanos() as u64);
             return Ok(entries as u64);
         }
-        for file in 0..self.files {
-            let name = format!("file.{}.{file}", self.number);
+        let all = match phase {
+            "create" => self.files,
+            _ => self.made.load(Ordering::Relaxed),
+        };
+        let mut done = 0;
+        while done < all && (phase == "remove" || !interrupt::came()) {
+            let name = format!("file.{}.{done}", self.number);
             let began = Instant::now();
-            match self.one(phase, &name) {
-                // Where Ctrl-C came, not all were made.
-                Err(_) if phase == "remove" && interrupt::came() => {}
-                done => done?,
-            }
+            self.one(phase, &name)?;
             latencies.record(began.elapsed().as_nanos() as u64);
+            done += 1;
+            if phase == "create" {
+                self.made.store(done, Ordering::Relaxed);
+            }
         }
-        Ok(self.files.into())
+        Ok(done.into())
     }
 
     fn one(&self, phase: &str, name: &str) -> std::io::Result<()> {

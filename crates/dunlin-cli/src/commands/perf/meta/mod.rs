@@ -33,9 +33,9 @@ pub enum Directories {
 /// Measure a metadata server: files made, looked up, listed and removed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each client is a thread with a session and a connection of its own, and has one call out. All make their files, then all\n\
-look them up by name, then all read the whole directory, then all remove them: mdtest's phases, files of no bytes. The\n\
-rate of readdir counts entries. What was made and removed is in the journal when it is answered; `--durability power`\n\
+Each client is a thread with a session and a connection of its own, and has one call out. All make their files, then \
+all look them up by name, then all read the whole directory, then all remove them: mdtest's phases, files of no bytes. \
+The rate of readdir counts entries. What was made and removed is in the journal when it is answered; `--durability power` \
 has it synced to the disk for each group, which then sets the rate of few clients.\n\n\
 Examples:\n  \
   dunlin perf meta                                     8 clients, one directory, a server of its own\n  \
@@ -134,10 +134,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn print_table(report: &MetaReport) -> Result<(), Failure> {
-    let mut table = output::table(&["", "a second", "p50", "p99", "seconds"]);
+    let mut table = output::table(&["", "done", "a second", "p50", "p99", "seconds"]);
     for phase in &report.phases {
         table.add_row([
             phase.name.to_owned(),
+            phase.operations.to_string(),
             output::rate(phase.rate_per_s),
             output::nanoseconds(phase.latency_ns.p50 as f64),
             output::nanoseconds(phase.latency_ns.p99 as f64),
@@ -179,11 +180,7 @@ fn measure_folder(args: &Args, folder: &std::path::Path) -> Result<Vec<Phase>, F
                 own
             }
         };
-        loads.push(Load {
-            place: Place::Folder(own),
-            number,
-            files: args.files,
-        });
+        loads.push(Load::new(Place::Folder(own), number, args.files));
     }
     let outcome = phases(&loads);
     let removed = std::fs::remove_dir_all(&top);
@@ -216,11 +213,8 @@ fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
                     .ino
             }
         };
-        clients.push(Load {
-            place: Place::Server { meta, directory },
-            number,
-            files: args.files,
-        });
+        let place = Place::Server { meta, directory };
+        clients.push(Load::new(place, number, args.files));
     }
     let outcome = phases(&clients);
     // What was made for it goes again.
