@@ -2,11 +2,18 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{dunlin, eventually, failure, object, Serving};
+use common::{dunlin, eventually, failure, object, Serving, DUNLIN};
+use rustix::process::{kill_process, Pid, Signal};
+use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
+use rustix::termios::{tcgetattr, tcsetwinsize, Termios, Winsize};
 
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the metrics port");
@@ -120,4 +127,112 @@ fn a_client_that_does_not_read_keeps_nobody_from_the_metrics() {
     let _ = long.write_all(&[b'x'; 1 << 16]);
     assert!(get(&address, "/metrics").ends_with("# EOF\n"));
     server.stop();
+}
+
+/// `dunlin top` on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    terminal: File,
+    /// Its settings before.
+    found: String,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl OnTerminal {
+    fn start(address: &str) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master)
+            .and_then(|()| unlockpt(&master))
+            .expect("a terminal");
+        let path = ptsname(&master, Vec::new()).expect("its name");
+        let path = path.into_string().expect("its name");
+        let terminal = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("it");
+        let size = Winsize {
+            ws_row: 40,
+            ws_col: 100,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&terminal, size).expect("a size");
+        let found = settings(&terminal);
+        let side = || OwnedFd::from(terminal.try_clone().expect("a descriptor"));
+        let child = Command::new(DUNLIN)
+            .args(["top", address, "--interval", "0.2", "--deadline", "1"])
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .spawn()
+            .expect("dunlin runs");
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (into, mut from) = (Arc::clone(&shown), File::from(master));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It ends when nobody has the other side any more.
+            while let Ok(had @ 1..) = from.read(&mut bytes) {
+                into.lock().expect("no panic").extend(&bytes[..had]);
+            }
+        });
+        Self {
+            child,
+            terminal,
+            found,
+            shown,
+        }
+    }
+
+    fn has_shown(&self, words: &str) -> bool {
+        let shown = self.shown.lock().expect("no panic");
+        shown
+            .windows(words.len())
+            .any(|bytes| bytes == words.as_bytes())
+    }
+}
+
+fn settings(terminal: &File) -> String {
+    let Termios {
+        local_modes,
+        input_modes,
+        output_modes,
+        ..
+    } = tcgetattr(terminal).expect("its settings");
+    format!("{local_modes:?} {input_modes:?} {output_modes:?}")
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_top_has_found_it() {
+    let server = Serving::start("echo", &[]);
+    for signal in [Signal::TERM, Signal::HUP] {
+        let mut top = OnTerminal::start(server.address());
+        eventually("it has shown a view", || top.has_shown("connections"));
+        assert_ne!(settings(&top.terminal), top.found);
+        kill_process(Pid::from_child(&top.child), signal).expect("it runs");
+        eventually("it ends", || {
+            top.child.try_wait().expect("it is ours").is_some()
+        });
+        assert!(top.child.wait().expect("its end").success(), "{signal:?}");
+        eventually("it leaves the screen", || top.has_shown("\x1b[?1049l"));
+        assert_eq!(settings(&top.terminal), top.found, "{signal:?}");
+    }
+    server.stop();
+}
+
+#[test]
+fn top_says_for_whom_it_waits() {
+    let server = Serving::start("echo", &[]);
+    let top = OnTerminal::start(server.address());
+    // Before the second answer there is nothing else to be shown.
+    eventually("it says so", || top.has_shown("waiting for dunlin://"));
+    drop(server);
+    eventually("it says what is wrong", || top.has_shown("no answer"));
 }

@@ -7,8 +7,8 @@ use dunlin::{Address, CallError, Client};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::{connect, perf, Failure};
-use crate::output;
 use crate::top::{draw, plain, History, View};
+use crate::{interrupt, output};
 
 /// Watch a running server
 #[derive(Debug, clap::Args)]
@@ -37,6 +37,9 @@ pub struct Args {
     connect: connect::Options,
 }
 
+/// Between two looks for a signal.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Watches.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
@@ -45,6 +48,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.json || !std::io::stdout().is_terminal() {
         return print(args, &client, &mut history);
     }
+    // A signal ends it as a key does: the terminal is put back.
+    interrupt::listen()?;
     let mut terminal = ratatui::try_init()?;
     let watched = watch(args, &client, &mut history, &mut terminal);
     ratatui::try_restore()?;
@@ -91,14 +96,27 @@ fn watch(
     for _ in updates(args) {
         let next = Instant::now() + args.interval;
         loop {
-            if let Some(view) = &shown {
-                terminal.draw(|frame| draw::draw(frame, view, &history.rates, &screen))?;
-            }
-            let left = next.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            terminal.draw(|frame| match &shown {
+                Some(view) => draw::draw(frame, view, &history.rates, &screen),
+                None => draw::draw_waiting(frame, &args.address.to_string(), &screen),
+            })?;
+            // Between two looks for a signal nothing is drawn.
+            let is_pressed = loop {
+                let left = next.saturating_duration_since(Instant::now());
+                if interrupt::came() {
+                    return Ok(());
+                }
+                if left.is_zero() {
+                    break false;
+                }
+                if event::poll(left.min(LOOK))? {
+                    break true;
+                }
+            };
+            if !is_pressed {
                 break;
             }
-            if event::poll(left)? && !pressed(&event::read()?, &mut screen) {
+            if !pressed(&event::read()?, &mut screen) {
                 return Ok(());
             }
         }

@@ -136,11 +136,30 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, rates: &VecDeque<u64>, screen: &
     let widths = [20, 22, 24, 10, 8].map(Constraint::Length);
     frame.render_widget(grid(cells, widths, CLIENT_HEADER, title), last);
     let keys = "q quits   up, down, page up, page down, home: senders";
+    draw_foot(frame, foot, keys, screen);
+}
+
+/// Draws what there is before the first view: whom it waits for, and why.
+pub fn draw_waiting(frame: &mut Frame<'_>, address: &str, screen: &Screen) {
+    let [head, _, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let words = format!("waiting for {address}");
+    let line = Line::from(words).style(Style::new().bold());
+    frame.render_widget(Paragraph::new(line), head);
+    draw_foot(frame, foot, "q quits", screen);
+}
+
+/// The last line: what keys do, or what is wrong.
+fn draw_foot(frame: &mut Frame<'_>, area: Rect, keys: &'static str, screen: &Screen) {
     let line = match &screen.trouble {
         None => Line::from(keys).style(Style::new().add_modifier(Modifier::DIM)),
         Some(trouble) => Line::from(trouble.as_str()).style(Style::new().red()),
     };
-    frame.render_widget(Paragraph::new(line), foot);
+    frame.render_widget(Paragraph::new(line), area);
 }
 
 fn summary(view: &View) -> Vec<Line<'static>> {
