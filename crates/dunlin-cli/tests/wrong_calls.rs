@@ -265,3 +265,16 @@ fn tables_of_others_are_not_measured_on() {
     let get = dunlin(&[&txn[..], &["get", "accounts", "1"]].concat());
     assert_eq!(String::from_utf8_lossy(&get.stdout), "accounts\t1\t100\n");
 }
+
+#[test]
+fn a_server_of_something_else_is_not_said_to_lack_memory() {
+    let echo = Serving::start("echo", &[]);
+    let perf = ["perf", "kv", "--address", echo.address(), "--keys", "10"];
+    let words = failure(&dunlin(&perf), 1);
+    assert!(
+        words.contains("10 of 10 entries were not taken, the first: "),
+        "{words}"
+    );
+    assert!(!words.contains("memory"), "{words}");
+    echo.stop();
+}

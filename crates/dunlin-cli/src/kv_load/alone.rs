@@ -4,7 +4,7 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_store::kv::{KvError, OrderedKvStore};
 use dunlin_verbs::{Access, Device};
 
-use super::{Answer, Engine, Request};
+use super::{Answer, Engine, FirstError, Request};
 use crate::commands::Failure;
 use crate::services::kv::Settings;
 
@@ -14,6 +14,7 @@ pub struct Alone {
     store: OrderedKvStore<<ShmDevice as Device>::Region>,
     value: Vec<u8>,
     answer: Option<(u64, Answer)>,
+    first_error: Option<FirstError>,
 }
 
 impl Alone {
@@ -31,6 +32,7 @@ impl Alone {
             store: store.map_err(Failure::new)?,
             value: Vec::new(),
             answer: None,
+            first_error: None,
         })
     }
 
@@ -70,7 +72,13 @@ impl Engine for Alone {
         if self.answer.is_some() {
             return Ok(false);
         }
-        let answer = self.operate(request).unwrap_or(Answer::Failed);
+        let answer = self.operate(request).unwrap_or_else(|error| {
+            let is_full = !matches!(error, KvError::KeyBytes(_) | KvError::ValueBytes { .. });
+            let words = error.to_string();
+            self.first_error
+                .get_or_insert(FirstError { words, is_full });
+            Answer::Failed
+        });
         self.answer = Some((tag, answer));
         Ok(true)
     }
@@ -78,6 +86,10 @@ impl Engine for Alone {
     #[inline]
     fn outstanding(&self) -> usize {
         usize::from(self.answer.is_some())
+    }
+
+    fn take_first_error(&mut self) -> Option<FirstError> {
+        self.first_error.take()
     }
 
     #[inline]

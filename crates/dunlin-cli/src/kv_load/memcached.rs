@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::socket::{line, number, push_number, Parsed, Socket};
-use super::{Answer, Engine, Request};
+use super::{Answer, Engine, FirstError, Request};
 use crate::commands::Failure;
 
 /// A connection to memcached.
@@ -65,6 +65,10 @@ impl Engine for Memcached {
 
     fn outstanding(&self) -> usize {
         self.0.outstanding()
+    }
+
+    fn take_first_error(&mut self) -> Option<FirstError> {
+        self.0.first_error.take()
     }
 
     fn wait(&mut self, take: &mut impl FnMut(u64, Answer)) -> Result<(), Failure> {

@@ -53,6 +53,15 @@ pub enum Answer {
     Failed,
 }
 
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstError {
+    /// The store's words.
+    pub words: String,
+    /// Whether it has no memory left.
+    pub is_full: bool,
+}
+
 /// A store that takes several requests at once, and answers them in any order.
 pub trait Engine {
     /// Sends a request, now or with the next wait. `false`: not now.
@@ -62,6 +71,8 @@ pub trait Engine {
     fn submit(&mut self, request: Request<'_>, tag: u64) -> Result<bool, Failure>;
     /// Requests that are not answered yet.
     fn outstanding(&self) -> usize;
+    /// Why the first request failed that did since this was asked, where that is known.
+    fn take_first_error(&mut self) -> Option<FirstError>;
     /// Waits for one answer at least.
     ///
     /// # Errors
@@ -137,18 +148,30 @@ impl<E: Engine> Load<E> {
         let mut count = self.count(false, &mut modify);
         while self.entries < entries {
             self.insert(&mut count)?;
+            interrupt::check()?;
             if self.entries % 1024 == 0 {
                 progress(f64::from(self.entries) / f64::from(entries));
-                interrupt::check()?;
             }
         }
         self.drain(&mut count)?;
-        match count.tally.errors {
-            0 => Ok(()),
-            errors => Err(Failure::new(format!(
-                "{errors} of {entries} entries were not taken: give the store more memory"
-            ))),
+        let errors = count.tally.errors;
+        if errors == 0 {
+            return Ok(());
         }
+        let words = format!("{errors} of {entries} entries were not taken");
+        Err(match self.engine.take_first_error() {
+            None => Failure::new(words),
+            Some(FirstError {
+                words: why,
+                is_full,
+            }) => {
+                let failure = Failure::new(format!("{words}, the first: {why}"));
+                match is_full {
+                    true => failure.help("give the store more memory (--memory)"),
+                    false => failure,
+                }
+            }
+        })
     }
 
     /// Runs operations of `mix` for about `slice`; nothing is outstanding afterwards.
@@ -165,15 +188,21 @@ impl<E: Engine> Load<E> {
         let errors = warm.tally.errors;
         let mut count = self.count(true, &mut modify);
         let (start, limit) = (now_ns(), slice.as_nanos() as u64);
-        while now_ns() - start < limit {
+        while now_ns() - start < limit && !interrupt::came() {
+            let failed = count.tally.errors;
             for _ in 0..STRIDE {
                 self.operate(mix.next(), &mut count)?;
+                // What fails may have lasted as long as its deadline.
+                if count.tally.errors > failed {
+                    break;
+                }
             }
         }
         self.drain(&mut count)?;
         let mut tally = count.tally;
         tally.elapsed = Duration::from_nanos(now_ns() - start);
         tally.errors += errors;
+        tally.first_error = self.engine.take_first_error().map(|first| first.words);
         // Pollers go to sleep now; the next to measure has the cores to itself.
         std::thread::sleep(Duration::from_millis(1));
         Ok(tally)

@@ -2,9 +2,9 @@
 
 use dunlin::{CallError, Pipeline};
 
-use super::{Answer, Engine, Request};
+use super::{Answer, Engine, FirstError, Request};
 use crate::commands::Failure;
-use crate::services::kv::{entries, put_request_into, scan_request_into, GET, PUT, SCAN};
+use crate::services::kv::{entries, put_request_into, scan_request_into, FULL, GET, PUT, SCAN};
 
 /// `dunlin serve kv`.
 #[derive(Debug)]
@@ -12,6 +12,7 @@ pub struct Ours {
     pipeline: Pipeline,
     payload: Vec<u8>,
     scans: bool,
+    first_error: Option<FirstError>,
 }
 
 impl Ours {
@@ -21,13 +22,27 @@ impl Ours {
             pipeline,
             payload: Vec::new(),
             scans,
+            first_error: None,
         }
+    }
+}
+
+/// Out of line: it happens seldom.
+#[cold]
+fn failed(error: &CallError) -> FirstError {
+    FirstError {
+        words: error.to_string(),
+        is_full: matches!(error, CallError::Handler { code: FULL, .. }),
     }
 }
 
 /// A PUT is told from a GET by the length of its answer; with scans an answer is what can be read as one.
 #[inline]
-fn answer(got: Result<&[u8], CallError>, scans: bool) -> Answer {
+fn answer(
+    got: Result<&[u8], CallError>,
+    scans: bool,
+    first_error: &mut Option<FirstError>,
+) -> Answer {
     match got {
         Ok([0 | 1]) => Answer::Stored,
         Ok([1, value @ ..]) if !scans => Answer::Value(value.len()),
@@ -39,7 +54,11 @@ fn answer(got: Result<&[u8], CallError>, scans: bool) -> Answer {
             }
             Answer::Entries(count, bytes)
         }
-        _ => Answer::Failed,
+        Ok(_) => Answer::Failed,
+        Err(error) => {
+            first_error.get_or_insert_with(|| failed(&error));
+            Answer::Failed
+        }
     }
 }
 
@@ -67,10 +86,16 @@ impl Engine for Ours {
         self.pipeline.outstanding()
     }
 
+    fn take_first_error(&mut self) -> Option<FirstError> {
+        self.first_error.take()
+    }
+
     #[inline]
     fn wait(&mut self, take: &mut impl FnMut(u64, Answer)) -> Result<(), Failure> {
-        let scans = self.scans;
-        let waited = self.pipeline.wait(|tag, got| take(tag, answer(got, scans)));
+        let (scans, first) = (self.scans, &mut self.first_error);
+        let waited = self
+            .pipeline
+            .wait(|tag, got| take(tag, answer(got, scans, first)));
         waited.map(drop).map_err(Failure::new)
     }
 }

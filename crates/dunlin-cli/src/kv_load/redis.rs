@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::socket::{line, number, push_number, Parsed, Socket};
-use super::{Answer, Engine, Request};
+use super::{Answer, Engine, FirstError, Request};
 use crate::commands::Failure;
 
 /// The sorted set.
@@ -108,6 +108,10 @@ impl Engine for Redis {
 
     fn outstanding(&self) -> usize {
         self.0.outstanding()
+    }
+
+    fn take_first_error(&mut self) -> Option<FirstError> {
+        self.0.first_error.take()
     }
 
     fn wait(&mut self, take: &mut impl FnMut(u64, Answer)) -> Result<(), Failure> {

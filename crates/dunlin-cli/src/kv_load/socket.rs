@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::Answer;
+use super::{Answer, FirstError};
 use crate::commands::Failure;
 
 /// How long an answer may take.
@@ -25,6 +25,7 @@ pub(super) struct Socket {
     answers: Vec<u8>,
     at: usize,
     end: usize,
+    pub(super) first_error: Option<FirstError>,
 }
 
 /// One answer at the beginning of these bytes, and its length; `None` where it is not whole.
@@ -42,6 +43,7 @@ impl Socket {
             answers: vec![0; READ_BYTES],
             at: 0,
             end: 0,
+            first_error: None,
         })
     }
 
@@ -77,6 +79,10 @@ impl Socket {
             }
             self.end += read;
             while let Some((answer, length)) = parse(&self.answers[self.at..self.end]) {
+                if answer == Answer::Failed && self.first_error.is_none() {
+                    let words = &self.answers[self.at..self.at + length];
+                    self.first_error = Some(failed(words));
+                }
                 let tag = self.tags.pop_front();
                 let tag = tag.ok_or_else(|| Failure::new("an answer that nobody asked for"))?;
                 self.at += length;
@@ -98,6 +104,14 @@ impl Socket {
             }
         }
     }
+}
+
+/// What a store has answered to a request that failed.
+fn failed(words: &[u8]) -> FirstError {
+    let words = String::from_utf8_lossy(words).trim().to_owned();
+    // "SERVER_ERROR out of memory storing object", "-OOM command not allowed when used memory > 'maxmemory'."
+    let is_full = words.contains("out of memory") || words.contains("OOM");
+    FirstError { words, is_full }
 }
 
 /// The first line, without its end, and where the next begins.

@@ -15,7 +15,7 @@ use crate::kv_load::peer::{Peer, Program};
 use crate::kv_load::redis::Redis;
 use crate::kv_load::{name, Alone, Engine, Load, Ours};
 use crate::output;
-use crate::report::{Report, Setting, Tally};
+use crate::report::{check_errors, Report, Setting, Tally};
 use crate::services::child::ServerProcess;
 use crate::services::kv::{Settings, ENTRY_BYTES, SCAN_BYTES};
 use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
@@ -265,7 +265,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     drop(load);
     client.close();
     server.map(ServerProcess::stop).transpose()?;
-    let (errors, operations) = (report.errors, report.rate_per_s);
     let whole = KvReport {
         workload: args.workload.name(),
         keys: args.keys,
@@ -277,10 +276,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         output::print_report(&whole.report, false)?;
     }
-    if errors > 0 || operations == 0.0 {
-        return Err(Failure::new(format!("{errors} operations failed")));
+    let report = &whole.report;
+    check_errors(report.errors, "operations", report.first_error.as_ref())?;
+    interrupt::check()?;
+    match report.rate_per_s > 0.0 {
+        true => Ok(()),
+        false => Err(Failure::new("no operation was answered")),
     }
-    interrupt::check()
 }
 
 fn loaded<E: Engine>(args: &Args, engine: E, words: &'static str) -> Result<Load<E>, Failure> {
