@@ -27,6 +27,7 @@ struct Crowd {
     processes: usize,
     /// Of each process.
     threads: usize,
+    /// Of the process that measured longest.
     seconds: f64,
     /// Calls a second of all processes together.
     rate_per_s: f64,
@@ -165,7 +166,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         device: first.map_or_else(String::new, |setting| setting.device.clone()),
         processes: rates.len(),
         threads: usize::from(args.threads),
-        seconds: args.seconds.as_secs_f64(),
+        seconds: reports.iter().map(|one| one.seconds).fold(0.0, f64::max),
         rate_per_s: sum,
         slowest_per_s: slowest,
         fastest_per_s: rates.iter().copied().fold(0.0, f64::max),
