@@ -278,3 +278,26 @@ fn a_server_of_something_else_is_not_said_to_lack_memory() {
     assert!(!words.contains("memory"), "{words}");
     echo.stop();
 }
+
+#[test]
+fn a_transaction_on_what_is_not_there_or_too_large() {
+    let store = Serving::start("store", &["--table", "accounts:100:8"]);
+    let txn = |words: &str| {
+        let address = ["txn", "--address", store.address()];
+        let words: Vec<&str> = words.split(' ').collect();
+        dunlin(&[&address[..], &words].concat())
+    };
+    let words = failure(&txn("get nope 1"), 2);
+    assert!(words.contains("there are: accounts"), "{words}");
+    let most = i64::MAX;
+    let put = txn(&format!("put accounts 1 {most} put accounts 2 7"));
+    assert!(put.status.success(), "{put:?}");
+    let words = failure(&txn("add accounts 2 1 add accounts 1 1"), 1);
+    assert!(
+        words.contains(&format!("accounts 1: {most} and 1")),
+        "{words}"
+    );
+    let get = txn("get accounts 1 get accounts 2");
+    let left = format!("accounts\t1\t{most}\naccounts\t2\t7\n");
+    assert_eq!(String::from_utf8_lossy(&get.stdout), left);
+}

@@ -161,6 +161,15 @@ fn parse(words: &[String], values: Values) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
+/// Why a transaction is not committed.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error("{0}; nothing was changed")]
+    TooLarge(String),
+}
+
 /// One transaction; what it has read is printed when it has committed.
 fn transact(database: &Database, steps: &[Step], values: Values) -> Result<(), Failure> {
     let run = |t: &mut Transaction| {
@@ -169,16 +178,17 @@ fn transact(database: &Database, steps: &[Step], values: Values) -> Result<(), F
             let found = apply(database, t, step)?;
             lines.extend(found.map(|value| show(step, value, values)));
         }
-        Ok::<_, DatabaseError>(lines)
+        Ok::<_, Stopped>(lines)
     };
     let lines = database.run(run).map_err(|error| match error {
-        DatabaseError::UnknownOutcome { transaction, .. } => {
+        Stopped::Database(DatabaseError::UnknownOutcome { transaction, .. }) => {
             let failure = Failure::new(&error);
             match database.outcome(transaction, OUTCOME) {
                 Outcome::Committed => failure.help("it has committed since"),
                 _ => failure.help("read the keys before you run it again"),
             }
         }
+        Stopped::Database(DatabaseError::NoTable { .. }) => Failure::usage(error),
         error => Failure::new(error),
     })?;
     output::write(lines.concat().as_bytes())
@@ -192,15 +202,27 @@ fn apply(
     database: &Database,
     t: &mut Transaction,
     step: &Step,
-) -> Result<Option<Option<Vec<u8>>>, DatabaseError> {
+) -> Result<Option<Option<Vec<u8>>>, Stopped> {
     let table: Table<u64, Vec<u8>> = database.table(&step.table)?;
     match &step.operation {
         Operation::Get => Ok(Some(t.get(&table, &step.key)?)),
-        Operation::Put(value) => t.put(&table, &step.key, value).map(|()| None),
-        Operation::Delete => t.delete(&table, &step.key).map(|()| None),
+        Operation::Put(value) => {
+            t.put(&table, &step.key, value)?;
+            Ok(None)
+        }
+        Operation::Delete => {
+            t.delete(&table, &step.key)?;
+            Ok(None)
+        }
         Operation::Add(number) => {
             let table: Table<u64, i64> = database.table(&step.table)?;
-            let sum = t.get(&table, &step.key)?.unwrap_or(0).wrapping_add(*number);
+            let had = t.get(&table, &step.key)?.unwrap_or(0);
+            let Some(sum) = had.checked_add(*number) else {
+                return Err(Stopped::TooLarge(format!(
+                    "{} {}: {had} and {number} are more than a value of 64 bits can be",
+                    step.table, step.key
+                )));
+            };
             t.put(&table, &step.key, &sum)?;
             Ok(Some(Some(sum.to_le_bytes().to_vec())))
         }
