@@ -223,7 +223,7 @@ fn a_membership_that_is_none_is_said() {
     let folder = folder.0.to_str().expect("UTF-8");
     let words = failure(
         &dunlin(&[&["serve", "store"], &both[..], &[folder]].concat()),
-        1,
+        2,
     );
     assert!(words.contains("one-sided WRITEs"), "{words}");
 }

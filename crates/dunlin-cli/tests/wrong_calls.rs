@@ -175,7 +175,7 @@ fn what_cannot_be_is_said_in_words() {
     // An address of a network that is for examples only.
     let words = failure(&dunlin(&["serve", "echo", "--listen", "203.0.113.7:0"]), 1);
     assert!(
-        words.contains("no network interface of this host"),
+        words.contains("no network interface of this host") && words.contains("203.0.113.7"),
         "{words}"
     );
     echo.stop();
@@ -300,4 +300,55 @@ fn a_transaction_on_what_is_not_there_or_too_large() {
     let get = txn("get accounts 1 get accounts 2");
     let left = format!("accounts\t1\t{most}\naccounts\t2\t7\n");
     assert_eq!(String::from_utf8_lossy(&get.stdout), left);
+}
+
+#[test]
+fn servers_that_could_not_serve() {
+    let membership = common::Folder::new("no-members");
+    let place = membership.path("who");
+    let replicated = ["--membership", &place, "--table", "a:10:8"];
+    let (table, store) = (["--table", "a:10:8"], "store");
+    for (service, options, more, why) in [
+        (
+            store,
+            &table[..],
+            &["--machine", "3", "--machines", "3"][..],
+            "machine 3 of 3",
+        ),
+        (
+            store,
+            &table,
+            &["--replicas", "9"],
+            "9 copies on 1 machines",
+        ),
+        (
+            store,
+            &replicated,
+            &["--replicas", "9"],
+            "9 copies on 1 machines",
+        ),
+        (store, &table, &table, "the name 'a'"),
+        (store, &[], &["--table", "a:99999999999999:8"], "at most"),
+        (
+            "echo",
+            &[],
+            &["--max-connections", "0"],
+            "nobody could be served",
+        ),
+        (
+            "kv",
+            &[],
+            &["--keys", "99999999999999"],
+            "--keys 99999999999999",
+        ),
+    ] {
+        let serve = ["serve", service, "--listen", "127.0.0.1:0"];
+        let words = failure(&dunlin(&[&serve[..], options, more].concat()), 2);
+        assert!(words.contains(why), "{more:?}: {words}");
+    }
+    let sort = ["sort", "run", "in", "out", "--preset", "fasst"];
+    let words = failure(&dunlin(&sort), 2);
+    assert!(words.contains("fasst goes over datagrams"), "{words}");
+    let words = failure(&dunlin(&["perf", "rpc", "--against", "limits,plain"]), 2);
+    assert!(words.contains("`limits` stands alone"), "{words}");
 }

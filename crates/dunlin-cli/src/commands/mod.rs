@@ -140,6 +140,9 @@ impl Command {
 /// The exit code after Ctrl-C, as shells have it: 128 and the number of the signal.
 pub const INTERRUPTED: u8 = 130;
 
+/// What is said of an address that cannot be listened on.
+const NOT_OF_THIS_HOST: &str = "no network interface of this host has the address";
+
 /// Why a command failed, and what its caller can do.
 #[derive(Debug)]
 pub struct Failure {
@@ -195,6 +198,18 @@ impl Failure {
         self
     }
 
+    /// Names the address where the system only says that this host does not have it.
+    #[must_use]
+    pub fn naming(self, address: impl fmt::Display) -> Self {
+        match self.help.as_deref() {
+            Some(NOT_OF_THIS_HOST) => Self {
+                message: format!("{address}: {}", self.message),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// What failed, without what can be done about it.
     pub fn message(&self) -> &str {
         &self.message
@@ -234,7 +249,7 @@ impl From<ServeError> for Failure {
             ServeError::Bootstrap(BootstrapError::Io { source, .. })
                 if source.kind() == ErrorKind::AddrNotAvailable =>
             {
-                Self::new(error).help("no network interface of this host has the address")
+                Self::new(error).help(NOT_OF_THIS_HOST)
             }
             _ => Self::new(error),
         }

@@ -242,6 +242,11 @@ fn builder(
         server = server.workers(workers);
     }
     if let Some(most) = args.max_connections.or(set.max_connections) {
+        if most == 0 {
+            return Err(Failure::usage(
+                "max_connections is 0: nobody could be served",
+            ));
+        }
         server = server.max_connections(most);
     }
     if let Some(most) = set.max_active_queue_pairs {
@@ -288,17 +293,22 @@ fn builder(
 /// Serves.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let set = &settings::get().server;
-    let secret = args.secret_file.as_ref().or(set.secret_file.as_ref());
-    let secret = secret.map(read_secret).transpose()?;
     let listen = args.listen.clone().or_else(|| set.listen.clone());
     let listen = match listen {
         Some(listen) => listen,
         None => LISTEN.parse().map_err(Failure::usage)?,
     };
+    run_at(args, &listen).map_err(|failure| failure.naming(&listen))
+}
+
+fn run_at(args: &Args, listen: &Address) -> Result<(), Failure> {
+    let set = &settings::get().server;
+    let secret = args.secret_file.as_ref().or(set.secret_file.as_ref());
+    let secret = secret.map(read_secret).transpose()?;
     if args.service == Service::Store && args.store.is_replicated() {
-        return run_replicated(args, &listen, secret.as_ref());
+        return run_replicated(args, listen, secret.as_ref());
     }
-    let server = builder(args, &listen, secret.as_ref())?;
+    let server = builder(args, listen, secret.as_ref())?;
     // Of the metadata server, and of the block server's log; they end after the server.
     let (mut threads, mut log) = (None, None);
     let server = match args.service {

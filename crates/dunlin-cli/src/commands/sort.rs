@@ -99,11 +99,21 @@ pub struct How {
     #[arg(long, default_value = "shm", value_parser = parse_device)]
     pub device: String,
     /// Composition of transport, channel, sharing and admission, one over RC
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_parser = parse_preset)]
     pub preset: Preset,
     /// Seconds that a worker may say nothing before the sort is given up
     #[arg(long, default_value = "120", value_parser = parse_seconds, value_name = "SECONDS")]
     pub patience: Duration,
+}
+
+/// A preset by which workers can reach each other.
+fn parse_preset(name: &str) -> Result<Preset, String> {
+    match name.parse().map_err(|unknown| format!("{unknown}"))? {
+        preset @ (Preset::Fasst | Preset::Erpc | Preset::Herd) => Err(format!(
+            "{preset} goes over datagrams: a sort needs one-sided READs and WRITEs, over RC"
+        )),
+        preset => Ok(preset),
+    }
 }
 
 impl How {

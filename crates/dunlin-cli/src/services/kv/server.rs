@@ -35,6 +35,12 @@ impl Settings {
     /// # Errors
     /// When the memory is too small, or too much.
     pub fn layout(&self) -> Result<KvLayout, Failure> {
+        if let Some(keys) = self.keys.filter(|keys| *keys > self.memory as u64) {
+            return Err(Failure::usage(format!(
+                "--keys {keys}: more keys than the store has bytes ({}); give it more by --memory",
+                self.memory
+            )));
+        }
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(Failure::new)?;
         let item_bytes = self.keys.map_or(ITEM_BYTES, |keys| {

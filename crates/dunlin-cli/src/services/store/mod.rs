@@ -8,9 +8,10 @@ pub use replicated::{serve_replicated, Begins};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dunlin::txn::server::{LogFolder, StoreConfig, StoreServer, TableSpec};
+use dunlin::txn::server::{LogFolder, StoreConfig, StoreServer, StoreServerError, TableSpec};
 use dunlin::txn::workload::{self, Workload};
 use dunlin::{Address, RunningServer, ServerBuilder};
+use dunlin_store::StoreError;
 
 use crate::commands::perf::parse_seconds;
 use crate::commands::Failure;
@@ -136,6 +137,23 @@ pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
     })
 }
 
+/// Why a machine does not serve: the options may contradict each other.
+fn not_served(error: StoreServerError) -> Failure {
+    match error {
+        StoreServerError::Serve(error) => error.into(),
+        StoreServerError::Placement(_)
+        | StoreServerError::Machine { .. }
+        | StoreServerError::Replicas { .. }
+        | StoreServerError::Twice { .. }
+        | StoreServerError::OneSided
+        | StoreServerError::Table {
+            source: StoreError::ValueBytes { .. } | StoreError::Buckets { .. },
+            ..
+        } => Failure::usage(error),
+        error => Failure::new(error),
+    }
+}
+
 /// Serves a machine of a database.
 ///
 /// # Errors
@@ -148,7 +166,7 @@ pub fn serve(server: ServerBuilder, options: &Options) -> Result<RunningServer, 
     }
     let load = options.workload()?;
     let config = options.config(load.as_deref())?;
-    let store = StoreServer::serve(server, config).map_err(Failure::new)?;
+    let store = StoreServer::serve(server, config).map_err(not_served)?;
     if let Some(load) = load {
         store.load(load.load()).map_err(Failure::new)?;
     }

@@ -118,7 +118,7 @@ impl Life {
             None => Box::new(iter::empty()),
         };
         let store = StoreServer::serve_replicated(server, config, replicated, initial);
-        let store = store.map_err(Failure::new)?;
+        let store = store.map_err(super::not_served)?;
         let metrics = begins
             .metrics
             .map(|address| MetricsPort::open(address, store.server().observer()))

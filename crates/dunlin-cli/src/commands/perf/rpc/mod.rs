@@ -128,6 +128,9 @@ impl FromStr for Against {
         if text == "limits" {
             return Ok(Self::Limits);
         }
+        if text.split(',').any(|one| one == "limits") {
+            return Err("`limits` stands alone, without presets beside it".to_owned());
+        }
         let presets: Result<_, _> = text.split(',').map(Preset::from_str).collect();
         presets
             .map(Self::Presets)

@@ -49,6 +49,7 @@ pub(super) fn print(reports: &[Report], json: bool) -> Result<(), Failure> {
     } else {
         let header = [
             "size",
+            "answer",
             "rate",
             "bandwidth",
             "latency p50",
@@ -59,9 +60,11 @@ pub(super) fn print(reports: &[Report], json: bool) -> Result<(), Failure> {
         let mut table = output::table(&header);
         for report in reports {
             let latency = &report.latency_ns;
+            let answer = report.setting.response_size.unwrap_or(report.setting.size);
             let shown = |ns: u64| output::nanoseconds(ns as f64);
             table.add_row([
                 output::bytes(report.setting.size as f64),
+                output::bytes(answer as f64),
                 output::rate(report.rate_per_s),
                 output::bandwidth(report.bytes_per_s),
                 shown(latency.p50),
