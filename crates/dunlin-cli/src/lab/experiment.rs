@@ -207,7 +207,11 @@ fn print(experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
         table.add_rows(outcome.expected.iter().map(Judged::row));
         output::print(table)?;
     }
-    output::print(format_args!("digest {}", outcome.digest))
+    // That of a part would be compared with others'.
+    match outcome.complete {
+        true => output::print(format_args!("digest {}", outcome.digest)),
+        false => Ok(()),
+    }
 }
 
 /// `NAME.csv`, `NAME.series.csv`, `NAME.flows.csv` and `NAME.svg`, as far as there is something in them.

@@ -213,6 +213,9 @@ fn a_simulated_run_that_takes_long_is_left_where_it_is() {
     assert_eq!(outcome["complete"], false, "{output}");
     assert_eq!(outcome["points"], serde_json::json!([]), "{output}");
     assert!(words.contains("which did not end"), "{words}");
+    // A digest is for comparisons, and that of a part is like no other.
+    let (output, _) = ended_at_work(&["run", &file]);
+    assert!(!output.contains("digest"), "{output}");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
     let figure = ["--threads", "1", "scalerpc-transactions"];
     let (output, _) = ended_at_work(&[&["score", "--json"], &figure[..]].concat());
