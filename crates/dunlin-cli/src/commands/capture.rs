@@ -21,9 +21,9 @@ const SHOWN_BYTES: usize = 32;
 /// See the calls of a running server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Shows every call that the server's handlers answer from now on, of all clients, over whatever device and preset:\n\
-who asked, what, and what came of it. The server must allow it (`dunlin serve --allow-capture`,\n\
-`ServerBuilder::allows_capture`), and a server with rights must name this client for it (`call = [\"capture\"]`).\n\
+Shows every call that the server's handlers answer from now on, of all clients, over whatever device and preset: \
+who asked, what, and what came of it. The server must allow it (`dunlin serve --allow-capture`, \
+`ServerBuilder::allows_capture`), and a server with rights must name this client for it (`call = [\"capture\"]`). \
 A server that answers faster than this command asks lets calls go; how many is said at the end.\n\n\
 Examples:\n  \
   dunlin capture db1:7400                                a line for each call\n  \

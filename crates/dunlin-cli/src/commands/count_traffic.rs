@@ -15,8 +15,8 @@ use crate::{interrupt, output};
 /// Count the traffic of a capture by flow, in another process at the end of a ring
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The network function of the RB² paper (case 1). This process reads a file of pcap or pcapng, as tcpdump and Wireshark\n\
-write them, and makes a record for each packet in the ring itself: flow, time, number, length. Another process counts\n\
+The network function of the RB² paper (case 1). This process reads a file of pcap or pcapng, as tcpdump and Wireshark \
+write them, and makes a record for each packet in the ring itself: flow, time, number, length. Another process counts \
 packets and bytes of each flow: addresses, ports and protocol, one way. Fragments behind the first have no ports.\n\n\
 Examples:\n  \
   dunlin count-traffic trace.pcap                    the ten largest flows\n  \

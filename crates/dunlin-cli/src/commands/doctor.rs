@@ -15,9 +15,9 @@ use crate::tls::ClientOptions;
 /// See what is there, what is missing, and how to get it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages\n\
-or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the\n\
-server there which device a connection would use, and why, why not the others that this host has, and over UDP\n\
+Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages \
+or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the \
+server there which device a connection would use, and why, why not the others that this host has, and over UDP \
 whether datagrams come through; a server that cannot be used is a finding too, and ends with exit code 1.\n\n\
 Examples:\n  \
   dunlin doctor\n  \

@@ -11,7 +11,7 @@ const SHOWN: usize = 20;
 /// Check the store of a metadata server that is not running
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each name must lead to a file, each file must have as many links as names, each extent must be used once or free.\n\
+Each name must lead to a file, each file must have as many links as names, each extent must be used once or free. \
 Exit code 1 where something is wrong.\n\n\
 Examples:\n  \
   dunlin fsck /tmp/meta\n  \

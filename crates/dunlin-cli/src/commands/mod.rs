@@ -44,13 +44,13 @@ use crate::output;
         dunlin perf rpc                 a round trip between two processes\n  \
         dunlin perf limits              what this machine allows, before any framework\n  \
         dunlin doctor                   what is missing here, and how to get it\n\n\
-        Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured\n\
-        until then); of `call` with a method 64 and the number of the status with which it ended.\n\
-        What runs until it is stopped (serve, mount, volume export, capture, top on a terminal) ends\n\
+        Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured \
+        until then); of `call` with a method 64 and the number of the status with which it ended. \
+        What runs until it is stopped (serve, mount, volume export, capture, top on a terminal) ends \
         with 0 on Ctrl-C.\n\n\
-        Settings: what the command line leaves out is taken from DUNLIN_CLIENT_... and DUNLIN_SERVER_... in the\n\
+        Settings: what the command line leaves out is taken from DUNLIN_CLIENT_... and DUNLIN_SERVER_... in the \
         environment (DUNLIN_CLIENT_DEADLINE=2), then from [client] and [server] of the --config file.\n\n\
-        DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace\n\
+        DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace \
         takes one crate alone. A server warns of clients that it refuses; DUNLIN_LOG=off has it silent.",
     arg_required_else_help = true
 )]
@@ -279,6 +279,26 @@ pub fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    /// clap wraps at 100 columns where the terminal has no fewer: a paragraph that has ends of lines of its own would
+    /// be wrapped twice, and an example would be torn.
+    #[test]
+    fn help_fits_100_columns() {
+        fn check(command: &clap::Command) {
+            let text = command.get_after_help().map(ToString::to_string);
+            let text = text.unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            for line in lines.iter().filter(|line| line.starts_with(' ')) {
+                assert!(line.chars().count() <= 100, "{line}");
+            }
+            let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+            for pair in lines.windows(2) {
+                assert!(!(is_prose(pair[0]) && is_prose(pair[1])), "{pair:?}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&super::Cli::command());
+    }
 
     #[test]
     fn the_arguments_are_well_formed() {

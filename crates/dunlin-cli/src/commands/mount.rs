@@ -22,7 +22,7 @@ Examples:\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501 &\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501 &\n  \
   dunlin mount dunlin://127.0.0.1:7400 /mnt\n  \
-  dunlin mount dunlin://127.0.0.1:7400 /mnt --cache 0    each stat asks the server: for several clients")]
+  dunlin mount dunlin://127.0.0.1:7400 /mnt --cache 0    for several clients: each stat asks")]
 pub struct Args {
     /// The metadata server
     address: Address,

@@ -13,8 +13,8 @@ use crate::{interrupt, output};
 /// See whether a server answers, and how fast
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It makes calls that every server answers, whatever its handlers are, one after the other. With time between\n\
-them the server may have gone to sleep: then its awakening is part of the figure. `dunlin perf rpc` has the\n\
+It makes calls that every server answers, whatever its handlers are, one after the other. With time between \
+them the server may have gone to sleep: then its awakening is part of the figure. `dunlin perf rpc` has the \
 round trip of a server that is awake. Exit code 1 when a call failed.\n\n\
 Examples:\n  \
   dunlin ping 127.0.0.1:7400\n  \

@@ -40,7 +40,7 @@ pub enum Service {
 /// Run a service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It serves until Ctrl-C or SIGTERM, answers what it has taken, and ends with exit code 0; with 1\n\
+It serves until Ctrl-C or SIGTERM, answers what it has taken, and ends with exit code 0; with 1 \
 when some answers could not be delivered.\n\n\
 Examples:\n  \
   dunlin serve kv                                        on port 7400\n  \
@@ -48,10 +48,10 @@ Examples:\n  \
   dunlin serve store --table accounts:10000:8            a database of one machine\n  \
   dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
   dunlin serve store --machine 1 --machines 3 --membership /tmp/bank --table accounts:10000:8 \\\n      \
-      --listen dunlin://127.0.0.1:7401                     and the other machines replace it when it is gone\n  \
+      --listen dunlin://127.0.0.1:7401                   the others replace it when it is gone\n  \
   dunlin serve store --membership /var/bank/who --log /var/bank/log0 --table accounts:10000:8\n      \
                                                          what was acknowledged outlives kill -9, and the host\n  \
-  dunlin serve kv --memory 3GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
+  dunlin serve kv --memory 3GiB --keys 10000000          room for ten million keys\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
   dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601\n  \
@@ -59,7 +59,7 @@ Examples:\n  \
   dunlin serve kv --tls-cert db1.pem --tls-key db1.key --tls-ca clients.pem --rights rights.toml\n      \
                                                          clients by certificate, and what each may do\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus\n  \
-  dunlin --config dunlin.toml serve kv                   what is not said here from `[server]` of a file")]
+  dunlin --config dunlin.toml serve kv                   the rest from `[server]` of a file")]
 pub struct Args {
     /// Which service
     #[arg(value_enum)]

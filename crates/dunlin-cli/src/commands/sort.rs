@@ -24,13 +24,13 @@ use crate::{interrupt, output};
 /// Sort files of records by several processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Records are those of the sort benchmark: 100 bytes, of which the first ten are the key. Worker processes read a part\n\
+Records are those of the sort benchmark: 100 bytes, of which the first ten are the key. Worker processes read a part \
 of the input each, put records into the memory of the worker that they belong to, sort what comes and write it.\n\n\
 Examples:\n  \
   dunlin sort make in --records 10000000        1 GB, the same for the same --seed\n  \
   dunlin sort run in out --workers 4 --memory 2GiB\n  \
   dunlin sort run in out --memory 64MiB         what does not fit goes to files in between\n  \
-  dunlin sort check out                         in order? how many, which checksum, how many equal keys?\n\n\
+  dunlin sort check out                         in order? how many, which checksum, equal keys?\n\n\
 `dunlin perf sort` measures it beside one thread that does the same.")]
 pub struct Args {
     #[command(subcommand)]

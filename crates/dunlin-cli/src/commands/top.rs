@@ -13,9 +13,9 @@ use crate::{interrupt, output};
 /// Watch a running server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Shows requests a second, connections, and the queue-pair scheduler: each client's active lanes, credits and\n\
-coalescing degree, and of clients that report (`--report`, `ClientBuilder::reports_figures`) which lanes\n\
-their threads are on. It asks the server itself, over its own protocol; a server that is built with\n\
+Shows requests a second, connections, and the queue-pair scheduler: each client's active lanes, credits and \
+coalescing degree, and of clients that report (`--report`, `ClientBuilder::reports_figures`) which lanes \
+their threads are on. It asks the server itself, over its own protocol; a server that is built with \
 `shows_figures(false)` does not answer. Where the output is no terminal, it prints tables.\n\n\
 Examples:\n  \
   dunlin top 127.0.0.1:7400\n  \

@@ -25,7 +25,7 @@ Examples (with `dunlin serve store --table accounts:10000:8` in another shell):\
   dunlin txn add accounts 1 -30 add accounts 2 30\n  \
   dunlin txn get accounts 1 get accounts 2\n  \
   dunlin txn --values text put names 7 dunlin\n  \
-  dunlin txn --machines                                    who is a member, where machines replace each other")]
+  dunlin txn --machines                        who is a member, where machines replace each other")]
 pub struct Args {
     /// A machine of the database, once for each
     #[arg(

@@ -15,14 +15,15 @@ use crate::{interrupt, output};
 /// Make, export and check volumes of blocks
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A volume has three copies of each block, on three servers or spread over more; on one server it has one. Servers are\n\
+A volume has three copies of each block, on three servers or spread over more; on one server it has one. Servers are \
 given in the same order each time.\n\n\
 Examples:\n  \
   dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601 &    and 7602, 7603\n  \
   S=dunlin://127.0.0.1:7601,dunlin://127.0.0.1:7602,dunlin://127.0.0.1:7603\n  \
   dunlin volume create birds --size 1GiB --server $S\n  \
   dunlin volume export birds --server $S --nbd unix:/run/birds.sock &\n  \
-  fio --name=t --ioengine=nbd --uri='nbd+unix:///birds?socket=/run/birds.sock' --rw=randwrite --bs=4k --size=1g\n  \
+  fio --name=t --ioengine=nbd --uri='nbd+unix:///birds?socket=/run/birds.sock' \\\n      \
+      --rw=randwrite --bs=4k --size=1g\n  \
   dunlin volume check birds --server $S")]
 pub struct Args {
     #[command(subcommand)]

@@ -15,8 +15,8 @@ use crate::output;
 /// Make a parameter file for your own NIC, of what perftest printed on it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Runs of ib_write_lat, ib_read_lat, ib_write_bw and ib_read_bw over RC between two hosts are replayed on the model, and\n\
-the parameters that they tell of are changed until both agree. Sweeps of sizes (-a) and of queue pairs (-q 1, 16, 256)\n\
+Runs of ib_write_lat, ib_read_lat, ib_write_bw and ib_read_bw over RC between two hosts are replayed on the model, and \
+the parameters that they tell of are changed until both agree. Sweeps of sizes (-a) and of queue pairs (-q 1, 16, 256) \
 tell more than single runs. What nothing measured tells of stays as in --like, and is named.\n\n\
 Examples:\n  \
   for q in 1 4 16 64 256; do ib_read_bw -q $q -s 64 HOST; done | tee reads.txt\n  \

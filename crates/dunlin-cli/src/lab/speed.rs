@@ -10,9 +10,9 @@ use crate::output::{bytes, print, print_json, progress_bar};
 /// How fast this machine simulates
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Two runs (points of a figure, seeds) at once are nearly twice as fast on two cores; one run that is divided among two\n\
-cores gains less, and is the same run. With --machines each machine has a thread that asks 15 others and one that\n\
-answers, by FaSST's datagrams, on one core and on two.\n\
+Two runs (points of a figure, seeds) at once are nearly twice as fast on two cores; one run that is divided among two \
+cores gains less, and is the same run. With --machines each machine has a thread that asks 15 others and one that \
+answers, by FaSST's datagrams, on one core and on two. \
 Memory is the most that the process has had: ask for one size to see what that takes.\n\n\
 Examples:\n  \
   dunlin lab speed\n  \

@@ -31,7 +31,7 @@ pub enum What {
 /// Server processes, and a load from this one: see it work
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-By default a second process serves a key-value store; this one loads it and reads and updates entries. Requests and\n\
+By default a second process serves a key-value store; this one loads it and reads and updates entries. Requests and \
 responses are one-sided WRITEs into each other's memory: no system call, no socket, no copy through the kernel.\n\n\
 Nothing is left: neither processes nor files.\n\n\
 Examples:\n  \

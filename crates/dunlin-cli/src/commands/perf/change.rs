@@ -25,11 +25,11 @@ const NOTICED: f64 = 0.05;
 /// Measure what callers notice while a client changes its preset and changes back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Threads of one client call an echo without pause, each with one call out; without --address its server process is pinned
-to the second core, and the first thread to the first. After a third of the time the client changes\n\
-to the other preset, after two thirds back again; no call may fail. Said of each change: how long the call that changes\n\
-takes, the longest call that was out, the dip of the rate in windows of 10 ms, and until when a window differed from\n\
-those before it.\n\n\
+Threads of one client call an echo without pause, each with one call out; without --address its server process is \
+pinned to the second core, and the first thread to the first. After a third of the time the client changes \
+to the other preset, after two thirds back again; no call may fail. Said of each change: how long the call that \
+changes takes, the longest call that was out, the dip of the rate in windows of 10 ms, and until when a window differed \
+from those before it.\n\n\
 Examples:\n  \
   dunlin perf change --preset xrdma --device roce           from xrdma to flor and back, on UDP\n  \
   dunlin perf change --preset plain --to flock --threads 8")]

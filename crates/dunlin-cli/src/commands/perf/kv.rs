@@ -23,14 +23,14 @@ use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 /// Measure the key-value store between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --address it starts `dunlin serve kv` in a process of its own, pinned to the second core, fills it\n\
-and runs the workload from one thread on the first core. With --against memcached or redis that program\n\
-is started on a unix socket, with one thread on the same core, filled with the same entries and given the\n\
-same operations, as many outstanding; it takes turns with ours, and the ratios are medians of turns. Redis\n\
-scans a sorted set of keys and values. With --against store the other one is the same store and its index in\n\
+Without --address it starts `dunlin serve kv` in a process of its own, pinned to the second core, fills it \
+and runs the workload from one thread on the first core. With --against memcached or redis that program \
+is started on a unix socket, with one thread on the same core, filled with the same entries and given the \
+same operations, as many outstanding; it takes turns with ours, and the ratios are medians of turns. Redis \
+scans a sorted set of keys and values. With --against store the other one is the same store and its index in \
 the client's process, asked one operation after another without any call.\n\n\
 Examples:\n  \
-  dunlin perf kv                                           GETs of 100-byte values, 100,000 keys, 64 outstanding\n  \
+  dunlin perf kv                                           100-byte values, 100,000 keys\n  \
   dunlin perf kv --against memcached --json | jq .ratio\n  \
   dunlin perf kv --workload ycsb-a --against redis\n  \
   dunlin perf kv --workload scan --outstanding 8\n  \

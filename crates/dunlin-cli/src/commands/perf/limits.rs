@@ -12,9 +12,9 @@ use crate::report::{AnyLimits, Report, Setting};
 /// What this machine allows, as bare as it can be written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Two threads, pinned to the first two cores this process may use, and nothing between them but the\n\
-memory or the sockets. Each limit is measured in short slices by turns; the table shows the median\n\
-and the lowest and highest slice. A virtual machine's cores may be moved nearer and farther apart\n\
+Two threads, pinned to the first two cores this process may use, and nothing between them but the \
+memory or the sockets. Each limit is measured in short slices by turns; the table shows the median \
+and the lowest and highest slice. A virtual machine's cores may be moved nearer and farther apart \
 by the host, which changes the shared-memory figures two to three times: compare within one run.\n\n\
 Examples:\n  \
   dunlin perf limits\n  \

@@ -21,9 +21,9 @@ use crate::verbs::devices::{on_device_with, OnDevice, Pages};
 /// Measure one way through a ring between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-One producer, one consumer, each on a core of its own; --pairs has several. Several designs are measured by\n\
-turns within the same seconds, and the rates of the others are given over that of the first. Latency is from\n\
-the making of a message to its reading, one message in 1024, under the load of the measurement; with\n\
+One producer, one consumer, each on a core of its own; --pairs has several. Several designs are measured by \
+turns within the same seconds, and the rates of the others are given over that of the first. Latency is from \
+the making of a message to its reading, one message in 1024, under the load of the measurement; with \
 --test ping-pong it is the round trip of one message at a time, without batching.\n\n\
 Examples:\n  \
   dunlin perf ring                                      RB², 64-byte messages\n  \

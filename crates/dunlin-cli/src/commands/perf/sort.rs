@@ -12,9 +12,9 @@ use crate::{interrupt, output};
 /// Measure how fast processes sort a file together, beside one thread alone
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn sorts the same file by worker processes, with starting them and with all their checks, and then by one\n\
-thread that reads the file into memory, sorts an index of its keys by `sort_unstable` and writes the records in order. The\n\
-ratio is the median of those of the turns.\n\n\
+Each turn sorts the same file by worker processes, with starting them and with all their checks, and then by one \
+thread that reads the file into memory, sorts an index of its keys by `sort_unstable` and writes the records in order. \
+The ratio is the median of those of the turns.\n\n\
 Examples:\n  \
   dunlin perf sort                                               100 MB, four workers\n  \
   dunlin perf sort --records 10000000 --memory 2GiB --folder /dev/shm\n  \

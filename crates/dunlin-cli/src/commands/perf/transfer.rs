@@ -17,8 +17,8 @@ use crate::services::echo::REGION;
 /// Measure how fast many bytes are put into memory of another process, and got back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it; once from\n\
-and into plain memory, once from and into registered memory, which is not copied on the way. What comes back is\n\
+Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it; once from \
+and into plain memory, once from and into registered memory, which is not copied on the way. What comes back is \
 compared once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
 Examples:\n  \
   dunlin perf transfer                                      256 MiB, one connection\n  \

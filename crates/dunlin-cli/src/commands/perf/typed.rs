@@ -24,9 +24,9 @@ use crate::services::typed::{
 /// Measure calls of a typed service between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each\n\
-decode and encode one for each call. Both read it where it stands, as a view; with --owned they have a message\n\
-with memory of its own made of it. A --field of text is checked for UTF-8 on both sides. The rest is as with\n\
+Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each \
+decode and encode one for each call. Both read it where it stands, as a view; with --owned they have a message \
+with memory of its own made of it. A --field of text is checked for UTF-8 on both sides. The rest is as with \
 `dunlin perf rpc`, so that the two can be compared.\n\n\
 Examples:\n  \
   dunlin perf typed                              round trip of 64 bytes, a client that blocks\n  \

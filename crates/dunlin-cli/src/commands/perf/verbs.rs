@@ -21,9 +21,9 @@ use crate::verbs::{measure, Plan, Service, Test};
 /// Measure work requests between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-With one operation outstanding, `write` and `send` are answered by the other process, and latency is the\n\
-whole round trip (perftest prints half of it); `read` and `atomic` go from post to completion. With more\n\
-outstanding it measures the rate: lists of up to 16 requests with one doorbell and one completion, latency\n\
+With one operation outstanding, `write` and `send` are answered by the other process, and latency is the \
+whole round trip (perftest prints half of it); `read` and `atomic` go from post to completion. With more \
+outstanding it measures the rate: lists of up to 16 requests with one doorbell and one completion, latency \
 from the doorbell to that completion (`send`: to the receiver's acknowledgement).\n\n\
 Examples:\n  \
   dunlin perf verbs                                            round trip of 64-byte WRITEs\n  \

@@ -43,7 +43,7 @@ Examples:\n  \
   dunlin perf meta --preset selfrpc --clients 40       its rival\n  \
   dunlin perf meta --directories each --json\n  \
   dunlin perf meta --address dunlin://host:7400        a server that runs already\n  \
-  dunlin perf meta --folder /mnt                       through the kernel, in a folder of any file system")]
+  dunlin perf meta --folder /mnt                       through the kernel, any file system")]
 pub struct Args {
     /// Client threads, each with a session of its own
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]

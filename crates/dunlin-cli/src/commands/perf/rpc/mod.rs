@@ -24,8 +24,8 @@ use crate::services::child::ServerProcess;
 /// Measure calls between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --address it starts a server process of its own, pinned to the second core; client threads\n\
-begin on the first. With one call outstanding it measures `Client::call`, with more a `Pipeline` for each\n\
+Without --address it starts a server process of its own, pinned to the second core; client threads \
+begin on the first. With one call outstanding it measures `Client::call`, with more a `Pipeline` for each \
 thread. Latency is taken from one call in sixteen when several are outstanding.\n\n\
 Examples:\n  \
   dunlin perf rpc                                     round trip of 64 bytes\n  \
@@ -34,7 +34,7 @@ Examples:\n  \
   dunlin perf rpc --size 1MiB --outstanding 4 --json | jq .bytes_per_s\n  \
   dunlin perf rpc --sweep                             all sizes from 8 B to 4 MiB\n  \
   dunlin perf rpc --histogram                         how many calls took how long\n  \
-  dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60 --fairness 0.5    is anybody starved?")]
+  dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60 --fairness 0.5")]
 pub struct Args {
     /// Bytes of a request, at least 4; 4K and 1MiB are numbers, too
     #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=u32::MAX))]

@@ -20,15 +20,15 @@ use beside::{Beside, Compared};
 /// Measure transactions on three server processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --address it starts three server processes of its own, each with a copy of every key. A client thread runs\n\
+Without --address it starts three server processes of its own, each with a copy of every key. A client thread runs \
 20 transactions at once; one that is aborted is counted and another is begun. The rate is of those that committed.\n\n\
-With --against redis or postgres (both may be said) that program is started on a unix socket in a folder of its own,\n\
-given the same rows and the same mix (smallbank, tatp) from as many threads, as many at once, and takes turns with\n\
-ours; rates are medians of the turns, and ratios are made of each turn. Each is used as suits it best: Redis by\n\
-single commands and functions that are executed there, over one connection a thread; PostgreSQL by prepared\n\
-statements and functions, one call a transaction, SERIALIZABLE, synchronous_commit off, a connection for each at once. Both are\n\
-one process without replicas, ours are three that have a copy each.\n\n\
-Workloads: smallbank, tatp, object-R-W (R random keys, W of them changed), ycsb-a, -b, -c, -d, -f.\n\
+With --against redis or postgres (both may be said) that program is started on a unix socket in a folder of its own, \
+given the same rows and the same mix (smallbank, tatp) from as many threads, as many at once, and takes turns with \
+ours; rates are medians of the turns, and ratios are made of each turn. Each is used as suits it best: Redis by \
+single commands and functions that are executed there, over one connection a thread; PostgreSQL by prepared \
+statements and functions, one call a transaction, SERIALIZABLE, synchronous_commit off, a connection for each at once. \
+Both are one process without replicas, ours are three that have a copy each.\n\n\
+Workloads: smallbank, tatp, object-R-W (R random keys, W of them changed), ycsb-a, -b, -c, -d, -f. \
 Protocols, and the preset that goes with each if none is said:\n  \
   fasst      RPC for all; log at the coordinator's replicas    fasst\n  \
   flocktx    validates by READ; backups are the log            flock\n  \
