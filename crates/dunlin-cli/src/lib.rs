@@ -30,6 +30,7 @@ pub mod rights;
 pub mod ring;
 pub mod services;
 pub mod settings;
+pub mod space;
 pub mod tls;
 pub mod top;
 pub mod trace;

@@ -1,7 +1,7 @@
 //! `dunlin mount`: the file system of a metadata server in a folder, by FUSE.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::{Address, Preset};
 use dunlin_fs::{FileSystem, FsOptions};
@@ -12,6 +12,7 @@ use super::{connect, Failure};
 use crate::mount::unmount::Unmounter;
 use crate::mount::Mounted;
 use crate::output;
+use crate::space::wait_for_space;
 
 /// Mount the file system of a metadata server
 #[derive(Debug, clap::Args)]
@@ -43,23 +44,6 @@ pub struct Args {
     /// File whose bytes the servers must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-}
-
-/// Between two looks for data servers.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// Waits until the metadata server has met a data server, or has ever: before that there is room for nothing.
-fn wait_for_space(system: &FileSystem, patience: Duration) -> Result<(), Failure> {
-    let began = Instant::now();
-    while system.space().map_err(Failure::new)?.bytes == 0 {
-        if began.elapsed() >= patience {
-            let words = format!("no data server was met within {} s", patience.as_secs());
-            return Err(Failure::new(words)
-                .help("are those that `dunlin serve meta --data` names running?"));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
 }
 
 /// Mounts, until Ctrl-C or `umount`.

@@ -87,7 +87,7 @@ pub struct Agent {
 
 impl Agent {
     /// Creates the agent of this life of a machine, one of `machines`; whole if it has loaded the database's initial
-    /// contents.
+    /// contents, or goes on from its own log.
     pub fn new(
         me: Registration,
         machines: u16,

@@ -10,6 +10,7 @@ use super::{device, Args};
 use crate::commands::Failure;
 use crate::kv_load::peer::Folder;
 use crate::services::child::ServerProcess;
+use crate::space::wait_for_space;
 use crate::{interrupt, output};
 
 /// Bytes of a small file, and of the large one.
@@ -17,6 +18,8 @@ const SMALL: usize = 4096;
 const LARGE: usize = 32 << 20;
 /// The large file is written and read in pieces.
 const PIECE: usize = 1 << 20;
+/// For the metadata server to meet the data server.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Small files at most.
 const FILES: usize = 20_000;
 /// The part of the time in which they are made. The rest is for what each of them takes afterwards: a sync of two
@@ -60,6 +63,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let show = |done: f64| bar.set_position((done.min(1.0) * 1000.0) as u64);
 
     let files = FileSystem::connect_with(&address, &FsOptions::default()).map_err(Failure::new)?;
+    wait_for_space(&files, PATIENCE)?;
     files.create_directory("/small").map_err(Failure::new)?;
     bar.set_message("small files");
     let (count, made) = fill(&files, args.seconds / FILLING, show)?;
