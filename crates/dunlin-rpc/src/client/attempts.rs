@@ -7,25 +7,21 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::thread;
 
 use super::recipe::{Recipe, Successor};
-use super::wait::end_of;
 
-/// Which part of a call's time an attempt may take: the call is carried out on the former lane in the rest.
+/// Part of a call's time that a first attempt may take: the call is carried out on the former lane in the rest.
 const SHARE: u32 = 2;
-/// The longest attempt, however much time the call has.
-const LONGEST: Duration = Duration::from_secs(1);
+/// The longest first attempt, however much time the call has, and the longest of all where no call's time bounds it.
+pub(super) const LONGEST: Duration = Duration::from_secs(1);
 /// How long the first failure keeps the next attempt off, which doubles with each, and how long one does at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// When an attempt ends that began then, for a call that may take so long.
-pub(super) fn end_of_attempt(began: Instant, limit: Duration) -> Instant {
-    end_of(began, (limit / SHARE).min(LONGEST))
-}
 
 /// Failures in a row to go over to another lane.
 #[derive(Default)]
 pub(super) struct Attempts {
     pause: Duration,
+    /// How long the last one that failed was allowed to take.
+    allowed: Duration,
     failed: Option<Failed>,
 }
 
@@ -53,9 +49,17 @@ impl Attempts {
         }
     }
 
-    /// One that began then has failed.
-    pub(super) fn failed(&mut self, recipe: &Arc<Recipe>, began: Instant) {
+    /// How long the next attempt may take, for a call that may take `limit`: twice as long as the last one that failed,
+    /// up to `most`, so that a handshake that takes long succeeds in the end.
+    pub(super) fn allowed(&self, limit: Duration, most: Duration) -> Duration {
+        let first = (limit / SHARE).min(LONGEST);
+        first.max(2 * self.allowed).min(most)
+    }
+
+    /// One that began then, and was allowed to take so long, has failed.
+    pub(super) fn failed(&mut self, recipe: &Arc<Recipe>, (began, allowed): (Instant, Duration)) {
         let now = thread::now();
+        self.allowed = allowed;
         self.pause = (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         self.failed = Some(Failed {
             recipe: Arc::downgrade(recipe),

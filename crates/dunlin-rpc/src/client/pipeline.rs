@@ -14,7 +14,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::attempts::{end_of_attempt, Attempts};
+use super::attempts::{self, Attempts};
 use super::recipe::{Recipe, Successor};
 use super::wait::{end_of, Waiter};
 use super::Core;
@@ -171,7 +171,8 @@ impl Pipeline {
             return;
         };
         let (recipe, began) = (client.recipe(), thread::now());
-        let until = end_of_attempt(began, self.deadline);
+        let allowed = self.attempts.allowed(self.deadline, attempts::LONGEST);
+        let until = began + allowed;
         let spare = match self.recipe.is_replaced() {
             true => recipe.spares.take(),
             false => None,
@@ -182,8 +183,9 @@ impl Pipeline {
                 Ok((lane, _)) => lane,
                 Err(error) => {
                     tracing::debug!(%error, "a pipeline keeps the lane that it has");
-                    self.may_share = false;
-                    self.attempts.failed(&recipe, began);
+                    // One that had too little time says nothing of the next, which has more.
+                    self.may_share &= thread::now() >= until;
+                    self.attempts.failed(&recipe, (began, allowed));
                     return;
                 }
             },

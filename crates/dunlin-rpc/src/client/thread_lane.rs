@@ -11,7 +11,7 @@ use dunlin_verbs::thread;
 
 use dunlin_verbs::process::Owned;
 
-use super::attempts::{end_of_attempt, Attempts};
+use super::attempts::Attempts;
 use super::other_lane::OtherLane;
 use super::recipe::{Recipe, Successor};
 use super::wait::end_of;
@@ -201,11 +201,12 @@ fn renew<'a>(
         let successor = held.successor(core)?;
         held.lane.is_usable().then_some((held, successor))
     });
-    let until = match kept {
-        // The call goes over the former if there is no other.
-        Some((_, Successor::Another)) => end_of_attempt(began, limit),
-        _ => end_of(began, limit),
+    let allowed = match &kept {
+        // The call goes over the former if there is no other, and needs some of its time for that.
+        Some((held, Successor::Another)) => held.attempts.allowed(limit, limit / 4 * 3),
+        _ => limit,
     };
+    let until = end_of(began, allowed);
     let recipe = core.recipe();
     let (opened, kept) = match kept {
         Some((mut held, Successor::OtherKind)) => {
@@ -228,7 +229,7 @@ fn renew<'a>(
         (Ok(held), _) => held,
         (Err(error), Some((mut kept, _))) => {
             tracing::debug!(%error, "a thread keeps the lane that it has");
-            kept.attempts.failed(&recipe, began);
+            kept.attempts.failed(&recipe, (began, allowed));
             kept
         }
         (Err(_), None) if thread::now() >= until => {

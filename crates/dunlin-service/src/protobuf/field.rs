@@ -1,9 +1,8 @@
 //! Fields of messages: kinds of values, and how often one stands in a message. The derive names what is here.
 
-use std::marker::PhantomData;
-
 use ascii::AsciiStr;
 
+pub use super::enumeration::Enumeration;
 use super::wire::{key_length, Key, Malformed, Reader, Wire, Writer};
 use super::{Merge, Message};
 use crate::varint;
@@ -96,46 +95,6 @@ varints! {
     /// `sint64`: small negative values are small numbers.
     Sint64 i64: value => (value << 1 ^ value >> 63) as u64,
         number => (number >> 1) as i64 ^ -(number as i64 & 1);
-}
-
-/// Values of an enum `E`, which are numbers as those of [`Int32`]. One that is not there has the first value of `E`,
-/// which is zero in proto3 alone.
-#[derive(Clone, Copy, Debug)]
-pub struct Enumeration<E>(PhantomData<E>);
-
-fn first<E: Default + Into<i32>>() -> i32 {
-    E::default().into()
-}
-
-impl<E: Default + Into<i32>> Kind<i32> for Enumeration<E> {
-    const WIRE: Wire = Wire::Varint;
-
-    #[inline]
-    fn length(value: &i32) -> usize {
-        Int32::length(value)
-    }
-
-    #[inline]
-    fn put(value: &i32, to: &mut Writer<'_>) {
-        Int32::put(value, to);
-    }
-
-    #[inline]
-    fn is_default(value: &i32) -> bool {
-        *value == first::<E>()
-    }
-
-    #[inline]
-    fn clear(value: &mut i32) {
-        *value = first::<E>();
-    }
-}
-
-impl<'a, E: Default + Into<i32>> Take<'a, i32> for Enumeration<E> {
-    #[inline]
-    fn take(place: &mut i32, from: &mut Reader<'a>) -> Result<(), Malformed> {
-        Int32::take(place, from)
-    }
 }
 
 /// Values of four and eight bytes.

@@ -24,6 +24,7 @@
 //! Messages may stand within messages 100 deep, as with prost. Below one that is left to prost they are counted anew:
 //! where prost alone refuses more than 100 there may be up to 200.
 
+mod enumeration;
 pub mod field;
 mod wire;
 

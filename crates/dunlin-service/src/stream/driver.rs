@@ -157,7 +157,7 @@ impl Driver {
     /// The push that waits is made with less time, or with more: the call so far is given up.
     fn change_time(&mut self, first_deadline: Option<Instant>) {
         if let Some(call) = self.push.take() {
-            self.may_be_known = true;
+            self.may_be_known |= matches!(call.state, State::Out(_));
             self.call_push(call.bytes, first_deadline);
         }
     }
@@ -184,8 +184,13 @@ impl Driver {
             // It was answered, and the answer cannot be had.
             other => other.is_retryable() && other.execution() == Execution::NotExecuted,
         };
-        match may_pass && self.faults <= MOST_FAULTS {
-            true => Ok(()),
+        if may_pass && self.faults <= MOST_FAULTS {
+            return Ok(());
+        }
+        let is_known = self.is_known || self.may_be_known;
+        match is_known && error.execution() == Execution::NotExecuted {
+            // This call was not executed, but one before it may have been, and with it what the streams asked for.
+            true => Err(Status::unavailable(format!("the server is lost: {error}"))),
             false => Err(error.into()),
         }
     }
@@ -204,7 +209,10 @@ impl Driver {
             }
             Err(error) if has_no_time_left(&error) && thread::now() < self.push_until => {
                 // The time of a stream is over.
-                self.change_time(None);
+                self.may_be_known |= error.execution() != Execution::NotExecuted;
+                if let Some(call) = self.push.take() {
+                    self.call_push(call.bytes, None);
+                }
             }
             Err(CallError::TooLong { bytes: 1.., limit }) => {
                 if let Some(call) = self.push.take() {

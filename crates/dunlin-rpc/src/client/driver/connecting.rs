@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
@@ -14,6 +14,10 @@ use crate::client::recipe::Recipe;
 use crate::client::spares::usable;
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
+
+/// How long the first attempt goes on once it has outlived the call with the least time; each one that was too short
+/// doubles it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 type Opened = Result<Box<dyn Lane>, ConnectError>;
 
@@ -36,13 +40,18 @@ impl AsyncLane {
     }
 
     fn connect_for_calls(&self, recipe: &Arc<Recipe>, spare: &mut Option<Box<dyn Lane>>) -> bool {
+        let mut patience = PATIENCE;
         while let Some((deadlines, looks_at)) = self.attend_to_waiting() {
             let Some((first, last)) = deadlines else {
                 thread::park(looks_at.saturating_duration_since(thread::now()));
                 continue;
             };
-            // Who opens it here ends no call meanwhile.
-            let until = if recipe.is_local() { first } else { last };
+            // Who opens it here ends no call meanwhile. Elsewhere an attempt that hangs gives way to another in the end,
+            // which may reach another server.
+            let until = match recipe.is_local() {
+                true => first,
+                false => last.min(first.max(thread::now() + patience)),
+            };
             let opened = match usable(spare.take()) {
                 Some(lane) => Ok(lane),
                 // Nobody else is waited for.
@@ -61,7 +70,7 @@ impl AsyncLane {
                     inner.lane = Some(lane);
                     return true;
                 }
-                Err(_) if thread::now() >= until => {}
+                Err(_) if thread::now() >= until => patience *= 2,
                 Err(error) => {
                     inner.over = true;
                     inner.calls.end(&CallError::Connect(Arc::new(error)));
