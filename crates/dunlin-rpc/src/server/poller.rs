@@ -1,7 +1,7 @@
 //! A poller: the thread that serves some of the connections of one device, all of one kind of channel.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, Device};
 
@@ -9,12 +9,15 @@ use super::connection::{Connection, Context};
 use super::dispatch::Finished;
 use super::mailbox::{Mail, Mailbox};
 use super::partition::Partition;
-use super::rounds::Rounds;
+use super::rounds::{Rounds, LONGEST};
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::{Channel, ChannelError};
 
 /// Passes after which a lane that brought nothing meanwhile is quiet.
 const PASSES_PER_SORT: u32 = 256;
+
+/// Longest sleep of a poller that drains.
+const DRAINING_SLEEP: Duration = Duration::from_millis(1);
 
 /// The outside of a poller.
 pub(super) type PollerHandle<C> =
@@ -190,6 +193,14 @@ impl<C: Channel> Rounds for Poller<C> {
 
     fn has_work(&mut self) -> bool {
         self.handle.has_mail() || self.connections.iter().any(Connection::has_arrival)
+    }
+
+    fn longest_sleep(&mut self) -> Duration {
+        // While it drains, what it waits for may be an acknowledgement, which a sleep that is prepared may take.
+        match self.handle.is_draining() {
+            true => DRAINING_SLEEP,
+            false => LONGEST,
+        }
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -187,8 +187,8 @@ impl CallableClients {
         }))
     }
 
-    /// Has this told of each client that comes and, later, that it has gone. It runs on threads of the server and must return soon. When
-    /// it panics the server goes on, and tells it of the next one.
+    /// Has this told of each client that comes and, later, that it has gone. It runs on threads of the server and must
+    /// return soon. When it panics the server goes on, and tells it of the next one.
     pub fn on_change(&self, watch: impl Fn(CallableChange) + Send + Sync + 'static) {
         *thread::lock(&self.0.watch) = Some(Arc::new(watch));
     }

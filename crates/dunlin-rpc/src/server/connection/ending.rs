@@ -32,7 +32,8 @@ impl<C: Channel> Connection<C> {
         }
         // The goodbye itself is not waited for: nobody's call needs it.
         self.channel.flush()?;
-        if self.channel.is_short() || !self.channel.fence()? {
+        // There is to be room for it still: what waited before has taken some.
+        if self.channel.is_short() || !self.channel.fence()? || !self.channel.make_room(0)? {
             return Ok(());
         }
         self.ending.said_goodbye = true;

@@ -418,6 +418,8 @@ impl<D: Device> Rounds for Poller<D> {
             self.each(Connection::drain);
             self.members.iter().flatten().all(Connection::is_quiet)
                 && !self.handle.mailbox.has_mail()
+                // A client whose turn ends may have announced a request that is looked at when it has.
+                && !self.turns.are_changing()
         }
     }
 
