@@ -4,7 +4,7 @@ use std::fmt;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $word:literal, $words:literal;)*) => {
-        /// How a call ended: gRPC's codes, with their numbers and meanings.
+        /// The result of a call: gRPC's codes, with their numbers and meanings.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Code {
@@ -12,7 +12,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// All of them, by number.
+            /// All codes, by number.
             pub const ALL: [Self; 17] = [$(Self::$name,)*];
 
             /// The name in gRPC's documentation, such as `NOT_FOUND`.
@@ -22,7 +22,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What it means, in words for people.
+            /// A human-readable description.
             pub fn description(self) -> &'static str {
                 match self {
                     $(Self::$name => $words,)*
@@ -33,44 +33,44 @@ macro_rules! codes {
 }
 
 codes! {
-    /// It succeeded.
+    /// The call succeeded.
     Ok = 0, "OK", "the call succeeded";
-    /// The caller has given it up.
+    /// The caller has cancelled the call.
     Cancelled = 1, "CANCELLED", "the call was cancelled";
     /// An error that has no code.
     Unknown = 2, "UNKNOWN", "unknown error";
-    /// The request is wrong, whatever the state of the system.
+    /// The request is invalid, regardless of the state of the system.
     InvalidArgument = 3, "INVALID_ARGUMENT", "the client gave an invalid argument";
     /// The deadline has passed; the server may have executed the call.
     DeadlineExceeded = 4, "DEADLINE_EXCEEDED", "the deadline has passed";
-    /// What was asked for is not there.
+    /// The requested entity does not exist.
     NotFound = 5, "NOT_FOUND", "what was asked for was not found";
-    /// What was to be made is there already.
+    /// The entity to be created already exists.
     AlreadyExists = 6, "ALREADY_EXISTS", "what was to be made exists already";
-    /// The caller may not do this.
+    /// The caller is not permitted to make this call.
     PermissionDenied = 7, "PERMISSION_DENIED", "the caller has no permission for this";
     /// A limit is reached: memory, calls, bytes of a message.
     ResourceExhausted = 8, "RESOURCE_EXHAUSTED", "a limit has been reached";
-    /// The system is not in the state that the call needs.
+    /// The system is not in the state that the call requires.
     FailedPrecondition = 9, "FAILED_PRECONDITION", "the system is not in the state that this needs";
-    /// A conflict ended it, as of transactions.
+    /// The operation was aborted by a conflict, such as one between transactions.
     Aborted = 10, "ABORTED", "the operation was aborted";
-    /// Past the end of what there is.
+    /// The operation goes beyond the valid range.
     OutOfRange = 11, "OUT_OF_RANGE", "the operation goes past the valid range";
     /// The server has no such method.
     Unimplemented = 12, "UNIMPLEMENTED", "the server has no such method";
-    /// An invariant is broken.
+    /// An internal invariant is violated.
     Internal = 13, "INTERNAL", "internal error";
-    /// The server cannot be reached now.
+    /// The server cannot be reached at the moment.
     Unavailable = 14, "UNAVAILABLE", "the service is not available now";
     /// Data is lost or corrupted.
     DataLoss = 15, "DATA_LOSS", "data is lost or corrupted";
-    /// The caller has not proved who it is.
+    /// The caller is not authenticated.
     Unauthenticated = 16, "UNAUTHENTICATED", "the caller is not authenticated";
 }
 
 impl Code {
-    /// The code of this number; [`Code::Unknown`] for those that there are not.
+    /// Returns the code with this number; [`Code::Unknown`] if there is none.
     pub fn from_number(number: u32) -> Self {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         Self::ALL.get(index).copied().unwrap_or(Self::Unknown)

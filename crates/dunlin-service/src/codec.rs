@@ -1,14 +1,14 @@
-//! How messages become bytes: protobuf, postcard, or bytes as they are.
+//! Encodings of messages: protobuf, postcard, or raw bytes.
 
-/// Makes messages of type `T` bytes.
+/// Encodes messages of type `T`.
 pub trait Encode<T: ?Sized>: 'static {
-    /// Bytes of the message.
+    /// Number of bytes of the encoded message.
     fn encoded_len(message: &T) -> usize;
 
-    /// Writes the message; `target` has as many bytes as [`Encode::encoded_len`] says.
+    /// Encodes the message; the length of `target` must be what [`Encode::encoded_len`] returns.
     fn encode(message: &T, target: &mut [u8]);
 
-    /// Appends the message.
+    /// Appends the encoded message.
     #[inline]
     fn append(message: &T, target: &mut Vec<u8>) {
         let before = target.len();
@@ -17,45 +17,45 @@ pub trait Encode<T: ?Sized>: 'static {
     }
 }
 
-/// Makes messages of type `T` bytes, and the other way round.
+/// Encodes and decodes messages of type `T`.
 ///
-/// Implement it for another format: a type without values, named in `service!` or by the build script.
+/// Implement it for another format, on a type without values that is named in `service!` or by the build script.
 pub trait Codec<T>: Encode<T> {
-    /// Reads a message into a place that held another, whose memory may be used again. After an error the place holds
-    /// anything.
+    /// Decodes a message into an existing one, whose memory may be reused. After an error its contents are unspecified.
     ///
     /// # Errors
-    /// When the bytes are no such message.
+    /// If the bytes are not an encoded message.
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError>;
 
-    /// Makes the place as if it was new; memory that it holds may be kept.
+    /// Resets the message to its initial state; memory that it holds may be kept.
     fn clear(place: &mut T);
 }
 
-/// A codec whose messages of type `T` can be read where they stand: texts and bytes of a view are those of the bytes
+/// A codec whose messages of type `T` can be read in place: texts and byte strings of a view are parts of the bytes
 /// that it was read from.
 pub trait Views<T>: Codec<T> {
-    /// What is lent instead of a message.
+    /// The view that is lent instead of a message.
     type View<'a>;
 
-    /// Reads a message.
+    /// Reads a message in place.
     ///
     /// # Errors
-    /// When the bytes are no such message.
+    /// If the bytes are not an encoded message.
     fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError>;
 }
 
-/// What may be sent where a message of type `T` is expected: one itself, or a view of one. The bytes are the same.
+/// Implemented by types that may be sent where a message of type `T` is expected: `T` itself, or a view of it. The
+/// bytes are the same.
 pub trait Represents<T> {}
 
 impl<T> Represents<T> for T {}
 
-/// What the codec `C` makes bytes where a message of type `T` is expected.
+/// A value that the codec `C` encodes where a message of type `T` is expected.
 pub trait FormOf<T, C> {
-    /// As [`Encode::encoded_len`].
+    /// See [`Encode::encoded_len`].
     fn encoded_len(&self) -> usize;
 
-    /// As [`Encode::encode`].
+    /// See [`Encode::encode`].
     fn encode(&self, target: &mut [u8]);
 }
 
@@ -71,13 +71,13 @@ impl<V: Represents<T> + ?Sized, T, C: Encode<V>> FormOf<T, C> for V {
     }
 }
 
-/// Bytes that are no message of the type that was expected.
+/// An error: the bytes are not a message of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(Box<str>);
 
 impl DecodeError {
-    /// With the words of the codec.
+    /// Creates an error with the codec's description.
     pub fn new(words: impl Into<Box<str>>) -> Self {
         Self(words.into())
     }
@@ -89,7 +89,7 @@ fn in_words(error: impl std::fmt::Display) -> DecodeError {
     DecodeError::new(error.to_string())
 }
 
-/// Protobuf, by code of each message's own: see [`crate::protobuf`].
+/// Protobuf, with generated code for each message: see [`crate::protobuf`].
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Protobuf;
@@ -127,7 +127,7 @@ impl<T: for<'a> crate::protobuf::Merge<'a>> Codec<T> for Protobuf {
 impl<T: crate::protobuf::Viewed> Views<T> for Protobuf {
     type View<'a> = crate::protobuf::View<'a, T>;
 
-    // In line, so that the view is nowhere but in registers.
+    // Inlined, so that the view is kept in registers.
     #[inline(always)]
     fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError> {
         let mut view = Self::View::default();
@@ -137,7 +137,7 @@ impl<T: crate::protobuf::Viewed> Views<T> for Protobuf {
     }
 }
 
-/// Protobuf, by prost: for messages of other crates, which have no code of their own. The bytes are the same.
+/// Protobuf through prost, for messages of other crates, which have no generated code of ours. The bytes are the same.
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Prost;
@@ -174,12 +174,12 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
     }
 }
 
-/// Types with serde's traits, as postcard writes them: short, and without names or tags, so both sides must have the
-/// same types.
+/// Types that implement serde's traits, encoded by postcard: compact, and without names or tags, so both sides must
+/// have the same types.
 ///
-/// A type that holds itself (`struct Tree { children: Vec<Tree> }`) is not for peers that are not trusted: postcard
-/// reads it by recursion as deep as the bytes say, and some thousands of them, one in the other, overflow the stack,
-/// which ends the process. Protobuf's codecs refuse more than 100.
+/// Recursive types (`struct Tree { children: Vec<Tree> }`) must not be used with untrusted peers: postcard decodes them
+/// by recursion, as deep as the bytes demand, and some thousands of levels overflow the stack, which ends the process.
+/// Protobuf's codecs refuse more than 100 levels.
 #[cfg(feature = "postcard")]
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
@@ -187,8 +187,8 @@ pub struct Postcard;
 #[cfg(feature = "postcard")]
 impl<T: serde::Serialize> Encode<T> for Postcard {
     fn encoded_len(message: &T) -> usize {
-        // Only an implementation of `Serialize` of the user's own can fail; its message is empty then, and is refused
-        // by who decodes it.
+        // Only a user's own implementation of `Serialize` can fail; its message is then empty and is refused by the
+        // decoder.
         postcard::experimental::serialized_size(message).unwrap_or(0)
     }
 
@@ -214,7 +214,7 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for P
     }
 }
 
-/// Bytes as they are.
+/// Raw bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw;
 

@@ -1,6 +1,6 @@
-//! What a handler's own calls inherit: the deadline of the call that it handles, and its trace. They are the thread's
-//! while the handler runs on it or its future is polled; what a handler spawns inherits nothing, unless it is given the
-//! request's own.
+//! What the calls that a handler makes inherit: the deadline of the call being handled, and its trace. They are set for
+//! a thread while the handler runs on it or its future is polled. Tasks that the handler spawns inherit nothing unless
+//! they are given the request.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -10,7 +10,7 @@ use dunlin::thread;
 
 use crate::{MetadataMap, TraceContext};
 
-/// See the module.
+/// Deadline and trace that calls inherit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inherited {
     pub(crate) deadline: Option<Instant>,
@@ -18,14 +18,14 @@ pub(crate) struct Inherited {
 }
 
 thread_local! {
-    /// Whether there is any: all that a call asks which no handler makes.
+    /// Whether anything is inherited: the only check for calls that are not made by a handler.
     static IS_SOME: Cell<bool> = const { Cell::new(false) };
     static CURRENT: Cell<Option<Inherited>> = const { Cell::new(None) };
-    /// Of simulated threads, all of which are of one real thread. Who each is, its waker says.
+    /// Those of simulated threads, which all run on one real thread; each is identified by its waker.
     static SIMULATED: RefCell<Vec<(Waker, Inherited)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Puts what the running thread inherits into its place, and gives what was there.
+/// Sets what the running thread inherits, and returns the previous value.
 #[inline]
 fn replace(by: Option<Inherited>) -> Option<Inherited> {
     match thread::is_simulated() {
@@ -44,7 +44,7 @@ fn replace_simulated(by: Option<Inherited>) -> Option<Inherited> {
         let place = all.iter().position(|(known, _)| known.will_wake(&waker));
         let before = place.map(|place| all.swap_remove(place).1);
         all.extend(by.map(|by| (waker, by)));
-        // A thread that others are simulated on handles no calls itself meanwhile.
+        // A thread that runs simulated threads does not handle calls itself at the same time.
         IS_SOME.set(!all.is_empty());
         before
     })
@@ -59,7 +59,7 @@ impl Inherited {
         }
     }
 
-    /// Of the handler that runs on this thread now.
+    /// What the handler running on this thread passes on.
     #[inline]
     pub(crate) fn current() -> Option<Self> {
         IS_SOME.get().then(Self::there).flatten()
@@ -77,14 +77,14 @@ impl Inherited {
         }
     }
 
-    /// For what is done until the guard goes. Out of line, as the guard's end: few calls have anything to pass on.
+    /// Sets it until the guard is dropped. Out of line, like the guard's drop: few calls have anything to pass on.
     #[inline(never)]
     pub(crate) fn enter(self) -> Entered {
         Entered(replace(Some(self)))
     }
 }
 
-/// Puts back what was before.
+/// Restores the previous value when dropped.
 #[derive(Debug)]
 pub(crate) struct Entered(Option<Inherited>);
 

@@ -1,5 +1,5 @@
-//! The directory: what a client asks first, and what a server answers. Which version both speak, which features the
-//! server has, and the number of each method.
+//! The directory: the answer to a client's first request. It holds the version that both sides use, the server's
+//! features, and the number of each method.
 //!
 //! ```text
 //! question: "DLN" u8 of the question's form (1) | oldest version u16 | newest version u16 | features u64
@@ -7,7 +7,7 @@
 //! entry:    length | path behind its length | number u16 | kind u8, and what later versions add
 //! ```
 //!
-//! The form of question and answer never changes but by what is added at their ends and at the ends of entries.
+//! The forms of question and answer never change, except for additions at their ends and at the ends of entries.
 
 use std::collections::HashMap;
 
@@ -21,22 +21,22 @@ use crate::Status;
 const MAGIC: &[u8; 3] = b"DLN";
 const FORM: u8 = 1;
 
-/// What this release can do beside unary calls; a side uses what both have.
+/// Features of this release beyond unary calls; only those that both sides have are used.
 pub(crate) mod features {
-    /// Streams, by push and pull.
+    /// Streams, carried by the push and pull calls.
     pub(crate) const STREAMS: u64 = 1;
-    /// All of this release.
+    /// All features of this release.
     pub(crate) const ALL: u64 = STREAMS;
 }
 
-/// A method at a server.
+/// A method of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) number: HandlerId,
     pub(crate) kind: Kind,
 }
 
-/// What a server has.
+/// The directory of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Directory {
     pub(crate) version: u16,
@@ -44,7 +44,7 @@ pub(crate) struct Directory {
     pub(crate) methods: HashMap<String, Entry>,
 }
 
-/// The question of this release.
+/// Encodes the question of this release.
 pub(crate) fn question() -> Vec<u8> {
     ask(OLDEST_VERSION, VERSION, features::ALL)
 }
@@ -62,7 +62,7 @@ fn word<const N: usize>(reader: &mut Reader<'_>) -> Option<[u8; N]> {
     reader.bytes(N)?.try_into().ok()
 }
 
-/// A server's answer to a question, if it is one. `entries` are encoded by [`put_entry`].
+/// Encodes a server's answer; `None` if `question` is malformed. `entries` are encoded by [`put_entry`].
 pub(crate) fn answer(question: &[u8], entries: &[u8]) -> Option<Vec<u8>> {
     let mut reader = Reader(question);
     if reader.bytes(MAGIC.len())? != MAGIC || reader.byte()? != FORM {
@@ -98,10 +98,10 @@ pub(crate) fn put_entry(entries: &mut Vec<u8>, path: &str, entry: Entry) {
 }
 
 impl Directory {
-    /// Reads a server's answer.
+    /// Decodes a server's answer.
     ///
     /// # Errors
-    /// When the two have no version in common, or the answer is none.
+    /// If the two sides have no version in common, or the answer is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Status> {
         let wrong = || Status::internal("the server's directory is malformed");
         let mut reader = Reader(bytes);
@@ -123,7 +123,7 @@ impl Directory {
                 .map(HandlerId::from_le_bytes)
                 .ok_or_else(wrong)?;
             let kind = entry.byte().ok_or_else(wrong)?;
-            // A kind of a later version is none that this client could call.
+            // A method of a kind added by a later version cannot be called by this client.
             if let Some(kind) = Kind::from_number(kind) {
                 methods.insert(path.to_owned(), Entry { number, kind });
             }

@@ -1,4 +1,4 @@
-//! What the fuzz targets in `/fuzz` need of the inside. Not part of the interface; nothing else may use it.
+//! Internals for the fuzz targets in `/fuzz`. Not part of the public API; nothing else may use it.
 
 use std::task::Waker;
 
@@ -8,12 +8,12 @@ use crate::stream::mux::{Mux, News, Side};
 use crate::wire::{self, Header};
 use crate::Status;
 
-/// A method's check, which a peer knows.
+/// The check of a method, which a peer knows.
 const CHECK: u32 = 0xabcd_ef00;
-/// Streams that the fuzzed side has of its own, or accepts.
+/// Number of streams that the fuzzed side opens or accepts.
 const STREAMS: usize = 8;
 
-/// A request, an answer, a question for the directory and a directory of these bytes.
+/// Decodes these bytes as a request, an answer, a question for the directory and a directory.
 pub fn unary(bytes: &[u8]) {
     let _ = wire::read_request(bytes, CHECK);
     let with_header = [&(CHECK | 1).to_le_bytes()[..], bytes].concat();
@@ -32,10 +32,10 @@ pub fn unary(bytes: &[u8]) {
     let _ = directory::answer(bytes, &[]);
 }
 
-/// One side of a session, whose peer sends parts of these bytes as the frames of its calls.
+/// Runs one side of a session, whose peer sends parts of these bytes as the frames of its calls.
 ///
 /// # Panics
-/// When more is held than the windows allow, or a client's own streams are opened by its server.
+/// If more is held than the windows allow, or a server opens streams of its client.
 pub fn streams(bytes: &[u8]) {
     let Some((&choice, mut rest)) = bytes.split_first() else {
         return;
@@ -67,7 +67,7 @@ pub fn streams(bytes: &[u8]) {
     }
 }
 
-/// `false`: the peer broke the rules, and the session ends.
+/// Returns `false` if the peer violated the protocol, which ends the session.
 fn act_on(mux: &mut Mux, side: Side, act: u8, id: u64, bytes: &[u8]) -> bool {
     match act % 10 {
         0..=3 => {

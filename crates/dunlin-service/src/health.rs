@@ -1,4 +1,5 @@
-//! The health service of gRPC (`grpc.health.v1.Health`): which services of a server serve, asked once or watched.
+//! The health service of gRPC (`grpc.health.v1.Health`): whether the services of a server are serving, asked once or
+//! watched.
 //!
 //! ```
 //! use dunlin_service::health::{health_reporter, ServingStatus};
@@ -20,18 +21,19 @@ use futures_core::Stream;
 use crate::codec::Prost;
 use crate::{Request, Response, Status};
 
-/// What the service is, for [reflection](crate::reflection): the file `proto/grpc/health/v1/health.proto`, compiled.
+/// The descriptors of the service, for [reflection](crate::reflection): the file `proto/grpc/health/v1/health.proto`,
+/// compiled.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/health.binpb");
 
-/// Which service is asked for; the empty name is the server as a whole.
+/// The service to check; the empty name is the server as a whole.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HealthCheckRequest {
-    /// Its name, such as `helloworld.Greeter`.
+    /// The service's name, such as `helloworld.Greeter`.
     #[prost(string, tag = "1")]
     pub service: String,
 }
 
-/// How it is.
+/// The state of a service.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HealthCheckResponse {
     /// See [`ServingStatus`].
@@ -39,26 +41,26 @@ pub struct HealthCheckResponse {
     pub status: i32,
 }
 
-/// Whether a service serves.
+/// Whether a service is serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingStatus {
-    /// Nobody has said.
+    /// No status has been set.
     Unknown = 0,
-    /// It does.
+    /// The service is serving.
     Serving = 1,
-    /// It does not.
+    /// The service is not serving.
     NotServing = 2,
-    /// There is no such service; for those who watch it, because it may come.
+    /// There is no such service; sent only to watchers, because it may be added later.
     ServiceUnknown = 3,
 }
 
 crate::service! {
-    /// Which services serve.
+    /// Reports which services are serving.
     pub service Health = "grpc.health.v1.Health" with Prost {
-        /// How a service is now; `NotFound` when there is none of this name.
+        /// Returns the current status of a service; `NotFound` if there is none of this name.
         rpc check as Check(HealthCheckRequest) -> HealthCheckResponse;
-        /// How a service is, now and with each change.
+        /// Sends the current status of a service, and the new one after each change.
         rpc watch as Watch(HealthCheckRequest) -> stream HealthCheckResponse;
     }
 }
@@ -66,16 +68,17 @@ crate::service! {
 #[derive(Debug, Default)]
 struct Known {
     services: HashMap<String, ServingStatus>,
-    /// Who is told of changes, by the numbers of those who watch.
+    /// Wakers to notify of changes, by the number of the watcher.
     watching: HashMap<u64, Waker>,
     next: u64,
 }
 
-/// Says how services are. Cheap to clone.
+/// Sets the status of services. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct HealthReporter(Arc<Mutex<Known>>);
 
-/// A reporter, and the service that tells what it says. The server as a whole serves from the beginning.
+/// Creates a reporter, and the service that reports the statuses set with it. The server as a whole is serving from the
+/// beginning.
 pub fn health_reporter() -> (HealthReporter, health_server::HealthServer<HealthReporter>) {
     let reporter = HealthReporter::default();
     reporter.set("", ServingStatus::Serving);
@@ -88,7 +91,7 @@ impl HealthReporter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how a service is.
+    /// Sets the status of a service.
     pub fn set(&self, service: impl Into<String>, status: ServingStatus) {
         let mut known = self.lock();
         known.services.insert(service.into(), status);
@@ -97,13 +100,13 @@ impl HealthReporter {
         watching.into_values().for_each(Waker::wake);
     }
 
-    /// How a service is, if it is known.
+    /// Returns the status of a service, if it is known.
     pub fn get(&self, service: &str) -> Option<ServingStatus> {
         self.lock().services.get(service).copied()
     }
 }
 
-/// How a service is, with each change.
+/// The stream of a service's statuses: the current one, and the new one after each change.
 #[derive(Debug)]
 pub struct Watching {
     reporter: HealthReporter,

@@ -1,8 +1,8 @@
-//! What stands between a call and its handler: layers of tower's, with the feature `tower`, and on the client's side a
-//! `tower::Service` for each method.
+//! The layers between a call and its handler: tower's, with the feature `tower`; and for clients a `tower::Service` for
+//! each method.
 //!
-//! A layer sees a [`Call`] (which method, metadata, deadline) and an [`Answer`] (metadata); the messages in them are
-//! hidden, because one layer is for methods of all types.
+//! A layer sees a [`Call`] (method, metadata, deadline) and an [`Answer`] (metadata); the messages in them are hidden,
+//! because one layer serves methods of all types.
 
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Call {
     request: Request<Box<dyn Any + Send>>,
 }
 
-/// What a handler answers: a message, or a stream of them.
+/// The answer of a handler: a message, or a stream of messages.
 pub type Answer = Response<Box<dyn Any + Send>>;
 
 /// The future of an answer.
@@ -28,7 +28,7 @@ pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Answer, Status>> + Se
 #[derive(Clone)]
 pub struct Handler(Arc<dyn Fn(Call) -> AnswerFuture + Send + Sync>);
 
-/// Layers without their types.
+/// Type-erased layers.
 pub(crate) type Layers = Arc<dyn Fn(Handler) -> Handler + Send + Sync>;
 
 impl fmt::Debug for Call {
@@ -57,22 +57,22 @@ impl Call {
         self.request.metadata()
     }
 
-    /// Metadata of the request, to change.
+    /// Metadata of the request, mutable.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         self.request.metadata_mut()
     }
 
-    /// When the caller stops waiting, if it has said so.
+    /// When the caller stops waiting, if it sent a deadline.
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.request.deadline()
     }
 
-    /// Who the caller is, as far as the handshake has shown it.
+    /// The identity of the caller, as far as the handshake has established it.
     pub fn peer(&self) -> Option<&std::sync::Arc<dunlin::Peer>> {
         self.request.peer()
     }
 
-    /// Which connection of the server it came by.
+    /// The server's number of the connection on which the call arrived.
     pub fn connection(&self) -> u64 {
         self.request.connection()
     }
@@ -82,7 +82,7 @@ impl Call {
 pub(crate) type ResponseFuture<Y> =
     Pin<Box<dyn Future<Output = Result<Response<Y>, Status>> + Send>>;
 
-/// The handler of a method behind layers.
+/// Puts the handler of a method behind layers.
 pub(crate) fn layered<X, Y, F>(
     layers: &Layers,
     path: &'static str,
@@ -149,7 +149,7 @@ mod tower_services {
         }
     }
 
-    /// Hides the types of a layer.
+    /// Erases the type of a layer.
     pub(crate) fn erase<L>(layer: L) -> Layers
     where
         L: Layer<Handler> + Send + Sync + 'static,
@@ -172,7 +172,8 @@ mod tower_services {
     }
 
     impl Status {
-        /// The status in an error of a layer's: itself, or one that fits what tower's own layers say.
+        /// Converts the error of a layer to a status: returns a status unchanged, and maps the errors of tower's own
+        /// layers.
         pub fn of_error(error: Box<dyn Error + Send + Sync>) -> Self {
             let error = match error.downcast::<Self>() {
                 Ok(status) => return *status,
@@ -188,8 +189,7 @@ mod tower_services {
         }
     }
 
-    /// A unary method of a channel as a `tower::Service`, for layers on the client's side. Made by
-    /// [`Channel::service`].
+    /// A unary method of a channel as a `tower::Service`, for layers at the client. Created by [`Channel::service`].
     pub struct MethodService<M> {
         channel: Channel,
         routes: Arc<Routes>,
@@ -213,7 +213,7 @@ mod tower_services {
     }
 
     impl Channel {
-        /// A unary method as a `tower::Service`: `channel.service::<GreeterSayHello>()`.
+        /// Returns a unary method as a `tower::Service`: `channel.service::<GreeterSayHello>()`.
         pub fn service<M: Method>(&self) -> MethodService<M> {
             MethodService {
                 channel: self.clone(),
@@ -228,7 +228,7 @@ mod tower_services {
         type Error = Status;
         type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Status>> + Send>>;
 
-        /// Always: a call that finds no place waits for one.
+        /// Always ready: a call for which no slot is free waits for one.
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
             Poll::Ready(Ok(()))
         }

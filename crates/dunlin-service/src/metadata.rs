@@ -1,58 +1,58 @@
-//! Metadata of calls: names and values beside the message, as HTTP headers are, and the W3C trace context among them.
+//! Metadata of calls: names and values sent with a message, like HTTP headers, including the W3C trace context.
 
 use std::fmt;
 
 use crate::varint::{self, Reader};
 use crate::Status;
 
-/// Most bytes of all names and values of one call together, as of gRPC by default.
+/// Maximum total size of all names and values of a call, in bytes; the same as gRPC's default.
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
 /// The name of the trace context (<https://www.w3.org/TR/trace-context/>).
 pub const TRACEPARENT: &str = "traceparent";
-/// Names that end with this have values of any bytes.
+/// Suffix of names whose values may contain any bytes.
 const BINARY: &str = "-bin";
 
-/// Names and values, in the order in which they were added. A name may stand there several times. Names are in lower
-/// case (`a-z`, `0-9`, `-`, `_`, `.`); values are printable ASCII, or any bytes where the name ends with `-bin`.
+/// Names and values, in the order in which they were added. A name may occur several times. Names are in lower case
+/// (`a-z`, `0-9`, `-`, `_`, `.`); values are printable ASCII, or any bytes where the name ends with `-bin`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MetadataMap(Vec<(Box<str>, Box<[u8]>)>);
 
-/// A name or a value that cannot be.
+/// An invalid name or value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetadataError {
-    /// The name has other characters than it may.
+    /// The name contains an invalid character.
     #[error("metadata name '{0}': names have a-z, 0-9, '-', '_' and '.'")]
     Name(String),
-    /// The value has other bytes than it may.
+    /// The value contains an invalid byte.
     #[error("metadata '{0}': a value is printable ASCII, unless the name ends with -bin")]
     Value(String),
-    /// All together are too long.
+    /// All names and values together are too long.
     #[error("metadata of {0} bytes: the limit is {MAX_METADATA_BYTES}")]
     TooLong(usize),
 }
 
 impl MetadataMap {
-    /// None yet.
+    /// Creates empty metadata.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many values.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds a value, beside others of that name.
+    /// Adds a value, in addition to any others of that name.
     ///
     /// # Errors
-    /// When name or value has what it may not have.
+    /// If the name or the value is invalid.
     pub fn append(
         &mut self,
         name: impl Into<String>,
@@ -64,7 +64,7 @@ impl MetadataMap {
         Ok(())
     }
 
-    /// Sets a value, in place of others of that name.
+    /// Sets a value, replacing any others of that name.
     ///
     /// # Errors
     /// As for [`MetadataMap::append`].
@@ -81,7 +81,7 @@ impl MetadataMap {
         Ok(())
     }
 
-    /// Takes all values of a name out; says whether there were any.
+    /// Removes all values of a name; returns whether there were any.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|(other, _)| **other != *name);
@@ -93,7 +93,7 @@ impl MetadataMap {
         std::str::from_utf8(self.get_bytes(name)?).ok()
     }
 
-    /// The first value of a name.
+    /// The first value of a name, as bytes.
     pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
         self.iter()
             .find(|(other, _)| *other == name)
@@ -107,21 +107,21 @@ impl MetadataMap {
             .map(|(_, value)| value)
     }
 
-    /// All of them.
+    /// Iterates over all names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Takes all of them out.
+    /// Removes all values.
     #[inline]
     pub fn clear(&mut self) {
-        // Mostly there are none, and a call to say so is felt.
+        // Usually there are none, and the cost of the call to clear them is noticeable.
         if !self.0.is_empty() {
             self.0.clear();
         }
     }
 
-    /// The W3C trace context, if there is one that is well formed.
+    /// The W3C trace context, if there is a well-formed one.
     pub fn trace_context(&self) -> Option<TraceContext> {
         self.get(TRACEPARENT)?.parse().ok()
     }
@@ -133,7 +133,7 @@ impl MetadataMap {
             .push((TRACEPARENT.into(), context.to_string().into_bytes().into()));
     }
 
-    /// Appends what crosses.
+    /// Appends the encoded metadata.
     pub(crate) fn encode(&self, target: &mut Vec<u8>) {
         for (name, value) in &self.0 {
             varint::put_counted(target, name.as_bytes());
@@ -141,7 +141,7 @@ impl MetadataMap {
         }
     }
 
-    /// Says whether all of it may travel.
+    /// Checks the total size.
     pub(crate) fn check_length(&self) -> Result<(), MetadataError> {
         let bytes: usize = self
             .0
@@ -154,18 +154,18 @@ impl MetadataMap {
         }
     }
 
-    /// Whether it may be sent.
+    /// Checks whether the metadata may be sent.
     ///
     /// # Errors
-    /// When it is too long.
+    /// If it is too long.
     pub(crate) fn check_sendable(&self) -> Result<(), Status> {
         self.check_length()
             .map_err(|error| Status::resource_exhausted(error.to_string()))
     }
 
-    /// Reads what a peer wrote.
+    /// Decodes metadata received from a peer.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        // Of the shortest, names of one byte without values, each has two lengths beside it.
+        // The shortest entries, a name of one byte without a value, have two length bytes in addition.
         if bytes.len() > 4 * MAX_METADATA_BYTES {
             return None;
         }
@@ -203,14 +203,14 @@ impl fmt::Debug for MetadataMap {
     }
 }
 
-/// Which trace a call belongs to: the W3C `traceparent` of version 00.
+/// The trace to which a call belongs: the W3C `traceparent` of version 00.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace, the same for all calls of it; not zero.
+    /// The trace, common to all of its calls; not zero.
     pub trace_id: u128,
-    /// The span of the caller; not zero.
+    /// The caller's span; not zero.
     pub parent_id: u64,
-    /// Whether the caller records it.
+    /// Whether the caller records the trace.
     pub sampled: bool,
 }
 

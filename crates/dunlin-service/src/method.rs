@@ -1,4 +1,4 @@
-//! What is known of a method when the program is compiled.
+//! What is known about a method at compile time.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -6,22 +6,22 @@ use std::thread::LocalKey;
 use crate::codec::Codec;
 use crate::{Request, Response};
 
-/// What is sent in which direction.
+/// Which side sends one message, and which a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// One message each way.
+    /// One message in each direction.
     Unary = 0,
     /// One request, a stream of responses.
     ServerStreaming = 1,
     /// A stream of requests, one response.
     ClientStreaming = 2,
-    /// A stream each way.
+    /// A stream in each direction.
     Bidirectional = 3,
 }
 
 impl Kind {
-    /// The kind of this number.
+    /// Returns the kind with this number.
     pub(crate) fn from_number(number: u8) -> Option<Self> {
         let all = [
             Self::Unary,
@@ -33,28 +33,28 @@ impl Kind {
     }
 }
 
-/// A method of a service; `service!` makes one type for each.
+/// A method of a service; `service!` generates a type for each.
 pub trait Method: Sized + Send + Sync + 'static {
-    /// What the client sends.
+    /// The message that the client sends.
     type Request: Default + Send + Sync + 'static;
-    /// What the server sends.
+    /// The message that the server sends.
     type Response: Default + Send + Sync + 'static;
-    /// How both become bytes.
+    /// The codec of both messages.
     type Codec: Codec<Self::Request> + Codec<Self::Response>;
-    /// What is sent in which direction.
+    /// Which side sends one message, and which a stream.
     const KIND: Kind;
     /// The name, as in gRPC: `/helloworld.Greeter/SayHello`.
     const PATH: &'static str;
-    /// Its place among the methods of its service.
+    /// Its index among the methods of its service.
     const INDEX: usize;
-    /// What each request repeats of the name; the lowest eight bits are zero.
+    /// The check of the name, which is sent with each request; the lowest eight bits are zero.
     const CHECK: u32 = check(Self::PATH);
 
-    /// Memory of this thread for messages of the method.
+    /// This thread's reusable messages of the method.
     fn scratch() -> &'static LocalKey<Scratch<Self>>;
 }
 
-/// Messages that a thread keeps between two calls of a method, so that their memory is used again.
+/// Messages that a thread keeps between two calls of a method, so that their memory is reused.
 pub type Scratch<M> = Cell<Option<Box<Messages<M>>>>;
 
 /// A request and a response.
@@ -65,14 +65,14 @@ pub struct Messages<M: Method> {
 }
 
 impl<M: Method> Messages<M> {
-    /// Those of this thread, or new ones. In line, as [`Messages::keep`]: each is some five instructions, and happens
-    /// with each call and each answer.
+    /// Returns those of this thread, or new ones. Inlined, like [`Messages::keep`]: each is about five instructions,
+    /// and runs for every call and every answer.
     #[inline(always)]
     pub(crate) fn take() -> Box<Self> {
         M::scratch().with(Cell::take).unwrap_or_else(Self::make)
     }
 
-    /// Back to the thread.
+    /// Returns the messages to the thread.
     #[inline(always)]
     pub(crate) fn keep(self: Box<Self>) {
         M::scratch().with(|place| place.set(Some(self)));
@@ -87,8 +87,8 @@ impl<M: Method> Messages<M> {
     }
 }
 
-/// FNV-1a of the name, folded to 24 bits and shifted: cheap, the same for ever, and all that is asked of it is that two
-/// methods which have the same number before and after a restart of the server have different ones.
+/// FNV-1a of the name, folded to 24 bits and shifted. It is cheap and never changes. It only has to differ between two
+/// methods that have the same number before and after a restart of the server.
 pub(crate) const fn check(path: &str) -> u32 {
     let bytes = path.as_bytes();
     let mut hash: u32 = 0x811c_9dc5;
@@ -104,7 +104,7 @@ pub(crate) const fn check(path: &str) -> u32 {
 mod tests {
     use super::check;
 
-    /// These are on the wire: they do not change.
+    /// The checks are part of the wire format and must not change.
     #[test]
     fn checks_are_the_same_for_ever() {
         assert_eq!(check("/helloworld.Greeter/SayHello"), 0xa5ac_4600);

@@ -1,5 +1,5 @@
-//! Who is told of calls, at their clients and at their servers: OpenTelemetry; without that feature nobody, by types
-//! without a size.
+//! The observer of calls at clients and servers: OpenTelemetry. Without that feature there is none, and its types have
+//! no size.
 
 #[cfg(feature = "opentelemetry")]
 pub(crate) use crate::telemetry::{Observed, Observer};
@@ -12,7 +12,7 @@ mod nobody {
     use crate::context::Inherited;
     use crate::{MetadataMap, Request, Status};
 
-    /// Of a channel or a server.
+    /// The observer of a channel or a server.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Observer(());
 
@@ -23,7 +23,7 @@ mod nobody {
             Observed(())
         }
 
-        /// A call has come to its server.
+        /// A call has arrived at its server.
         #[inline]
         pub(crate) fn server(
             &self,
@@ -35,21 +35,21 @@ mod nobody {
         }
     }
 
-    /// A call.
+    /// An observed call.
     #[derive(Debug, Default)]
     pub(crate) struct Observed(());
 
-    /// As long as it is there, what the thread does belongs to the call.
+    /// While it exists, what the thread does is attributed to the call.
     pub(crate) struct Current;
 
     impl Observed {
-        /// What is done on this thread from now on belongs to the call, until what is returned is dropped.
+        /// Attributes what is done on this thread to the call, until the returned value is dropped.
         #[inline]
         pub(crate) fn enter(&self) -> Current {
             Current
         }
 
-        /// It has ended; `None`: well.
+        /// The call has ended; `None` means success.
         #[inline]
         pub(crate) fn end(&mut self, _: Option<&Status>) {}
     }

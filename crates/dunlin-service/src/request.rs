@@ -1,4 +1,4 @@
-//! What travels with a message: metadata, and how long the call may take.
+//! Requests and responses: a message, its metadata, and for requests a timeout.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use dunlin::Peer;
 
 use crate::MetadataMap;
 
-/// A message and what travels with it to the server.
+/// A message and its metadata, for the server.
 #[derive(Clone, Debug, Default)]
 pub struct Request<T> {
     metadata: MetadataMap,
-    /// Of a request that came: when its caller stops waiting.
+    /// For a received request: when its caller stops waiting.
     deadline: Option<Instant>,
     timeout: Option<Duration>,
     connection: u64,
@@ -20,7 +20,7 @@ pub struct Request<T> {
 }
 
 impl<T> Request<T> {
-    /// A message without anything else.
+    /// Creates a request without metadata or timeout.
     pub const fn new(message: T) -> Self {
         Self {
             metadata: MetadataMap::new(),
@@ -38,49 +38,49 @@ impl<T> Request<T> {
         &self.message
     }
 
-    /// The message, to change.
+    /// The message, mutable.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.message
     }
 
-    /// The message alone.
+    /// Returns the message and drops the rest.
     pub fn into_inner(self) -> T {
         self.message
     }
 
-    /// Metadata.
+    /// The metadata.
     pub fn metadata(&self) -> &MetadataMap {
         &self.metadata
     }
 
-    /// Metadata, to change.
+    /// The metadata, mutable.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.metadata
     }
 
-    /// How long the call may take; the server learns of it. Without one it is the client's deadline, of which the
-    /// server does not learn. A call that a handler makes ends no later than the call that it handles.
+    /// Limits the time that the call may take; the limit is sent to the server. Without one the client's deadline
+    /// applies, which is not sent to the server. A call made by a handler ends no later than the call being handled.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
     }
 
-    /// At the server: when the caller stops waiting, if it has said so.
+    /// At the server: when the caller stops waiting, if it sent a deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// At the server: which connection of it the request came by.
+    /// At the server: the number of the connection on which the request arrived.
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// At the server: who the caller is, as far as the handshake has shown it.
+    /// At the server: the identity of the caller, as far as the handshake has established it.
     pub fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.as_ref()
     }
 
-    /// The same for another message.
+    /// Replaces the message, keeping the rest.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
         Request {
             metadata: self.metadata,
@@ -92,7 +92,7 @@ impl<T> Request<T> {
         }
     }
 
-    /// The sooner of what was set and of what the request itself has to keep.
+    /// The time left until the earlier of the timeout that was set and the deadline of a received request.
     pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
         let until = self
             .deadline
@@ -103,11 +103,11 @@ impl<T> Request<T> {
         }
     }
 
-    /// As one that has come.
+    /// Marks the request as received on this connection from this peer.
     #[inline]
     pub(crate) fn receive(&mut self, connection: u64, peer: &Arc<Peer>) -> &mut T {
         self.connection = connection;
-        // Mostly it is whom the last one came from: its count is left alone then.
+        // Usually it is the same peer as for the last request; its reference count is then left unchanged.
         if self
             .peer
             .as_ref()
@@ -131,7 +131,7 @@ impl<T> Request<T> {
     }
 }
 
-/// A message and what travels with it to the client.
+/// A message and its metadata, for the client.
 #[derive(Clone, Debug, Default)]
 pub struct Response<T> {
     metadata: MetadataMap,
@@ -139,7 +139,7 @@ pub struct Response<T> {
 }
 
 impl<T> Response<T> {
-    /// A message without anything else.
+    /// Creates a response without metadata.
     pub const fn new(message: T) -> Self {
         Self::with_metadata(message, MetadataMap::new())
     }
@@ -154,30 +154,30 @@ impl<T> Response<T> {
         &self.message
     }
 
-    /// The message, to change.
+    /// The message, mutable.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.message
     }
 
-    /// The message alone.
+    /// Returns the message and drops the rest.
     pub fn into_inner(self) -> T {
         self.message
     }
 
-    /// Metadata.
+    /// The metadata.
     #[inline]
     pub fn metadata(&self) -> &MetadataMap {
         &self.metadata
     }
 
-    /// Metadata, to change.
+    /// The metadata, mutable.
     #[inline]
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.metadata
     }
 
-    /// The same for another message.
+    /// Replaces the message, keeping the metadata.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
         Response::with_metadata(change(self.message), self.metadata)
     }
@@ -189,9 +189,9 @@ impl<T> From<T> for Response<T> {
     }
 }
 
-/// What can be sent: a message, or a [`Request`] with one.
+/// Types that can be sent as a request: a message, or a [`Request`] with one.
 pub trait IntoRequest<T> {
-    /// The request.
+    /// Converts to a request.
     fn into_request(self) -> Request<T>;
 }
 
@@ -207,14 +207,14 @@ impl<T> IntoRequest<T> for Request<T> {
     }
 }
 
-/// What can be sent as a stream: a stream of messages, or a [`Request`] with one.
+/// Types that can be sent as a stream of requests: a stream of messages, or a [`Request`] with one.
 pub trait IntoStreamingRequest {
-    /// The stream.
+    /// The type of the stream.
     type Stream: futures_core::Stream<Item = Self::Message> + Send + 'static;
-    /// What it brings.
+    /// The type of its messages.
     type Message;
 
-    /// The request.
+    /// Converts to a request.
     fn into_streaming_request(self) -> Request<Self::Stream>;
 }
 

@@ -1,4 +1,4 @@
-//! How a call ended that brought no answer: code, words, details.
+//! The status of a call that ended without an answer: a code, a message, details.
 
 use std::error::Error;
 use std::fmt;
@@ -8,21 +8,21 @@ use dunlin::{CallError, ConnectError, Execution, HandlerError};
 
 use crate::{Code, MetadataMap};
 
-/// The end of a call: a [`Code`], words for people, and details for programs (bytes that the two sides agree on; with
-/// gRPC's conventions a `google.rpc.Status`).
+/// The status of a call: a [`Code`], a human-readable message, and details for programs (bytes whose format the two
+/// sides agree on; by gRPC's conventions a `google.rpc.Status`).
 #[derive(Clone)]
 pub struct Status(Box<Content>);
 
-/// In a box: what nearly all calls return is small then.
+/// Boxed, which keeps the result type of nearly all calls small.
 #[derive(Clone)]
 struct Content {
     code: Code,
     message: String,
     details: Vec<u8>,
     metadata: MetadataMap,
-    /// It came from the server.
+    /// The status was received from the server.
     answered: bool,
-    /// What the transport said, on the side where it happened.
+    /// The transport's error, on the side where it occurred.
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -60,12 +60,12 @@ constructors! {
 }
 
 impl Status {
-    /// A status of any code.
+    /// Creates a status with any code.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self::with_details_and_metadata(code, message, Vec::new(), MetadataMap::new())
     }
 
-    /// With details for programs.
+    /// Creates a status with details for programs.
     pub fn with_details(
         code: Code,
         message: impl Into<String>,
@@ -74,12 +74,12 @@ impl Status {
         Self::with_details_and_metadata(code, message, details, MetadataMap::new())
     }
 
-    /// With metadata, which travels with the end of the call (gRPC's trailers).
+    /// Creates a status with metadata, which is sent with the end of the call (gRPC's trailers).
     pub fn with_metadata(code: Code, message: impl Into<String>, metadata: MetadataMap) -> Self {
         Self::with_details_and_metadata(code, message, Vec::new(), metadata)
     }
 
-    /// With both.
+    /// Creates a status with details and metadata.
     pub fn with_details_and_metadata(
         code: Code,
         message: impl Into<String>,
@@ -101,37 +101,38 @@ impl Status {
         self.0.code
     }
 
-    /// Words for people.
+    /// The human-readable message.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Details for programs; empty where there are none.
+    /// Details for programs; empty if there are none.
     pub fn details(&self) -> &[u8] {
         &self.0.details
     }
 
-    /// What travelled with the end of the call.
+    /// Metadata sent with the end of the call.
     pub fn metadata(&self) -> &MetadataMap {
         &self.0.metadata
     }
 
-    /// The same, to change.
+    /// Metadata sent with the end of the call, mutable.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.0.metadata
     }
 
-    /// What the transport said, if the status was made of it on this side.
+    /// The transport's error, if the status was created from one on this side.
     pub fn call_error(&self) -> Option<&CallError> {
         self.0.source.as_deref()?.downcast_ref()
     }
 
-    /// Whether the server executed the call, as far as this side knows: what the server itself answered it did execute,
-    /// but for a deadline, which may have come there before its handler or in the middle of it.
+    /// Whether the server executed the call, as far as this side knows. The server did execute a call that it answered
+    /// itself, unless the status is that of a deadline, which may have passed before the handler ran or while it was
+    /// running.
     pub fn execution(&self) -> Execution {
         match (self.call_error(), &self.0.source) {
             (Some(error), _) => error.execution(),
-            // There was no connection.
+            // No connection was made.
             (None, Some(_)) => Execution::NotExecuted,
             (None, None) if self.0.answered && self.code() != Code::DeadlineExceeded => {
                 Execution::Executed
@@ -140,13 +141,13 @@ impl Status {
         }
     }
 
-    /// It came from the server.
+    /// Marks the status as received from the server.
     pub(crate) fn answered(mut self) -> Self {
         self.0.answered = true;
         self
     }
 
-    /// Of an error of this side.
+    /// Creates a status from an error of this side.
     pub(crate) fn caused(code: Code, source: impl Error + Send + Sync + 'static) -> Self {
         let mut status = Self::new(code, source.to_string());
         status.0.source = Some(Arc::new(source));

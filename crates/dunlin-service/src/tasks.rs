@@ -1,4 +1,4 @@
-//! Where futures run that nobody awaits: handlers, and what drives streams.
+//! Executors of futures that nobody awaits: handlers, and the tasks that drive streams.
 
 use std::fmt;
 use std::future::{poll_fn, Future};
@@ -13,10 +13,10 @@ use dunlin::thread;
 use futures_channel::mpsc::{unbounded, UnboundedReceiver, UnboundedSender};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-/// A future that runs to its end by itself.
+/// A future that runs to completion without being awaited.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How threads are started: by the system, unless their host is a simulated one.
+/// How threads are started: by the operating system, unless the host is simulated.
 #[derive(Clone, Default)]
 pub struct Threads(Option<Arc<Start>>);
 
@@ -32,17 +32,17 @@ impl fmt::Debug for Threads {
 }
 
 impl Threads {
-    /// By this function, which is given a name and what the thread does.
+    /// Starts threads with this function, which is given a name and the function to run.
     pub fn new(
         start: impl Fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         Self(Some(Arc::new(start)))
     }
 
-    /// Starts one.
+    /// Starts a thread.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// If no thread can be started.
     pub(crate) fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match &self.0 {
             Some(start) => start(name, run),
@@ -54,14 +54,14 @@ impl Threads {
     }
 }
 
-/// What runs tasks. Cheap to clone.
+/// An executor of tasks. Cheap to clone.
 #[derive(Clone)]
 pub(crate) enum Tasks {
-    /// The user's own.
+    /// The user's own executor.
     Custom(Arc<dyn Fn(Task) + Send + Sync>),
     #[cfg(feature = "tokio")]
     Tokio(tokio::runtime::Handle),
-    /// A thread of its own, started with the first task. It has no timers and no sockets.
+    /// A dedicated thread, started with the first task. It has no timers and no sockets.
     Thread(Arc<OwnThread>),
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Tasks {
 }
 
 impl Default for Tasks {
-    /// The tokio runtime around the caller, with the feature `tokio`, or else a thread.
+    /// The tokio runtime of the calling context, with the feature `tokio`, or else a dedicated thread.
     fn default() -> Self {
         #[cfg(feature = "tokio")]
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -88,27 +88,27 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// A thread of its own, started so.
+    /// A dedicated thread, started by `threads`.
     pub(crate) fn on(threads: Threads) -> Self {
         let started = Mutex::default();
         Self::Thread(Arc::new(OwnThread { threads, started }))
     }
 
-    /// Runs a task, whose first step the calling thread takes; what is ready then never comes to another thread.
+    /// Runs a task, which the calling thread polls first; one that is ready then never moves to another thread.
     pub(crate) fn begin_here(&self, mut task: Task) {
         #[cfg(feature = "tokio")]
         let _entered = match self {
             Self::Tokio(runtime) => Some(runtime.enter()),
             _ => None,
         };
-        // Nobody needs to be woken: who runs it from now on polls it first.
+        // No wake-up is needed: the executor that runs the task from now on polls it first.
         let mut context = Context::from_waker(Waker::noop());
         if task.as_mut().poll(&mut context).is_pending() {
             self.spawn(task);
         }
     }
 
-    /// How threads are started beside them.
+    /// How threads other than the executor's are started.
     pub(crate) fn threads(&self) -> Threads {
         match self {
             Self::Thread(thread) => thread.threads.clone(),
@@ -140,7 +140,7 @@ impl OwnThread {
         let unsent = match &*place {
             Some(tasks) => match tasks.unbounded_send(task) {
                 Ok(()) => return,
-                // Its thread has ended.
+                // The thread has ended.
                 Err(unsent) => unsent.into_inner(),
             },
             None => task,
@@ -150,13 +150,13 @@ impl OwnThread {
         let run = Box::new(move || run(coming));
         match self.threads.start("dunlin-service", run) {
             Ok(()) => *place = Some(tasks),
-            // Whoever waits for the task sees that it was dropped.
+            // A thread that waits for the task sees that it was dropped.
             Err(_) => *place = None,
         }
     }
 }
 
-/// Runs what comes, until nothing can come and all has ended.
+/// Runs arriving tasks until no more can arrive and all have ended.
 fn run(coming: UnboundedReceiver<Task>) {
     let mut coming = Some(coming);
     let mut running = FuturesUnordered::new();
@@ -176,21 +176,21 @@ fn run(coming: UnboundedReceiver<Task>) {
     }));
 }
 
-/// Between two looks of a thread that waits for a future, without a reason to look: who has one wakes it.
+/// Maximum time between two polls of a waiting thread when there is no wake-up.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Wakes a thread that waits for a future. What the thread does while it polls may sleep and be woken, too, so being
-/// woken for the future is kept apart.
+/// Wakes a thread that waits for a future. What the thread does while it polls may also sleep and be woken, so wake-ups
+/// for the future are recorded separately.
 struct Notify {
     woken: AtomicBool,
     thread: Waker,
-    /// Which simulated thread that is; zero: it is a real one.
+    /// The number of the simulated thread; zero for a real one.
     simulated: usize,
 }
 
 impl Notify {
-    /// Whether the thread itself wakes the future: then it polls, and sees that before it sleeps. A simulated one would
-    /// also not rest when it next looks in vain for what only time brings.
+    /// Whether the thread itself wakes the future: it is polling then, and sees the flag before it sleeps. A simulated
+    /// thread that is woken would also not rest the next time it polls in vain for an event that only time brings.
     fn is_here(&self) -> bool {
         self.simulated != 0 && self.simulated == thread::simulated_number()
     }

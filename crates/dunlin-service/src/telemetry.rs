@@ -1,5 +1,5 @@
-//! Traces and metrics by OpenTelemetry: a span for each call at its client and one at its server, and how long calls
-//! take. A program chooses where they go (exporters, samplers) by `opentelemetry_sdk`.
+//! Traces and metrics with OpenTelemetry: a span for each call at its client and one at its server, and histograms of
+//! the duration of calls. Programs choose where they go (exporters, samplers) with `opentelemetry_sdk`.
 //!
 //! ```no_run
 //! use dunlin_service::telemetry::Telemetry;
@@ -13,18 +13,19 @@
 //! # }
 //! ```
 //!
-//! The trace crosses by the W3C headers `traceparent` and `tracestate`. At the client a span's parent is the current
-//! [`opentelemetry::Context`], or else what the request's metadata say, or what the handler that makes the call
-//! inherits. While a handler runs, the span of its call is the current one. A span lasts until the answer is there, or
-//! the last message of a stream; a call that is given up ends as `CANCELLED`.
+//! The trace is propagated by the W3C headers `traceparent` and `tracestate`. At the client a span's parent is the
+//! current [`opentelemetry::Context`], or else the one in the request's metadata, or the one inherited from the handler
+//! that makes the call. While a handler runs, the span of its call is the current one. A span lasts until the answer,
+//! or the last message of a stream, has arrived; a call that is cancelled ends as `CANCELLED`.
 //!
-//! Names are those of the semantic conventions 1.42: spans and both histograms have `rpc.system.name` (`dunlin`),
-//! `rpc.method`, `rpc.response.status_code`, and `error.type` where the call failed. Clients take all codes but `OK`
-//! for failures, servers those that speak of themselves: `UNKNOWN`, `DEADLINE_EXCEEDED`, `UNIMPLEMENTED`, `INTERNAL`,
-//! `UNAVAILABLE`, `DATA_LOSS`. The histograms `rpc.client.call.duration` and `rpc.server.call.duration` have seconds.
+//! Names follow the semantic conventions 1.42: spans and both histograms have `rpc.system.name` (`dunlin`),
+//! `rpc.method`, `rpc.response.status_code`, and `error.type` where the call failed. Clients count all codes but `OK`
+//! as failures, servers only those for which the server itself is responsible: `UNKNOWN`, `DEADLINE_EXCEEDED`,
+//! `UNIMPLEMENTED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS`. The histograms `rpc.client.call.duration` and
+//! `rpc.server.call.duration` are in seconds.
 //!
-//! [`crate::Pipeline`] tells nothing: its calls are shorter than a span is long. Calls that no handler sees (unknown
-//! methods, requests that cannot be read) have a span at the client alone.
+//! [`crate::Pipeline`] reports nothing: its calls take less time than making a span. Calls that never reach a handler
+//! (unknown methods, malformed requests) have a span only at the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ use crate::context::Inherited;
 use crate::{Code, MetadataMap, Request, Status, TraceContext};
 
 const SCOPE: &str = "dunlin-service";
-/// Of the conventions whose names are used.
+/// The schema of the conventions.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.42.0";
 
 const SYSTEM: &str = "rpc.system.name";
@@ -51,10 +52,10 @@ const METHOD: &str = "rpc.method";
 const STATUS_CODE: &str = "rpc.response.status_code";
 const ERROR_TYPE: &str = "error.type";
 
-/// The header beside [`crate::TRACEPARENT`].
+/// The header in addition to [`crate::TRACEPARENT`].
 const TRACESTATE: &str = "tracestate";
 
-/// Codes by which a server speaks of itself, not of its caller.
+/// Codes of failures for which the server is responsible, not its caller.
 const SERVER_ERRORS: [Code; 6] = [
     Code::Unknown,
     Code::DeadlineExceeded,
@@ -64,13 +65,14 @@ const SERVER_ERRORS: [Code; 6] = [
     Code::DataLoss,
 ];
 
-/// Ends of the histograms' buckets in seconds. The conventions begin with 5 ms; nearly all calls here are shorter.
+/// Bucket boundaries of the histograms, in seconds. Those of the conventions begin at 5 ms; nearly all calls here are
+/// shorter.
 const BOUNDARIES: [f64; 22] = [
     1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1,
     0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 ];
 
-/// Where calls are told. Cheap to clone; for any number of servers and channels.
+/// The destination of reports about calls. Cheap to clone; may be used for any number of servers and channels.
 #[derive(Clone)]
 pub struct Telemetry(Arc<Instruments>);
 
@@ -89,12 +91,12 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// By the providers that [`opentelemetry::global`] has now: set them before.
+    /// Uses the providers that are now set in [`opentelemetry::global`]: set them before.
     pub fn global() -> Self {
         Self::new(&global::tracer_provider(), &*global::meter_provider())
     }
 
-    /// By these providers.
+    /// Uses these providers.
     pub fn new<P>(tracers: &P, meters: &dyn MeterProvider) -> Self
     where
         P: TracerProvider,
@@ -122,7 +124,7 @@ impl Telemetry {
         }))
     }
 
-    /// A span begins; its call is as long as what is returned is not ended.
+    /// Begins a span, which lasts until the returned call is ended.
     fn begin(&self, side: Side, path: &str, parent: &Context) -> Call {
         let method: Arc<str> = path.trim_start_matches('/').into();
         let kind = match side {
@@ -157,14 +159,14 @@ fn duration(meter: &Meter, name: &'static str, description: &'static str) -> His
         .build()
 }
 
-/// Where a call is looked at.
+/// The side on which a call is observed.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Client,
     Server,
 }
 
-/// Whom a channel or a server tells of its calls.
+/// The telemetry of a channel or a server, if any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observer(Option<Telemetry>);
 
@@ -175,14 +177,14 @@ impl From<&Telemetry> for Observer {
 }
 
 impl Observer {
-    /// A call begins at its client; its trace goes with it.
+    /// A call begins at its client; its trace is added to the metadata.
     #[inline]
     pub(crate) fn client<T>(&self, path: &str, request: &mut Request<T>) -> Observed {
         let call = self.0.as_ref();
         Observed(call.map(|telemetry| client(telemetry, path, request.metadata_mut())))
     }
 
-    /// A call has come to its server; what its handler calls belongs to it.
+    /// A call has arrived at its server; calls made by its handler belong to its trace.
     #[inline]
     pub(crate) fn server(
         &self,
@@ -195,7 +197,7 @@ impl Observer {
     }
 }
 
-// Out of line, as all that only calls need that are told: the others stay short.
+// Out of line, as is everything that only observed calls need: the path of others stays short.
 #[cold]
 fn client(telemetry: &Telemetry, path: &str, metadata: &mut MetadataMap) -> Box<Call> {
     let mut parent = Context::current();
@@ -215,7 +217,7 @@ fn client(telemetry: &Telemetry, path: &str, metadata: &mut MetadataMap) -> Box<
         metadata.remove(TRACESTATE);
         let state = call.context.span().span_context().trace_state().header();
         if !state.is_empty() {
-            // One with other characters would not be a state.
+            // A state with other characters would be invalid.
             let _ = metadata.insert(TRACESTATE, state);
         }
     }
@@ -253,18 +255,18 @@ fn remote(trace: &TraceContext, metadata: &MetadataMap) -> SpanContext {
     )
 }
 
-/// A call that is out, or that its handler works on.
+/// An outstanding call, or one whose handler is running.
 struct Call {
     telemetry: Telemetry,
     side: Side,
     method: Arc<str>,
-    /// Whose current span is the call's.
+    /// The context whose current span is the call's.
     context: Context,
     begun: Instant,
 }
 
 impl Call {
-    /// What travels. `None`: nobody makes spans.
+    /// The trace context to send; `None` if no spans are made.
     fn trace(&self) -> Option<TraceContext> {
         let span = self.context.span();
         let context = span.span_context();
@@ -306,7 +308,7 @@ impl Call {
             attributes.push(KeyValue::new(ERROR_TYPE, code.name()));
             span.set_status(SpanStatus::error(words.to_owned()));
         }
-        // The first two it has from its beginning.
+        // The span has had the first two since it began.
         span.set_attributes(attributes[2..].iter().cloned());
         span.end();
         let seconds = thread::now()
@@ -320,7 +322,7 @@ impl Call {
     }
 }
 
-/// A call that is told of.
+/// A call that may be observed.
 #[derive(Default)]
 pub(crate) struct Observed(Option<Box<Call>>);
 
@@ -332,14 +334,14 @@ impl fmt::Debug for Observed {
 }
 
 impl Observed {
-    /// What is done on this thread from now on belongs to the call, until what is returned is dropped.
+    /// Attributes what is done on this thread to the call, until the returned value is dropped.
     #[inline]
     pub(crate) fn enter(&self) -> Option<ContextGuard> {
         let call = self.0.as_ref()?;
         Some(call.context.clone().attach())
     }
 
-    /// It has ended; `None`: well.
+    /// The call has ended; `None` means success.
     #[inline]
     pub(crate) fn end(&mut self, status: Option<&Status>) {
         if let Some(call) = self.0.take() {

@@ -1,5 +1,5 @@
-//! tonic itself, unmodified, over byte streams of Dunlin: gRPC on its own wire, for services and clients that are
-//! there.
+//! tonic itself, unmodified, over byte streams of Dunlin: gRPC with its own wire format, for existing services and
+//! clients.
 //!
 //! ```ignore
 //! // The server: one line instead of `.serve(address)`.
@@ -22,15 +22,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint};
 
-/// A stream of Dunlin's as tonic wants its connections.
+/// A byte stream of Dunlin as a connection for tonic.
 #[derive(Debug)]
 pub struct Connection(Stream);
 
-/// What tonic tells handlers of a connection ([`Connected`]).
+/// The information about a connection that tonic gives to handlers ([`Connected`]).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectInfo {
-    /// The device that carries it.
+    /// The device of the connection.
     pub device: String,
 }
 
@@ -72,7 +72,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Clients as they come, for tonic's `serve_with_incoming`.
+/// Incoming connections, for tonic's `serve_with_incoming`.
 pub struct Incoming(Listener<Stream>);
 
 impl fmt::Debug for Incoming {
@@ -82,12 +82,12 @@ impl fmt::Debug for Incoming {
 }
 
 impl Incoming {
-    /// Of a listener with whatever settings ([`Stream::builder`]).
+    /// Uses a listener with any settings ([`Stream::builder`]).
     pub fn new(listener: Listener<Stream>) -> Self {
         Self(listener)
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// The address on which it listens, with the port chosen by the system.
     pub fn address(&self) -> Address {
         self.0.address()
     }
@@ -98,30 +98,30 @@ impl futures_core::Stream for Incoming {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_accept(context).map(|met| match met {
-            // Nobody comes any more.
+            // No more clients will connect.
             Err(MeetError::Ended(_)) => None,
             met => Some(met.map(Connection)),
         })
     }
 }
 
-/// Listens at an address, such as `dunlin://0.0.0.0:7400`; port 0: the system chooses.
+/// Listens at an address, such as `dunlin://0.0.0.0:7400`; with port 0 the system chooses one.
 ///
 /// # Errors
-/// When the port is not to be had, or no device can be used.
+/// If the port is not available, or no device can be used.
 pub fn incoming(address: &str) -> Result<Incoming, MeetError> {
     Stream::bind(address).map(Incoming)
 }
 
-/// A channel of tonic's to a server at an address. It connects now, and again when the connection was lost.
+/// Creates a channel of tonic's to a server. It connects immediately, and reconnects when the connection is lost.
 ///
 /// # Errors
-/// When there is no such server.
+/// If there is no such server.
 pub async fn connect(address: &str) -> Result<Channel, tonic::transport::Error> {
     connect_with(Stream::builder(), address).await
 }
 
-/// As [`connect`], with whatever settings.
+/// Like [`connect`], with any settings.
 ///
 /// # Errors
 /// As for [`connect`].
@@ -131,13 +131,13 @@ pub async fn connect_with(
 ) -> Result<Channel, tonic::transport::Error> {
     let address = address.to_owned();
     let connector = tower::service_fn(move |_: http::Uri| meet(settings.clone(), address.clone()));
-    // tonic wants the name of a host for each request; nothing is looked up.
+    // tonic requires a host name for each request; it is not resolved.
     Endpoint::from_static("http://dunlin")
         .connect_with_connector(connector)
         .await
 }
 
-/// Connects on a thread that may wait.
+/// Connects on a thread that may block.
 async fn meet(settings: StreamBuilder, address: String) -> io::Result<TokioIo<Connection>> {
     let met = tokio::task::spawn_blocking(move || settings.connect(&address)).await;
     let met = met.map_err(io::Error::other)?;

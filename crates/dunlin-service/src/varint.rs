@@ -1,4 +1,4 @@
-//! Numbers of protobuf's kind: seven bits a byte, the lowest first.
+//! Variable-length numbers as in protobuf: seven bits a byte, the lowest first.
 
 /// Appends a number.
 pub(crate) fn put(target: &mut Vec<u8>, mut value: u64) {
@@ -9,13 +9,13 @@ pub(crate) fn put(target: &mut Vec<u8>, mut value: u64) {
     target.push(value as u8);
 }
 
-/// Bytes of a number.
+/// Number of bytes of an encoded number.
 #[inline]
 pub(crate) const fn length(value: u64) -> usize {
     ((value | 1).ilog2() as usize * 9 + 73) / 64
 }
 
-/// What a peer wrote, from its beginning.
+/// Reads bytes received from a peer, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Some(first)
     }
 
-    /// A number; `None`: it is cut off, or longer than 64 bits.
+    /// Reads a number; `None` if it is truncated, or longer than 64 bits.
     pub(crate) fn number(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// Bytes behind their number.
+    /// Reads bytes that are prefixed by their length.
     pub(crate) fn counted(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.number()?).ok()?;
         self.bytes(length)
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends bytes behind their number.
+/// Appends bytes, prefixed by their length.
 pub(crate) fn put_counted(target: &mut Vec<u8>, bytes: &[u8]) {
     put(target, bytes.len() as u64);
     target.extend_from_slice(bytes);

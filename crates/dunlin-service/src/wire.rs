@@ -1,4 +1,4 @@
-//! What stands before the messages of unary calls, and the version of all that crosses (`docs/services.md`, *wire*).
+//! The headers of unary calls, and the version of the wire format (`docs/services.md`, *wire*).
 //!
 //! ```text
 //! request: word u32 (flags 8 bits | check 24) | header, if a flag says so, behind its length | message
@@ -19,14 +19,14 @@ pub(crate) const OLDEST_VERSION: u16 = 1;
 /// See [`OLDEST_VERSION`].
 pub(crate) const VERSION: u16 = 1;
 
-/// Numbers of handlers: the directory, and the two calls of streams. Methods come behind them.
+/// Handler numbers: the directory, and the two calls of streams. The methods follow.
 pub(crate) const DIRECTORY: dunlin::HandlerId = 1024;
 pub(crate) const PUSH: dunlin::HandlerId = 1025;
 pub(crate) const PULL: dunlin::HandlerId = 1026;
-/// Some numbers are left for what comes.
+/// Some numbers are reserved for later versions.
 pub(crate) const FIRST_METHOD: dunlin::HandlerId = 1032;
 
-/// In the word of a request: a header stands before the message.
+/// Flag in the word of a request: a header precedes the message.
 const HAS_HEADER: u32 = 1;
 /// Fields of a header.
 const DEADLINE: u8 = 1;
@@ -38,10 +38,10 @@ const MESSAGE_WITH_HEADER: u8 = 1;
 const STATUS: u8 = 2;
 const OTHER_METHOD: u8 = 3;
 
-/// What travels with a request.
+/// The header of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Time that is left, when it is sent.
+    /// Time left when it is sent.
     pub(crate) timeout: Option<Duration>,
     pub(crate) metadata: MetadataMap,
 }
@@ -89,7 +89,7 @@ impl Header {
     }
 }
 
-/// Begins a request: its word, and its header if there is one.
+/// Writes the beginning of a request: its word, and its header if there is one.
 #[inline]
 pub(crate) fn begin_request(target: &mut Vec<u8>, check: u32, header: Option<&Header>) {
     let Some(header) = header.filter(|header| !header.is_empty()) else {
@@ -102,13 +102,13 @@ pub(crate) fn begin_request(target: &mut Vec<u8>, check: u32, header: Option<&He
     varint::put_counted(target, &bytes);
 }
 
-/// Bytes of the word before a request.
+/// Size of the word before a request, in bytes.
 pub(crate) const WORD_BYTES: usize = 4;
 
-/// Writes the word of a request that is only a message; its message is written into the rest.
+/// Writes the word of a request without a header, and returns the rest of `target`, for the message.
 ///
 /// # Panics
-/// When there is no room for the word.
+/// If there is no room for the word.
 #[inline]
 pub(crate) fn begin_bare(target: &mut [u8], check: u32) -> &mut [u8] {
     let (word, message) = target.split_first_chunk_mut().expect("room for a word");
@@ -116,19 +116,19 @@ pub(crate) fn begin_bare(target: &mut [u8], check: u32) -> &mut [u8] {
     message
 }
 
-/// What a request is.
+/// A decoded request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
-    /// Only a message.
+    /// A message without a header.
     Bare(&'a [u8]),
     With(Box<Header>, &'a [u8]),
-    /// It is not for this method.
+    /// The request is for another method.
     OtherMethod,
-    /// It is malformed.
+    /// The request is malformed.
     Malformed,
 }
 
-/// Reads a request for the method of this check.
+/// Decodes a request for the method with this check.
 #[inline]
 pub(crate) fn read_request(bytes: &[u8], check: u32) -> Asked<'_> {
     match bytes.split_first_chunk::<WORD_BYTES>() {
@@ -144,7 +144,7 @@ fn read_with_header(word: u32, rest: &[u8], check: u32) -> Asked<'_> {
         return Asked::OtherMethod;
     }
     let mut reader = Reader(rest);
-    // Flags that this version does not know change the meaning of what follows.
+    // Flags unknown to this version change the meaning of what follows.
     if word & 0xff != HAS_HEADER {
         return Asked::Malformed;
     }
@@ -154,7 +154,7 @@ fn read_with_header(word: u32, rest: &[u8], check: u32) -> Asked<'_> {
     }
 }
 
-/// What stands before a message of an answer with metadata.
+/// The beginning of an answer with metadata, before its message.
 pub(crate) fn begin_answer(metadata: &MetadataMap) -> Vec<u8> {
     let mut bytes = Vec::new();
     metadata.encode(&mut bytes);
@@ -170,7 +170,7 @@ pub(crate) fn status_answer(status: &Status) -> Vec<u8> {
     answer
 }
 
-/// The answer to a request that is another method's.
+/// The answer to a request for another method.
 pub(crate) fn other_method_answer() -> Vec<u8> {
     vec![OTHER_METHOD]
 }
@@ -193,7 +193,7 @@ pub(crate) fn read_status(bytes: &[u8]) -> Option<Status> {
     Some(Status::with_details_and_metadata(code, message, details, metadata).answered())
 }
 
-/// What an answer is.
+/// A decoded answer.
 #[derive(Debug)]
 pub(crate) enum Answered<'a> {
     Message(&'a [u8]),
@@ -202,10 +202,10 @@ pub(crate) enum Answered<'a> {
     OtherMethod,
 }
 
-/// Reads an answer.
+/// Decodes an answer.
 ///
 /// # Errors
-/// When it is none.
+/// If the answer is malformed.
 #[inline]
 pub(crate) fn read_answer(bytes: &[u8]) -> Result<Answered<'_>, Status> {
     match bytes.split_first() {

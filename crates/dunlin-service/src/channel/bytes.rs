@@ -1,5 +1,5 @@
-//! Calls of methods that are known by name alone, for tools and proxies that learn of them when they run. Messages are
-//! bytes, as the method's codec makes them.
+//! Calls of methods by name, for tools and proxies that do not know the methods when they are compiled. Messages are
+//! bytes, encoded as the method's codec does.
 
 use futures_core::Stream;
 
@@ -10,7 +10,7 @@ use crate::method::Kind;
 use crate::{Request, Response, Status, Streaming};
 
 impl Channel {
-    /// Names and kinds of all methods that the server had when it was asked last, in their order.
+    /// Names and kinds of all methods in the last directory received from the server, sorted by name.
     pub fn methods(&self) -> Vec<(String, Kind)> {
         let known = self.known();
         let methods = known.directory.methods.iter();
@@ -21,11 +21,11 @@ impl Channel {
         methods
     }
 
-    /// A unary call of a method by its name (`/helloworld.Greeter/SayHello`), whose messages are bytes as the method's
-    /// codec makes them.
+    /// A unary call of a method by its name (`/helloworld.Greeter/SayHello`), with messages that are bytes in the
+    /// encoding of the method's codec.
     ///
     /// # Errors
-    /// The status with which it ended.
+    /// The status with which the call ended.
     pub async fn unary_bytes(
         &self,
         path: &str,
@@ -35,7 +35,7 @@ impl Channel {
         self.call::<_, _, Raw>(ByName { path, kind }, request).await
     }
 
-    /// As [`Channel::unary_bytes`]; blocks.
+    /// Like [`Channel::unary_bytes`], but blocks.
     ///
     /// # Errors
     /// As for [`Channel::unary_bytes`].
@@ -48,8 +48,8 @@ impl Channel {
         self.call_blocking::<_, _, Raw>(&ByName { path, kind }, request)
     }
 
-    /// A call with streams of a method by its name; for one that takes or answers a single message the stream has one.
-    /// `kind` is what the server has to have: [`Channel::methods`] says it.
+    /// A streaming call of a method by its name; where the method takes or returns a single message, the stream has one
+    /// message. `kind` must be the server's, which [`Channel::methods`] returns.
     ///
     /// # Errors
     /// As for [`Channel::bidirectional`].

@@ -1,4 +1,4 @@
-//! Unary calls: as futures, and blocking; of methods by their types or by their names.
+//! Unary calls, as futures and blocking, of methods by type or by name.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -17,13 +17,13 @@ use crate::wire::{self, Answered, Header};
 use crate::{MetadataMap, Request, Response, Status};
 
 thread_local! {
-    /// Where requests are put together.
+    /// The buffer in which requests are encoded.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-/// More of it is given back after a call.
+/// A buffer larger than this is freed after a call.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// A request that is to be sent, once or, if the server's numbers are others by now, twice.
+/// A request to be sent: once, or twice if the server's method numbers have changed.
 struct Outgoing<'a, T> {
     check: u32,
     message: &'a T,
@@ -32,17 +32,17 @@ struct Outgoing<'a, T> {
     again: bool,
 }
 
-/// What an answer means.
+/// The result of an answer.
 enum Step<T> {
     Done(T),
-    /// Its number is another method's: ask for it, and call again.
+    /// The number now belongs to another method: look it up and call again.
     Again,
 }
 
-/// What travels with a request beside its message, and until when it has to be answered.
+/// The header to send with a request, and the time by which it has to be answered.
 ///
 /// # Errors
-/// When the time is over, or the metadata too long.
+/// If the deadline has passed, or the metadata is too long.
 pub(crate) fn outgoing_header<T>(
     request: &mut Request<T>,
 ) -> Result<(Option<Header>, Option<Instant>), Status> {
@@ -90,16 +90,16 @@ impl<'a, T> Outgoing<'a, T> {
         })
     }
 
-    /// What is left of the time that was set for the call.
+    /// Time left of the timeout that was set for the call.
     fn time_left(&self) -> Option<Duration> {
         match self.until {
             Some(until) => Some(until.saturating_duration_since(thread::now())),
-            // Longer than the clock goes.
+            // The timeout exceeds the range of the clock.
             None => self.header.as_ref()?.timeout,
         }
     }
 
-    /// Lends the bytes of the request.
+    /// Encodes the request and passes its bytes to `send`.
     fn with_bytes<C: Encode<T>, R>(
         &mut self,
         send: impl FnOnce(Option<Duration>, &[u8]) -> R,
@@ -109,7 +109,7 @@ impl<'a, T> Outgoing<'a, T> {
             header.timeout = Some(left);
         }
         BUFFER.with(|place| {
-            // A codec that calls this while it encodes has a buffer of its own.
+            // A codec that makes a call while it encodes uses a buffer of its own.
             let mut buffer = place.take();
             buffer.clear();
             wire::begin_request(&mut buffer, self.check, self.header.as_ref());
@@ -157,10 +157,10 @@ impl<'a, T> Outgoing<'a, T> {
 }
 
 impl Channel {
-    /// A unary call. Dropping the future gives it up, and stops its handler.
+    /// A unary call. Dropping the future cancels the call and stops its handler.
     ///
     /// # Errors
-    /// The status with which it ended.
+    /// The status with which the call ended.
     pub fn unary<'a, M: Method>(
         &'a self,
         routes: &'a Routes,
@@ -169,7 +169,7 @@ impl Channel {
         self.call::<_, _, M::Codec>(ByType::<M>::new(routes), request)
     }
 
-    /// As [`Channel::unary`]; blocks.
+    /// Like [`Channel::unary`], but blocks.
     ///
     /// # Errors
     /// As for [`Channel::unary`].
@@ -181,7 +181,7 @@ impl Channel {
         self.call_blocking::<_, _, M::Codec>(&ByType::<M>::new(routes), request)
     }
 
-    /// A unary call whose messages `C` makes bytes.
+    /// A unary call whose messages are encoded by `C`.
     pub(super) async fn call<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: impl Callee,
@@ -191,7 +191,7 @@ impl Channel {
         self.call_by::<_, _, _, C>(client, callee, request).await
     }
 
-    /// As [`Channel::call`], carried by another client of the same server.
+    /// Like [`Channel::call`], made by another client of the same server.
     pub(super) async fn call_by<K: Caller, Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         caller: &K,
@@ -223,7 +223,7 @@ impl Channel {
             let call =
                 outgoing.with_bytes::<C, _>(|timeout, bytes| caller.send(timeout, number, bytes));
             let answer = match call.await {
-                // There is no place: wait for one.
+                // All slots are in use: wait for one.
                 Err(CallError::TooManyOutstanding { .. }) => {
                     let permit = caller.ready(outgoing.time_left()).await?;
                     let call =
@@ -238,7 +238,7 @@ impl Channel {
         }
     }
 
-    /// As [`Channel::call`]; blocks.
+    /// Like [`Channel::call`], but blocks.
     pub(super) fn call_blocking<Q, A: Default, C: Encode<Q> + Codec<A>>(
         &self,
         callee: &impl Callee,

@@ -1,4 +1,4 @@
-//! The method that is called, as its caller knows it: by its type, or by its name alone.
+//! The method to be called, as the caller knows it: by its type, or only by its name.
 
 use std::marker::PhantomData;
 
@@ -7,25 +7,25 @@ use dunlin::HandlerId;
 use super::Routes;
 use crate::method::{check, Kind, Method};
 
-/// See the module. What the server has is asked by way of it ([`super::Channel::find`]).
+/// A method to be called. Its number is looked up with [`super::Channel::find`].
 pub(super) trait Callee: Sync {
-    /// The name: `/helloworld.Greeter/SayHello`.
+    /// The method's name: `/helloworld.Greeter/SayHello`.
     fn path(&self) -> &str;
 
-    /// What is sent in which direction.
+    /// Which side sends one message, and which a stream.
     fn kind(&self) -> Kind;
 
-    /// What each request repeats of the name.
+    /// The check of the name, which is sent with each request.
     fn check(&self) -> u32;
 
-    /// Its number at the server, as far as the caller knows.
+    /// The method's number at the server, as far as the caller knows it.
     fn number(&self) -> Option<HandlerId>;
 
-    /// The number is this; `None`: what was known is wrong.
+    /// Stores the method's number; `None` if the known number was wrong.
     fn learn(&self, number: Option<HandlerId>);
 }
 
-/// A method that was known when the program was compiled.
+/// A method that is known at compile time.
 pub(super) struct ByType<'a, M> {
     routes: &'a Routes,
     method: PhantomData<fn() -> M>,
@@ -66,7 +66,7 @@ impl<M: Method> Callee for ByType<'_, M> {
     }
 }
 
-/// A method of which the program learns when it runs; its number is looked up with each call.
+/// A method that is known only at run time; its number is looked up for each call.
 pub(super) struct ByName<'a> {
     pub(super) path: &'a str,
     pub(super) kind: Kind,

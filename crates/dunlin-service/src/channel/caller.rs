@@ -1,5 +1,5 @@
-//! What carries a unary call whose answer is a future: a client whose futures any thread may poll, or one of a thread's
-//! own.
+//! The client that makes a unary call as a future: one whose futures any thread may poll, or one that belongs to a
+//! single thread.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -10,22 +10,22 @@ use dunlin::{
     Permit, Reply,
 };
 
-/// See the module. Timeouts are for the one call; without one it has the client's.
+/// A client for unary calls. Timeouts apply to the one call; without one it has the client's deadline.
 pub(super) trait Caller {
     type Reply: Deref<Target = [u8]>;
     type Call: Future<Output = Result<Self::Reply, CallError>>;
     type Permit;
 
-    /// Sends at once; refused when there is no place.
+    /// Sends at once; fails if no slot is free.
     fn send(&self, timeout: Option<Duration>, number: HandlerId, request: &[u8]) -> Self::Call;
 
-    /// Waits for a place; that is a part of the call's time.
+    /// Waits for a free slot; the wait counts towards the call's time.
     fn ready(
         &self,
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Self::Permit, CallError>>;
 
-    /// Sends in a place that was waited for.
+    /// Sends in the slot that `ready` has waited for.
     fn send_in(permit: Self::Permit, number: HandlerId, request: &[u8]) -> Self::Call;
 }
 

@@ -1,4 +1,4 @@
-//! Typed calls of tasks that stay on one thread.
+//! Typed calls by tasks that stay on one thread.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use super::{Channel, Routes};
 use crate::method::Method;
 use crate::{Request, Response, Status};
 
-/// A [`Channel`] for tasks that stay on one thread: a runtime of one thread for each core, tokio's `LocalSet` or
-/// `current_thread`, or any executor of futures that are not [`Send`]. A call costs a fraction of what it costs by the
-/// channel ([`LocalClient`]). Unary methods only: streams go by the channel. Cheap to clone, for each task. Made by
+/// A [`Channel`] for tasks that stay on one thread: a runtime with one thread per core, tokio's `LocalSet` or
+/// `current_thread`, or any executor of futures that are not [`Send`]. A call costs a fraction of one through the
+/// channel ([`LocalClient`]). Unary methods only; streams use the channel. Cheap to clone, for each task. Created by
 /// [`Channel::local`].
 #[derive(Clone)]
 pub struct LocalChannel {
@@ -28,11 +28,11 @@ impl fmt::Debug for LocalChannel {
 }
 
 impl Channel {
-    /// A connection of this thread's own, and what drives its calls: to be spawned where the tasks are, or to be given
-    /// what calls ([`LocalDriver::run_until`]).
+    /// Creates a connection for this thread alone, and the driver of its calls, which is to be spawned on the tasks'
+    /// executor, or to run the future that makes the calls ([`LocalDriver::run_until`]).
     ///
     /// # Errors
-    /// When no connection can be made.
+    /// If no connection can be made.
     pub fn local(&self) -> Result<(LocalChannel, LocalDriver), Status> {
         let (client, driver) = self.client().local()?;
         let channel = self.clone();
@@ -41,20 +41,21 @@ impl Channel {
 }
 
 impl LocalChannel {
-    /// The channel that it was made of.
+    /// The channel from which it was created.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// The client below.
+    /// The underlying client.
     pub fn client(&self) -> &LocalClient {
         &self.client
     }
 
-    /// A unary call. Dropping the future gives it up, and stops its handler. More calls than places wait for one.
+    /// A unary call. Dropping the future cancels the call and stops its handler. When all slots are in use, the call
+    /// waits for one.
     ///
     /// # Errors
-    /// The status with which it ended.
+    /// The status with which the call ended.
     pub async fn unary<M: Method>(
         &self,
         routes: &Routes,

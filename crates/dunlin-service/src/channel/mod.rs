@@ -1,4 +1,4 @@
-//! A channel: a connection to a server of typed services, which clients of services are made of.
+//! A channel: a connection to a server of typed services, from which the clients of services are created.
 
 mod bytes;
 mod call;
@@ -30,7 +30,7 @@ use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::DIRECTORY;
 use crate::Status;
 
-/// How long what the server has is believed before a method that it had not is asked for again.
+/// Age from which the directory is requested again when a method is not in it.
 const DIRECTORY_AGE: Duration = Duration::from_secs(1);
 
 /// A connection to a server of typed services. Cheap to clone; any thread and any task may call through any clone.
@@ -41,9 +41,9 @@ struct Shared {
     client: Client,
     known: RwLock<Known>,
     tasks: Mutex<Tasks>,
-    /// Of its streams, from the first of them on.
+    /// The session of the channel's streams, created with the first of them.
     session: Mutex<Option<Arc<Session>>>,
-    /// What each stream of it holds.
+    /// Window of each new stream, in bytes.
     window: AtomicUsize,
 }
 
@@ -72,12 +72,12 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// The numbers of a service's methods at the server, by their places in the service; zero: not asked for yet.
+/// The numbers of a service's methods at the server, by their index in the service; zero if not yet looked up.
 #[derive(Debug)]
 pub struct Routes(Box<[AtomicU16]>);
 
 impl Routes {
-    /// For a service of so many methods.
+    /// Creates the routes of a service with this number of methods.
     pub fn new(methods: usize) -> Self {
         Self((0..methods).map(|_| AtomicU16::new(0)).collect())
     }
@@ -99,13 +99,13 @@ impl Channel {
     /// Connects to a server with all defaults, such as `dunlin://db1:7400`. Does not block.
     ///
     /// # Errors
-    /// `Unavailable` when there is no connection; as for [`Channel::from_client`].
+    /// `Unavailable` if no connection can be made; otherwise as for [`Channel::from_client`].
     pub async fn connect(address: &str) -> Result<Self, Status> {
         let client = Client::connect_async(address).await?;
         Self::from_client(client).await
     }
 
-    /// As [`Channel::connect`]; blocks.
+    /// Like [`Channel::connect`], but blocks.
     ///
     /// # Errors
     /// As for [`Channel::connect`].
@@ -113,17 +113,17 @@ impl Channel {
         Self::from_client_blocking(Client::connect(address)?)
     }
 
-    /// Of a client with whatever preset, device, deadline or secret: `Client::builder()` has them.
+    /// Creates a channel from a client with any preset, device, deadline or secret, which `Client::builder()` sets.
     ///
     /// # Errors
-    /// `Unimplemented` when the server has no typed services, `FailedPrecondition` when it speaks no version of them
-    /// that this client does; or what ended the call that asked.
+    /// `Unimplemented` if the server has no typed services, `FailedPrecondition` if the client and the server support
+    /// no common version of them; otherwise the error of the call that requests the directory.
     pub async fn from_client(client: Client) -> Result<Self, Status> {
         let answer = client.call_async(DIRECTORY, &directory::question()).await;
         Self::with(client, answer)
     }
 
-    /// As [`Channel::from_client`]; blocks.
+    /// Like [`Channel::from_client`], but blocks.
     ///
     /// # Errors
     /// As for [`Channel::from_client`].
@@ -147,16 +147,16 @@ impl Channel {
         Ok(Self(Arc::new(shared), Observer::default()))
     }
 
-    /// Tells OpenTelemetry of the calls of this channel, and of those of clients that are made of it from now on.
+    /// Reports the calls of this channel to OpenTelemetry, and those of clients that are created from it from now on.
     #[cfg(feature = "opentelemetry")]
     #[must_use]
     pub fn telemetry(self, telemetry: &crate::telemetry::Telemetry) -> Self {
         Self(self.0, telemetry.into())
     }
 
-    /// What runs the tasks that drive this channel's streams: for executors other than tokio's. Without a word it is
-    /// the tokio runtime in which the channel was made (feature `tokio`), or else a thread of its own. Says nothing to
-    /// streams that there are.
+    /// Sets the executor of the tasks that drive this channel's streams, for executors other than tokio's. By default
+    /// it is the tokio runtime in which the channel was created (feature `tokio`), or else a dedicated thread. Streams
+    /// that are already open are not affected.
     #[must_use]
     pub fn executor(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         let tasks = &self.0.tasks;
@@ -164,7 +164,8 @@ impl Channel {
         self
     }
 
-    /// What starts the thread of its own: on simulated hosts, where a thread of the system would be of another time.
+    /// Sets how the dedicated thread is started: simulated hosts need simulated threads, because a thread of the
+    /// operating system does not run in virtual time.
     #[doc(hidden)]
     #[must_use]
     pub fn threads(self, threads: Threads) -> Self {
@@ -173,8 +174,8 @@ impl Channel {
         self
     }
 
-    /// Bytes that each stream opened from now on holds for its reader, beside one message; what the server has more
-    /// waits there. 64 KiB by default; from 1 KiB to 16 MiB.
+    /// Bytes that each stream opened from now on buffers for its reader, in addition to one message; anything beyond
+    /// that waits at the server. 64 KiB by default; from 1 KiB to 16 MiB.
     #[must_use]
     pub fn stream_window(self, bytes: usize) -> Self {
         self.0
@@ -183,12 +184,12 @@ impl Channel {
         self
     }
 
-    /// The client below.
+    /// The underlying client.
     pub fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// The version of typed services that this client and its server speak.
+    /// The version of typed services that this client and its server use.
     pub fn version(&self) -> u16 {
         self.known().directory.version
     }
@@ -198,7 +199,7 @@ impl Channel {
         self.known().directory.methods.contains_key(path)
     }
 
-    /// What the server has is asked for again by the next call of a method that is not known.
+    /// Discards the known methods: the next call of a method that is not known requests the directory again.
     fn forget(&self) {
         let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
         known.directory.methods.clear();
@@ -212,7 +213,8 @@ impl Channel {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The method's number, if the server has it; `Ok(None)`: it may have it by now.
+    /// The method's number, if the server has it; `Ok(None)` if the directory is old enough that the server may have it
+    /// by now.
     fn look_up(&self, callee: &impl Callee) -> Result<Option<HandlerId>, Status> {
         let known = self.known();
         match known.directory.methods.get(callee.path()) {
@@ -226,7 +228,7 @@ impl Channel {
         }
     }
 
-    /// Takes what the server says that it has.
+    /// Replaces the directory by the one in the server's answer.
     fn renew(&self, answer: Result<dunlin::Reply, CallError>) -> Result<(), Status> {
         let directory = read_directory(answer)?;
         let since = thread::now();
@@ -245,8 +247,8 @@ impl Channel {
         known.ok_or_else(|| Status::unimplemented(callee.path()))
     }
 
-    /// The method's number, asked for where it is not known. `again`: what is known is wrong; `left`: of the time of
-    /// the call that wants it.
+    /// The method's number, requested from the server if it is not known. `again`: the known number is wrong; `left`:
+    /// the remaining time of the call that needs it.
     async fn find(
         &self,
         callee: &impl Callee,

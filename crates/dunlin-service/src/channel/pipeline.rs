@@ -1,4 +1,4 @@
-//! A lane for a loop that keeps many typed calls out: the fastest way for one thread.
+//! A lane for a loop that keeps many typed calls outstanding: the fastest interface for one thread.
 
 use std::any::TypeId;
 
@@ -11,22 +11,22 @@ use crate::method::{Messages, Method};
 use crate::wire::{self, Answered};
 use crate::{Response, Status};
 
-/// Many unary calls out at once, of whatever methods, each with a tag of the caller's, answered by callback in any
-/// order; as [`dunlin::Pipeline`], and like it it ends with its connection. Requests have no metadata and no deadline
-/// but the client's.
+/// Keeps many unary calls of any methods outstanding, each with a tag chosen by the caller; they are answered by
+/// callback in any order. Like [`dunlin::Pipeline`], it ends with its connection. Requests have no metadata, and no
+/// deadline other than the client's.
 #[derive(Debug)]
 pub struct Pipeline {
     channel: Channel,
     pipeline: dunlin::Pipeline,
-    /// Methods that were called, and their numbers; programs call few by one pipeline.
+    /// Methods that were called, and their numbers; programs call few methods through one pipeline.
     numbers: Vec<(TypeId, HandlerId)>,
 }
 
 impl Channel {
-    /// A lane for a loop that keeps `window` calls out, about.
+    /// Creates a lane for a loop that keeps about `window` calls outstanding.
     ///
     /// # Errors
-    /// When no connection can be made.
+    /// If no connection can be made.
     pub fn pipeline(&self, window: usize) -> Result<Pipeline, Status> {
         Ok(Pipeline {
             channel: self.clone(),
@@ -36,15 +36,15 @@ impl Channel {
     }
 }
 
-/// An answer, not decoded yet.
+/// An answer that has not been decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a>(&'a [u8]);
 
-/// What a view of responses is for a codec.
+/// The view of responses in a method's codec.
 type ViewOf<'a, M> = <<M as Method>::Codec as Views<<M as Method>::Response>>::View<'a>;
 
 impl<'a> Answer<'a> {
-    /// The message as it stands there.
+    /// A view of the message, in place.
     ///
     /// # Errors
     /// As for [`Answer::with`].
@@ -56,10 +56,10 @@ impl<'a> Answer<'a> {
         M::Codec::view(self.message_bytes()?).map_err(malformed::<M>)
     }
 
-    /// Lends the message, which stands in memory that the next answer uses again.
+    /// Decodes the message and lends it, in memory that the next answer reuses.
     ///
     /// # Errors
-    /// The status with which the call ended; `Internal` when the bytes are no message of the method.
+    /// The status with which the call ended; `Internal` if the bytes are not a message of the method.
     #[inline(always)]
     pub fn with<M: Method, T>(self, take: impl FnOnce(&M::Response) -> T) -> Result<T, Status> {
         let message = self.message_bytes()?;
@@ -71,7 +71,7 @@ impl<'a> Answer<'a> {
         taken.map_err(malformed::<M>)
     }
 
-    /// The response, in memory of its own.
+    /// Decodes the response into memory of its own.
     ///
     /// # Errors
     /// As for [`Answer::with`].
@@ -101,7 +101,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Out of line, so that callbacks stay short.
+/// Out of line, to keep callbacks short.
 #[cold]
 #[inline(never)]
 fn failed(error: dunlin::CallError) -> Status {
@@ -114,16 +114,16 @@ fn malformed<M: Method>(error: DecodeError) -> Status {
 }
 
 impl Pipeline {
-    /// Calls that are out.
+    /// Number of outstanding calls.
     pub fn outstanding(&self) -> usize {
         self.pipeline.outstanding()
     }
 
-    /// Puts a call, of a message or a view of one, into the batch; it leaves with the next poll, or earlier when the
-    /// batch is full. `false`: there is no room, poll first.
+    /// Adds a call, with a message or a view of one, to the batch, which is sent by the next poll, or earlier when it
+    /// is full. Returns `false` if there is no room: poll first.
     ///
     /// # Errors
-    /// When the call cannot be sent at all.
+    /// If the call cannot be sent at all.
     #[inline]
     pub fn submit<M: Method>(
         &mut self,
@@ -142,7 +142,7 @@ impl Pipeline {
         let submitted = self.pipeline.submit_with(number, length, tag, |target| {
             message.encode(wire::begin_bare(target, M::CHECK));
         });
-        // By reference: a result that was just written is not to be moved at once.
+        // Matched by reference, so that a result that was just written is not moved immediately.
         match &submitted {
             Ok(submitted) => Ok(*submitted),
             Err(_) => Ok(submitted?),
@@ -158,10 +158,10 @@ impl Pipeline {
         Ok(number)
     }
 
-    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.
+    /// Sends the batch and takes the answers that have arrived, without waiting; returns the number of messages.
     ///
     /// # Errors
-    /// As of [`dunlin::Pipeline::poll`].
+    /// As for [`dunlin::Pipeline::poll`].
     #[inline]
     pub fn poll(
         &mut self,
@@ -173,10 +173,10 @@ impl Pipeline {
         Ok(taken?)
     }
 
-    /// Sends the batch and waits until at least one answer has been taken or nothing is out.
+    /// Sends the batch and waits until at least one answer has been taken or no call is outstanding.
     ///
     /// # Errors
-    /// As of [`dunlin::Pipeline::wait`].
+    /// As for [`dunlin::Pipeline::wait`].
     #[inline]
     pub fn wait(
         &mut self,

@@ -1,4 +1,4 @@
-//! Calls with streams.
+//! Streaming calls.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -25,7 +25,8 @@ use crate::stream::session::Session;
 use crate::tasks::{Task, Tasks};
 use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
 
-/// A number that no other session has, nor guesses. On simulated hosts, whose runs repeat, they are numbered in order.
+/// Returns a session number that is unique and cannot be guessed. On simulated hosts, whose runs are reproducible,
+/// sessions are numbered in order.
 fn new_session_id() -> Result<u128, Status> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if thread::is_simulated() {
@@ -41,7 +42,8 @@ fn panicked() -> Status {
 }
 
 impl Channel {
-    /// The session of this channel's streams, which begins with the first of them; and whether it has just begun.
+    /// The session of this channel's streams, which is created with the first of them, and whether it was created just
+    /// now.
     fn session(&self) -> Result<(Arc<Session>, bool), Status> {
         let mut place = self
             .0
@@ -59,7 +61,7 @@ impl Channel {
         Ok((session, true))
     }
 
-    /// Opens a stream; `pump` makes the task that says what the user has to say.
+    /// Opens a stream; `pump` creates the task that sends the user's messages.
     async fn open<T, A: Default, C: Codec<A>>(
         &self,
         callee: &impl Callee,
@@ -116,8 +118,8 @@ impl Channel {
             if let Some(id) = session.open(&body, (FIRST_CREDIT, window), until, begin) {
                 return Ok(Streaming::new::<C>(session, id, Side::Client));
             }
-            // One that was there before may have ended in between: then there is another. One that ends as it begins
-            // has nobody who drives it, nor would the next.
+            // A session that already existed may have ended meanwhile: retry with a new one. A new one that ends
+            // immediately has no driver, and neither would the next.
             if has_begun {
                 return Err(Status::unavailable(
                     "what is to drive the channel's streams drops its tasks: its runtime has ended",
@@ -126,7 +128,7 @@ impl Channel {
         }
     }
 
-    /// Waits for the beginning of the server's answer.
+    /// Waits for the head of the server's answer.
     async fn head<A: Default>(
         &self,
         callee: &impl Callee,
@@ -134,17 +136,17 @@ impl Channel {
     ) -> Result<MetadataMap, Status> {
         let head = poll_fn(|context| streaming.poll_head(context)).await;
         if matches!(&head, Err(status) if status.code() == Code::Unimplemented) {
-            // The number may be another method's by now.
+            // The number may belong to another method by now.
             callee.learn(None);
             self.forget();
         }
         head
     }
 
-    /// One request, a stream of responses.
+    /// A call with one request and a stream of responses.
     ///
     /// # Errors
-    /// The status with which the call ended before its first message; later ones come from the stream.
+    /// The status with which the call ended before its first message; a later one is returned by the stream.
     pub async fn server_streaming<M: Method>(
         &self,
         routes: &Routes,
@@ -158,7 +160,7 @@ impl Channel {
         Ok(Response::with_metadata(streaming, metadata))
     }
 
-    /// A stream of requests, one response.
+    /// A call with a stream of requests and one response.
     ///
     /// # Errors
     /// The status with which the call ended.
@@ -181,7 +183,7 @@ impl Channel {
         Ok(response.map(|_| message))
     }
 
-    /// A stream each way.
+    /// A call with a stream in each direction.
     ///
     /// # Errors
     /// As for [`Channel::server_streaming`].
@@ -197,7 +199,7 @@ impl Channel {
             .await
     }
 
-    /// What an iterator brings, for the streams of a client that blocks.
+    /// Turns an iterator into a stream, for the streaming calls of a blocking client.
     #[doc(hidden)]
     pub fn feed<I>(
         &self,
@@ -220,7 +222,7 @@ impl Channel {
         tasks.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says what a stream brings, by `C`, and gives what the server says.
+    /// Sends the messages of a stream, encoded by `C`, and returns the stream of responses.
     pub(super) async fn open_both<S, A: Default, C>(
         &self,
         callee: &impl Callee,
@@ -237,7 +239,7 @@ impl Channel {
             let stream = place?;
             Some(Box::pin(async move {
                 let source = stream.map(Ok);
-                // The driver runs this for all streams of the channel.
+                // The driver runs this for all streams of the channel, so a panic is caught here.
                 let pumped = AssertUnwindSafe(pump::pump::<S::Item, C>(&session, id, source));
                 let pumped = pumped.catch_unwind().await;
                 match pumped.unwrap_or_else(|_| Err(panicked())) {

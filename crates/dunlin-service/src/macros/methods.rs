@@ -1,6 +1,6 @@
-//! What `service!` makes of one method, by its kind: in the traits, in the registry, in the clients.
+//! The code that `service!` generates for one method, by its kind: in the traits, in the registry, in the clients.
 
-/// A method of the async trait, as the attribute `async_trait` would write it.
+/// A method of the async trait, as the attribute `async_trait` would generate it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_trait_method {
@@ -70,7 +70,7 @@ macro_rules! __service_trait_method {
     };
 }
 
-/// A method of the trait without futures.
+/// A method of the sync trait.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_sync_method {
@@ -78,7 +78,7 @@ macro_rules! __service_sync_method {
         $($doc)*
         ///
         /// # Errors
-        /// What the caller is told instead of the reply.
+        /// The status that the caller receives instead of the reply.
         fn $method(
             &self,
             request: &mut $crate::Request<<$marker as $crate::Method>::Request>,
@@ -88,7 +88,7 @@ macro_rules! __service_sync_method {
     ($kind:ident $($rest:tt)*) => {};
 }
 
-/// A method of the trait whose messages are lent.
+/// A method of the view trait, whose messages are lent.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_view_method {
@@ -96,7 +96,7 @@ macro_rules! __service_view_method {
         $($doc)*
         ///
         /// # Errors
-        /// What the caller is told instead of the reply.
+        /// The status that the caller receives instead of the reply.
         fn $method(
             &self,
             request: $crate::RequestView<'_, $marker>,
@@ -140,7 +140,7 @@ macro_rules! __service_register {
     };
 }
 
-/// Adds a method without a future to a registry.
+/// Adds a method whose handler is not a future to a registry.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_register_lent {
@@ -215,7 +215,7 @@ macro_rules! __service_client_method {
     };
 }
 
-/// A method of the client of one thread: as of the async client, for unary methods.
+/// A method of the client of one thread: the same as in the async client, for unary methods only.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_local_method {
@@ -223,7 +223,7 @@ macro_rules! __service_local_method {
     ($kind:ident $($rest:tt)*) => {};
 }
 
-/// A method of the client that blocks.
+/// A method of the blocking client.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_blocking_method {
@@ -259,7 +259,7 @@ macro_rules! __service_blocking_method {
     (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
         $($doc)*
         ///
-        /// The messages come from a thread of their own, so the iterator may wait for the next.
+        /// The messages are read by a dedicated thread, so the iterator may block.
         ///
         /// # Errors
         /// The status with which the call ended.
@@ -278,7 +278,7 @@ macro_rules! __service_blocking_method {
     (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty]) => {
         $($doc)*
         ///
-        /// The messages come from a thread of their own, so the iterator may wait for the next.
+        /// The messages are read by a dedicated thread, so the iterator may block.
         ///
         /// # Errors
         /// The status with which the call ended before its first message; later ones come from the stream.

@@ -1,12 +1,12 @@
-//! `service!`: code of a service, of its methods. `dunlin-build` writes calls of it, and so does who has no .proto
-//! files.
+//! `service!`: the code of a service, given its methods. `dunlin-build` generates invocations of it; services without
+//! .proto files are written with it directly.
 //!
-//! Its helpers make one method each, by the kind of the method; they are macros of their own because an item of a trait
-//! or an implementation is all that a macro may stand for there.
+//! Its helpers generate one method each, by the method's kind. They are separate macros because a macro inside a trait
+//! or an implementation can only expand to items.
 
 mod methods;
 
-/// Makes the traits, the server and the clients of a service.
+/// Generates the traits, the server and the clients of a service.
 ///
 /// ```
 /// use dunlin_service::codec::Postcard;
@@ -43,20 +43,20 @@ mod methods;
 /// }
 /// ```
 ///
-/// It stands in a module, not in a function.
+/// Must be invoked in a module, not in a function.
 ///
-/// For a service `Greeter` with `rpc say_hello as SayHello(HelloRequest) -> HelloReply;` it makes
+/// For a service `Greeter` with `rpc say_hello as SayHello(HelloRequest) -> HelloReply;` it generates
 ///
-/// - the module `greeter_server`: the trait `Greeter`, with one async method for each, and `GreeterServer` of a type
-///   that implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
-///   `SyncGreeterServer`; the trait `ViewGreeter` with the unary methods as functions that read the request where it
-///   stands and write the reply where it leaves from, and `ViewGreeterServer`;
+/// - the module `greeter_server`: the trait `Greeter`, with an async method for each RPC, and `GreeterServer` for a
+///   type that implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place,
+///   and `SyncGreeterServer`; the trait `ViewGreeter` with the unary methods as functions that read the request in
+///   place and write the reply directly into the memory it is sent from, and `ViewGreeterServer`;
 /// - the module `greeter_client`: `GreeterClient`, async, `GreeterBlockingClient`, and `GreeterLocalClient` for tasks
 ///   that stay on one thread, with the unary methods;
-/// - `GreeterSayHello`, the type that stands for the method, for [`crate::Pipeline`].
+/// - `GreeterSayHello`, the type that represents the method, for [`crate::Pipeline`].
 ///
-/// `stream` before a type makes a stream of it: `rpc chat as Chat(stream Note) -> stream Note;`. Messages must have
-/// `Default`. The words behind `with` name the codec of all messages ([`crate::codec`]).
+/// `stream` before a type makes it a stream: `rpc chat as Chat(stream Note) -> stream Note;`. Messages must implement
+/// `Default`. The type after `with` is the codec of all messages ([`crate::codec`]).
 #[macro_export]
 macro_rules! service {
     ($(#[$meta:meta])* $vis:vis service $service:ident = $name:literal with $codec:ty { $($methods:tt)* }) => {
@@ -64,7 +64,7 @@ macro_rules! service {
     };
 }
 
-/// Finds out the kind of each method.
+/// Determines the kind of each method.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_parse {
@@ -93,7 +93,7 @@ macro_rules! __service_parse {
     };
 }
 
-/// Makes the server of a trait whose methods are no futures, but lent their messages.
+/// Generates the server of a trait whose methods are not futures and borrow their messages.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_lent {
@@ -129,7 +129,7 @@ macro_rules! __service_lent {
     };
 }
 
-/// Makes all of a service.
+/// Generates all code of a service.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __service_make {
@@ -196,12 +196,12 @@ macro_rules! __service_make {
                 }
 
                 impl<T: $service> [<$service Server>]<T> {
-                    /// The service.
+                    /// Creates the service.
                     pub fn new(service: T) -> Self {
                         Self(Arc::new(service))
                     }
 
-                    /// The service of something that others hold, too.
+                    /// Creates the service from a shared implementation.
                     pub fn from_arc(service: Arc<T>) -> Self {
                         Self(service)
                     }
@@ -237,7 +237,7 @@ macro_rules! __service_make {
             $vis mod [<$service:snake _client>] {
                 use ::std::sync::Arc;
 
-                /// Clients share the numbers of the methods with their clones.
+                /// A client shares the method numbers with its clones.
                 fn routes() -> Arc<$crate::Routes> {
                     Arc::new($crate::Routes::new(super::[<__ $service Index>]::__Methods as usize))
                 }
@@ -250,7 +250,7 @@ macro_rules! __service_make {
                 }
 
                 impl [<$service Client>] {
-                    /// A client on a channel, which may have other clients, too.
+                    /// Creates a client on a channel, which may be shared with other clients.
                     pub fn new(channel: $crate::Channel) -> Self {
                         Self { channel, routes: routes() }
                     }
@@ -263,7 +263,7 @@ macro_rules! __service_make {
                         Ok(Self::new($crate::Channel::connect(address.as_ref()).await?))
                     }
 
-                    /// The same for threads that wait.
+                    /// The blocking client on the same channel.
                     pub fn blocking(&self) -> [<$service BlockingClient>] {
                         [<$service BlockingClient>] {
                             channel: self.channel.clone(),
@@ -284,7 +284,7 @@ macro_rules! __service_make {
                 }
 
                 impl [<$service BlockingClient>] {
-                    /// A client on a channel, which may have other clients, too.
+                    /// Creates a client on a channel, which may be shared with other clients.
                     pub fn new(channel: $crate::Channel) -> Self {
                         Self { channel, routes: routes() }
                     }
@@ -313,8 +313,8 @@ macro_rules! __service_make {
                 }
 
                 impl [<$service LocalClient>] {
-                    /// A client on a thread's channel ([`Channel::local`]($crate::Channel::local)), which may have
-                    /// other clients, too.
+                    /// Creates a client on a thread's channel ([`Channel::local`]($crate::Channel::local)), which may
+                    /// be shared with other clients.
                     pub fn new(channel: $crate::LocalChannel) -> Self {
                         Self { channel, routes: routes() }
                     }

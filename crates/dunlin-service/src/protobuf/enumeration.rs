@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use super::field::{Int32, Kind, Take};
 use super::wire::{Malformed, Reader, Wire, Writer};
 
-/// Values of an enum `E`, which are numbers as those of [`Int32`]. One that is not there has the first value of `E`,
-/// which is zero in proto3 alone.
+/// Values of an enum `E`, encoded as those of [`Int32`]. An absent one has the first value of `E`, which is zero only
+/// in proto3.
 #[derive(Clone, Copy, Debug)]
 pub struct Enumeration<E>(PhantomData<E>);
 

@@ -1,4 +1,5 @@
-//! Fields of messages: kinds of values, and how often one stands in a message. The derive names what is here.
+//! Fields of messages: kinds of values, and labels (singular, optional, repeated, packed). The derive refers to these
+//! items.
 
 use ascii::AsciiStr;
 
@@ -7,34 +8,34 @@ use super::wire::{key_length, Key, Malformed, Reader, Wire, Writer};
 use super::{Merge, Message};
 use crate::varint;
 
-/// How a value of a kind stands on the wire; a type without values for each of protobuf's kinds.
+/// The encoding of a value, implemented by a type without values for each of protobuf's kinds.
 pub trait Kind<V> {
-    /// Its form.
+    /// Its wire type.
     const WIRE: Wire;
 
-    /// Bytes of a value, without its key.
+    /// Number of bytes of a value, without its key.
     fn length(value: &V) -> usize;
 
     /// Writes a value.
     fn put(value: &V, to: &mut Writer<'_>);
 
-    /// Whether it is the value of a field that is not there.
+    /// Whether it is the default value, which an absent field has.
     fn is_default(value: &V) -> bool;
 
-    /// Makes it that value.
+    /// Resets it to the default value.
     fn clear(value: &mut V);
 }
 
-/// How a value of a kind is read from bytes that live for `'a`; views keep parts of them.
+/// Decodes a value of a kind from bytes that live for `'a`; views keep parts of them.
 pub trait Take<'a, V>: Kind<V> {
-    /// Reads a value into the place of another.
+    /// Decodes a value into an existing one.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     fn take(place: &mut V, from: &mut Reader<'a>) -> Result<(), Malformed>;
 }
 
-/// Numbers of one to ten bytes: how a value is one, and the other way round.
+/// Numbers of one to ten bytes, with their conversions.
 macro_rules! varints {
     ($($(#[$doc:meta])* $kind:ident $type:ty: $value:ident => $to:expr, $number:ident => $from:expr;)+) => { $(
         $(#[$doc])*
@@ -81,7 +82,7 @@ macro_rules! varints {
 varints! {
     /// `bool`.
     Bool bool: value => u64::from(value), number => number != 0;
-    /// `int32`. Negative ones have ten bytes.
+    /// `int32`. Negative values take ten bytes.
     Int32 i32: value => i64::from(value) as u64, number => number as i32;
     /// `int64`.
     Int64 i64: value => value as u64, number => number as i64;
@@ -89,10 +90,10 @@ varints! {
     Uint32 u32: value => u64::from(value), number => number as u32;
     /// `uint64`.
     Uint64 u64: value => value, number => number;
-    /// `sint32`: small negative values are small numbers.
+    /// `sint32`: small negative values are encoded as small numbers.
     Sint32 i32: value => u64::from((value << 1 ^ value >> 31) as u32),
         number => (number as u32 >> 1) as i32 ^ -(number as i32 & 1);
-    /// `sint64`: small negative values are small numbers.
+    /// `sint64`: small negative values are encoded as small numbers.
     Sint64 i64: value => (value << 1 ^ value >> 63) as u64,
         number => (number >> 1) as i64 ^ -(number as i64 & 1);
 }
@@ -153,7 +154,7 @@ fixed! {
     Double f64: Bits64;
 }
 
-/// What stands behind its length: memory of the message's own, or a part of the bytes that it was read from.
+/// Values prefixed by their length: in memory of the message's own, or a part of the bytes that it was read from.
 macro_rules! counted {
     ($kind:ident $value:ty: $text:ident => $bytes:expr, $empty:expr) => {
         impl Kind<$value> for $kind {
@@ -189,8 +190,8 @@ pub struct Text;
 counted!(Text String: text => text.as_bytes(), text.clear());
 counted!(Text &str: text => text.as_bytes(), *text = "");
 
-/// Looked at where it stands: what was just copied is not to be had yet in other pieces than it was copied in. And
-/// first whether it is ASCII, in large steps: the standard library takes its ends byte by byte.
+/// Validated in place: data that was just copied cannot be loaded yet in pieces other than those in which it was
+/// stored. Whether it is ASCII is checked first, in large steps: the standard library checks the ends byte by byte.
 #[inline]
 fn text<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
     let bytes = from.counted()?;
@@ -242,7 +243,7 @@ impl<'a> Take<'a, &'a [u8]> for Bytes {
     }
 }
 
-/// A message within a message.
+/// A nested message.
 #[derive(Clone, Copy, Debug)]
 pub struct Nested;
 
@@ -260,7 +261,7 @@ impl<M: Message> Kind<M> for Nested {
         value.encode(to);
     }
 
-    /// One that is there is written, whatever it holds.
+    /// A message that is present is always written.
     fn is_default(_: &M) -> bool {
         false
     }
@@ -288,11 +289,11 @@ fn put_with_key<K: Kind<V>, V>(number: u32, value: &V, to: &mut Writer<'_>) {
     K::put(value, to);
 }
 
-/// A field that is always there; on the wire it is not while it has its default.
+/// A field without presence; it is not written while it has its default value.
 pub mod singular {
     use super::*;
 
-    /// Bytes of it.
+    /// Number of bytes of the field.
     #[inline]
     pub fn length<K: Kind<V>, V>(number: u32, value: &V) -> usize {
         match K::is_default(value) {
@@ -301,7 +302,7 @@ pub mod singular {
         }
     }
 
-    /// Writes it.
+    /// Writes the field.
     #[inline]
     pub fn put<K: Kind<V>, V>(number: u32, value: &V, to: &mut Writer<'_>) {
         if !K::is_default(value) {
@@ -309,10 +310,10 @@ pub mod singular {
         }
     }
 
-    /// Reads it.
+    /// Reads the field.
     ///
     /// # Errors
-    /// When what stands there is of another type, or none.
+    /// If the value is of another type, or malformed.
     #[inline]
     pub fn take<'a, K: Take<'a, V>, V>(
         place: &mut V,
@@ -323,7 +324,7 @@ pub mod singular {
         K::take(place, from)
     }
 
-    /// Gives it its default.
+    /// Resets the field to its default.
     #[inline]
     pub fn clear<K: Kind<V>, V>(place: &mut V) {
         K::clear(place);
@@ -334,7 +335,7 @@ pub mod singular {
 pub mod optional {
     use super::*;
 
-    /// Bytes of it.
+    /// Number of bytes of the field.
     #[inline]
     pub fn length<K: Kind<V>, V>(number: u32, value: &Option<V>) -> usize {
         value
@@ -342,7 +343,7 @@ pub mod optional {
             .map_or(0, |value| key_length(number) + K::length(value))
     }
 
-    /// Writes it.
+    /// Writes the field.
     #[inline]
     pub fn put<K: Kind<V>, V>(number: u32, value: &Option<V>, to: &mut Writer<'_>) {
         if let Some(value) = value {
@@ -350,10 +351,10 @@ pub mod optional {
         }
     }
 
-    /// Reads it; a message that is there already is added to.
+    /// Reads the field; a message that is already present is merged into.
     ///
     /// # Errors
-    /// When what stands there is of another type, or none.
+    /// If the value is of another type, or malformed.
     #[inline]
     pub fn take<'a, K: Take<'a, V>, V: Default>(
         place: &mut Option<V>,
@@ -364,25 +365,25 @@ pub mod optional {
         K::take(place.get_or_insert_with(V::default), from)
     }
 
-    /// It is absent.
+    /// Makes the field absent.
     #[inline]
     pub fn clear<K: Kind<V>, V>(place: &mut Option<V>) {
         *place = None;
     }
 }
 
-/// Values behind a key each.
+/// Values with a key each.
 pub mod repeated {
     use super::*;
 
-    /// Bytes of them.
+    /// Number of bytes of the values.
     #[inline]
     pub fn length<K: Kind<V>, V>(number: u32, values: &[V]) -> usize {
         let lengths = values.iter().map(K::length).sum::<usize>();
         key_length(number) * values.len() + lengths
     }
 
-    /// Writes them.
+    /// Writes the values.
     #[inline]
     pub fn put<K: Kind<V>, V>(number: u32, values: &[V], to: &mut Writer<'_>) {
         for value in values {
@@ -390,10 +391,10 @@ pub mod repeated {
         }
     }
 
-    /// Adds one, or all that stand together: numbers may, whatever the file says.
+    /// Adds one value, or all values of a packed field: numbers may be packed, whatever the file says.
     ///
     /// # Errors
-    /// When what stands there is of another type, or none.
+    /// If a value is of another type, or malformed.
     #[inline]
     pub fn take<'a, K: Take<'a, V>, V: Default>(
         place: &mut Vec<V>,
@@ -422,14 +423,14 @@ pub mod repeated {
         Ok(())
     }
 
-    /// There are none.
+    /// Removes all values.
     #[inline]
     pub fn clear<K: Kind<V>, V>(place: &mut Vec<V>) {
         place.clear();
     }
 }
 
-/// Numbers that stand together behind one key.
+/// Numbers packed behind one key.
 pub mod packed {
     pub use super::repeated::{clear, take};
     use super::*;
@@ -438,7 +439,7 @@ pub mod packed {
         values.iter().map(K::length).sum()
     }
 
-    /// Bytes of them.
+    /// Number of bytes of the values.
     #[inline]
     pub fn length<K: Kind<V>, V>(number: u32, values: &[V]) -> usize {
         match values {
@@ -447,7 +448,7 @@ pub mod packed {
         }
     }
 
-    /// Writes them.
+    /// Writes the values.
     #[inline]
     pub fn put<K: Kind<V>, V>(number: u32, values: &[V], to: &mut Writer<'_>) {
         if !values.is_empty() {

@@ -1,9 +1,9 @@
-//! Protobuf between slices: what [`codec::Protobuf`](crate::codec::Protobuf) makes of messages, by straight code for
-//! each type.
+//! Protobuf between slices: [`codec::Protobuf`](crate::codec::Protobuf) encodes and decodes messages with code
+//! generated for each type.
 //!
-//! The messages are prost's. Its own derive writes and reads by way of `Buf`, for whatever memory stands behind it; a
-//! call's message is one slice, and for that code of a message's own is several times shorter. `dunlin-build` derives
-//! both; by hand it is
+//! The messages are prost's. prost's own derive goes through `Buf`, to support any kind of memory; a message of a call
+//! is one slice, for which code generated for the message is several times shorter. `dunlin-build` derives both; by
+//! hand it is
 //!
 //! ```
 //! #[derive(Clone, PartialEq, prost::Message, dunlin_service::protobuf::Message)]
@@ -13,16 +13,16 @@
 //! }
 //! ```
 //!
-//! With `#[protobuf(view)]` behind it there is `GreetingView<'a>`, too, whose `words` are a `&'a str`: the message as
-//! it stands in the bytes that it came in ([`View`]; `#[protobuf(view = "Name")]` names it otherwise). Messages that a
-//! message with a view holds have views, too.
+//! With `#[protobuf(view)]` after it there is also `GreetingView<'a>`, whose `words` are a `&'a str`: the message in
+//! place, in the bytes that were received ([`View`]; `#[protobuf(view = "Name")]` sets another name). Messages nested
+//! in a message with a view must have views, too.
 //!
-//! The bytes are the same as prost's, and the same bytes are refused (`tests/protobuf`), but for one bound. A message
-//! with a map, a oneof, a group, a field of `Bytes`, or proto2's required fields and defaults is left to prost as a
-//! whole.
+//! The bytes are the same as prost's, and the same inputs are refused (`tests/protobuf`), except for one limit. A
+//! message with a map, a oneof, a group, a field of `Bytes`, or proto2's required fields and defaults is left to prost
+//! as a whole.
 //!
-//! Messages may stand within messages 100 deep, as with prost. Below one that is left to prost they are counted anew:
-//! where prost alone refuses more than 100 there may be up to 200.
+//! Messages may be nested 100 deep, as with prost. Below one that is left to prost the count starts anew: where prost
+//! alone refuses more than 100 levels there may be up to 200.
 
 mod enumeration;
 pub mod field;
@@ -31,27 +31,28 @@ mod wire;
 pub use dunlin_derive::Message;
 pub use wire::{Key, Malformed, Reader, Wire, Writer};
 
-/// A message that is written into one slice.
+/// A message that is encoded into one slice.
 pub trait Message: Default {
-    /// Bytes of it.
+    /// Number of bytes of the encoded message.
     fn encoded_len(&self) -> usize;
 
-    /// Writes it.
+    /// Encodes the message.
     ///
     /// # Panics
-    /// When there is less room than [`Message::encoded_len`] says.
+    /// If there is less room than [`Message::encoded_len`] returns.
     fn encode(&self, to: &mut Writer<'_>);
 
-    /// Makes it as if it was new; memory that it holds is kept.
+    /// Resets the message to its initial state; memory that it holds is kept.
     fn clear(&mut self);
 }
 
-/// A message that is read from one slice, which lives for `'a`. What has memory of its own is read from any.
+/// A message that is decoded from one slice, which lives for `'a`. A type with memory of its own can be decoded from
+/// any slice.
 pub trait Merge<'a>: Message {
-    /// Reads what is left: fields that stand there are replaced or added to, as protobuf has it.
+    /// Decodes the rest of the slice: present fields are replaced or added to, by protobuf's rules.
     ///
     /// # Errors
-    /// When the bytes are no message of this type; it holds anything then.
+    /// If the bytes are not a message of this type; its contents are then unspecified.
     fn merge(&mut self, from: &mut Reader<'a>) -> Result<(), Malformed>;
 }
 
@@ -62,12 +63,11 @@ pub trait Merge<'a>: Message {
             build script"
 )]
 pub trait Viewed: for<'a> Merge<'a> {
-    /// The same fields; texts and bytes are parts of the slice that was read.
+    /// The same fields; texts and byte strings are parts of the slice that was read.
     type View<'a>: Merge<'a>;
 }
 
-/// A message as it stands in bytes that live for `'a`. Lists of it, and messages that hold themselves, have memory of
-/// their own.
+/// A view of a message in bytes that live for `'a`. Lists, and recursive messages, allocate memory of their own.
 pub type View<'a, M> = <M as Viewed>::View<'a>;
 
 impl<M: Message> Message for Box<M> {
@@ -94,7 +94,7 @@ impl<M: Viewed> Viewed for Box<M> {
     type View<'a> = Box<M::View<'a>>;
 }
 
-/// For messages of prost's that have no code of their own.
+/// For messages of prost's without generated code of ours.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __protobuf_by_prost {
@@ -124,7 +124,7 @@ macro_rules! __protobuf_by_prost {
             }
         }
 
-        // prost knows no views: the message itself.
+        // prost has no views: the message itself is used.
         impl $crate::protobuf::Viewed for $message {
             type View<'a> = Self;
         }
@@ -133,7 +133,7 @@ macro_rules! __protobuf_by_prost {
 #[doc(hidden)]
 pub use crate::__protobuf_by_prost as by_prost;
 
-// What `google/protobuf/*.proto` become.
+// The types of `google/protobuf/*.proto`.
 by_prost!((), bool, f32, f64, i32, i64, u32, u64, String, Vec<u8>);
 by_prost!(
     prost_types::Any,

@@ -1,11 +1,11 @@
-//! Bytes of protobuf: keys, numbers, and what stands behind its length.
+//! The wire format of protobuf: keys, numbers, and values prefixed by their length.
 
 use crate::varint;
 
-/// Messages within messages, as many as prost allows.
+/// Maximum nesting depth of messages, the same as prost's.
 const DEPTH: u32 = 100;
 
-/// Bytes that are no message.
+/// The bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -15,19 +15,19 @@ pub enum Malformed {
     /// A number has more than 64 bits, or a key more than 32.
     #[error("a number in it is longer than it can be")]
     Number,
-    /// A field of this number stands there in another form than its type has.
+    /// The wire type of a field is not that of the field's type.
     #[error("field {number} is of another type")]
     OtherType {
-        /// Which field.
+        /// The number of the field.
         number: u32,
     },
     /// Text that is not UTF-8.
     #[error("a text in it is not UTF-8")]
     Text,
-    /// Messages stand within messages too deep.
+    /// Messages are nested too deep.
     #[error("its messages are nested deeper than {DEPTH}")]
     Depth,
-    /// What prost says of it.
+    /// An error of prost's.
     #[error("{0}")]
     Other(Box<str>),
 }
@@ -39,7 +39,7 @@ impl Malformed {
     }
 }
 
-/// The form in which a field stands there.
+/// The wire type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Wire {
@@ -47,17 +47,17 @@ pub enum Wire {
     Varint = 0,
     /// Eight bytes.
     Bits64 = 1,
-    /// Bytes behind their length.
+    /// Bytes prefixed by their length.
     Counted = 2,
-    /// Fields until the end of the group.
+    /// Fields up to the end of the group.
     Group = 3,
-    /// Where a group ends.
+    /// The end of a group.
     EndGroup = 4,
     /// Four bytes.
     Bits32 = 5,
 }
 
-/// What stands before a field: its number, and its form.
+/// The key of a field: its number and its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u32);
 
@@ -68,13 +68,13 @@ impl Key {
         self.0 >> 3
     }
 
-    /// Whether the field has this form.
+    /// Whether the field has this wire type.
     #[inline]
     pub fn is(self, wire: Wire) -> bool {
         self.0 & 7 == wire as u32
     }
 
-    /// An error if the field has another form.
+    /// Returns an error if the field has another wire type.
     #[inline]
     pub(super) fn expect(self, wire: Wire) -> Result<(), Malformed> {
         match self.is(wire) {
@@ -91,13 +91,13 @@ impl Key {
     }
 }
 
-/// Bytes of a key.
+/// Number of bytes of a key.
 #[inline]
 pub(super) const fn key_length(number: u32) -> usize {
     varint::length((number as u64) << 3)
 }
 
-/// Bytes that are read, from their beginning.
+/// Reads bytes from the beginning.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: varint::Reader<'a>,
@@ -105,7 +105,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of a whole message.
+    /// Creates a reader of a whole message.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
@@ -114,13 +114,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next field.
+    /// Reads the key of the next field.
     ///
     /// # Errors
-    /// When there is no key.
+    /// If there is no key.
     #[inline]
     pub fn key(&mut self) -> Result<Key, Malformed> {
-        // Fields up to the fifteenth have one byte.
+        // Keys of fields up to the fifteenth have one byte.
         match self.bytes.0 {
             [first @ ..0x80, rest @ ..] => {
                 self.bytes.0 = rest;
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether there is no field any more.
+    /// Whether there are no more fields.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
             .ok_or(Malformed::Truncated)
     }
 
-    /// The fields of a message within this one.
+    /// Returns a reader of the fields of a nested message.
     #[inline]
     pub(super) fn nested(&mut self) -> Result<Self, Malformed> {
         let depth = self.depth.checked_sub(1).ok_or(Malformed::Depth)?;
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Numbers or other values that stand together.
+    /// Returns a reader of packed values.
     #[inline]
     pub(super) fn packed(&mut self) -> Result<Self, Malformed> {
         Ok(Self {
@@ -200,16 +200,16 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// All that is left.
+    /// Takes all remaining bytes.
     #[doc(hidden)]
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes.0)
     }
 
-    /// Passes over a field that the message does not know.
+    /// Skips an unknown field.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is malformed.
     #[inline]
     pub fn skip(&mut self, key: Key) -> Result<(), Malformed> {
         self.bytes.0 = behind(key, self.bytes.0, self.depth)?;
@@ -251,8 +251,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number of more bytes than one, and what stands behind it. By values, as [`behind`]: a reader of which nobody takes
-/// the address stays in registers.
+/// Reads a number of more than one byte; returns it and the rest. Takes and returns values, like [`behind`]: a reader
+/// whose address is not taken stays in registers.
 #[inline(never)]
 fn long_number(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     let mut reader = varint::Reader(bytes);
@@ -262,7 +262,7 @@ fn long_number(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     }
 }
 
-/// As [`long_number`], of a key.
+/// Like [`long_number`], for a key.
 #[inline(never)]
 fn long_key(bytes: &[u8]) -> Result<(Key, &[u8]), Malformed> {
     let (key, rest) = long_number(bytes)?;
@@ -270,7 +270,7 @@ fn long_key(bytes: &[u8]) -> Result<(Key, &[u8]), Malformed> {
     Ok((Key(key), rest))
 }
 
-/// What stands behind the field of this key.
+/// Returns the bytes after the field with this key.
 #[cold]
 fn behind(key: Key, bytes: &[u8], depth: u32) -> Result<&[u8], Malformed> {
     let bytes = varint::Reader(bytes);
@@ -279,7 +279,7 @@ fn behind(key: Key, bytes: &[u8], depth: u32) -> Result<&[u8], Malformed> {
     Ok(reader.bytes.0)
 }
 
-/// Fills the bytes of a number that has more than one.
+/// Writes a number of more than one byte.
 #[inline(never)]
 fn put_long_number(room: &mut [u8], mut value: u64) {
     let (last, first) = room.split_last_mut().expect("a number has bytes");
@@ -290,18 +290,18 @@ fn put_long_number(room: &mut [u8], mut value: u64) {
     *last = value as u8;
 }
 
-/// Where a message is written.
+/// Writes a message.
 #[derive(Debug)]
 pub struct Writer<'a>(&'a mut [u8]);
 
 impl<'a> Writer<'a> {
-    /// Into these bytes.
+    /// Creates a writer into these bytes.
     #[inline]
     pub fn new(bytes: &'a mut [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The next `length` bytes.
+    /// Takes the next `length` bytes.
     #[doc(hidden)]
     #[inline]
     pub fn room(&mut self, length: usize) -> &'a mut [u8] {

@@ -1,4 +1,4 @@
-//! Asks a server what it has.
+//! The client of the reflection service.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -13,7 +13,7 @@ use super::server_reflection_client::ServerReflectionClient;
 use super::ServerReflectionServerReflectionInfo;
 use crate::{Channel, Code, Method, Status};
 
-/// A client of a server's reflection service, for tools: which services there are, and the files that describe them.
+/// A client of a server's reflection service, for tools: returns the services, and the files that describe them.
 #[derive(Clone, Debug)]
 pub struct ReflectionClient {
     channel: Channel,
@@ -21,7 +21,7 @@ pub struct ReflectionClient {
 }
 
 impl ReflectionClient {
-    /// On a channel, which may have other clients, too.
+    /// Creates a client on a channel, which may be shared with other clients.
     pub fn new(channel: Channel) -> Self {
         Self {
             client: ServerReflectionClient::new(channel.clone()),
@@ -29,16 +29,16 @@ impl ReflectionClient {
         }
     }
 
-    /// Whether the server had the service when it was asked last what it has.
+    /// Whether the reflection service was in the last directory received from the server.
     pub fn is_there(&self) -> bool {
         self.channel
             .has_method(ServerReflectionServerReflectionInfo::PATH)
     }
 
-    /// Names of the services that are described, in their order.
+    /// Names of the services that are described, sorted.
     ///
     /// # Errors
-    /// `Unimplemented` when the server has no reflection service; or the status with which the call ended.
+    /// `Unimplemented` if the server has no reflection service; or the status with which the call ended.
     pub async fn services(&self) -> Result<Vec<String>, Status> {
         match self.ask(Question::ListServices(String::new())).await? {
             Answer::ListServicesResponse(list) => Ok(list
@@ -50,18 +50,18 @@ impl ReflectionClient {
         }
     }
 
-    /// The file in which a service, method, message, field, enumeration or extension of this full name is, and all that
-    /// it imports, as an encoded `google.protobuf.FileDescriptorSet`.
+    /// Returns the file that contains the service, method, message, field, enumeration or extension of this full name,
+    /// and all its imports, as an encoded `google.protobuf.FileDescriptorSet`.
     ///
     /// # Errors
-    /// `NotFound` when the server does not know the name; as for [`ReflectionClient::services`].
+    /// `NotFound` if the server does not know the name; otherwise as for [`ReflectionClient::services`].
     pub async fn files_of(&self, symbol: &str) -> Result<Vec<u8>, Status> {
         let mut set = Set::default();
         let (mut there, mut wanted) = (BTreeSet::new(), Vec::new());
         let question = Question::FileContainingSymbol(symbol.to_owned());
         self.add_files(question, &mut set, &mut there, &mut wanted)
             .await?;
-        // Other servers than ours may leave imports out.
+        // Servers other than ours may omit imports.
         while let Some(import) = wanted.pop() {
             if there.contains(&import) {
                 continue;
@@ -72,7 +72,7 @@ impl ReflectionClient {
                 .await
             {
                 Err(status) if status.code() != Code::NotFound => return Err(status),
-                // Whoever reads the set says what is missing, if it is.
+                // A missing import, if it matters, is reported by the reader of the set.
                 _ => there.insert(import),
             };
         }

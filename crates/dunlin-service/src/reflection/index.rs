@@ -1,4 +1,4 @@
-//! Files by name, and by what is in them.
+//! Files by their names, and by the symbols in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,27 @@ use prost_types::{
 
 use super::ReflectionError;
 
-/// A set whose files stay as they are, with what prost does not know of them.
+/// A descriptor set that keeps each file as bytes, including what prost does not know.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Set {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub(super) files: Vec<Vec<u8>>,
 }
 
-/// A file.
+/// A file with its imports.
 struct File {
     bytes: Vec<u8>,
     imports: Vec<String>,
 }
 
-/// See the module.
+/// An index of files.
 #[derive(Default)]
 pub(super) struct Index {
     pub(super) services: BTreeSet<String>,
     files: BTreeMap<String, File>,
-    /// Names of files, by the full names of what is in them.
+    /// Names of files, by the full names of the symbols in them.
     symbols: BTreeMap<String, String>,
-    /// Names of files, by the message and the number of the extension.
+    /// Names of files, by the extended message and the number of the extension.
     extensions: BTreeMap<(String, i32), String>,
 }
 
@@ -46,7 +46,8 @@ impl Index {
         Ok(())
     }
 
-    /// Adds the files whose names are new: the user's own file of gRPC's service may have options that ours has not.
+    /// Adds the files whose names are new: a user's own copy of gRPC's service file may have options that ours does not
+    /// have.
     pub(super) fn add_unless_known(&mut self, set: &[u8]) -> Result<(), ReflectionError> {
         for (file, bytes) in read(set)? {
             if !self.files.contains_key(file.name()) {
@@ -101,7 +102,7 @@ impl Index {
         self.add_symbol(file, full);
     }
 
-    /// Values of an enumeration stand beside it, not in it.
+    /// The scope of an enumeration's values is that of the enumeration itself, not within it.
     fn add_enumeration(&mut self, file: &str, outer: &str, enumeration: &EnumDescriptorProto) {
         for value in &enumeration.value {
             self.add_symbol(file, join(outer, value.name()));
@@ -118,7 +119,7 @@ impl Index {
         }
     }
 
-    /// A file, and behind it all that it imports, as far as they are known.
+    /// Returns a file, followed by all its imports, as far as they are known.
     pub(super) fn file(&self, name: &str) -> Option<Vec<Vec<u8>>> {
         let mut names = vec![name];
         let mut found = vec![self.files.get(name)?.bytes.clone()];
@@ -144,7 +145,7 @@ impl Index {
         self.file(self.extensions.get(&(message.to_owned(), number))?)
     }
 
-    /// Numbers of all extensions of a message, if there is such a message.
+    /// Numbers of all extensions of a message, if the message exists.
     pub(super) fn extensions(&self, message: &str) -> Option<Vec<i32>> {
         let of = |number| (message.to_owned(), number);
         let known = self.extensions.range(of(i32::MIN)..=of(i32::MAX));
@@ -154,7 +155,7 @@ impl Index {
     }
 }
 
-/// The files of an encoded set, each with its bytes.
+/// Decodes the files of a set, each with its bytes.
 fn read(set: &[u8]) -> Result<Vec<(FileDescriptorProto, Vec<u8>)>, ReflectionError> {
     let malformed = |error: prost::DecodeError| ReflectionError::Malformed(error.to_string());
     let files = Set::decode(set).map_err(malformed)?.files.into_iter();
@@ -162,7 +163,7 @@ fn read(set: &[u8]) -> Result<Vec<(FileDescriptorProto, Vec<u8>)>, ReflectionErr
     read.collect::<Result<_, _>>().map_err(malformed)
 }
 
-/// A name in a package or a message.
+/// Qualifies a name by its package or message.
 fn join(outer: &str, name: &str) -> String {
     match outer {
         "" => name.to_owned(),

@@ -3,30 +3,31 @@
 /// A question.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ServerReflectionRequest {
-    /// The server's name; comes back.
+    /// The server's name; it is returned in the answer.
     #[prost(string, tag = "1")]
     pub host: String,
-    /// What is asked.
+    /// The question.
     #[prost(oneof = "Question", tags = "3, 4, 5, 6, 7")]
     pub message_request: Option<Question>,
 }
 
-/// What is asked.
+/// A question.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Question {
-    /// A file by its name, and what it imports.
+    /// The file of this name, and its imports.
     #[prost(string, tag = "3")]
     FileByFilename(String),
-    /// The file of a service, method, message, field, enumeration or extension, by its full name, and what it imports.
+    /// The file that contains the service, method, message, field, enumeration or extension of this full name, and its
+    /// imports.
     #[prost(string, tag = "4")]
     FileContainingSymbol(String),
-    /// The file of an extension, and what it imports.
+    /// The file that contains an extension, and its imports.
     #[prost(message, tag = "5")]
     FileContainingExtension(ExtensionRequest),
     /// The numbers of all extensions of a message.
     #[prost(string, tag = "6")]
     AllExtensionNumbersOfType(String),
-    /// All services; the text says nothing.
+    /// All services; the text is ignored.
     #[prost(string, tag = "7")]
     ListServices(String),
 }
@@ -34,7 +35,7 @@ pub enum Question {
 /// An extension.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ExtensionRequest {
-    /// The full name of the message that it extends.
+    /// The full name of the extended message.
     #[prost(string, tag = "1")]
     pub containing_type: String,
     /// Its number.
@@ -51,12 +52,12 @@ pub struct ServerReflectionResponse {
     /// The question.
     #[prost(message, optional, tag = "2")]
     pub original_request: Option<ServerReflectionRequest>,
-    /// What is answered.
+    /// The answer.
     #[prost(oneof = "Answer", tags = "4, 5, 6, 7")]
     pub message_response: Option<Answer>,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Answer {
     /// Files.
@@ -68,7 +69,7 @@ pub enum Answer {
     /// Services.
     #[prost(message, tag = "6")]
     ListServicesResponse(ListServiceResponse),
-    /// There is no answer.
+    /// An error.
     #[prost(message, tag = "7")]
     ErrorResponse(ErrorResponse),
 }
@@ -76,7 +77,7 @@ pub enum Answer {
 /// Files, each a `google.protobuf.FileDescriptorProto`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FileDescriptorResponse {
-    /// The one that was asked for, and behind it those that it imports.
+    /// The requested file, followed by its imports.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub file_descriptor_proto: Vec<Vec<u8>>,
 }
@@ -87,7 +88,7 @@ pub struct ExtensionNumberResponse {
     /// The full name of the message.
     #[prost(string, tag = "1")]
     pub base_type_name: String,
-    /// Their numbers.
+    /// The numbers of its extensions.
     #[prost(int32, repeated, tag = "2")]
     pub extension_number: Vec<i32>,
 }
@@ -95,7 +96,7 @@ pub struct ExtensionNumberResponse {
 /// All services.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListServiceResponse {
-    /// Each of them.
+    /// The services.
     #[prost(message, repeated, tag = "1")]
     pub service: Vec<ServiceResponse>,
 }
@@ -108,13 +109,13 @@ pub struct ServiceResponse {
     pub name: String,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ErrorResponse {
     /// A code of [`crate::Code`].
     #[prost(int32, tag = "1")]
     pub error_code: i32,
-    /// In words.
+    /// A description of the error.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }

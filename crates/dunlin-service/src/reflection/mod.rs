@@ -1,7 +1,7 @@
-//! gRPC's reflection service (`grpc.reflection.v1.ServerReflection`): a server says which services it has, and what
-//! their methods and messages are, so that tools can call it (`dunlin call`).
+//! gRPC's reflection service (`grpc.reflection.v1.ServerReflection`): a server describes its services with their
+//! methods and messages, so that tools can call them (`dunlin call`).
 //!
-//! What it says are the descriptors of `.proto` files, which `dunlin-build` puts beside the code that it makes:
+//! The descriptions are descriptors of `.proto` files, which `dunlin-build` generates next to the code:
 //!
 //! ```ignore
 //! pub mod helloworld {
@@ -33,31 +33,31 @@ pub use messages::{
     ServiceResponse,
 };
 
-/// What the service itself is: the file `proto/grpc/reflection/v1/reflection.proto`, compiled.
+/// The descriptors of the service itself: the file `proto/grpc/reflection/v1/reflection.proto`, compiled.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/reflection.binpb");
 
-/// Why descriptors cannot be served.
+/// The descriptors cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReflectionError {
-    /// The bytes are no descriptors.
+    /// The bytes are not descriptors.
     #[error("the bytes are no google.protobuf.FileDescriptorSet: {0}")]
     Malformed(String),
-    /// Two sets have a file of the same name, and mean different ones by it.
+    /// Two sets contain different files of the same name.
     #[error("two sets of descriptors have different files of the name {0}: compile both with the same includes")]
     TwoFiles(String),
 }
 
 crate::service! {
-    /// What a server has.
+    /// Describes a server's services.
     pub service ServerReflection = "grpc.reflection.v1.ServerReflection" with Prost {
-        /// An answer to each question.
+        /// Answers each question.
         rpc server_reflection_info as ServerReflectionInfo(stream ServerReflectionRequest)
             -> stream ServerReflectionResponse;
     }
 }
 
-/// What the service knows. Made by [`service()`].
+/// The implementation of the service. Created by [`service()`].
 #[derive(Clone)]
 pub struct Reflection(Arc<Index>);
 
@@ -67,11 +67,11 @@ impl fmt::Debug for Reflection {
     }
 }
 
-/// The service of these sets of descriptors, each the `FILE_DESCRIPTOR_SET` of a package, or what
-/// `protoc --descriptor_set_out --include_imports` writes. It describes itself, too.
+/// Creates the service for these descriptor sets, each the `FILE_DESCRIPTOR_SET` of a package, or the output of
+/// `protoc --descriptor_set_out --include_imports`. It also describes itself.
 ///
 /// # Errors
-/// When one is no set of descriptors, or two contradict each other.
+/// If one is not a descriptor set, or two contradict each other.
 pub fn service(
     sets: &[&[u8]],
 ) -> Result<server_reflection_server::ServerReflectionServer<Reflection>, ReflectionError> {

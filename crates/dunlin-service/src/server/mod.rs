@@ -1,4 +1,4 @@
-//! A server of typed services: services by name, on the handlers of a [`dunlin::ServerBuilder`].
+//! A server of typed services: services by name, on top of the handlers of a [`dunlin::ServerBuilder`].
 
 mod registry;
 mod sessions;
@@ -23,7 +23,7 @@ use crate::stream::frame::{FIRST_CREDIT, MOST_CREDIT};
 use crate::tasks::{Task, Tasks, Threads};
 use crate::wire::{DIRECTORY, FIRST_METHOD};
 
-/// Where servers of typed services begin.
+/// The builder of servers of typed services.
 ///
 /// ```no_run
 /// # use dunlin_service::server::{Server, Service};
@@ -43,7 +43,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without services yet.
+    /// Creates a server without services.
     pub fn builder() -> Self {
         Self::default()
     }
@@ -54,9 +54,10 @@ impl Server {
         self
     }
 
-    /// Has all async handlers of services that are added after this behind a layer of tower's: timeouts, limits, load
-    /// shedding, checks of metadata, tracing. A layer added later is outside of those before. Each method has a service
-    /// of its own behind the layer, so limits count for each method. Handlers of sync services are not concerned.
+    /// Puts all async handlers of services that are added after this behind one of tower's layers: timeouts, limits,
+    /// load shedding, checks of metadata, tracing. Layers added later are outside of those added before. Each method
+    /// has its own service behind the layer, so limits apply to each method. Handlers of sync services are not
+    /// affected.
     #[cfg(feature = "tower")]
     pub fn layer<L>(mut self, layer: L) -> Self
     where
@@ -74,30 +75,31 @@ impl Server {
         self
     }
 
-    /// Tells OpenTelemetry of the calls of all services, whatever they are.
+    /// Reports the calls of all services to OpenTelemetry, regardless of their kind.
     #[cfg(feature = "opentelemetry")]
     pub fn telemetry(mut self, telemetry: &crate::telemetry::Telemetry) -> Self {
         self.observer = telemetry.into();
         self
     }
 
-    /// What runs async handlers. Without a word it is the tokio runtime in which the server is started (feature
-    /// `tokio`), or else a thread of its own.
+    /// Sets the executor of async handlers. By default it is the tokio runtime in which the server is started (feature
+    /// `tokio`), or else a dedicated thread.
     pub fn executor(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         self.tasks = Some(Tasks::Custom(Arc::new(spawn)));
         self
     }
 
     /// Polls each async handler of a unary method once on the thread that has received the request, before it becomes a
-    /// task: one that is ready then answers without another thread being woken, and one that waits goes on where it
-    /// would have begun. For handlers that do not block and take microseconds up to where they first wait; longer ones
-    /// hold up all calls of that thread.
+    /// task: one that is ready then answers without waking another thread, and one that waits continues on its
+    /// executor. Use it for handlers that do not block and take microseconds to reach their first await point; longer
+    /// ones delay all calls of that thread.
     pub fn poll_inline(mut self) -> Self {
         self.poll_inline = true;
         self
     }
 
-    /// What starts its threads: on simulated hosts, where a thread of the system would be of another time.
+    /// Sets how the server's threads are started: simulated hosts need simulated threads, because a thread of the
+    /// operating system does not run in virtual time.
     #[doc(hidden)]
     pub fn threads(mut self, threads: Threads) -> Self {
         self.tasks = Some(Tasks::on(threads.clone()));
@@ -105,27 +107,28 @@ impl Server {
         self
     }
 
-    /// Streams that one client may have at once. 16,384 by default; one more ends with `ResourceExhausted`.
+    /// Maximum number of open streams of a client. 16,384 by default; further ones end with `ResourceExhausted`.
     pub fn max_streams(mut self, count: usize) -> Self {
         self.limits.streams = count;
         self
     }
 
-    /// Clients that may have streams at once. 4096 by default; the streams of one more end with `ResourceExhausted`.
+    /// Maximum number of clients with open streams. 4096 by default; streams of further clients end with
+    /// `ResourceExhausted`.
     pub fn max_sessions(mut self, count: usize) -> Self {
         self.limits.sessions = count;
         self
     }
 
-    /// Clients that may have streams at once by one connection: a channel is one, and several channels may be made of
-    /// one [`Client`]. 16 by default; the streams of one more end with `ResourceExhausted`.
+    /// Maximum number of clients with open streams on one connection: each channel is one, and several channels may be
+    /// created from one [`Client`]. 16 by default; streams of further ones end with `ResourceExhausted`.
     pub fn max_sessions_per_connection(mut self, count: usize) -> Self {
         self.limits.of_connection = count;
         self
     }
 
-    /// Bytes that each stream holds for its handler, beside one message; what the client has more waits there. 64 KiB
-    /// by default; from 16 KiB to 16 MiB.
+    /// Bytes that each stream buffers for its handler, in addition to one message; anything beyond that waits at the
+    /// client. 64 KiB by default; from 16 KiB to 16 MiB.
     pub fn stream_window(mut self, bytes: usize) -> Self {
         self.limits.window = bytes.clamp(FIRST_CREDIT, MOST_CREDIT);
         self
@@ -134,36 +137,36 @@ impl Server {
     /// Serves at an address until the future is dropped.
     ///
     /// # Errors
-    /// When the server cannot be started.
+    /// If the server cannot be started.
     pub async fn serve(self, address: &str) -> Result<(), ServeError> {
         let _running = self.start(address)?;
         pending().await
     }
 
-    /// Starts the server; it ends when what is returned is dropped, or with grace by [`RunningServer::shutdown`].
+    /// Starts the server; it ends when the returned value is dropped, or gracefully with [`RunningServer::shutdown`].
     ///
     /// # Errors
-    /// When the server cannot be started.
+    /// If the server cannot be started.
     pub fn start(self, address: &str) -> Result<RunningServer, ServeError> {
         self.on(dunlin::Server::bind(address)?)?.serve()
     }
 
-    /// Serves the server that this client is connected to, which may call these services from now on
+    /// Serves the server to which this client is connected, which may call these services from now on
     /// ([`ServerBuilder::serve_to`]): it finds the client by [`crate::Request::peer`]
-    /// ([`dunlin::CallableClients::find`]) or in its list, and makes a channel of what calls it
+    /// ([`dunlin::CallableClients::find`]) or in its list, and creates a channel from the client that calls it
     /// ([`crate::Channel::from_client`]).
     ///
     /// # Errors
-    /// When that server does not call this client, or this one cannot be started.
+    /// If that server does not call this client, or this one cannot be started.
     pub fn serve_to(self, client: &Client) -> Result<CallbackServer, ServeError> {
         self.on(dunlin::Server::unbound())?.serve_to(client)
     }
 
-    /// Puts the services on a server with whatever secret, device, limits and handlers of its own. Typed services take
-    /// the numbers from 1024 on.
+    /// Adds the services to a server with any secret, device, limits and handlers of its own. Typed services use the
+    /// handler numbers from 1024 on.
     ///
     /// # Errors
-    /// When two services have a method of the same name, or there are too many methods.
+    /// If two services have a method of the same name, or there are too many methods.
     pub fn on(self, mut server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
         let tasks = self.tasks.unwrap_or_default();
         let mut sessions = Sessions::new(tasks.clone(), self.threads, self.limits);
@@ -192,7 +195,7 @@ impl Server {
                 Add::Call(add) => server = add(server, number, &ground),
                 Add::Stream(check, begin) => sessions.add(number, method.path, check, begin),
             }
-            // The highest numbers are the server's own.
+            // The highest numbers are reserved for the server itself.
             number = number
                 .checked_add(1)
                 .filter(|number| *number < u16::MAX - 64)
@@ -203,7 +206,7 @@ impl Server {
                 })?;
         }
         let server = sessions.on(server);
-        // Names and numbers of methods are no secret, and nothing can be called without them.
+        // Names and numbers of methods are not secret, and nothing can be called without them.
         let server = server.checks_rights_itself(DIRECTORY);
         Ok(server.handle(DIRECTORY, move |request, reply| {
             match directory::answer(request.payload(), &entries) {

@@ -1,4 +1,4 @@
-//! The methods that a server is to have, and how each becomes a handler.
+//! The methods of a server, and how each becomes a handler.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::observer::Observer;
 use crate::tasks::Tasks;
 use crate::{Request, Response, Status, Streaming};
 
-/// A service that a server can have: what `service!` makes of a user's type.
+/// A service that can be added to a server; `service!` generates one for a user's type.
 pub trait Service {
     /// The name, as in gRPC: `helloworld.Greeter`.
     const NAME: &'static str;
@@ -26,12 +26,12 @@ pub trait Service {
     fn register(self, registry: &mut Registry);
 }
 
-/// Where handlers run that are no futures.
+/// Where handlers that are not futures run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the polling thread, as [`ServerBuilder::handle`]: for some microseconds of work.
+    /// On the polling thread, as with [`ServerBuilder::handle`]: for some microseconds of work.
     Inline,
-    /// On the worker pool, as [`ServerBuilder::handle_on_workers`]: for work that takes long or blocks.
+    /// On the worker pool, as with [`ServerBuilder::handle_on_workers`]: for work that takes long or blocks.
     Workers,
 }
 
@@ -52,28 +52,28 @@ impl Place {
     }
 }
 
-/// The methods of a server, as services add them.
+/// The methods of a server, to which services add theirs.
 #[derive(Default)]
 pub struct Registry {
     pub(super) methods: Vec<Registered>,
     layers: Option<Layers>,
 }
 
-/// What the handlers of a server have in common.
+/// What the handlers of a server share.
 pub(super) struct Ground {
     pub(super) tasks: Tasks,
-    /// Handlers that are futures take their first step on the polling thread.
+    /// Handlers that are futures are first polled on the polling thread.
     pub(super) poll_inline: bool,
     pub(super) observer: Observer,
 }
 
-/// Makes a method a handler of this number.
+/// Adds the handler of a method to a server, under this number.
 type AddCall = Box<dyn FnOnce(ServerBuilder, HandlerId, &Ground) -> ServerBuilder + Send>;
 
-/// How a method becomes a part of a server.
+/// How a method is added to a server.
 pub(super) enum Add {
     Call(AddCall),
-    /// With the check of its name.
+    /// A streaming method, with the check of its name.
     Stream(u32, Begin),
 }
 
@@ -108,8 +108,8 @@ impl Registry {
         });
     }
 
-    /// A unary method whose handler is no future: it reads a request that is lent to it, and fills a response, both in
-    /// memory that is used again. What it hands on it may swap out of the request instead of copying it.
+    /// Adds a unary method whose handler is not a future: it borrows a request and fills a response, both in memory
+    /// that is reused. Data that it passes on can be swapped out of the request instead of being copied.
     pub fn sync<M: Method>(
         &mut self,
         place: Place,
@@ -126,8 +126,8 @@ impl Registry {
         }));
     }
 
-    /// A unary method whose handler is no future, reads the request where it stands, and writes the answer where it
-    /// leaves from.
+    /// Adds a unary method whose handler is not a future, reads the request in place, and writes the answer directly
+    /// into the memory it is sent from.
     pub fn view<M: Method>(
         &mut self,
         place: Place,
@@ -144,7 +144,7 @@ impl Registry {
         }));
     }
 
-    /// Services that are added from now on are behind this, too.
+    /// Puts services that are added from now on behind this layer, too.
     #[cfg(feature = "tower")]
     pub(super) fn add_layer(&mut self, outer: Layers) {
         self.layers = Some(match self.layers.take() {
@@ -153,7 +153,8 @@ impl Registry {
         });
     }
 
-    /// A unary method whose handler is a future, which is dropped where it stands when nobody waits any more.
+    /// Adds a unary method whose handler is a future, which is dropped at its current await point when nobody waits for
+    /// it any more.
     pub fn unary<M: Method, F>(
         &mut self,
         handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
@@ -169,7 +170,7 @@ impl Registry {
         }
     }
 
-    /// A method with one request and a stream of responses.
+    /// Adds a method with one request and a stream of responses.
     pub fn server_streaming<M: Method, F, S>(
         &mut self,
         handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
@@ -184,7 +185,7 @@ impl Registry {
         self.add_stream::<M>(begin);
     }
 
-    /// A method with a stream of requests and one response.
+    /// Adds a method with a stream of requests and one response.
     pub fn client_streaming<M: Method, F>(
         &mut self,
         handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
@@ -198,7 +199,7 @@ impl Registry {
         self.add_stream::<M>(begin);
     }
 
-    /// A method with a stream each way.
+    /// Adds a method with a stream in each direction.
     pub fn bidirectional<M: Method, F, S>(
         &mut self,
         handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
@@ -214,7 +215,7 @@ impl Registry {
     }
 }
 
-/// Adds a handler that is a future.
+/// Returns the registration of a handler that is a future.
 fn call<M: Method, F>(handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static) -> AddCall
 where
     F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,

@@ -1,4 +1,5 @@
-//! The sessions of a server: what clients push is given to streams, what streams say goes with the pulls that wait.
+//! The sessions of a server: frames that clients push are passed to streams, and what streams send goes out in the
+//! answers to waiting pulls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,16 +17,16 @@ use crate::tasks::{Tasks, Threads};
 use crate::wire::{Header, PULL, PUSH};
 use crate::Status;
 
-/// How much streams may take.
+/// Limits for streams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Clients with streams.
+    /// Maximum number of clients with streams.
     pub(super) sessions: usize,
-    /// Those among them that one connection brings.
+    /// Maximum number of them on one connection.
     pub(super) of_connection: usize,
-    /// Streams of each.
+    /// Maximum number of streams of each client.
     pub(super) streams: usize,
-    /// Bytes that each stream holds for its handler.
+    /// Bytes that each stream buffers for its handler.
     pub(super) window: usize,
 }
 
@@ -40,27 +41,27 @@ impl Default for Limits {
     }
 }
 
-/// How long a client may be silent that has given up its pull, because it makes the next at once, or whose connection
-/// has ended, because it may make another.
+/// Maximum silence of a client that has given up its pull, since it makes the next one immediately, or whose connection
+/// has ended, since it may make another.
 const GONE_AFTER: Duration = Duration::from_secs(3);
-/// How long one may be that has an answer which it does not ask beyond: its threads may be busy.
+/// Maximum silence of a client that has been answered and does not make its next pull: its threads may be busy.
 const SILENT_FOR: Duration = Duration::from_secs(30);
-/// How long a pull waits for news.
+/// Maximum time that a pull waits for something to send.
 const LONGEST_PULL: Duration = Duration::from_secs(2);
-/// How often is looked.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often is looked at most, however many deadlines there are: each look is at all sessions.
+/// Minimum interval of the checks, however many deadlines there are: each check visits all sessions.
 const GRAIN: Duration = Duration::from_millis(10);
 
 /// A method with streams.
 struct StreamMethod {
     path: &'static str,
-    /// Of its name.
+    /// The check of its name.
     check: u32,
     begin: Begin,
 }
 
-/// See the module.
+/// The sessions of a server.
 pub(super) struct Sessions {
     methods: HashMap<HandlerId, StreamMethod>,
     tasks: Tasks,
@@ -72,23 +73,23 @@ pub(super) struct Sessions {
 
 struct Entry {
     session: Arc<Session>,
-    /// The connection that it counts among, and whether that is there still.
+    /// The connection for whose limit it counts, and whether that still exists.
     connection: u64,
     maker: Presence,
-    /// Whether that is there that its last push or pull came by.
+    /// Whether the connection of its last push or pull still exists.
     presence: Presence,
 }
 
 #[derive(Default)]
 struct Known {
     by_id: BTreeMap<u128, Entry>,
-    /// A thread looks whether clients have gone and deadlines have passed.
+    /// Whether a thread checks for clients that are gone and deadlines that have passed.
     is_watched: bool,
-    /// Once it has looked.
+    /// Set once that thread has made its first check.
     watch: Option<Watch>,
 }
 
-/// The thread that looks, and when.
+/// The checking thread, and the times of its checks.
 struct Watch {
     waker: Waker,
     looked: Instant,
@@ -96,11 +97,11 @@ struct Watch {
 }
 
 impl Known {
-    /// Makes room for one more session of this kind, of which there may be so many: one without streams goes, if there
-    /// is one. The client has let it go, most likely, and the server would keep it for a while.
+    /// Makes room for one more session of this kind, of which there may be `most`, by ending one without streams. Its
+    /// client has most likely abandoned it, and the server would keep it for a while.
     ///
     /// # Errors
-    /// When all of them have streams.
+    /// If all of them have streams.
     fn make_room(
         &mut self,
         most: usize,
@@ -115,7 +116,7 @@ impl Known {
         Ok(self.by_id.remove(&longest).map(|entry| entry.session))
     }
 
-    /// There is a stream that ends at this time: the next look is then, or as soon as may be.
+    /// Schedules the next check for a stream that ends at this time, or as soon as possible after it.
     fn look_at(&mut self, deadline: Instant) {
         if let Some(watch) = &mut self.watch {
             let next = deadline.max(watch.looked + GRAIN);
@@ -139,18 +140,18 @@ impl Sessions {
         }
     }
 
-    /// A method with streams of this number.
+    /// Registers a streaming method under this number.
     pub(super) fn add(&mut self, number: HandlerId, path: &'static str, check: u32, begin: Begin) {
         let method = StreamMethod { path, check, begin };
         self.methods.insert(number, method);
     }
 
-    /// Adds the two calls to a server.
+    /// Adds the push and pull handlers to a server.
     pub(super) fn on(self, server: ServerBuilder) -> ServerBuilder {
         let sessions = Arc::new(self);
         let pulled = Arc::clone(&sessions);
         server
-            // Each stream is a call of its method, and is asked for its right when it is opened.
+            // Each stream is a call of its method, and its right is checked when the stream is opened.
             .checks_rights_itself(PUSH)
             .checks_rights_itself(PULL)
             .handle(PUSH, move |request, reply| {
@@ -212,7 +213,7 @@ impl Sessions {
                     mux.set_deadline(stream, deadline);
                     first_deadline = Some(first_deadline.unwrap_or(deadline).min(deadline));
                 }
-                // Of a push that opens streams and gives them up again and again.
+                // Limits the list for a push that opens streams and gives them up again and again.
                 if begun.len() >= 2 * self.limits.streams {
                     begun.retain(|(_, begun): &(Begin, Begun)| mux.contains(begun.stream));
                 }
@@ -262,7 +263,7 @@ impl Sessions {
             None => responder.reply(vec![verdict::UNKNOWN_SESSION]),
             Some(session) => {
                 if let Some(why) = session.pull(has, responder) {
-                    // Its next push or pull hears that there is no such session.
+                    // Its next push or pull is told that there is no such session.
                     self.lock().by_id.remove(&id);
                     session.end(&Status::cancelled(why));
                 }
@@ -270,7 +271,7 @@ impl Sessions {
         }
     }
 
-    /// The session of this number; a first push makes it.
+    /// Returns the session with this number; a first push creates it.
     fn find(
         self: &Arc<Self>,
         id: u128,
@@ -281,7 +282,7 @@ impl Sessions {
         let mut known = self.lock();
         let is_its_own = |entry: &Entry| entry.connection == connection;
         if let Some(entry) = known.by_id.get(&id) {
-            // It is one of the connection that made it, until that has ended.
+            // A session belongs to the connection that created it until that has ended.
             let moves = !is_its_own(entry) && !entry.maker.is_there();
             let idle = match moves {
                 true => known.make_room(self.limits.of_connection, is_its_own)?,
@@ -326,7 +327,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Looks, if it is time for that; says how long it is until the next look. `None`: there is nothing left to watch.
+    /// Runs the check if it is due; returns the time until the next one, or `None` if there is nothing left to check.
     fn watch(&self, waker: &Waker) -> Option<Duration> {
         let next = self.lock().watch.as_ref().map(|watch| watch.next);
         let left = next.map(|next| next.saturating_duration_since(thread::now()));
@@ -336,7 +337,7 @@ impl Sessions {
         }
     }
 
-    /// Ends streams whose time is over, and sessions whose clients have gone.
+    /// Ends streams whose deadline has passed, and sessions whose clients are gone.
     fn look(&self, waker: &Waker) -> Option<Duration> {
         let mut gone = Vec::new();
         let looked = thread::now();

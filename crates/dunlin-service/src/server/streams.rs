@@ -1,4 +1,4 @@
-//! The tasks of a server's streams: a handler of any of the three kinds, run as long as its client wants the stream.
+//! The tasks of a server's streams: a handler of any of the three kinds, which runs while its client wants the stream.
 
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -20,7 +20,7 @@ use crate::stream::session::Session;
 use crate::tasks::Task;
 use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
 
-/// A stream that begins.
+/// A stream that was just opened.
 pub(super) struct Begun {
     pub(super) session: Arc<Session>,
     pub(super) stream: u64,
@@ -31,11 +31,11 @@ pub(super) struct Begun {
     pub(super) observer: Observer,
 }
 
-/// Makes the task of a stream of a method.
+/// Creates the task of a stream, for one method.
 pub(super) type Begin = Arc<dyn Fn(Begun) -> Task + Send + Sync>;
 
-/// Ends a stream whose task is dropped before its end, also one that never ran: its executor has ended, or takes no
-/// more. Else its client would wait for ever.
+/// Ends a stream whose task is dropped before its end, even if the task never ran: its executor has ended, or accepts
+/// no more tasks. Otherwise the client would wait forever.
 struct EndWithTask {
     session: Arc<Session>,
     stream: u64,
@@ -43,7 +43,7 @@ struct EndWithTask {
 
 impl Drop for EndWithTask {
     fn drop(&mut self) {
-        // Of one that has ended nothing is said.
+        // Nothing is sent for a stream that has already ended.
         let status = Status::unavailable("what ran the handler has ended");
         self.session.with(|mux| mux.finish(self.stream, &status));
     }
@@ -56,8 +56,8 @@ impl Begun {
     }
 }
 
-/// Runs a part of a stream's handler as long as the client wants the stream and its deadline has not come. Who watches
-/// the sessions ends a stream at its deadline, a little later, which wakes this.
+/// Runs a part of a stream's handler while the client wants the stream and its deadline has not passed. The thread that
+/// checks the sessions ends a stream shortly after its deadline, which wakes this future.
 async fn while_wanted<T>(
     begun: &Begun,
     inherited: Inherited,
@@ -80,7 +80,7 @@ async fn while_wanted<T>(
     .await
 }
 
-/// A stream's task: `work` is given the request and says all; how it ends is said here.
+/// A stream's task: `work` receives the request and sends all messages; the final status is sent here.
 fn task<M: Method, F>(
     begun: Begun,
     work: impl FnOnce(Arc<Session>, u64, Request<Streaming<M::Request>>) -> F + Send + 'static,
@@ -110,7 +110,7 @@ where
         let status = match ended {
             None if begun.is_late() => {
                 observed.end(Some(&late()));
-                // Where its client has not given it up and nobody has ended it yet.
+                // Has no effect if the client has given the stream up or it has already ended.
                 return begun.session.with(|mux| mux.finish(begun.stream, &late()));
             }
             None => return,
@@ -123,7 +123,7 @@ where
     })
 }
 
-/// The only message of a stream.
+/// Returns the only message of a stream.
 async fn only<M: Method>(
     request: Request<Streaming<M::Request>>,
 ) -> Result<Request<M::Request>, Status> {
@@ -137,13 +137,13 @@ async fn only<M: Method>(
     Ok(request.map(|()| message))
 }
 
-/// Says a response's head and all its messages.
+/// Sends a response's head and all its messages.
 async fn say<M: Method>(
     session: &Session,
     stream: u64,
     response: Response<impl Stream<Item = Result<M::Response, Status>>>,
 ) -> Result<(), Status> {
-    // Nothing longer is sent: it would end all streams of the client.
+    // Longer metadata must not be sent: it would end all streams of the client.
     response.metadata().check_sendable()?;
     pump::room(session, stream).await;
     session.with(|mux| mux.send_head(stream, response.metadata()));
@@ -153,7 +153,7 @@ async fn say<M: Method>(
         .map(drop)
 }
 
-/// Of a method with one request and a stream of responses.
+/// The task of a method with one request and a stream of responses.
 pub(super) fn server_streaming<M: Method, F, S>(
     handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
 ) -> Begin
@@ -171,7 +171,7 @@ where
     })
 }
 
-/// Of a method with a stream of requests and one response.
+/// The task of a method with a stream of requests and one response.
 pub(super) fn client_streaming<M: Method, F>(
     handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
 ) -> Begin
@@ -189,7 +189,7 @@ where
     })
 }
 
-/// Of a method with a stream each way.
+/// The task of a method with a stream in each direction.
 pub(super) fn bidirectional<M: Method, F, S>(
     handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
 ) -> Begin

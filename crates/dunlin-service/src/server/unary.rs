@@ -1,4 +1,4 @@
-//! How a unary call becomes a call of its handler, and what that says an answer.
+//! Unary calls at the server: decoding the request, running the handler, encoding the answer.
 
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -17,10 +17,10 @@ use crate::{Code, MetadataMap, Request, Response, Status};
 /// Header and message of a request.
 type Parts<'a> = (Option<Box<Header>>, &'a [u8]);
 
-/// Takes a request apart.
+/// Decodes a request.
 ///
 /// # Errors
-/// The answer to what is none of the method's.
+/// The answer to send if it is not a request for this method.
 #[inline]
 pub(super) fn read<M: Method>(payload: &[u8]) -> Result<Parts<'_>, Vec<u8>> {
     match wire::read_request(payload, M::CHECK) {
@@ -34,10 +34,10 @@ pub(super) fn read<M: Method>(payload: &[u8]) -> Result<Parts<'_>, Vec<u8>> {
     }
 }
 
-/// Runs a handler that is no future.
+/// Runs a handler that is not a future.
 ///
 /// # Errors
-/// What the responder says.
+/// An error of the responder.
 #[inline]
 pub(super) fn serve<M: Method>(
     request: &dunlin::Request<'_>,
@@ -49,7 +49,7 @@ pub(super) fn serve<M: Method>(
         Ok(read) => read,
         Err(answer) => return reply.write(&answer),
     };
-    // Lost when the handler panics.
+    // Lost if the handler panics.
     let mut messages = Messages::<M>::take();
     let asked = &mut messages.request;
     if let Err(error) =
@@ -81,7 +81,7 @@ pub(super) fn serve<M: Method>(
     written
 }
 
-/// Gives the request its header; what the handler's own calls inherit.
+/// Stores the header in the request; returns what the handler's own calls inherit.
 fn take_header<T>(request: &mut Request<T>, header: Header) -> Inherited {
     let deadline = header.deadline();
     let inherited = Inherited::of(&header.metadata, deadline);
@@ -103,7 +103,7 @@ fn write<M: Method>(
     write_message::<M>(reply, response.get_ref(), response.metadata())
 }
 
-/// Answers with a message, in whatever form the codec takes it.
+/// Answers with a message, in any form that the codec accepts.
 #[inline]
 pub(super) fn write_message<M: Method>(
     reply: &mut (impl Room + ?Sized),
@@ -138,7 +138,7 @@ fn write_with_metadata<M: Method>(
     Ok(())
 }
 
-/// Answers with a status, whatever has been written before.
+/// Answers with a status, replacing anything that has been written.
 #[cold]
 pub(super) fn refuse(
     reply: &mut (impl Room + ?Sized),
@@ -149,9 +149,9 @@ pub(super) fn refuse(
     Ok(())
 }
 
-/// Where an answer is written.
+/// A destination for an answer.
 pub(crate) trait Room {
-    /// So many bytes, instead of what has been written before.
+    /// Provides room for `length` bytes, replacing anything that has been written.
     fn room(&mut self, length: usize) -> Result<&mut [u8], HandlerError>;
 }
 
@@ -162,7 +162,7 @@ impl Room for Responder<'_> {
     }
 }
 
-/// The status as it travels: an end without a message is an error, and metadata has a limit.
+/// The status as it is sent: an end without a message is an error, and metadata is limited.
 pub(crate) fn travelling(status: &Status) -> Status {
     if status.code() == Code::Ok {
         return Status::internal("the handler ended with an error whose code is OK");
@@ -199,7 +199,7 @@ pub(super) async fn answer<M, F>(
     let mut inherited = header.map(|header| take_header(&mut request, *header));
     let mut observed = observer.server(M::PATH, request.metadata(), &mut inherited);
     let until = asked.deadline();
-    // Its bytes count as held until then.
+    // The request's bytes count as held until here.
     drop(asked);
     let ended = {
         let mut running = std::pin::pin!(handler(request));
@@ -217,13 +217,13 @@ pub(super) async fn answer<M, F>(
         .await
     };
     match ended {
-        // Its caller may look at its own clock a little later.
+        // The caller may notice a little later that its time is over.
         None if until.is_some_and(|until| until <= thread::now()) => {
             let late = late();
             observed.end(Some(&late));
             responder.reply(wire::status_answer(&late));
         }
-        // Nobody waits; that the answer is none is nobody's concern.
+        // Nobody is waiting for the answer, so it does not matter that there is none.
         None => drop(responder),
         Some(Ok(response)) => {
             observed.end(None);
@@ -237,7 +237,7 @@ pub(super) async fn answer<M, F>(
     }
 }
 
-/// Of a call whose deadline has passed here.
+/// The status of a call whose deadline passed at the server.
 #[cold]
 pub(super) fn late() -> Status {
     Status::deadline_exceeded("the deadline came while the handler was running")

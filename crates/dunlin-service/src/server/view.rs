@@ -1,5 +1,5 @@
-//! Handlers that read a request where it stands and write the answer where it leaves from: no message in between has
-//! memory of its own.
+//! Handlers that read a request in place and write the answer directly into the memory it is sent from, without a
+//! message in between.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::observer::Observer;
 use crate::wire::Header;
 use crate::{MetadataMap, Status};
 
-/// What a request without a header has.
+/// The metadata of a request without a header.
 static NO_METADATA: MetadataMap = MetadataMap::new();
 
-/// A request of a method, lent for as long as its handler runs.
+/// A request of a method, lent while its handler runs.
 #[derive(Debug)]
 pub struct RequestView<'a, M> {
     bytes: &'a [u8],
@@ -29,14 +29,14 @@ pub struct RequestView<'a, M> {
     method: PhantomData<fn(M)>,
 }
 
-/// What a view of requests is for a codec.
+/// The view of requests in a method's codec.
 type ViewOf<'a, M> = <<M as Method>::Codec as Views<<M as Method>::Request>>::View<'a>;
 
 impl<'a, M: Method> RequestView<'a, M> {
-    /// The message as it stands there. Each time it is read anew.
+    /// A view of the message, in place. It is decoded anew each time.
     ///
     /// # Errors
-    /// `InvalidArgument` when the bytes are no message of the method: what a handler answers with `?`.
+    /// `InvalidArgument` if the bytes are not a message of the method; a handler may return it with `?`.
     #[inline]
     pub fn view(&self) -> Result<ViewOf<'a, M>, Status>
     where
@@ -45,7 +45,7 @@ impl<'a, M: Method> RequestView<'a, M> {
         M::Codec::view(self.bytes).map_err(|error| unary::malformed::<M>(&error.to_string()))
     }
 
-    /// The message, with memory of its own.
+    /// Decodes the message into memory of its own.
     ///
     /// # Errors
     /// As for [`RequestView::view`].
@@ -61,23 +61,23 @@ impl<'a, M: Method> RequestView<'a, M> {
         self.metadata
     }
 
-    /// When the caller stops waiting, if it has said so.
+    /// When the caller stops waiting, if it sent a deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Which connection of the server it came by.
+    /// The server's number of the connection on which the request arrived.
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Who the caller is, as far as the handshake has shown it.
+    /// The identity of the caller, as far as the handshake has established it.
     pub fn peer(&self) -> &'a Arc<Peer> {
         self.peer
     }
 }
 
-/// Where the answer to a request is written, once.
+/// The destination of the answer to a request; written once.
 pub struct Reply<'a, M> {
     room: &'a mut (dyn Room + 'a),
     method: PhantomData<fn(M)>,
@@ -107,7 +107,7 @@ impl<M: Method> Reply<'_, M> {
     }
 }
 
-/// A handler has written its answer. A status that it returns after that goes instead.
+/// Shows that a handler has written its answer. If the handler then returns a status, that is sent instead.
 #[derive(Debug)]
 #[must_use = "the handler returns it"]
 pub struct Sent(Result<(), HandlerError>);
@@ -115,7 +115,7 @@ pub struct Sent(Result<(), HandlerError>);
 /// Runs a handler.
 ///
 /// # Errors
-/// What the responder says.
+/// An error of the responder.
 #[inline]
 pub(super) fn serve<M: Method>(
     request: &dunlin::Request<'_>,
@@ -160,7 +160,8 @@ pub(super) fn serve<M: Method>(
     }
 }
 
-/// Out of line, as all that few requests need: the rest is short enough to stand around the handler then.
+/// Out of line, as is everything that few requests need: the rest is then short enough to be inlined around the
+/// handler.
 #[cold]
 #[inline(never)]
 fn release(header: Box<Header>) {

@@ -1,5 +1,5 @@
-//! What drives a client's streams: a task that pushes what is to be said, pulls what the server has to say, and runs
-//! what says the streams of the user. One for each channel that has streams.
+//! The driver of a client's streams: a task that pushes frames to the server, pulls frames from it, and polls the tasks
+//! that send the user's streams. There is one for each channel that has streams.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,16 +16,17 @@ use crate::tasks::Task;
 use crate::wire::{PULL, PUSH};
 use crate::Status;
 
-/// How long a pull waits at the server, at most; then a push asks whether it is still there.
+/// Maximum time that a pull waits at the server; after that a push checks whether the server is still there.
 const PULL_TIME: Duration = Duration::from_secs(5);
-/// Longer than anybody waits.
+/// Longer than any wait.
 const FAR: Duration = Duration::from_secs(1 << 30);
-/// A number of no push: a server that knows the session has taken it, and for others it begins none.
+/// Not the number of any push: a server that knows the session treats it as already taken, and others begin no session
+/// for it.
 const BEFORE_FIRST: u32 = 0;
-/// Calls in a row that may fail before the streams do.
+/// Number of consecutive calls that may fail before the streams fail.
 const MOST_FAULTS: u32 = 8;
 
-/// See the module.
+/// The task that drives a client's streams.
 pub(crate) struct Driver {
     session: Arc<Session>,
     client: Client,
@@ -33,12 +34,12 @@ pub(crate) struct Driver {
     pumps: FuturesUnordered<Task>,
     push: Option<Call>,
     pushed: u32,
-    /// When the server is taken for gone, if the push is not answered; and when the call ends that makes it.
+    /// When the server is considered gone if the push is not answered, and when the call that carries the push ends.
     push_until: Instant,
     push_call_until: Instant,
-    /// A push has been answered: the server knows the session.
+    /// Whether a push has been answered, so that the server knows the session.
     is_known: bool,
-    /// The server may have taken the first push, though no answer has come.
+    /// Whether the server may have taken the first push although no answer has arrived.
     may_be_known: bool,
     pull: Option<Call>,
     pull_until: Instant,
@@ -48,7 +49,7 @@ pub(crate) struct Driver {
 
 /// One of the two calls.
 struct Call {
-    /// With the time that the call has.
+    /// The client with the call's timeout.
     client: Client,
     handler: HandlerId,
     bytes: Vec<u8>,
@@ -56,7 +57,7 @@ struct Call {
 }
 
 enum State {
-    /// As many calls are out as may be.
+    /// As many calls are outstanding as are allowed.
     Waiting(Ready),
     Out(CallFuture),
 }
@@ -72,7 +73,7 @@ impl Call {
         }
     }
 
-    /// One that ends at a time, with an answer or without.
+    /// A call that ends at this time, with an answer or without.
     fn until(until: Instant, client: &Client, handler: HandlerId, bytes: Vec<u8>) -> Self {
         let time = until.saturating_duration_since(thread::now());
         let client = client.within(time.max(Duration::from_millis(1)));
@@ -118,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Says what is to be said, if anything; `even_nothing`: to hear whether the server is there.
+    /// Pushes the waiting frames, if any; `even_nothing`: pushes in any case, to check whether the server is there.
     fn push(&mut self, even_nothing: bool, first_deadline: Option<Instant>) {
         let chunk = self.session.take_chunk();
         let chunk = chunk.or_else(|| even_nothing.then(|| vec![0; PUSH_PREFIX]));
@@ -134,9 +135,9 @@ impl Driver {
         self.call_push(chunk, first_deadline);
     }
 
-    /// Makes the push, for the first time or once more: it has a number, so the server takes it once. A pull wakes this
-    /// end at the first deadline of a stream, and there is none before the server knows the session: until then the
-    /// push does.
+    /// Sends the push, for the first time or again: it is numbered, so the server takes it only once. At the first
+    /// deadline of a stream a pull wakes this side. No pull is made before the server knows the session: until then the
+    /// push does so.
     fn call_push(&mut self, chunk: Vec<u8>, first_deadline: Option<Instant>) {
         let first = first_deadline.filter(|first| !self.is_known && *first < self.push_until);
         self.push_call_until = first.unwrap_or(self.push_until);
@@ -154,7 +155,7 @@ impl Driver {
         self.pull = Some(Call::until(self.pull_until, &self.client, PULL, bytes));
     }
 
-    /// The push that waits is made with less time, or with more: the call so far is given up.
+    /// Repeats the waiting push with a shorter or longer time: the current call is abandoned.
     fn change_time(&mut self, first_deadline: Option<Instant>) {
         if let Some(call) = self.push.take() {
             self.may_be_known |= matches!(call.state, State::Out(_));
@@ -162,9 +163,9 @@ impl Driver {
         }
     }
 
-    /// What is pushed when a push has failed. A server that knows the session takes none twice. One that does not,
-    /// because it was started anew or has forgotten it meanwhile, would take the first once more and so run the
-    /// handlers of its streams again: it is asked instead, by a push of no frames that begins no session.
+    /// Returns what to push after a push has failed. A server that knows the session never takes a push twice. One that
+    /// does not, because it was restarted or has meanwhile forgotten the session, would take the first push again and
+    /// so run the handlers of its streams again. It is asked instead, by a push without frames that begins no session.
     fn again(&self, bytes: Vec<u8>) -> Vec<u8> {
         match !self.is_known && self.may_be_known {
             true => prefix(self.id, BEFORE_FIRST).to_vec(),
@@ -172,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// A call has failed: whether it is made again.
+    /// Decides whether a call that has failed is made again.
     fn try_again(&mut self, error: CallError) -> Result<(), Status> {
         self.faults += 1;
         let may_pass = match &error {
@@ -181,7 +182,7 @@ impl Driver {
             | CallError::NoMemory { .. }
             | CallError::Overloaded(_)
             | CallError::Connect(_) => true,
-            // It was answered, and the answer cannot be had.
+            // The call was answered, but the answer cannot be retrieved.
             other => other.is_retryable() && other.execution() == Execution::NotExecuted,
         };
         if may_pass && self.faults <= MOST_FAULTS {
@@ -208,7 +209,7 @@ impl Driver {
                 self.is_known = true;
             }
             Err(error) if has_no_time_left(&error) && thread::now() < self.push_until => {
-                // The time of a stream is over.
+                // The deadline of a stream has passed.
                 self.may_be_known |= error.execution() != Execution::NotExecuted;
                 if let Some(call) = self.push.take() {
                     self.call_push(call.bytes, None);
@@ -237,7 +238,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes what a pull brought; `false`: nothing.
+    /// Takes the answer to a pull; returns `false` if it brought nothing.
     fn take_pull(&mut self, answer: Result<Reply, CallError>) -> Result<bool, Status> {
         self.pull = None;
         match answer {
@@ -249,7 +250,7 @@ impl Driver {
                     .ok_or_else(broken)?;
                 let number = u32::from_le_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
                 self.faults = 0;
-                // One that came again after all was taken before.
+                // An answer may arrive again after it was taken.
                 if number == self.heard.wrapping_add(1) {
                     self.heard = number;
                     let taken = self.session.with(|mux| mux.receive(frames, |_, _| {}));
@@ -267,19 +268,19 @@ impl Driver {
         }
     }
 
-    /// Tells the server, for whatever of it comes in time, that all streams are given up. A push before these that did
-    /// not leave any more ends them there, too: it was left out.
+    /// Tells the server, as far as the messages arrive in time, that all streams are given up. If an earlier push was
+    /// not sent, its missing number ends the streams at the server, too.
     fn give_up_streams(&mut self) {
         self.push = None;
         for mut chunk in self.session.give_up_all() {
             self.pushed = self.pushed.wrapping_add(1);
             chunk[..PUSH_PREFIX].copy_from_slice(&prefix(self.id, self.pushed));
-            // It is on its way when its future is there, and that nobody waits for the answer changes nothing.
+            // The call is sent once its future exists; nobody needs the answer.
             drop(self.client.call_async(PUSH, &chunk));
         }
     }
 
-    /// As long as there is something to do. `Ok(true)`: the session has ended with its last stream.
+    /// Runs while there is something to do. `Ok(true)`: the session has ended with its last stream.
     fn work(&mut self, context: &mut Context<'_>) -> Result<bool, Status> {
         loop {
             let Some(turn) = self.session.turn(context.waker()) else {
@@ -302,11 +303,11 @@ impl Driver {
                 }
             }
             if self.pull.is_some() && is_sooner(self.pull_until) {
-                // It would come back too late; the server answers the next as it would have answered this.
+                // Its answer would come too late; the server answers the next pull as it would have answered this one.
                 self.pull = None;
             }
-            // Without streams, too: the server forgets a session of which it hears nothing for long, so this end goes
-            // on asking until one pull brings nothing, and then lets the session go.
+            // Pulls even without streams: the server forgets a session that has been silent for long, so this side goes
+            // on until a pull brings nothing, and then ends the session.
             if self.pull.is_none() && self.is_known {
                 self.pull(turn.first_deadline);
             }
@@ -333,7 +334,7 @@ impl Driver {
     }
 }
 
-/// Whether the time of a call is over, by this end's clock or the server's.
+/// Whether the time of a call is over, by this side's clock or the server's.
 fn has_no_time_left(error: &CallError) -> bool {
     matches!(
         error,
@@ -341,7 +342,7 @@ fn has_no_time_left(error: &CallError) -> bool {
     )
 }
 
-/// What the server says of a push or a pull.
+/// Evaluates the verdict in the answer to a push or a pull.
 fn judge(answer: &[u8]) -> Result<(), Status> {
     match answer.split_first() {
         Some((&verdict::TAKEN, _)) => Ok(()),
@@ -378,10 +379,10 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if !self.session.is_over() && self.pushed > 0 {
-            // Else the server takes this client for one that is busy, and runs its handlers for half a minute.
+            // Otherwise the server would consider this client busy, and run its handlers for half a minute.
             self.give_up_streams();
         }
-        // For streams that it leaves behind: the runtime has ended.
+        // For streams that are left over: the runtime has ended.
         let status =
             Status::unavailable("what drives the channel's streams has ended, with its runtime");
         self.session.end(&status);

@@ -1,5 +1,5 @@
-//! What an iterator brings, as a stream: from a thread of its own, because an iterator may wait for its next message as
-//! long as it likes, and the task that drives a channel's streams may not.
+//! Turns an iterator into a stream. A dedicated thread reads it, because an iterator may block for any time, while the
+//! task that drives a channel's streams must not.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,14 +11,14 @@ use futures_util::stream::StreamExt;
 
 use crate::tasks::{block_on, Threads};
 
-/// Messages that wait for the stream to take them: few, because each may be long, and more than one, so that not each
-/// wakes a thread.
+/// Number of messages read ahead: few, because each may be long, but more than one, so that not every message wakes a
+/// thread.
 const AHEAD: usize = 4;
 
-/// See the module. A panic of the iterator is one of the stream.
+/// Turns an iterator into a stream. If the iterator panics, so does the stream.
 ///
 /// # Errors
-/// When there is no thread to be had.
+/// If no thread can be started.
 pub(crate) fn feed<I>(
     threads: &Threads,
     mut messages: I,

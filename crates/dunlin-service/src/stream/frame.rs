@@ -16,7 +16,7 @@
 
 use crate::varint::{self, Reader};
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -28,33 +28,33 @@ pub(crate) enum Kind {
     Head = 6,
 }
 
-/// Bytes that a message counts beside its own, so that empty ones are bounded, too.
+/// Cost of a message in addition to its bytes, so that the number of empty ones is bounded, too.
 pub(crate) const MESSAGE_COST: usize = 64;
-/// Most bytes of a message of a stream; gRPC's limit by default.
+/// Maximum size of a message of a stream, in bytes; the same as gRPC's default limit.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// A call takes frames up to about so many bytes.
+/// Approximate maximum size of the frames in a call, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
-/// What a client may send before the server has given it more: a window of the smallest server.
+/// Initial credit of a client, before the server has granted any: the smallest window that a server may have.
 pub(crate) const FIRST_CREDIT: usize = 16 << 10;
-/// What a stream holds by default, at either end.
+/// Default window of a stream, at either end.
 pub(crate) const WINDOW: usize = 64 << 10;
-/// More credit than this is not believed.
+/// Credit granted by a peer is limited to this.
 pub(crate) const MOST_CREDIT: usize = 16 << 20;
 
-/// First byte of answers.
+/// First byte of answers to pushes and pulls.
 pub(crate) mod verdict {
     pub(crate) const TAKEN: u8 = 0;
-    /// The server does not know the session any more: its streams have ended.
+    /// The server no longer knows the session: its streams have ended.
     pub(crate) const UNKNOWN_SESSION: u8 = 1;
-    /// The client has broken the rules; words follow.
+    /// The client has violated the protocol; a description follows.
     pub(crate) const VIOLATION: u8 = 2;
-    /// The server has as many sessions as it may.
+    /// The server has reached its limit of sessions.
     pub(crate) const TOO_MANY: u8 = 3;
 }
 
-/// Before the frames of a push: session and number.
+/// Bytes before the frames of a push: session and number.
 pub(crate) const PUSH_PREFIX: usize = 20;
-/// Before the frames of an answer to a pull: verdict and number.
+/// Bytes before the frames of an answer to a pull: verdict and number.
 pub(crate) const PULL_PREFIX: usize = 5;
 
 /// Appends a frame.
@@ -64,16 +64,16 @@ pub(crate) fn put(target: &mut Vec<u8>, kind: Kind, stream: u64, body: &[u8]) {
     varint::put_counted(target, body);
 }
 
-/// A frame that a peer wrote.
+/// A frame received from a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
-    /// `None`: a kind of a later version, to be left out.
+    /// `None` for a kind added by a later version, which is ignored.
     pub(crate) kind: Option<Kind>,
     pub(crate) stream: u64,
     pub(crate) body: &'a [u8],
 }
 
-/// The next frame; `None`: what is there is none.
+/// Reads the next frame; `None` if it is malformed.
 pub(crate) fn read<'a>(reader: &mut Reader<'a>) -> Option<Frame<'a>> {
     let kind = match reader.byte()? {
         1 => Some(Kind::Open),
@@ -91,13 +91,13 @@ pub(crate) fn read<'a>(reader: &mut Reader<'a>) -> Option<Frame<'a>> {
     })
 }
 
-/// Whether one of these frames is the end of a stream.
+/// Whether one of these frames ends a stream.
 pub(crate) fn has_end(frames: &[u8]) -> bool {
     let mut reader = Reader(frames);
     std::iter::from_fn(|| read(&mut reader)).any(|frame| frame.kind == Some(Kind::End))
 }
 
-/// The session and the number of a push or a pull, and what follows.
+/// Splits a push or a pull into the session, the number, and the rest.
 pub(crate) fn read_prefix(bytes: &[u8]) -> Option<(u128, u32, &[u8])> {
     let (session, rest) = bytes.split_first_chunk::<16>()?;
     let (number, rest) = rest.split_first_chunk::<4>()?;
@@ -108,7 +108,7 @@ pub(crate) fn read_prefix(bytes: &[u8]) -> Option<(u128, u32, &[u8])> {
     ))
 }
 
-/// The same, written.
+/// Encodes session and number.
 pub(crate) fn prefix(session: u128, number: u32) -> [u8; PUSH_PREFIX] {
     let mut bytes = [0; PUSH_PREFIX];
     bytes[..16].copy_from_slice(&session.to_le_bytes());
@@ -116,7 +116,7 @@ pub(crate) fn prefix(session: u128, number: u32) -> [u8; PUSH_PREFIX] {
     bytes
 }
 
-/// What stands in an OPEN.
+/// The body of an OPEN frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Open<'a> {
     pub(crate) method: dunlin::HandlerId,

@@ -1,7 +1,9 @@
-//! Streams of messages: many of them together in two calls of a channel, each with credit in both directions.
+//! Streams of messages: many of them share two calls of a channel, each with credit-based flow control in both
+//! directions.
 //!
-//! [`mux`] is a state machine over values: frames in, frames out, who may send how much. A [`session::Session`] is one
-//! side of it with a lock and wakers; [`driver`] makes the client's two calls, `server/sessions.rs` answers them.
+//! [`mux`] is a state machine over values: frames in, frames out, and how much each stream may send. A
+//! [`session::Session`] is one side of it with a lock and wakers; [`driver`] makes the client's two calls, which
+//! `server/sessions.rs` answers.
 
 pub(crate) mod driver;
 pub(crate) mod feed;

@@ -1,9 +1,9 @@
-//! One side of a session as a state machine: which streams there are, what each may send and has got, and what is to be
-//! said to the other side. It knows no calls, no clock and no lock.
+//! One side of a session as a state machine: the streams that exist, what each may send and has received, and the
+//! frames to be sent to the other side. It makes no calls, and has no clock and no lock.
 //!
-//! What it holds is bounded: of each stream, messages that came in by the credit that was given for them and one
-//! message more; of all streams together, what waits to leave by [`outbox`](super::outbox), whatever the other side
-//! takes. Credit waits as a number of each stream.
+//! Its memory is bounded: for each stream, received messages by the credit granted for them plus one message; for all
+//! streams together, frames waiting to be sent by [`outbox`](super::outbox), however much the other side takes. Credit
+//! to be granted is kept as a number for each stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -17,37 +17,37 @@ use crate::varint::{self, Reader};
 use crate::wire;
 use crate::{MetadataMap, Status};
 
-/// Which side this is.
+/// The side of the session that this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// See the module.
+/// One side of a session.
 #[derive(Debug)]
 pub(crate) struct Mux {
     side: Side,
-    /// In order, so that all of them end in the same order each time.
+    /// Ordered, so that all of them end in a reproducible order.
     streams: BTreeMap<u64, Stream>,
-    /// Frames that wait to leave.
+    /// Frames waiting to be sent.
     outbox: Outbox,
-    /// Streams that have credit to give.
+    /// Streams that have credit to grant.
     owing: BTreeSet<u64>,
-    /// Streams of calls with a deadline. Those that have ended before are not among them: a peer says how many there
-    /// are, and until when.
+    /// Streams of calls with a deadline. Those that have already ended are removed: their number and deadlines are
+    /// chosen by the peer.
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Streams are numbered upwards, so that a number never comes again.
+    /// Streams are numbered upwards, so that no number is reused.
     next_id: u64,
-    /// Who is to be woken when the lock is given back.
+    /// Wakers to be woken when the lock is released.
     pub(super) woken: Vec<Waker>,
 }
 
-/// The peer has broken the rules.
+/// The peer has violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Violation(pub(crate) &'static str);
 
-/// A stream that a client wants.
+/// A stream that a client opens.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) stream: u64,
@@ -79,24 +79,24 @@ impl Mux {
         self.streams.contains_key(&stream)
     }
 
-    /// Bytes of messages that are held for readers, with their costs.
+    /// Bytes of messages held for readers, with their costs.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn held_bytes(&self) -> usize {
         self.streams.values().map(|stream| stream.held).sum()
     }
 
-    /// Bytes that wait to leave.
+    /// Bytes waiting to be sent.
     #[cfg(test)]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.outbox.bytes()
     }
 
-    /// Whether anything is to be said.
+    /// Whether there is anything to send.
     pub(crate) fn has_chunk(&self) -> bool {
         !self.outbox.is_empty() || !self.owing.is_empty()
     }
 
-    /// Whether the end of a stream is to be said.
+    /// Whether the end of a stream is waiting to be sent.
     pub(crate) fn has_ends(&self) -> bool {
         self.outbox.has_ends()
     }
@@ -106,7 +106,7 @@ impl Mux {
         self.outbox.nothing()
     }
 
-    /// What is to be said next; its first bytes are for the call.
+    /// Takes the next chunk to send; its first bytes are reserved for the call's prefix.
     pub(crate) fn take_chunk(&mut self) -> Option<Vec<u8>> {
         for id in std::mem::take(&mut self.owing) {
             let Some(stream) = self.streams.get_mut(&id) else {
@@ -128,8 +128,8 @@ impl Mux {
         chunk
     }
 
-    /// Divides a chunk that was taken and that the other side does not take: its calls have at most so many bytes. A
-    /// stream with a frame that is longer ends where that would have stood.
+    /// Divides a chunk that the other side does not take because its calls are limited to `most` bytes. A stream with a
+    /// longer frame ends at the place of that frame.
     pub(crate) fn divide(&mut self, chunk: &[u8], most: usize) -> Vec<u8> {
         let words = "a message is longer than max_message_bytes";
         let status = Status::resource_exhausted(words);
@@ -154,7 +154,7 @@ impl Mux {
         part
     }
 
-    /// A stream is no more; all who wait for it are told.
+    /// Removes a stream; its waiting tasks are woken.
     fn remove(&mut self, id: u64) -> Option<Stream> {
         let mut stream = self.streams.remove(&id)?;
         self.owing.remove(&id);
@@ -170,7 +170,7 @@ impl Mux {
         Some(stream)
     }
 
-    /// A client's new stream: its number. `first`: what it may send at once; `body`: of the OPEN.
+    /// Opens a client's stream; returns its number. `first`: the initial credit; `body`: the body of the OPEN.
     pub(crate) fn open(&mut self, body: &[u8], first: usize, window: usize) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -179,13 +179,14 @@ impl Mux {
         id
     }
 
-    /// A server's new stream. `false`: there is one of this number. `granted`: what the client believes to have.
+    /// Accepts a stream at the server. Returns `false` if the number is in use. `granted`: the credit that the client
+    /// assumes.
     pub(crate) fn accept(&mut self, id: u64, credit: usize, granted: usize, window: usize) -> bool {
         if self.streams.contains_key(&id) {
             return false;
         }
         let mut stream = Stream::new(credit.min(MOST_CREDIT), granted, window);
-        // The rest of the window.
+        // The rest of the window is still to be granted.
         stream.taken = window.saturating_sub(granted);
         if stream.taken > 0 {
             stream.owes = true;
@@ -195,7 +196,7 @@ impl Mux {
         true
     }
 
-    /// A new stream is of a call with this deadline.
+    /// Sets the deadline of a new stream's call.
     pub(crate) fn set_deadline(&mut self, id: u64, deadline: Instant) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.deadline = Some(deadline);
@@ -203,12 +204,12 @@ impl Mux {
         }
     }
 
-    /// When the first of the streams ends whose calls have deadlines.
+    /// The earliest deadline of the streams.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A stream whose time is over, once.
+    /// Returns a stream whose deadline has passed, once.
     pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
         let (deadline, id) = *self.deadlines.first()?;
         (deadline <= now).then(|| {
@@ -217,15 +218,15 @@ impl Mux {
         })
     }
 
-    /// A server refuses a stream that it has not accepted.
+    /// Refuses, at a server, a stream that was not accepted.
     pub(crate) fn refuse(&mut self, id: u64, status: &Status) {
         let mut body = Vec::new();
         wire::put_status(&mut body, status);
         self.outbox.put(Kind::End, id, &body);
     }
 
-    /// Whether a stream may say something now that needs no credit, because not too much waits to leave; if not, the
-    /// waker is told when that changes. `None`: it has ended.
+    /// Whether a stream may send something that needs no credit, because not too much is waiting to be sent; if not,
+    /// the waker is woken when that changes. `None`: the stream has ended.
     pub(crate) fn has_room(&mut self, id: u64, waker: &Waker) -> Option<bool> {
         let stream = self.streams.get_mut(&id).filter(|stream| !stream.ended)?;
         keep(&mut stream.writer, waker);
@@ -239,13 +240,13 @@ impl Mux {
         Some(true)
     }
 
-    /// Whether a stream may send a message now; the same otherwise.
+    /// Whether a stream may send a message now; otherwise like `has_room`.
     pub(crate) fn may_send(&mut self, id: u64, waker: &Waker) -> Option<bool> {
         let has_room = self.has_room(id, waker)?;
         Some(has_room && self.streams.get(&id)?.credit > 0)
     }
 
-    /// Says a message.
+    /// Sends a message.
     pub(crate) fn send(&mut self, id: u64, message: &[u8]) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.credit -= (message.len() + MESSAGE_COST) as isize;
@@ -253,7 +254,7 @@ impl Mux {
         }
     }
 
-    /// A server says what stands before its messages.
+    /// Sends, at a server, the head that precedes the messages.
     pub(crate) fn send_head(&mut self, id: u64, metadata: &MetadataMap) {
         if self.streams.contains_key(&id) {
             let mut body = Vec::new();
@@ -262,7 +263,7 @@ impl Mux {
         }
     }
 
-    /// A client has said all.
+    /// A client has sent all its messages.
     pub(crate) fn half_close(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.ended) {
             stream.ended = true;
@@ -270,22 +271,22 @@ impl Mux {
         }
     }
 
-    /// A server ends a stream.
+    /// Ends a stream at a server.
     pub(crate) fn finish(&mut self, id: u64, status: &Status) {
         if self.remove(id).is_some() {
             self.refuse(id, status);
         }
     }
 
-    /// A client gives a stream up, or lets one go that has ended.
+    /// Gives up a stream at a client, or drops one that has ended.
     pub(crate) fn release(&mut self, id: u64) {
         if self.remove(id).is_some_and(|stream| !stream.peer_ended) {
-            // It ends also what of the stream still waits to leave before it.
+            // The reset also covers frames of the stream that wait to be sent before it.
             self.outbox.put(Kind::Reset, id, &[]);
         }
     }
 
-    /// A client gives all its streams up; of what it had to say the server needs nothing but which are given up.
+    /// Gives up all streams of a client. Of the frames waiting to be sent the server needs only those that say so.
     pub(crate) fn give_up_all(&mut self) {
         self.owing.clear();
         self.outbox.retain(Kind::Reset);
@@ -296,12 +297,12 @@ impl Mux {
         }
     }
 
-    /// A server's handler reads no more.
+    /// A server's handler stops reading.
     pub(crate) fn stop_reading(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.deaf = true;
             stream.news.clear();
-            // Nobody reads it, and its writer is not to wait for that.
+            // The messages are discarded, and the writer must not wait for them to be read.
             let unread = std::mem::take(&mut stream.held);
             if stream.take(unread) {
                 self.owing.insert(id);
@@ -309,8 +310,8 @@ impl Mux {
         }
     }
 
-    /// What has come next for a stream; `None`: nothing yet, and the waker is told. A stream that is not there has
-    /// ended.
+    /// Takes the next event of a stream; `None`: there is none yet, and the waker will be woken. A stream that does not
+    /// exist has ended.
     pub(crate) fn next(&mut self, id: u64, waker: &Waker) -> Option<News> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Some(News::End(Status::cancelled("the stream has ended")));
@@ -332,7 +333,7 @@ impl Mux {
         Some(news)
     }
 
-    /// Whether the client still wants the stream; if so, the waker is told when it does not.
+    /// Whether the client still wants the stream; if so, the waker is woken when that changes.
     pub(crate) fn is_wanted(&mut self, id: u64, waker: &Waker) -> bool {
         match self.streams.get_mut(&id) {
             Some(stream) => {
@@ -343,14 +344,14 @@ impl Mux {
         }
     }
 
-    /// A stream ends here with a status that did not cross.
+    /// Ends a stream here, with a status that was not received, and resets it at the other side.
     pub(crate) fn end_locally(&mut self, id: u64, status: Status) {
         if self.end_here(id, status) {
             self.outbox.put(Kind::Reset, id, &[]);
         }
     }
 
-    /// The same, but for the other side. `false`: it has ended.
+    /// The same, without telling the other side. Returns `false` if the stream has ended already.
     fn end_here(&mut self, id: u64, status: Status) -> bool {
         let stream = self.streams.get_mut(&id);
         let Some(stream) = stream.filter(|stream| !stream.peer_ended) else {
@@ -362,7 +363,7 @@ impl Mux {
         true
     }
 
-    /// All streams end: the other side is gone.
+    /// Ends all streams: the other side is gone.
     pub(crate) fn end_all(&mut self, status: &Status) {
         self.outbox.clear();
         self.owing.clear();
@@ -380,10 +381,11 @@ impl Mux {
         }
     }
 
-    /// Takes the frames of a call; says which streams a client wants opened. Each is to be accepted or refused at once.
+    /// Takes the frames of a call; passes the streams that a client opens to `opened`. Each must be accepted or refused
+    /// immediately.
     ///
     /// # Errors
-    /// When they break the rules: the session ends.
+    /// If they violate the protocol, which ends the session.
     pub(crate) fn receive(
         &mut self,
         frames: &[u8],
@@ -422,7 +424,7 @@ impl Mux {
     }
 
     fn take_frame(&mut self, kind: Kind, id: u64, body: &[u8]) -> Result<(), Violation> {
-        // Of streams that have ended here something may still be on its way.
+        // Frames of streams that have ended here may still arrive.
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };

@@ -1,5 +1,5 @@
-//! Two sides of a session with a wire between them that a seed plays: messages come in order, each once, whatever is
-//! said when; what is held is bounded by the windows; all of it ends.
+//! Two sides of a session connected by a simulated wire, with a seeded random schedule: messages arrive in order and
+//! exactly once, whatever the schedule; memory is bounded by the windows; every stream ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -18,17 +18,17 @@ use crate::{Code, Status};
 const WINDOW: usize = 20 << 10;
 const LONGEST: usize = 8 << 10;
 
-/// Both sides, and what is on its way.
+/// Both sides, and the state of the wire.
 struct Pair {
     client: Mux,
     server: Mux,
-    /// Messages that each side has said of each stream, and those that the other has read.
+    /// Number of messages that each side has sent on each stream, and that the other has read.
     said: HashMap<(Side, u64), u64>,
     read: HashMap<(Side, u64), u64>,
     accepted: Vec<u64>,
 }
 
-/// A message that says its number.
+/// A message that contains its number.
 fn message(number: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; 8 + length];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -63,7 +63,7 @@ impl Pair {
         self.client.open(&open.encode(), FIRST_CREDIT, WINDOW)
     }
 
-    /// What one side has to say comes to the other.
+    /// Carries one side's frames to the other.
     fn carry(&mut self, from: Side) {
         let accepted = &mut self.accepted;
         match from {
@@ -98,7 +98,7 @@ impl Pair {
         true
     }
 
-    /// Reads one message; `false`: there is none now.
+    /// Reads one message; returns `false` if there is none now.
     fn read(&mut self, side: Side, stream: u64) -> bool {
         match self.side(side).next(stream, Waker::noop()) {
             Some(News::Message(bytes)) => {
@@ -121,7 +121,7 @@ impl Pair {
                 "{} bytes are held",
                 mux.held_bytes()
             );
-            // Those that wait, and a few bytes for each stream and each message.
+            // The limit of waiting frames, and a few bytes for each stream and each message.
             assert!(
                 mux.waiting_bytes() <= 64 + (mux.len() + self.accepted.len() + 8) * (each + 64)
             );
@@ -150,7 +150,7 @@ proptest! {
             }
             pair.check();
         }
-        // All is read in the end, and more can be said.
+        // In the end everything is read, and more can be sent.
         for _ in 0..200 {
             for side in [Side::Client, Side::Server] {
                 pair.carry(side);
@@ -212,7 +212,7 @@ fn who_sends_without_credit_breaks_the_rules() {
     }
 }
 
-/// Who is told to look again, in order.
+/// Streams that were woken, in order.
 type Told = Arc<Mutex<VecDeque<u64>>>;
 
 /// A writer of a stream.
@@ -227,7 +227,7 @@ impl Wake for Writer {
     }
 }
 
-/// Takes one chunk, and tells who is to look then.
+/// Takes one chunk, and records which streams are woken.
 fn take_chunk(server: &mut Mux) -> bool {
     let is_there = server.take_chunk().is_some();
     let woken = std::mem::take(&mut server.woken);
@@ -235,7 +235,7 @@ fn take_chunk(server: &mut Mux) -> bool {
     is_there
 }
 
-/// A peer that has opened so many streams, with as much credit as is believed, and takes nothing.
+/// A peer that has opened `streams` streams with the maximum credit, and takes nothing.
 fn greedy(streams: u64) -> Mux {
     let mut server = Mux::new(Side::Server);
     let mut frames = Vec::new();
@@ -272,7 +272,7 @@ fn what_waits_to_leave_is_bounded_whatever_the_credit_and_all_have_their_turns()
         assert!(take_chunk(&mut server));
     }
     assert_eq!(said.len() as u64, STREAMS, "each had its turn");
-    // Those that wait go with their streams.
+    // Waiting streams are removed from the queue when they end.
     for stream in 1..=STREAMS {
         server.finish(stream, &Status::ok(""));
     }
@@ -320,7 +320,7 @@ fn a_number_of_a_stream_comes_once_and_ends_must_be_heard() {
     let mut last = Vec::new();
     super::frame::put(&mut last, Kind::Open, u64::MAX, &[]);
     assert!(server.receive(&last, refuse).is_err());
-    // Opened and given up, many times: nothing is left of them.
+    // Streams opened and given up many times leave nothing behind.
     let mut server = greedy(0);
     let mut frames = Vec::new();
     for id in 1..10_000 {
@@ -332,7 +332,7 @@ fn a_number_of_a_stream_comes_once_and_ends_must_be_heard() {
     };
     server.receive(&frames, accept).unwrap();
     assert!(!server.has_chunk());
-    // Refused, many times: as long as the ends are heard.
+    // Streams may be refused many times, as long as the ends are taken.
     let many = MOST_ENDS as u64;
     for round in 0..3 {
         let ids = 10_000 + round * many..10_000 + (round + 1) * many;
@@ -380,7 +380,7 @@ fn a_stream_that_is_given_up_is_gone_at_both_sides() {
     assert!(pair.say(Side::Server, first, 10));
     pair.client.release(first);
     pair.carry(Side::Client);
-    // What the server still said comes after the end, and is left out.
+    // What the server sent before it saw the end arrives after it, and is ignored.
     pair.carry(Side::Server);
     assert!(!pair.server.is_wanted(first, Waker::noop()));
     assert!(pair.server.is_wanted(second, Waker::noop()));

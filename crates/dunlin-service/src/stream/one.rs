@@ -1,4 +1,4 @@
-//! One stream on one side: what has come for it, what it may say and owes, and who waits for what.
+//! One stream on one side: received events, credit in both directions, and the tasks that wait.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use crate::{MetadataMap, Status};
 
-/// What has come for a stream, in order.
+/// An event received for a stream; events are kept in order.
 #[derive(Debug)]
 pub(crate) enum News {
     Head(MetadataMap),
     Message(Vec<u8>),
-    /// The last. Of a client that has said all it is a status with the code OK.
+    /// The last one. The status of a client that has sent all its messages is OK.
     End(Status),
 }
 
@@ -19,32 +19,32 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) news: VecDeque<News>,
-    /// Bytes of news, with their costs.
+    /// Bytes of the received messages, with their costs.
     pub(super) held: usize,
-    /// Bytes that the application has taken and that credit was not given back for.
+    /// Bytes that the application has taken, for which no credit has been granted yet.
     pub(super) taken: usize,
-    /// What the peer may still send; below zero by one message.
+    /// Credit that the peer still has; one message may bring it below zero.
     pub(super) granted: isize,
-    /// What this side may still send.
+    /// Credit that this side still has.
     pub(super) credit: isize,
     pub(super) window: usize,
-    /// It is in the list of those that owe credit.
+    /// Whether it is in the list of streams with credit to grant.
     pub(super) owes: bool,
-    /// A head or a message has come.
+    /// Whether a head or a message has been received.
     pub(super) has_begun: bool,
-    /// The peer says no more.
+    /// Whether the peer has sent its end.
     pub(super) peer_ended: bool,
-    /// This side says no more.
+    /// Whether this side has sent its end.
     pub(super) ended: bool,
-    /// Nobody here reads: what comes is thrown away.
+    /// Whether nobody reads here any more: what arrives is discarded.
     pub(super) deaf: bool,
     pub(super) reader: Option<Waker>,
     pub(super) writer: Option<Waker>,
-    /// Where the writer waits for room.
+    /// The writer's place in the queue for room.
     pub(super) place: Option<u64>,
-    /// The task that serves it, where it is to be stopped.
+    /// The task that serves it, to be woken when it must stop.
     pub(super) task: Option<Waker>,
-    /// When it ends, if its call has a deadline.
+    /// The deadline of its call, if any.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -70,8 +70,8 @@ impl Stream {
         }
     }
 
-    /// Bytes are held no more: whether credit is owed for them from now on. Half a window at a time, so that credit is
-    /// not said with each message.
+    /// Releases held bytes; returns whether the stream now has credit to grant. Credit is granted half a window at a
+    /// time, to avoid a frame for every message.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         self.taken += bytes;
         let begins = !self.owes && !self.peer_ended && 2 * self.taken >= self.window;
@@ -86,7 +86,7 @@ impl Stream {
     }
 }
 
-/// Keeps a waker, without a copy where it is known.
+/// Stores a waker, without cloning it if it is the same.
 pub(super) fn keep(place: &mut Option<Waker>, waker: &Waker) {
     match place {
         Some(known) => known.clone_from(waker),

@@ -1,32 +1,33 @@
-//! What one side has said and the other has not been given yet, and who waits until there is room for more.
+//! Frames that one side has sent and the other has not taken yet, and the queue of streams that wait for room for more.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::frame::{self, Kind, CHUNK_BYTES};
 use crate::varint::Reader;
 
-/// Bytes that may wait to leave. Whoever has more to say waits until some have left; he looks and then says one thing,
-/// so that beyond this there is one message for each thread that runs streams.
+/// Maximum number of bytes waiting to be sent. A writer that finds more waits until some have been taken; it checks and
+/// then sends one thing, so the limit is exceeded by at most one message for each thread that runs streams.
 pub(super) const MOST_WAITING: usize = 1 << 20;
-/// Ends that may wait to leave: a client that opens streams to have them refused, and never hears it, is stopped.
+/// Maximum number of ends waiting to be sent: it stops a client that opens streams to have them refused, and never
+/// takes the answers.
 pub(super) const MOST_ENDS: usize = 1 << 17;
-/// Streams that are told of the room that a chunk leaves.
+/// Number of waiting streams that are woken for the room that a chunk leaves.
 const TOLD: usize = 32;
 
-/// See the module.
+/// The frames waiting to be sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Room for what the call says, before the frames of each chunk.
+    /// Size of the call's prefix before the frames of each chunk.
     prefix: usize,
     chunks: VecDeque<Chunk>,
     bytes: usize,
     ends: usize,
-    /// Streams that wait for room, in their order.
+    /// Streams that wait for room, by their place in the queue.
     queue: BTreeMap<u64, u64>,
     next_place: u64,
 }
 
-/// The frames of one call.
+/// The frames of a call.
 #[derive(Debug)]
 struct Chunk {
     bytes: Vec<u8>,
@@ -49,7 +50,7 @@ impl Outbox {
         self.chunks.is_empty()
     }
 
-    /// Bytes that wait to leave.
+    /// Bytes waiting to be sent.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -89,7 +90,7 @@ impl Outbox {
         }
     }
 
-    /// What leaves next.
+    /// Takes the next chunk to be sent.
     pub(super) fn take(&mut self) -> Option<Vec<u8>> {
         let chunk = self.chunks.pop_front()?;
         self.bytes -= chunk.bytes.len();
@@ -97,9 +98,9 @@ impl Outbox {
         Some(chunk.bytes)
     }
 
-    /// Divides a chunk that the other side does not take, because its calls have at most so many bytes: as much as it
-    /// takes is what leaves now, and the rest is next. A frame that alone is too long gives way to the one that
-    /// `instead` makes of its stream.
+    /// Divides a chunk that the other side does not take because its calls are limited in size: returns the part that
+    /// fits, and puts the rest first in the queue. A frame that is too long by itself is replaced by the one that
+    /// `instead` makes for its stream.
     pub(super) fn divide(
         &mut self,
         chunk: &[u8],
@@ -140,8 +141,8 @@ impl Outbox {
         self.take().unwrap_or_default()
     }
 
-    /// A stream waits for room: its place in the queue, which is the one that it had, if it was told of room and found
-    /// that others had taken it.
+    /// Queues a stream that waits for room; returns its place, which is its previous one if it was woken and found the
+    /// room taken by others.
     pub(super) fn wait(&mut self, stream: u64, place: Option<u64>) -> u64 {
         let place = place.unwrap_or(self.next_place);
         self.next_place = self.next_place.max(place + 1);
@@ -149,13 +150,13 @@ impl Outbox {
         place
     }
 
-    /// The stream in this place does not wait any more.
+    /// Removes the stream in this place from the queue.
     pub(super) fn leave(&mut self, place: u64) {
         self.queue.remove(&place);
     }
 
-    /// Who is told that there is room, by now: not all, because most would find that others have taken it; but all of
-    /// them where nothing is left that waits to leave, because then nothing comes that would tell the others.
+    /// Returns the streams to be woken because there is room. These are not all that wait, because most would find the
+    /// room taken by others, unless nothing is waiting to be sent: then nothing would wake the others later.
     pub(super) fn admitted(&mut self) -> Vec<u64> {
         let count = match (self.is_full(), self.is_empty()) {
             (true, _) => 0,
@@ -166,7 +167,7 @@ impl Outbox {
         first.take(count).map(|(_, stream)| stream).collect()
     }
 
-    /// Of what waits to leave only frames of this kind do.
+    /// Keeps only the waiting frames of this kind.
     pub(super) fn retain(&mut self, kind: Kind) {
         (self.bytes, self.ends) = (0, 0);
         for chunk in std::mem::take(&mut self.chunks) {
@@ -179,7 +180,7 @@ impl Outbox {
         }
     }
 
-    /// Nothing leaves any more.
+    /// Discards all waiting frames.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.prefix);
     }

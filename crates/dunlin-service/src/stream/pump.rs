@@ -1,4 +1,4 @@
-//! Says what a stream of the user's brings, as far as there is credit.
+//! Sends the messages of a user's stream, as far as there is credit.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,16 +12,16 @@ use crate::codec::Encode;
 use crate::Status;
 
 thread_local! {
-    /// Where messages are encoded, outside of the session's lock.
+    /// The buffer in which messages are encoded, outside of the session's lock.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-/// More of it is given back.
+/// A buffer larger than this is freed after use.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Says one message.
+/// Sends one message.
 ///
 /// # Errors
-/// When it is too long.
+/// If it is too long.
 pub(crate) fn send<T, C: Encode<T>>(session: &Session, id: u64, message: &T) -> Result<(), Status> {
     let length = C::encoded_len(message);
     if length > MAX_MESSAGE_BYTES {
@@ -41,7 +41,7 @@ pub(crate) fn send<T, C: Encode<T>>(session: &Session, id: u64, message: &T) -> 
     Ok(())
 }
 
-/// Waits until not too much waits to leave, or the stream has ended.
+/// Waits until not too much is waiting to be sent, or the stream has ended.
 pub(crate) async fn room(session: &Session, id: u64) {
     poll_fn(
         |context| match session.with(|mux| mux.has_room(id, context.waker())) {
@@ -52,7 +52,8 @@ pub(crate) async fn room(session: &Session, id: u64) {
     .await;
 }
 
-/// Says all that `source` brings; ends with it, with its first error, or when nobody wants it any more (`Ok(false)`).
+/// Sends all messages of `source`; ends after the last, with the first error, or when the peer no longer wants them
+/// (`Ok(false)`).
 pub(crate) async fn pump<T, C: Encode<T>>(
     session: &Session,
     id: u64,

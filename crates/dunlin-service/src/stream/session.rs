@@ -1,4 +1,4 @@
-//! One side of a session with a lock: what streams do to it, and who is told afterwards.
+//! One side of a session with a lock: the operations on its streams, and the wake-ups that follow them.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::mux::{Mux, Opened, Side, Violation};
 use crate::tasks::Task;
 use crate::Status;
 
-/// See the module.
+/// One side of a session, behind a lock.
 pub(crate) struct Session(Mutex<Inner>);
 
 struct Inner {
@@ -20,40 +20,40 @@ struct Inner {
     link: Link,
 }
 
-/// What each side has beside the streams.
+/// The state of each side in addition to the streams.
 enum Link {
     Client(ClientLink),
     Server(ServerLink),
 }
 
-/// The client's driver, and what is told to it.
+/// The state shared with the client's driver.
 #[derive(Default)]
 pub(crate) struct ClientLink {
     driver: Option<Waker>,
-    /// A push is on its way: what is to be said goes with the next.
+    /// A push is outstanding: frames wait for the next one.
     pushing: bool,
-    /// New tasks that say what their streams have to say.
+    /// New tasks that send the messages of their streams.
     pumps: Vec<Task>,
-    /// The channel is gone: it ends with its last stream.
+    /// The channel was dropped: the session ends with its last stream.
     closing: bool,
-    /// No stream may be opened any more.
+    /// No more streams may be opened.
     over: bool,
 }
 
-/// The server's half of the two calls.
+/// The server's side of the two calls.
 struct ServerLink {
-    /// The pull that waits, and since when.
+    /// The pull that waits, and the time of its arrival.
     parked: Option<OwnedResponder>,
     since: Instant,
-    /// The last pull was given up by its client.
+    /// Whether the client has given up the last pull.
     given_up: bool,
-    /// The last answer to a pull, until the client says that it has it.
+    /// The last answer to a pull, until the client acknowledges it.
     unacknowledged: Option<Vec<u8>>,
     answered: u32,
-    /// The last push that was taken.
+    /// Number of the last push that was taken.
     taken: u32,
     heard: Instant,
-    /// The server has forgotten it.
+    /// Whether the server has forgotten the session.
     over: bool,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What the driver finds.
+/// What the driver has to do.
 pub(crate) struct Turn {
     pub(crate) pumps: Vec<Task>,
     pub(crate) closing: bool,
@@ -100,7 +100,7 @@ impl Session {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the streams, and tells who is concerned.
+    /// Runs `act` on the streams, and then performs the wake-ups.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Mux) -> T) -> T {
         let mut inner = self.lock();
         let done = act(&mut inner.mux);
@@ -119,7 +119,7 @@ impl Session {
         done
     }
 
-    /// A client opens a stream; `None`: the session is over.
+    /// Opens a client's stream; `None` if the session is over.
     pub(crate) fn open(
         &self,
         body: &[u8],
@@ -141,7 +141,7 @@ impl Session {
         opened.flatten()
     }
 
-    /// The driver looks: what is new, whose time is over.
+    /// Called by the driver: returns new tasks, and ends streams whose deadline has passed.
     pub(crate) fn turn(&self, waker: &Waker) -> Option<Turn> {
         let mut inner = self.lock();
         let Inner { mux, link } = &mut *inner;
@@ -155,7 +155,7 @@ impl Session {
         woken.into_iter().for_each(Waker::wake);
         turn
     }
-    /// The driver takes what is to be said, if there is anything.
+    /// Called by the driver: takes the next chunk to push, if there is one.
     pub(crate) fn take_chunk(&self) -> Option<Vec<u8>> {
         let mut inner = self.lock();
         let chunk = inner.mux.take_chunk();
@@ -168,7 +168,7 @@ impl Session {
         chunk
     }
 
-    /// The driver ends the session where no stream is left. `false`: there is one.
+    /// Called by the driver: ends the session if no stream is left. Returns `false` if there is one.
     pub(crate) fn end_if_idle(&self) -> bool {
         let ended = self.with_client(|mux, link| {
             link.over |= mux.len() == 0 && link.pumps.is_empty() && !mux.has_chunk();
@@ -177,7 +177,7 @@ impl Session {
         ended.unwrap_or(true)
     }
 
-    /// The channel is gone.
+    /// The channel was dropped.
     pub(crate) fn close(&self) {
         let driver = self.with_client(|_, link| {
             link.closing = true;
@@ -188,7 +188,7 @@ impl Session {
         }
     }
 
-    /// What a client says that gives all its streams up, in the chunks of so many pushes; it says nothing else after.
+    /// Returns what a client sends to give up all its streams, as one chunk per push; nothing else is sent after it.
     pub(crate) fn give_up_all(&self) -> Vec<Vec<u8>> {
         let mut inner = self.lock();
         inner.mux.give_up_all();
@@ -202,7 +202,7 @@ impl Session {
         }
     }
 
-    /// All streams end.
+    /// Ends all streams.
     pub(crate) fn end(&self, status: &Status) {
         let mut inner = self.lock();
         let Inner { mux, link } = &mut *inner;
@@ -221,14 +221,14 @@ impl Session {
         if let Some(parked) = parked {
             parked.reply(vec![verdict::UNKNOWN_SESSION]);
         }
-        // They hold what is the user's.
+        // They hold the user's values.
         drop(pumps);
     }
 }
 
-/// What a server makes of a push.
+/// The server's decision about a push.
 pub(crate) enum Pushed {
-    /// It was taken, now or before.
+    /// It was taken, now or earlier.
     Taken,
     /// The session has ended.
     Unknown,
@@ -237,8 +237,8 @@ pub(crate) enum Pushed {
 
 /// The server's side.
 impl Session {
-    /// Takes a push. Pushes come one after the other; one that comes again was taken before, and its answer was lost,
-    /// or its client did not wait for that.
+    /// Takes a push. Pushes arrive one after the other; a repeated one was taken before, but its answer was lost or its
+    /// client did not wait for it.
     pub(crate) fn push(
         &self,
         number: u32,
@@ -269,8 +269,8 @@ impl Session {
         pushed
     }
 
-    /// Answers a pull, or keeps it until there is something to say. `has`: the number of the last answer that the
-    /// client has got.
+    /// Answers a pull, or keeps it until there is something to send. `has`: the number of the last answer that the
+    /// client has received.
     pub(crate) fn pull(&self, has: u32, responder: OwnedResponder) -> Option<&'static str> {
         let mut inner = self.lock();
         let Link::Server(link) = &mut inner.link else {
@@ -291,7 +291,7 @@ impl Session {
             drop(before);
             return None;
         }
-        // The answer was lost on its way: once more.
+        // The answer was lost: it is sent again.
         let again = link.unacknowledged.clone();
         match again.filter(|_| has.wrapping_add(1) == link.answered) {
             Some(answer) => {
@@ -306,12 +306,12 @@ impl Session {
         }
     }
 
-    /// When the first of the client's streams ends whose calls have deadlines.
+    /// The earliest deadline of the client's streams.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
         self.lock().mux.first_deadline()
     }
 
-    /// Ends streams whose time is over: their clients would have given them up by now, if they could.
+    /// Ends streams whose deadline has passed: their clients would have given them up by now, if they could.
     pub(crate) fn end_overdue(&self, status: &Status) {
         self.with(|mux| {
             while let Some(id) = overdue(mux) {
@@ -320,22 +320,21 @@ impl Session {
         });
     }
 
-    /// How long the client has been silent, where it has no streams, has heard how they ended, and has no pull that
-    /// waits.
+    /// How long the client has been silent, if it has no streams, has received their ends, and has no pull waiting.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         let inner = self.lock();
         let Link::Server(link) = &inner.link else {
             return None;
         };
-        // Of one that is new the first push is on its way.
+        // For a new session the first push is on its way.
         let is_idle = inner.mux.len() == 0 && link.parked.is_none() && link.taken > 0;
         let is_idle = is_idle && !inner.mux.has_ends() && !link.has_unheard_end();
         is_idle.then(|| thread::now().saturating_duration_since(link.heard))
     }
 
-    /// What the clock asks for: a pull that has waited long is answered with nothing, so that its client sees that the
-    /// server is there, and a server that shuts down does not wait for it; one that was given up is let go. Says how
-    /// long the client has been silent, and whether it gave up its pull; `None`: it waits for news.
+    /// Periodic check: a pull that has waited for long is answered without frames, which shows the client that the
+    /// server is there, and keeps a shutdown from waiting for it; one that was given up is released. Returns how long
+    /// the client has been silent, and whether it gave up its pull; `None` while a pull is waiting.
     pub(crate) fn look(&self, longest: Duration) -> Option<(Duration, bool)> {
         let mut inner = self.lock();
         let Inner { mux, link } = &mut *inner;
@@ -361,13 +360,13 @@ impl Session {
     }
 }
 
-/// A stream whose time is over. Without deadlines nobody asks for the time.
+/// Returns a stream whose deadline has passed. Without deadlines the clock is not read.
 fn overdue(mux: &mut Mux) -> Option<u64> {
     mux.first_deadline()?;
     mux.take_overdue(thread::now())
 }
 
-/// Gives the lock back, and then tells those who are concerned: wakers are others' code, and so is a call's answer.
+/// Releases the lock and then performs the wake-ups: wakers and replies run code of others.
 fn give_back(mut inner: MutexGuard<'_, Inner>) {
     let Inner { mux, link } = &mut *inner;
     let (mut answer, mut given_up) = (None, None);
@@ -378,7 +377,7 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
             }
         }
         Link::Server(link) => {
-            // What is to be said is kept for the next pull.
+            // Waiting frames are kept for the next pull.
             given_up = link.take_given_up(mux);
             if let Some(parked) = &link.parked {
                 let most = parked.max_reply_bytes();
@@ -416,22 +415,22 @@ impl ClientLink {
 }
 
 impl ServerLink {
-    /// The pull that waits, if nobody waits for its answer any more, and what it is answered with. A client that has
-    /// given it up does not hear that; one that is late, and sees only later that its time is over, hears that there is
-    /// nothing new: no answer is to be the next of those that are numbered, which it may not have taken.
+    /// Takes the waiting pull if nobody waits for its answer any more; returns it with the answer to give. A client
+    /// that has given up does not see the answer. One that is late, and notices only later that its time is over, sees
+    /// an answer without news: it must not be given the next numbered answer, which it may not have taken.
     fn take_given_up(&mut self, mux: &Mux) -> Option<(OwnedResponder, Vec<u8>)> {
         let given_up = self.parked.take_if(|parked| parked.is_cancelled())?;
         self.given_up = true;
         Some((given_up, self.numbered(mux.nothing())))
     }
 
-    /// Whether the client may not have heard yet how a stream ended, and what it said before that.
+    /// Whether the client may not yet have received the end of a stream, and what precedes it.
     fn has_unheard_end(&self) -> bool {
         let answer = self.unacknowledged.as_deref().unwrap_or_default();
         answer.get(PULL_PREFIX..).is_some_and(frame::has_end)
     }
 
-    /// An answer of the number that was the last.
+    /// An answer without a new number: it repeats the last one.
     fn numbered(&self, mut chunk: Vec<u8>) -> Vec<u8> {
         chunk[0] = verdict::TAKEN;
         chunk[1..PULL_PREFIX].copy_from_slice(&self.answered.to_le_bytes());

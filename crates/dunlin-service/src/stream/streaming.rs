@@ -16,8 +16,8 @@ use crate::observer::Observed;
 use crate::tasks::block_on;
 use crate::{Code, MetadataMap, Status};
 
-/// Messages that come one after the other. Dropping it at the client gives the call up and stops its handler; dropping
-/// it at the server throws away what the client still says.
+/// A stream of received messages. Dropping it at the client cancels the call and stops its handler; dropping it at the
+/// server discards what the client still sends.
 #[must_use = "dropping it ends the stream"]
 pub struct Streaming<T> {
     session: Arc<Session>,
@@ -26,7 +26,7 @@ pub struct Streaming<T> {
     decode: fn(&mut T, &[u8]) -> Result<(), DecodeError>,
     ended: bool,
     trailers: Option<MetadataMap>,
-    /// At the client.
+    /// At the client only.
     observed: Observed,
 }
 
@@ -52,7 +52,7 @@ impl<T: Default> Streaming<T> {
         }
     }
 
-    /// Who is told when it ends.
+    /// Sets the observer of the stream's end.
     pub(crate) fn observed(mut self, observed: Observed) -> Self {
         self.observed = observed;
         self
@@ -63,7 +63,7 @@ impl<T: Default> Streaming<T> {
         self.observed.end(status);
     }
 
-    /// The next message; `None`: there are no more.
+    /// Returns the next message; `None` if there are no more.
     ///
     /// # Errors
     /// The status with which the call ended.
@@ -73,24 +73,24 @@ impl<T: Default> Streaming<T> {
             .transpose()
     }
 
-    /// A client says its only request.
+    /// Sends the only request of a client.
     pub(crate) fn say<R, C: Encode<R>>(&self, request: &R) -> Result<(), Status> {
         pump::send::<R, C>(&self.session, self.id, request)?;
         self.session.with(|mux| mux.half_close(self.id));
         Ok(())
     }
 
-    /// Metadata that came with the end, once that has been read.
+    /// Returns the metadata received with the end, once the end has been read.
     pub fn trailers(&mut self) -> Option<MetadataMap> {
         self.trailers.take()
     }
 
-    /// The same for a thread that waits.
+    /// Converts to a stream for blocking threads.
     pub fn blocking(self) -> BlockingStreaming<T> {
         BlockingStreaming(self)
     }
 
-    /// What stands before the server's first message; or the end, if it says none.
+    /// Returns the head that precedes the server's first message, or the end if there is none.
     pub(crate) fn poll_head(
         &mut self,
         context: &mut Context<'_>,
@@ -157,7 +157,7 @@ impl<T> Drop for Streaming<T> {
     }
 }
 
-/// [`Streaming`] for a thread that waits.
+/// [`Streaming`] for blocking threads.
 #[derive(Debug)]
 pub struct BlockingStreaming<T>(Streaming<T>);
 
