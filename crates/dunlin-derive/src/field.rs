@@ -1,4 +1,4 @@
-//! One field of a message, by prost's attribute of it.
+//! One field of a message, as described by its prost attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -8,7 +8,7 @@ use syn::{
     Type, Visibility,
 };
 
-/// Kinds of values as prost calls them, and as `dunlin_service::protobuf::field` does.
+/// Names of the kinds of values in prost's attributes and in `dunlin_service::protobuf::field`.
 const KINDS: [(&str, &str); 16] = [
     ("bool", "Bool"),
     ("int32", "Int32"),
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 16] = [
     ("message", "Nested"),
 ];
 
-/// How often a value may stand in a message.
+/// The label of a field: how often a value may occur.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     Singular,
@@ -49,7 +49,7 @@ impl Label {
     }
 }
 
-/// A field.
+/// A field of a message.
 pub(crate) struct Field {
     name: Ident,
     visibility: Visibility,
@@ -57,13 +57,13 @@ pub(crate) struct Field {
     value: Type,
     pub(crate) number: u32,
     kind: Ident,
-    /// The enum whose values it has.
+    /// The enum that defines its values.
     of: Option<Path>,
     label: Label,
 }
 
 impl Field {
-    /// `None`: it is of a kind that is left to prost.
+    /// Parses a field; `None` if it is of a kind that is left to prost.
     pub(crate) fn of(field: &syn::Field) -> Result<Option<Self>, Error> {
         let Some(name) = field.ident.clone() else {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Field {
                     kind = Some("Enumeration");
                     of = Some(path(word)?);
                 }
-                // `Bytes` are shared memory: prost's affair.
+                // `Bytes` share memory and are left to prost.
                 "bytes" if matches!(word, Meta::NameValue(_)) && value(word)? != "vec" => {
                     return Ok(None)
                 }
@@ -119,7 +119,7 @@ impl Field {
         let label = match label {
             Some(Label::Repeated) if packed.unwrap_or(is_number) => Label::Packed,
             Some(label) => label,
-            // As prost has it: a message that is not repeated may be absent.
+            // By prost's rules a message that is not repeated may be absent.
             None if kind == "Nested" => Label::Optional,
             None => Label::Singular,
         };
@@ -140,7 +140,7 @@ impl Field {
         }))
     }
 
-    /// Whether its values are messages.
+    /// Whether its values are nested messages.
     pub(crate) fn is_nested(&self) -> bool {
         self.kind == "Nested"
     }
@@ -150,7 +150,7 @@ impl Field {
         self.kind == "Text" || self.kind == "Bytes" || self.is_nested()
     }
 
-    /// As a field of a view.
+    /// The declaration of the field in a view.
     pub(crate) fn in_view(&self) -> TokenStream {
         let value = &self.value;
         let lent = match self.kind.to_string().as_str() {
@@ -168,7 +168,7 @@ impl Field {
         quote! { #(#docs)* #visibility #name: #whole }
     }
 
-    /// What it is in a new view.
+    /// The field's initial value in a view.
     pub(crate) fn in_new_view(&self) -> TokenStream {
         let name = &self.name;
         let value = match (&self.of, self.label) {
@@ -211,7 +211,7 @@ impl Field {
     }
 }
 
-/// What an `Option` or a `Vec` is of.
+/// The type argument of an `Option` or a `Vec`.
 fn argument(whole: &Type) -> Result<Type, Error> {
     if let Type::Path(path) = whole {
         if let Some(PathArguments::AngleBracketed(arguments)) =
@@ -226,7 +226,7 @@ fn argument(whole: &Type) -> Result<Type, Error> {
     Err(Error::new_spanned(whole, words))
 }
 
-/// The path of `name = "path"` or `name(path)`.
+/// Parses the path in `name = "path"` or `name(path)`.
 fn path(word: &Meta) -> Result<Path, Error> {
     match word {
         Meta::List(list) => list.parse_args(),
@@ -234,7 +234,7 @@ fn path(word: &Meta) -> Result<Path, Error> {
     }
 }
 
-/// The text of `name = "text"`.
+/// Parses the text in `name = "text"`.
 fn value(word: &Meta) -> Result<String, Error> {
     match &word.require_name_value()?.value {
         Expr::Lit(ExprLit {

@@ -1,5 +1,5 @@
-//! The derive of `dunlin_service::protobuf::Message`, which is documented there. It reads the attributes that prost's
-//! derive reads (`#[prost(string, tag = "1")]`), so it stands beside `prost::Message` on the same struct.
+//! The derive of `dunlin_service::protobuf::Message`, which is documented there. It reads the same attributes as
+//! prost's derive (`#[prost(string, tag = "1")]`) and is used next to `prost::Message` on the same struct.
 #![forbid(unsafe_code)]
 
 mod field;
@@ -37,10 +37,10 @@ fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
     };
     let name = &input.ident;
     let Some(mut fields) = fields? else {
-        // A kind of field that is left to prost leaves it the whole message.
+        // If one field is of a kind that is left to prost, the whole message is.
         return Ok(quote! { ::dunlin_service::protobuf::by_prost!(#name); });
     };
-    // The order in which protobuf's own encoders write.
+    // The order in which protobuf's own encoders write fields.
     fields.sort_by_key(|field| field.number);
     let view = view::name(input)?.map(|view| view::implement(input, &view, &fields));
     let (name, inline) = (quote! { #name }, quote! { #[inline] });

@@ -1,11 +1,11 @@
-//! How a struct of fields is written and read: a message, or the view of one.
+//! Generates the encoding and decoding of a struct: a message, or the view of one.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use crate::field::Field;
 
-/// `generics` are those of an implementation for `name`; `merge` is how its reader is inlined.
+/// `generics` are those of the implementation for `name`; `merge` is the inline attribute of its decoder.
 pub(crate) fn implement(
     name: &TokenStream,
     generics: &TokenStream,

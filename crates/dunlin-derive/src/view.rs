@@ -1,4 +1,5 @@
-//! The view of a message: a struct with the same fields, whose texts and bytes are parts of the slice that was read.
+//! The view of a message: a struct with the same fields, whose texts and byte strings are parts of the slice that was
+//! read.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -8,7 +9,7 @@ use syn::{Attribute, DeriveInput, Error, Ident, LitStr};
 use crate::field::Field;
 use crate::message;
 
-/// The name of the view that is asked for: `#[protobuf(view)]`, `#[protobuf(view = "Name")]`.
+/// The requested name of the view: `#[protobuf(view)]`, `#[protobuf(view = "Name")]`.
 pub(crate) fn name(input: &DeriveInput) -> Result<Option<Ident>, Error> {
     let mut name = None;
     for attribute in &input.attrs {
@@ -34,19 +35,19 @@ fn read(attribute: &Attribute, message: &Ident) -> Result<Ident, Error> {
     Ok(name)
 }
 
-/// The struct, and what makes it the view of its message.
+/// Generates the struct of the view, and its implementations.
 pub(crate) fn implement(input: &DeriveInput, view: &Ident, fields: &[Field]) -> TokenStream {
     let (message, visibility) = (&input.ident, &input.vis);
     let declarations = fields.iter().map(Field::in_view);
     let defaults = fields.iter().map(Field::in_new_view);
     let about = format!("[`{message}`] as it stands in the bytes that it came in.");
-    // One of numbers has copies of them all.
+    // A view that has only numbers copies them all, and borrows nothing.
     let generics = match fields.iter().any(Field::is_lent) {
         true => quote! { <'a> },
         false => TokenStream::new(),
     };
-    // A view is mostly read into a place of its own that is looked at by the next line: where it goes by way of memory
-    // that waits for the stores. One that holds others is as large as they are.
+    // A view is usually read into a local variable that the next line uses: out of line it would go through memory and
+    // wait for the stores. One with nested messages is as large as they are, so inlining it is left to the compiler.
     let inline = match fields.iter().any(Field::is_nested) {
         true => quote! { #[inline] },
         false => quote! { #[inline(always)] },
