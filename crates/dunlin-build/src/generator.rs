@@ -1,23 +1,23 @@
-//! What prost-build asks for the code of each service.
+//! The service generator that prost-build calls for the code of each service.
 
 use std::fmt::Write;
 
 use prost_build::{Comments, Method, Service, ServiceGenerator};
 
-/// The attribute that messages have when their services use the codec `Protobuf`:
+/// The attribute that messages must have if their services use the codec `Protobuf`:
 /// `config.message_attribute(".", MESSAGE_ATTRIBUTE)`.
 pub const MESSAGE_ATTRIBUTE: &str = "#[derive(::dunlin_service::protobuf::Message)]";
 
-/// Writes a call of `dunlin_service::service!` for each service. [`crate::configure`] uses it; by itself it is for who
-/// has prost-build's settings in hand already, and gives messages their [`MESSAGE_ATTRIBUTE`].
+/// Writes an invocation of `dunlin_service::service!` for each service. [`crate::configure`] uses it; used directly, it
+/// is for programs that configure prost-build themselves, and that give messages their [`MESSAGE_ATTRIBUTE`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DunlinGenerator {
     codec: Codec,
-    /// Descriptors stand in files beside the code.
+    /// Whether the descriptors are in files next to the code.
     has_descriptors: bool,
 }
 
-/// Where the descriptors of a package with services stand, beside its code.
+/// The name of the file with the descriptors of a package with services, next to its code.
 pub(crate) fn descriptor_file(package: &str) -> String {
     match package {
         "" => "_.descriptors.bin".to_owned(),
@@ -25,7 +25,7 @@ pub(crate) fn descriptor_file(package: &str) -> String {
     }
 }
 
-/// What makes messages bytes.
+/// The codec of the generated services.
 #[derive(Clone, Copy, Debug, Default)]
 enum Codec {
     #[default]
@@ -43,7 +43,7 @@ impl DunlinGenerator {
         }
     }
 
-    /// Names the files that [`descriptor_file`] says.
+    /// Includes the files named by [`descriptor_file`] in the code.
     pub(crate) fn with_descriptors(self) -> Self {
         Self {
             has_descriptors: true,
@@ -58,7 +58,7 @@ impl ServiceGenerator for DunlinGenerator {
             "" => service.proto_name.clone(),
             package => format!("{package}.{}", service.proto_name),
         };
-        // A string takes what is written.
+        // Writing to a string cannot fail.
         let _ = write_service(code, &name, &service, self.codec);
     }
 
@@ -109,7 +109,7 @@ fn rpc(method: &Method) -> String {
     )
 }
 
-/// The comments of the file as attributes: what is code in a comment is none for rustdoc.
+/// Writes the comments of the file as attributes. Code fences are replaced, so that rustdoc does not compile the code.
 fn write_comments(
     code: &mut String,
     before: &str,

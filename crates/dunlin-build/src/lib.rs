@@ -1,5 +1,6 @@
-//! Code for Dunlin's typed services, of `.proto` files, in a build script. No `protoc` is needed: protox reads the
-//! files, prost-build makes the messages, and each service becomes a call of `dunlin_service::service!`.
+//! Generates code for Dunlin's typed services from `.proto` files, in a build script. No `protoc` is needed: protox
+//! parses the files, prost-build generates the messages, and each service becomes an invocation of
+//! `dunlin_service::service!`.
 //!
 //! ```no_run
 //! // build.rs
@@ -9,7 +10,7 @@
 //! }
 //! ```
 //!
-//! and where the code is wanted, by the name of the package:
+//! The code is included by the name of the package:
 //!
 //! ```text
 //! pub mod helloworld {
@@ -17,7 +18,7 @@
 //! }
 //! ```
 //!
-//! A package with services has `FILE_DESCRIPTOR_SET` beside them: what `dunlin_service::reflection` tells tools.
+//! A package with services also has a `FILE_DESCRIPTOR_SET`, which `dunlin_service::reflection` serves to tools.
 #![forbid(unsafe_code)]
 
 mod generator;
@@ -30,34 +31,34 @@ use prost_types::FileDescriptorSet;
 
 pub use generator::{DunlinGenerator, MESSAGE_ATTRIBUTE};
 
-/// Why there is no code.
+/// Code could not be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A file is wrong: file, line and column are in the words.
+    /// A file has an error; the text contains file, line and column.
     #[error("{0}")]
     Proto(String),
-    /// The code could not be made or written.
+    /// The code could not be generated or written.
     #[error("writing code for services: {0}")]
     Io(#[from] std::io::Error),
 }
 
-/// Makes code of one `.proto` file, which may import others of its directory, into `OUT_DIR`.
+/// Generates code for one `.proto` file, which may import others from its directory, into `OUT_DIR`.
 ///
 /// # Errors
-/// When the file cannot be read, is wrong, or the code cannot be written.
+/// If the file cannot be read or has errors, or the code cannot be written.
 pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), BuildError> {
     let proto = proto.as_ref();
     let include = proto.parent().unwrap_or_else(|| Path::new("."));
     configure().compile_protos(&[proto], &[include])
 }
 
-/// Settings for more files, or other code.
+/// Returns settings, for several files or for other options.
 pub fn configure() -> Builder {
     Builder::default()
 }
 
-/// Settings, each with its default.
+/// Settings, with defaults.
 #[derive(Debug, Default)]
 #[must_use = "code is made by compile_protos()"]
 pub struct Builder {
@@ -68,33 +69,33 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// prost's settings: attributes, other types for fields, code elsewhere.
+    /// Changes prost's settings: attributes, other types for fields, another place for the code.
     pub fn config(mut self, set: impl FnOnce(&mut prost_build::Config)) -> Self {
         set(&mut self.config);
         self
     }
 
-    /// Leaves messages to prost, without code of their own: for services whose messages come from other crates
+    /// Leaves messages to prost, without generated code of ours: for services whose messages come from other crates
     /// (`extern_path`), where nothing can be derived. The bytes on the wire are the same.
     pub fn prost_codec(mut self) -> Self {
         self.prost_codec = true;
         self
     }
 
-    /// Gives each message `Name` a view `NameView<'a>`, too, whose texts and bytes are parts of what was received: for
-    /// handlers of `ViewGreeter`'s kind, and for answers by `dunlin_service::Answer::view`.
+    /// Also generates, for each message `Name`, a view `NameView<'a>`, whose texts and byte strings are parts of the
+    /// received bytes: for handlers of a `ViewGreeter`, and for answers read with `dunlin_service::Answer::view`.
     pub fn views(mut self) -> Self {
         self.views = true;
         self
     }
 
-    /// Writes the code there instead of into `OUT_DIR`.
+    /// Sets the directory for the code, instead of `OUT_DIR`.
     pub fn out_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(directory.into());
         self
     }
 
-    /// Makes the code of these files; their imports are looked for in `includes`.
+    /// Generates the code for these files; their imports are searched for in `includes`.
     ///
     /// # Errors
     /// As for [`compile_protos`].
@@ -103,7 +104,7 @@ impl Builder {
         protos: &[impl AsRef<Path>],
         includes: &[impl AsRef<Path>],
     ) -> Result<(), BuildError> {
-        // Cargo looks at these files again; outside of a build script the words go nowhere.
+        // Makes Cargo watch these files; outside of a build script the output would have no effect.
         if std::env::var_os("OUT_DIR").is_some() {
             for proto in protos {
                 println!("cargo:rerun-if-changed={}", proto.as_ref().display());
@@ -120,7 +121,7 @@ impl Builder {
             self.config.out_dir(directory);
         }
         let out_dir = std::env::var_os("OUT_DIR").map(PathBuf::from);
-        // Without either prost-build says so.
+        // If neither is set, prost-build reports the error.
         if let Some(directory) = self.out_dir.as_ref().or(out_dir.as_ref()) {
             write_descriptors(&descriptors, directory)?;
             generator = generator.with_descriptors();
@@ -139,7 +140,7 @@ impl Builder {
     }
 }
 
-/// Writes the set, without comments and places, for each package that has services.
+/// Writes the descriptor set, without comments and source positions, for each package that has services.
 fn write_descriptors(descriptors: &FileDescriptorSet, directory: &Path) -> std::io::Result<()> {
     let mut bare = descriptors.clone();
     for file in &mut bare.file {
@@ -152,8 +153,8 @@ fn write_descriptors(descriptors: &FileDescriptorSet, directory: &Path) -> std::
     Ok(())
 }
 
-/// An error of protox with the place in the file.
+/// Formats an error of protox with its position in the file.
 fn describe(error: &protox::Error) -> String {
-    // The longer form says file, line and column.
+    // The longer format contains file, line and column.
     format!("{error:?}")
 }
