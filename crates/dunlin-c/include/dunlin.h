@@ -38,8 +38,8 @@
 #include <stdbool.h>
 
 /**
- * The binary interface that this header describes. It changes when a program that was compiled with an earlier header
- * would not run with this library; what is only added does not change it.
+ * The version of the binary interface that this header describes. It changes if programs compiled with an earlier
+ * header would not run with this library; additions do not change it.
  */
 #define DUNLIN_ABI_VERSION 0
 
@@ -49,17 +49,16 @@
 #define DUNLIN_REGION_WRITABLE 1
 
 /**
- * Clients may do atomics on the region (dunlin_server_region).
+ * Clients may use atomics on the region (dunlin_server_region).
  */
 #define DUNLIN_REGION_ATOMIC 2
 
 /**
- * What became of what was asked for. New numbers may come with new versions: treat those that you do not know as
- * errors.
+ * The result of a function or a call. Later versions may add codes: treat unknown ones as errors.
  */
 typedef enum dunlin_code {
   /**
-   * It was done.
+   * Success.
    */
   DUNLIN_CODE_OK = 0,
   /**
@@ -67,31 +66,31 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_NULL_ARGUMENT = 1,
   /**
-   * An argument or a setting is out of its range, or text is not UTF-8.
+   * An argument or a setting is out of range, or text is not UTF-8.
    */
   DUNLIN_CODE_INVALID_ARGUMENT = 2,
   /**
-   * A defect in Dunlin: please report its words.
+   * A defect in Dunlin: please report the message.
    */
   DUNLIN_CODE_DEFECT = 3,
   /**
-   * The object is not in a state for this, such as a server that runs already.
+   * The object is not in the right state, such as a server that is already running.
    */
   DUNLIN_CODE_WRONG_STATE = 4,
   /**
-   * The pipeline is in use, by another thread or by the callback that calls.
+   * The pipeline is in use, by another thread or by the callback that makes this call.
    */
   DUNLIN_CODE_BUSY = 5,
   /**
-   * There is no answer now. No error goes with it.
+   * There is no answer now. Not accompanied by an error object.
    */
   DUNLIN_CODE_EMPTY = 6,
   /**
-   * There is no room for one more call now: take answers first. No error goes with it.
+   * There is no room for another call now: take answers first. Not accompanied by an error object.
    */
   DUNLIN_CODE_FULL = 7,
   /**
-   * The operating system refused something, such as a descriptor or a thread.
+   * The operating system refused a resource, such as a descriptor or a thread.
    */
   DUNLIN_CODE_SYSTEM = 8,
   /**
@@ -111,15 +110,15 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_SERVE = 13,
   /**
-   * No answer within the deadline.
+   * There was no answer within the deadline.
    */
   DUNLIN_CODE_DEADLINE_EXCEEDED = 20,
   /**
-   * The server took the call after its deadline.
+   * The call's deadline had passed at the server.
    */
   DUNLIN_CODE_EXPIRED = 21,
   /**
-   * The connection was lost while the call was out.
+   * The connection was lost while the call was outstanding.
    */
   DUNLIN_CODE_CONNECTION_LOST = 22,
   /**
@@ -127,7 +126,7 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_PACKET_LOST = 23,
   /**
-   * The preset cannot do this.
+   * The preset does not support this.
    */
   DUNLIN_CODE_UNSUPPORTED = 24,
   /**
@@ -139,11 +138,11 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_UNKNOWN_HANDLER = 26,
   /**
-   * The request or the response is longer than one side takes.
+   * The request or the response is longer than one side accepts.
    */
   DUNLIN_CODE_TOO_LONG = 27,
   /**
-   * More calls are out than the client may have.
+   * The client's limit of outstanding calls is reached.
    */
   DUNLIN_CODE_TOO_MANY_OUTSTANDING = 28,
   /**
@@ -159,7 +158,7 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_SHUTTING_DOWN = 31,
   /**
-   * The handler refused or failed: `dunlin_error_handler_code` has its number.
+   * The handler refused or failed: `dunlin_error_handler_code` returns its code.
    */
   DUNLIN_CODE_HANDLER = 32,
   /**
@@ -171,15 +170,15 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_UNKNOWN_REGION = 34,
   /**
-   * The operation would leave its region.
+   * The operation would exceed the bounds of its region.
    */
   DUNLIN_CODE_REGION_BOUNDS = 35,
   /**
-   * The region was not granted for this.
+   * The region was not granted for this operation.
    */
   DUNLIN_CODE_REGION_RIGHT = 36,
   /**
-   * An atomic does not stand on a multiple of 8.
+   * The offset of an atomic is not a multiple of 8.
    */
   DUNLIN_CODE_REGION_ALIGNMENT = 37,
   /**
@@ -187,15 +186,15 @@ typedef enum dunlin_code {
    */
   DUNLIN_CODE_CLOSED = 38,
   /**
-   * The object was made before a fork().
+   * The object was created before a fork().
    */
   DUNLIN_CODE_FORKED = 39,
   /**
-   * The answer is not one that this version reads.
+   * This version cannot read the answer.
    */
   DUNLIN_CODE_UNREADABLE = 40,
   /**
-   * An error that this version has no number for.
+   * An error for which this version has no code.
    */
   DUNLIN_CODE_OTHER = 99,
 } dunlin_code;
@@ -205,15 +204,15 @@ typedef enum dunlin_code {
  */
 typedef enum dunlin_executed {
   /**
-   * It did not, and will not.
+   * It was not executed, and will not be.
    */
   DUNLIN_EXECUTED_NO = 0,
   /**
-   * It did.
+   * It was executed.
    */
   DUNLIN_EXECUTED_YES = 1,
   /**
-   * Nobody knows.
+   * It is not known.
    */
   DUNLIN_EXECUTED_UNKNOWN = 2,
 } dunlin_executed;
@@ -224,106 +223,107 @@ typedef enum dunlin_executed {
 typedef struct dunlin_client dunlin_client;
 
 /**
- * A request that is answered later. It belongs to who got it, who gives it up by dunlin_deferred_reply or
- * dunlin_deferred_fail. One thread at a time.
+ * A request that is answered later. It belongs to the program, from the callback that receives it until
+ * dunlin_deferred_reply or dunlin_deferred_fail consumes it. Only one thread may use it at a time.
  */
 typedef struct dunlin_deferred dunlin_deferred;
 
 /**
- * Why something was not done. It belongs to who got it, and does not change.
+ * An error. It belongs to the caller who received it, and does not change.
  */
 typedef struct dunlin_error dunlin_error;
 
 /**
- * A connection for one loop that keeps many calls out: the fastest way to call. Threads may use it one after the
- * other, but not at the same time, and its callback must not use it: both are told DUNLIN_CODE_BUSY.
+ * A connection for one loop that keeps many calls outstanding: the fastest way to call. Threads may use it one after
+ * the other, but not at the same time, and its callback must not use it: in both cases functions return
+ * DUNLIN_CODE_BUSY.
  *
- * It does not reconnect: when its connection is lost, every call that is out ends with an error, and the pipeline is
- * of no more use.
+ * It does not reconnect: when its connection is lost, every outstanding call ends with an error, and the pipeline
+ * cannot be used any more.
  */
 typedef struct dunlin_pipeline dunlin_pipeline;
 
 /**
  * A region of a server's memory, attached by a client. Any thread may use it, several at once.
  *
- * Operations that are out at the same time happen in no particular order, and one of more than 8 bytes is not atomic
- * against others. Atomics are atomic among themselves.
+ * Operations that are outstanding at the same time are not ordered, and one of more than 8 bytes is not atomic against
+ * others. Atomics are atomic among themselves.
  */
 typedef struct dunlin_region dunlin_region;
 
 /**
- * An answer: bytes that do not change, until it is freed.
+ * An answer: bytes that do not change until it is freed.
  */
 typedef struct dunlin_reply dunlin_reply;
 
 /**
- * A request in a handler's hands.
+ * A request, as a handler receives it.
  */
 typedef struct dunlin_request dunlin_request;
 
 /**
- * Where a handler puts its answer. One thread at a time.
+ * The destination of a handler's answer. Only one thread may use it at a time.
  */
 typedef struct dunlin_responder dunlin_responder;
 
 /**
- * A server. It is made, given its handlers and regions, started, and stopped, once each. Any thread may use it.
+ * A server. It is created, given its handlers and regions, started, and stopped, once each. Any thread may use it.
  */
 typedef struct dunlin_server dunlin_server;
 
 /**
- * Settings of a client. Zero all of it and set `struct_size`, then what is to be other than the default:
+ * Settings of a client. Zero the whole struct and set `struct_size`, then the settings that are not to be the default:
  *
  *     dunlin_client_options options = {.struct_size = sizeof options, .deadline_us = 500000};
  *
- * Later versions add fields at the end, whose zero is the default.
+ * Later versions add fields at the end, for which zero is the default.
  */
 typedef struct dunlin_client_options {
   /**
-   * sizeof(dunlin_client_options): which fields there are.
+   * sizeof(dunlin_client_options), which tells what fields there are.
    */
   size_t struct_size;
   /**
-   * The composition to use, such as "flock"; NULL: "auto".
+   * The preset to use, such as "flock"; NULL: "auto".
    */
   const char *preset;
   /**
-   * Uses this device or fails, such as "shm"; NULL: the best that both sides have.
+   * The only device to use, such as "shm"; NULL: the best that both sides have.
    */
   const char *device;
   /**
-   * What both sides prove to know, from 1 to 1024 bytes; NULL: nothing.
+   * The secret that both sides prove to know, from 1 to 1024 bytes; NULL: none.
    */
   const void *secret;
   /**
-   * Bytes of the secret.
+   * Number of bytes of the secret.
    */
   size_t secret_length;
   /**
-   * How long a call may take; 0: ten seconds.
+   * Maximum duration of a call; 0: ten seconds.
    */
   uint64_t deadline_us;
   /**
-   * How long making a connection may take; 0: five seconds.
+   * Maximum time for making a connection; 0: five seconds.
    */
   uint64_t connect_timeout_us;
   /**
-   * The longest answer that is taken, in bytes; 0: 16 MiB.
+   * The longest accepted answer, in bytes; 0: 16 MiB.
    */
   size_t max_message_bytes;
   /**
-   * Calls that may be out at once: for each thread, for all asynchronous calls, for a pipeline; 0: 1024.
+   * Maximum number of outstanding calls: for each thread, for all asynchronous calls, for a pipeline; 0: 1024.
    */
   size_t max_outstanding;
   /**
-   * How long a thread that waits polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
+   * How long a waiting thread polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
    */
   uint64_t spin_us;
 } dunlin_client_options;
 
 /**
- * Takes an answer. `code` is DUNLIN_CODE_OK, with `length` bytes at `data` as the answer, or what went wrong, with the
- * error. Both are there until the callback returns. `user` is what was given with the callback.
+ * Receives an answer. `code` is DUNLIN_CODE_OK, with the answer's `length` bytes at `data`, or the code of the error
+ * at `error`. Both are valid until the callback returns. `user` is the pointer that was given with the callback.
  */
 typedef void (*dunlin_answer_callback)(uint64_t tag,
                                        enum dunlin_code code,
@@ -337,35 +337,35 @@ typedef void (*dunlin_answer_callback)(uint64_t tag,
  */
 typedef struct dunlin_server_options {
   /**
-   * sizeof(dunlin_server_options): which fields there are.
+   * sizeof(dunlin_server_options), which tells what fields there are.
    */
   size_t struct_size;
   /**
-   * Serves over this device alone; NULL: all that this host has.
+   * The only device to serve; NULL: all that this host has.
    */
   const char *device;
   /**
-   * What clients must prove to know, from 1 to 1024 bytes; NULL: nothing.
+   * The secret that clients must prove to know, from 1 to 1024 bytes; NULL: none.
    */
   const void *secret;
   /**
-   * Bytes of the secret.
+   * Number of bytes of the secret.
    */
   size_t secret_length;
   /**
-   * Threads that poll connections, for each device; 0: one.
+   * Number of threads that poll connections, for each device; 0: one.
    */
   size_t pollers;
   /**
-   * Threads for handlers on workers; 0: four.
+   * Number of threads for handlers on workers; 0: four.
    */
   size_t workers;
   /**
-   * Connections at once, on each device; 0: 4096.
+   * Maximum number of connections on each device; 0: 4096.
    */
   size_t max_connections;
   /**
-   * The longest request that is taken, in bytes; 0: 16 MiB.
+   * The longest accepted request, in bytes; 0: 16 MiB.
    */
   size_t max_message_bytes;
   /**
@@ -375,16 +375,16 @@ typedef struct dunlin_server_options {
 } dunlin_server_options;
 
 /**
- * Answers one request. It runs on threads of the server, several at once: what `user` points to must be safe for that.
- * `request` and `responder` are its own until it returns. Returning without a word answers with no bytes.
+ * Answers one request. It is called on threads of the server, several at once: what `user` points to must be safe for
+ * that. `request` and `responder` are valid until it returns. Returning without an answer sends an empty one.
  */
 typedef void (*dunlin_handler_callback)(const struct dunlin_request *request,
                                         struct dunlin_responder *responder,
                                         void *user);
 
 /**
- * Takes one request, to be answered from anywhere, at any time, by dunlin_deferred_reply or dunlin_deferred_fail. It
- * must return soon.
+ * Takes one request, which may be answered from any thread at any time by dunlin_deferred_reply or
+ * dunlin_deferred_fail. It must return soon.
  */
 typedef void (*dunlin_deferred_callback)(struct dunlin_deferred *deferred, void *user);
 
@@ -393,39 +393,40 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library, such as "0.1.0".
+ * Returns the version of the library, such as "0.1.0".
  */
 const char *dunlin_version(void);
 
 /**
- * The DUNLIN_ABI_VERSION that the library was built with: another than the header's means that they do not fit.
+ * Returns the DUNLIN_ABI_VERSION that the library was built with: if it differs from the header's, the two are not
+ * compatible.
  */
 uint32_t dunlin_abi_version(void);
 
 /**
- * The error's number; DUNLIN_CODE_OK for NULL.
+ * Returns the code of an error; DUNLIN_CODE_OK for NULL.
  */
 enum dunlin_code dunlin_error_code(const struct dunlin_error *error);
 
 /**
- * The error in words, until it is freed; "no error" for NULL. Never NULL.
+ * Returns the message of an error, valid until that is freed; "no error" for NULL. Never NULL.
  */
 const char *dunlin_error_message(const struct dunlin_error *error);
 
 /**
- * Whether the server executed the call; no for NULL. A call that must not be executed twice can be made again
- * only after DUNLIN_EXECUTED_NO.
+ * Returns whether the server executed the call; DUNLIN_EXECUTED_NO for NULL. A call that must not be executed twice
+ * can be repeated only after DUNLIN_EXECUTED_NO.
  */
 enum dunlin_executed dunlin_error_executed(const struct dunlin_error *error);
 
 /**
- * The number that the handler gave (DUNLIN_CODE_HANDLER); 0 for all other errors.
+ * Returns the code that the handler chose (DUNLIN_CODE_HANDLER); 0 for all other errors.
  */
 uint32_t dunlin_error_handler_code(const struct dunlin_error *error);
 
 /**
- * Whether the same call may well succeed when it is made again, and does no harm: it was not executed, and what
- * stood against it passes.
+ * Returns whether repeating the same call is safe and may succeed: it was not executed, and the cause of the failure
+ * is temporary.
  */
 bool dunlin_error_is_retryable(const struct dunlin_error *error);
 
@@ -437,7 +438,7 @@ void dunlin_error_free(struct dunlin_error *error);
 /**
  * Connects to the server at an address such as "dunlin://127.0.0.1:7400". `options` may be NULL.
  *
- * A connection that is lost later is made anew by the next call, within that call's deadline.
+ * A connection that is lost later is re-established by the next call, within that call's deadline.
  */
 enum dunlin_code dunlin_client_connect(const char *address,
                                        const struct dunlin_client_options *options,
@@ -445,22 +446,23 @@ enum dunlin_code dunlin_client_connect(const char *address,
                                        struct dunlin_error **error);
 
 /**
- * Frees a client. Its asynchronous calls that are out are given up: their answers are thrown away when they come, and
- * the server may have executed them. Regions and pipelines that were made of it stay usable, and keep its connections.
+ * Frees a client. Its outstanding asynchronous calls are given up: their answers are discarded when they arrive, and
+ * the server may have executed them. Regions and pipelines that were created from it stay usable, and keep its
+ * connections.
  */
 void dunlin_client_free(struct dunlin_client *client);
 
 /**
- * The device that the connection uses, such as "shm", as long as the client lives; NULL for NULL.
+ * Returns the device that the connection uses, such as "shm", valid as long as the client; NULL for NULL.
  */
 const char *dunlin_client_device(const struct dunlin_client *client);
 
 /**
- * Calls a handler with `length` bytes at `request` and waits for the answer, at most for `deadline_us`. That holds for
- * making the connection anew, too, when it was lost.
+ * Calls a handler with `length` bytes at `request` and waits for the answer, at most for `deadline_us`. This limit
+ * includes the time for reconnecting if the connection was lost.
  *
- * A request and an answer may have up to 16 MiB each unless options say otherwise. Whether the server executed a call
- * that has failed is said by dunlin_error_executed.
+ * A request and an answer may have up to 16 MiB each unless options say otherwise. dunlin_error_executed tells whether
+ * the server executed a call that failed.
  */
 enum dunlin_code dunlin_call(const struct dunlin_client *client,
                              uint16_t handler,
@@ -471,19 +473,20 @@ enum dunlin_code dunlin_call(const struct dunlin_client *client,
                              struct dunlin_error **error);
 
 /**
- * The longest request that the server takes, in bytes.
+ * Returns the longest request that the server accepts, in bytes.
  */
 enum dunlin_code dunlin_client_max_message_bytes(const struct dunlin_client *client,
                                                  size_t *bytes,
                                                  struct dunlin_error **error);
 
 /**
- * The bytes of an answer, as long as it lives; NULL for NULL. There may be none: ask dunlin_reply_length.
+ * Returns the bytes of an answer, valid as long as the answer; NULL for NULL. An answer may be empty: see
+ * dunlin_reply_length.
  */
 const void *dunlin_reply_data(const struct dunlin_reply *reply);
 
 /**
- * How many bytes an answer has; 0 for NULL.
+ * Returns the number of bytes of an answer; 0 for NULL.
  */
 size_t dunlin_reply_length(const struct dunlin_reply *reply);
 
@@ -493,11 +496,12 @@ size_t dunlin_reply_length(const struct dunlin_reply *reply);
 void dunlin_reply_free(struct dunlin_reply *reply);
 
 /**
- * Begins a call and returns at once. dunlin_client_next brings the answer, with `tag`, which is the caller's to
- * choose. The bytes at `request` are taken now.
+ * Starts a call and returns at once. dunlin_client_next returns the answer with `tag`, which the caller chooses. The
+ * bytes at `request` are copied before this function returns.
  *
- * A call that could not be begun is said to be so here, and then does not come by dunlin_client_next:
- * DUNLIN_CODE_TOO_MANY_OUTSTANDING when so many are out, or not taken yet, as options say.
+ * A call that could not be started fails here, and is not reported by dunlin_client_next:
+ * DUNLIN_CODE_TOO_MANY_OUTSTANDING if the number of calls that are outstanding or whose answers were not taken has
+ * reached the limit in the options.
  */
 enum dunlin_code dunlin_call_start(const struct dunlin_client *client,
                                    uint16_t handler,
@@ -508,8 +512,8 @@ enum dunlin_code dunlin_call_start(const struct dunlin_client *client,
                                    struct dunlin_error **error);
 
 /**
- * A descriptor for poll, select or epoll that is readable when there is something for dunlin_client_next. It belongs
- * to the client: do not read, write or close it. It may be readable without an answer being there yet.
+ * Returns a descriptor for poll, select or epoll that is readable when there is something for dunlin_client_next. It
+ * belongs to the client: do not read, write or close it. It may be readable although there is no answer yet.
  */
 enum dunlin_code dunlin_client_fd(const struct dunlin_client *client,
                                   int *fd,
@@ -518,9 +522,9 @@ enum dunlin_code dunlin_client_fd(const struct dunlin_client *client,
 /**
  * Takes one answer of an asynchronous call, without waiting. DUNLIN_CODE_EMPTY: there is none now.
  *
- * DUNLIN_CODE_OK: an answer was taken. `tag` is that of its call and `status` what became of it: with DUNLIN_CODE_OK
- * `reply` has the answer, and NULL with everything else, when `error` has the error, as from dunlin_call.
- * Every call that was begun is answered once, at its deadline at the latest.
+ * DUNLIN_CODE_OK: an answer was taken. `tag` is the tag of its call and `status` the result of the call: if it is
+ * DUNLIN_CODE_OK, `reply` gets the answer; otherwise `reply` gets NULL and `error` the error, as from dunlin_call.
+ * Every call that was started is answered once, at its deadline at the latest.
  */
 enum dunlin_code dunlin_client_next(const struct dunlin_client *client,
                                     uint64_t *tag,
@@ -529,13 +533,13 @@ enum dunlin_code dunlin_client_next(const struct dunlin_client *client,
                                     struct dunlin_error **error);
 
 /**
- * Asynchronous calls that are out, with those whose answers were not taken; 0 for NULL.
+ * Number of asynchronous calls that are outstanding or whose answers were not taken; 0 for NULL.
  */
 size_t dunlin_client_outstanding(const struct dunlin_client *client);
 
 /**
- * Makes a pipeline that keeps about `window` calls out; 0: as many as options say. More may be submitted, as long as
- * there is room. Deadlines are the client's.
+ * Creates a pipeline that keeps about `window` calls outstanding; 0: as many as options say. More may be submitted, as
+ * long as there is room. Deadlines are the client's.
  */
 enum dunlin_code dunlin_pipeline_new(const struct dunlin_client *client,
                                      size_t window,
@@ -543,14 +547,15 @@ enum dunlin_code dunlin_pipeline_new(const struct dunlin_client *client,
                                      struct dunlin_error **error);
 
 /**
- * Frees a pipeline. Calls that are out are given up without a word; the server may have executed them. Its callback
- * may free it, too.
+ * Frees a pipeline. Outstanding calls are given up silently; the server may have executed them. Its callback may free
+ * it, too.
  */
 void dunlin_pipeline_free(struct dunlin_pipeline *pipeline);
 
 /**
- * Puts a call into the batch, which leaves with the next poll or wait, or when it is full. DUNLIN_CODE_FULL: there is
- * no room, take answers first. The bytes at `request` are taken now, and `tag` comes back with the answer.
+ * Adds a call to the batch, which is sent by the next poll or wait, or when it is full. DUNLIN_CODE_FULL: there is no
+ * room, take answers first. The bytes at `request` are copied before this function returns, and `tag` is returned with
+ * the answer.
  */
 enum dunlin_code dunlin_pipeline_submit(const struct dunlin_pipeline *pipeline,
                                         uint16_t handler,
@@ -560,8 +565,8 @@ enum dunlin_code dunlin_pipeline_submit(const struct dunlin_pipeline *pipeline,
                                         struct dunlin_error **error);
 
 /**
- * Sends the batch, and gives the answers that have come to `callback` without waiting. `answered`, which may be NULL,
- * gets their number.
+ * Sends the batch, and passes the answers that have arrived to `callback` without waiting. `answered`, which may be
+ * NULL, gets their number.
  */
 enum dunlin_code dunlin_pipeline_poll(const struct dunlin_pipeline *pipeline,
                                       dunlin_answer_callback callback,
@@ -570,8 +575,9 @@ enum dunlin_code dunlin_pipeline_poll(const struct dunlin_pipeline *pipeline,
                                       struct dunlin_error **error);
 
 /**
- * Sends the batch, and waits until at least one answer has come or nothing is out; otherwise as dunlin_pipeline_poll.
- * DUNLIN_CODE_DEADLINE_EXCEEDED: none came within the client's deadline. Calls are out then still.
+ * Sends the batch, and waits until at least one answer has arrived or no call is outstanding; otherwise like
+ * dunlin_pipeline_poll. DUNLIN_CODE_DEADLINE_EXCEEDED: none arrived within the client's deadline. The calls are then
+ * still outstanding.
  */
 enum dunlin_code dunlin_pipeline_wait(const struct dunlin_pipeline *pipeline,
                                       dunlin_answer_callback callback,
@@ -580,7 +586,7 @@ enum dunlin_code dunlin_pipeline_wait(const struct dunlin_pipeline *pipeline,
                                       struct dunlin_error **error);
 
 /**
- * Calls that are out; 0 for NULL, and for a pipeline that is in use.
+ * Number of outstanding calls; 0 for NULL, and for a pipeline that is in use.
  */
 size_t dunlin_pipeline_outstanding(const struct dunlin_pipeline *pipeline);
 
@@ -598,12 +604,12 @@ enum dunlin_code dunlin_region_attach(const struct dunlin_client *client,
 void dunlin_region_free(struct dunlin_region *region);
 
 /**
- * How many bytes a region has; 0 for NULL.
+ * Returns the number of bytes of a region; 0 for NULL.
  */
 uint64_t dunlin_region_length(const struct dunlin_region *region);
 
 /**
- * Reads `length` bytes from `offset` into `buffer`. When it fails the buffer is as it was.
+ * Reads `length` bytes from `offset` into `buffer`. If it fails, the buffer is unchanged.
  */
 enum dunlin_code dunlin_region_read(const struct dunlin_region *region,
                                     uint64_t offset,
@@ -613,8 +619,8 @@ enum dunlin_code dunlin_region_read(const struct dunlin_region *region,
                                     struct dunlin_error **error);
 
 /**
- * Writes `length` bytes at `data` to `offset`. When it returns they are there. When the connection was lost they may
- * or may not be there, or some of them.
+ * Writes `length` bytes at `data` to `offset`. When it returns they are in the region. If the connection was lost,
+ * all, some or none of them may have been written.
  */
 enum dunlin_code dunlin_region_write(const struct dunlin_region *region,
                                      uint64_t offset,
@@ -625,7 +631,7 @@ enum dunlin_code dunlin_region_write(const struct dunlin_region *region,
 
 /**
  * Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine. `before`, which may be NULL,
- * gets what it was. When the connection was lost it may have been added.
+ * gets the previous value. If the connection was lost, it may have been added.
  */
 enum dunlin_code dunlin_region_fetch_add(const struct dunlin_region *region,
                                          uint64_t offset,
@@ -635,8 +641,8 @@ enum dunlin_code dunlin_region_fetch_add(const struct dunlin_region *region,
                                          struct dunlin_error **error);
 
 /**
- * Replaces the 8 bytes at `offset` by `swap` if they are `compare`. `before`, which may be NULL, gets what they were:
- * they were replaced if that is `compare`. When the connection was lost they may have been replaced.
+ * Replaces the 8 bytes at `offset` by `swap` if they are equal to `compare`. `before`, which may be NULL, gets the
+ * previous value: they were replaced if it equals `compare`. If the connection was lost, they may have been replaced.
  */
 enum dunlin_code dunlin_region_compare_swap(const struct dunlin_region *region,
                                             uint64_t offset,
@@ -647,7 +653,7 @@ enum dunlin_code dunlin_region_compare_swap(const struct dunlin_region *region,
                                             struct dunlin_error **error);
 
 /**
- * Makes a server for an address such as "dunlin://0.0.0.0:7400"; with port 0 the system chooses one. It does not
+ * Creates a server for an address such as "dunlin://0.0.0.0:7400"; with port 0 the system chooses one. It does not
  * listen before dunlin_server_start. `options` may be NULL.
  */
 enum dunlin_code dunlin_server_new(const char *address,
@@ -656,13 +662,12 @@ enum dunlin_code dunlin_server_new(const char *address,
                                    struct dunlin_error **error);
 
 /**
- * Adds a handler that runs on the polling thread, between two looks for requests: right for a few microseconds of
- * work. It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
- * dunlin_server_start.
+ * Adds a handler that runs on the polling thread: for a few microseconds of work. It must not block: while it runs, no
+ * other request is served. If the number is already used or reserved, dunlin_server_start fails.
  *
- * `user` is handed to the callback as it is. What it points to must be safe to use by several threads at once, and
- * stay until the server was freed and every callback has returned: dunlin_server_free does not wait for one longer
- * than a second.
+ * `user` is passed to the callback unchanged. What it points to must be safe to use by several threads at once, and
+ * stay valid until the server was freed and every callback has returned: dunlin_server_free does not wait for a
+ * callback longer than a second.
  */
 enum dunlin_code dunlin_server_handle(const struct dunlin_server *server,
                                       uint16_t handler,
@@ -671,7 +676,7 @@ enum dunlin_code dunlin_server_handle(const struct dunlin_server *server,
                                       struct dunlin_error **error);
 
 /**
- * Adds a handler that runs on a pool of threads: right for work that takes long or waits. Otherwise as
+ * Adds a handler that runs on a pool of threads: for work that takes long or blocks. Otherwise like
  * dunlin_server_handle.
  */
 enum dunlin_code dunlin_server_handle_on_workers(const struct dunlin_server *server,
@@ -681,8 +686,8 @@ enum dunlin_code dunlin_server_handle_on_workers(const struct dunlin_server *ser
                                                  struct dunlin_error **error);
 
 /**
- * Adds a handler that answers later, from wherever it likes. Its callback is called on the polling thread and gets an
- * object of its own. Otherwise as dunlin_server_handle.
+ * Adds a handler that answers later, from any thread. Its callback is called on the polling thread and receives an
+ * object that it owns. Otherwise like dunlin_server_handle.
  */
 enum dunlin_code dunlin_server_handle_deferred(const struct dunlin_server *server,
                                                uint16_t handler,
@@ -691,24 +696,24 @@ enum dunlin_code dunlin_server_handle_deferred(const struct dunlin_server *serve
                                                struct dunlin_error **error);
 
 /**
- * Binds the port and starts the server's threads. A server that could not be started is of no more use.
+ * Binds the port and starts the server's threads. A server that could not be started cannot be used any more.
  */
 enum dunlin_code dunlin_server_start(const struct dunlin_server *server,
                                      struct dunlin_error **error);
 
 /**
- * Where the server listens, with the port that the system chose, as long as the server lives. NULL before it was
- * started, and for NULL.
+ * Returns the address on which the server listens, with the port that the system chose, valid as long as the server.
+ * NULL before it was started, and for NULL.
  */
 const char *dunlin_server_address(const struct dunlin_server *server);
 
 /**
- * Stops the server: it takes no new clients and no new requests, and answers what it has taken. Waits at most for
- * `within_us`; 0: for as long as that takes, which is ten seconds at most.
+ * Stops the server: it accepts no new clients and no new requests, and answers those that it has accepted. Waits at
+ * most for `within_us`; 0: for as long as that takes, which is ten seconds at most.
  *
- * DUNLIN_CODE_OK: it has stopped, and `drained`, which may be NULL, says whether everything was answered and read.
- * DUNLIN_CODE_DEADLINE_EXCEEDED: it goes on stopping by itself; call this again to wait for it. A handler that does
- * not return is left behind after a second.
+ * DUNLIN_CODE_OK: it has stopped, and `drained`, which may be NULL, gets whether everything was answered and read.
+ * DUNLIN_CODE_DEADLINE_EXCEEDED: it continues to stop in the background; call this again to wait for it. A handler
+ * that does not return is left behind after a second.
  */
 enum dunlin_code dunlin_server_stop(const struct dunlin_server *server,
                                     uint64_t within_us,
@@ -716,45 +721,45 @@ enum dunlin_code dunlin_server_stop(const struct dunlin_server *server,
                                     struct dunlin_error **error);
 
 /**
- * Frees a server. One that runs is ended at once: calls that are out fail at their callers. One that is being stopped
- * is waited for, at most for ten seconds. Its handlers must not do this. A callback that does not return within a
- * second of the end is left behind, and goes on to use its `user` pointer.
+ * Frees a server. A running one is ended at once: outstanding calls fail at their callers. For one that is being
+ * stopped this waits ten seconds at most. Its handlers must not call this. A callback that does not return within a
+ * second of the end is left behind, and continues to use its `user` pointer.
  */
 void dunlin_server_free(struct dunlin_server *server);
 
 /**
- * The bytes of a request; NULL for NULL. They are private to the server: the caller cannot change them any more.
+ * Returns the bytes of a request; NULL for NULL. They are private to the server: the caller can no longer change them.
  */
 const void *dunlin_request_data(const struct dunlin_request *request);
 
 /**
- * How many bytes a request has; 0 for NULL.
+ * Returns the number of bytes of a request; 0 for NULL.
  */
 size_t dunlin_request_length(const struct dunlin_request *request);
 
 /**
- * The number of the handler that was called; 0 for NULL.
+ * Returns the number of the handler that was called; 0 for NULL.
  */
 uint16_t dunlin_request_handler(const struct dunlin_request *request);
 
 /**
- * Which connection of the server a request came by; 0 for NULL.
+ * Returns the server's number of the connection on which a request arrived; 0 for NULL.
  */
 uint64_t dunlin_request_connection(const struct dunlin_request *request);
 
 /**
- * How long the caller goes on waiting; UINT64_MAX when it did not say, and for NULL.
+ * Returns how much longer the caller waits; UINT64_MAX if it sent no deadline, and for NULL.
  */
 uint64_t dunlin_request_remaining_us(const struct dunlin_request *request);
 
 /**
- * Whether nobody waits for the answer any more; true for NULL.
+ * Returns whether nobody waits for the answer any more; true for NULL.
  */
 bool dunlin_request_is_cancelled(const struct dunlin_request *request);
 
 /**
- * Appends to the answer. DUNLIN_CODE_TOO_LONG: it would be longer than the caller takes, or there is no memory for it;
- * the caller is told so then, whatever comes after.
+ * Appends to the answer. DUNLIN_CODE_TOO_LONG: it would be longer than the caller accepts, or there is no memory for
+ * it; the caller then receives that error, whatever follows.
  */
 enum dunlin_code dunlin_respond(struct dunlin_responder *responder,
                                 const void *data,
@@ -762,10 +767,10 @@ enum dunlin_code dunlin_respond(struct dunlin_responder *responder,
                                 struct dunlin_error **error);
 
 /**
- * An answer of exactly `length` bytes that is filled in place: `data` gets where, until the next call with this
- * responder or the callback's return. Fill them before that: dunlin_respond appends to what stands there then, and may
- * move it. No copy is made of a long one. It replaces what was answered before. The bytes are not cleared: fill all of
- * them. Otherwise as dunlin_respond.
+ * Answers with exactly `length` bytes that are filled in place: `data` gets their address, valid until the next call
+ * with this responder or the callback's return. Fill them before that: dunlin_respond appends to the current contents,
+ * and may move them. A long answer is not copied. It replaces the answer so far. The bytes are not cleared: fill all
+ * of them. Otherwise like dunlin_respond.
  */
 enum dunlin_code dunlin_respond_in_place(struct dunlin_responder *responder,
                                          size_t length,
@@ -773,9 +778,9 @@ enum dunlin_code dunlin_respond_in_place(struct dunlin_responder *responder,
                                          struct dunlin_error **error);
 
 /**
- * Answers with an error instead: the caller gets DUNLIN_CODE_HANDLER, this number and these words, of which at most
- * 1000 bytes travel. The number and its meaning are the service's own. That is so also when this fails for the words:
- * what is not UTF-8 in them is replaced by U+FFFD, and NULL is none.
+ * Answers with an error instead: the caller gets DUNLIN_CODE_HANDLER, this code and this message, of which at most
+ * 1000 bytes are sent. The code and its meaning are up to the service. The error is also sent when this function fails
+ * because of the message: bytes that are not UTF-8 are replaced by U+FFFD, and NULL is an empty message.
  */
 enum dunlin_code dunlin_respond_error(struct dunlin_responder *responder,
                                       uint32_t code,
@@ -783,13 +788,13 @@ enum dunlin_code dunlin_respond_error(struct dunlin_responder *responder,
                                       struct dunlin_error **error);
 
 /**
- * The request of a call that is answered later, as long as that lives; NULL for NULL.
+ * Returns the request of a deferred call, valid as long as the call; NULL for NULL.
  */
 const struct dunlin_request *dunlin_deferred_request(const struct dunlin_deferred *deferred);
 
 /**
- * Answers with `length` bytes at `data`, and frees `deferred`, which is gone also when this fails. More bytes than the
- * caller takes are an error there. An answer whose caller has gone is lost without a word.
+ * Answers with `length` bytes at `data`, and frees `deferred`, even if this fails. If the answer is longer than the
+ * caller accepts, the caller receives an error. An answer whose caller is gone is discarded silently.
  */
 enum dunlin_code dunlin_deferred_reply(struct dunlin_deferred *deferred,
                                        const void *data,
@@ -797,7 +802,7 @@ enum dunlin_code dunlin_deferred_reply(struct dunlin_deferred *deferred,
                                        struct dunlin_error **error);
 
 /**
- * As dunlin_deferred_reply, with an error; see dunlin_respond_error.
+ * Like dunlin_deferred_reply, with an error; see dunlin_respond_error.
  */
 enum dunlin_code dunlin_deferred_fail(struct dunlin_deferred *deferred,
                                       uint32_t code,
@@ -805,11 +810,12 @@ enum dunlin_code dunlin_deferred_fail(struct dunlin_deferred *deferred,
                                       struct dunlin_error **error);
 
 /**
- * Grants `length` bytes of memory to clients under a name of at most 200 bytes. They may read it, and what else
- * `rights` says: DUNLIN_REGION_WRITABLE, DUNLIN_REGION_ATOMIC, both or 0. It is made of zeros when the server starts.
+ * Grants `length` bytes of memory to clients under a name of at most 200 bytes. They may read it, and use it as
+ * `rights` allows: DUNLIN_REGION_WRITABLE, DUNLIN_REGION_ATOMIC, both or 0. It is allocated, filled with zeros, when
+ * the server starts.
  *
- * On a device whose grants are mappings (shm) a client that may write any of it is trusted with all of it until its
- * process ends: see docs/c.md.
+ * On a device whose grants are mappings (shm), a client that may write any part of the region is trusted with all of
+ * it until its process ends: see docs/c.md.
  */
 enum dunlin_code dunlin_server_region(const struct dunlin_server *server,
                                       const char *name,
@@ -818,8 +824,8 @@ enum dunlin_code dunlin_server_region(const struct dunlin_server *server,
                                       struct dunlin_error **error);
 
 /**
- * Copies out of a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may be
- * of several moments.
+ * Copies from a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may mix
+ * several states.
  */
 enum dunlin_code dunlin_server_region_read(const struct dunlin_server *server,
                                            const char *name,
@@ -829,7 +835,7 @@ enum dunlin_code dunlin_server_region_read(const struct dunlin_server *server,
                                            struct dunlin_error **error);
 
 /**
- * Copies into a region that the server grants. Clients may see it half done.
+ * Copies into a region that the server grants. Clients may see a partial copy.
  */
 enum dunlin_code dunlin_server_region_write(const struct dunlin_server *server,
                                             const char *name,

@@ -1,4 +1,4 @@
-//! How answers come by callback.
+//! Callbacks for answers.
 
 use std::ffi::c_void;
 
@@ -6,8 +6,8 @@ use dunlin::CallError;
 
 use crate::error::{Code, Error};
 
-/// Takes an answer. `code` is DUNLIN_CODE_OK, with `length` bytes at `data` as the answer, or what went wrong, with the
-/// error. Both are there until the callback returns. `user` is what was given with the callback.
+/// Receives an answer. `code` is DUNLIN_CODE_OK, with the answer's `length` bytes at `data`, or the code of the error
+/// at `error`. Both are valid until the callback returns. `user` is the pointer that was given with the callback.
 pub type AnswerCallback = Option<
     unsafe extern "C" fn(
         tag: u64,
@@ -19,7 +19,7 @@ pub type AnswerCallback = Option<
     ),
 >;
 
-/// What a callback is given for one answer.
+/// Passes one answer to a callback.
 pub(crate) fn told(
     result: Result<&[u8], CallError>,
     tell: impl FnOnce(Code, *const c_void, usize, *const Error),

@@ -1,6 +1,6 @@
-//! Calls that do not wait: begun with a tag, and answered through a descriptor that a program polls beside its others.
+//! Asynchronous calls: started with a tag, and answered through a descriptor that a program polls with its others.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_int, c_void};
@@ -20,7 +20,7 @@ impl Client {
                 let words = format!("no descriptor for the answers of asynchronous calls: {error}");
                 Error::new(Code::System, words)
             })?;
-            // Another thread's serves as well.
+            // If another thread has set it meanwhile, that one is used.
             let _ = self.completions.set(made);
         }
         let completions = self
@@ -34,11 +34,12 @@ impl Client {
     }
 }
 
-/// Begins a call and returns at once. dunlin_client_next brings the answer, with `tag`, which is the caller's to
-/// choose. The bytes at `request` are taken now.
+/// Starts a call and returns at once. dunlin_client_next returns the answer with `tag`, which the caller chooses. The
+/// bytes at `request` are copied before this function returns.
 ///
-/// A call that could not be begun is said to be so here, and then does not come by dunlin_client_next:
-/// DUNLIN_CODE_TOO_MANY_OUTSTANDING when so many are out, or not taken yet, as options say.
+/// A call that could not be started fails here, and is not reported by dunlin_client_next:
+/// DUNLIN_CODE_TOO_MANY_OUTSTANDING if the number of calls that are outstanding or whose answers were not taken has
+/// reached the limit in the options.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_call_start(
     client: *const Client,
@@ -63,8 +64,8 @@ pub unsafe extern "C" fn dunlin_call_start(
     unsafe { given::enter(error, body) }
 }
 
-/// A descriptor for poll, select or epoll that is readable when there is something for dunlin_client_next. It belongs
-/// to the client: do not read, write or close it. It may be readable without an answer being there yet.
+/// Returns a descriptor for poll, select or epoll that is readable when there is something for dunlin_client_next. It
+/// belongs to the client: do not read, write or close it. It may be readable although there is no answer yet.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_fd(
     client: *const Client,
@@ -86,9 +87,9 @@ pub unsafe extern "C" fn dunlin_client_fd(
 
 /// Takes one answer of an asynchronous call, without waiting. DUNLIN_CODE_EMPTY: there is none now.
 ///
-/// DUNLIN_CODE_OK: an answer was taken. `tag` is that of its call and `status` what became of it: with DUNLIN_CODE_OK
-/// `reply` has the answer, and NULL with everything else, when `error` has the error, as from dunlin_call.
-/// Every call that was begun is answered once, at its deadline at the latest.
+/// DUNLIN_CODE_OK: an answer was taken. `tag` is the tag of its call and `status` the result of the call: if it is
+/// DUNLIN_CODE_OK, `reply` gets the answer; otherwise `reply` gets NULL and `error` the error, as from dunlin_call.
+/// Every call that was started is answered once, at its deadline at the latest.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_next(
     client: *const Client,
@@ -127,13 +128,13 @@ pub unsafe extern "C" fn dunlin_client_next(
     // SAFETY: as above.
     let code = unsafe { given::enter(error, body) };
     if failure.is_some() {
-        // SAFETY: as above; its place has NULL now.
+        // SAFETY: as above; it holds NULL now.
         unsafe { given::put_error(error, failure) };
     }
     code
 }
 
-/// Asynchronous calls that are out, with those whose answers were not taken; 0 for NULL.
+/// Number of asynchronous calls that are outstanding or whose answers were not taken; 0 for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_outstanding(client: *const Client) -> usize {
     // SAFETY: as above.

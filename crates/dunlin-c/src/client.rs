@@ -1,6 +1,6 @@
-//! Clients, calls that wait for their answer, and answers.
+//! Clients, blocking calls, and answers.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_void, CString};
@@ -18,27 +18,27 @@ use crate::options::{self, ClientOptions};
 pub struct Client {
     pub(crate) client: dunlin::Client,
     pub(crate) deadline: Duration,
-    /// Asynchronous calls, from the first on.
+    /// Asynchronous calls; set by the first of them.
     pub(crate) completions: OnceLock<Arc<Completions>>,
     pub(crate) max_outstanding: usize,
     device: CString,
 }
 
 impl Client {
-    /// As the client, but with another deadline unless that is 0.
+    /// Returns the client with another deadline, unless that is 0.
     pub(crate) fn within(&self, deadline_us: u64) -> dunlin::Client {
         self.client
             .within(options::deadline(deadline_us, self.deadline))
     }
 }
 
-/// An answer: bytes that do not change, until it is freed.
+/// An answer: bytes that do not change until it is freed.
 #[derive(Debug)]
 pub struct Reply(pub(crate) dunlin::Reply);
 
 /// Connects to the server at an address such as "dunlin://127.0.0.1:7400". `options` may be NULL.
 ///
-/// A connection that is lost later is made anew by the next call, within that call's deadline.
+/// A connection that is lost later is re-established by the next call, within that call's deadline.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_connect(
     address: *const c_char,
@@ -68,8 +68,9 @@ pub unsafe extern "C" fn dunlin_client_connect(
     unsafe { given::enter(error, body) }
 }
 
-/// Frees a client. Its asynchronous calls that are out are given up: their answers are thrown away when they come, and
-/// the server may have executed them. Regions and pipelines that were made of it stay usable, and keep its connections.
+/// Frees a client. Its outstanding asynchronous calls are given up: their answers are discarded when they arrive, and
+/// the server may have executed them. Regions and pipelines that were created from it stay usable, and keep its
+/// connections.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_free(client: *mut Client) {
     // SAFETY: NULL or the caller's, which gives it up.
@@ -84,18 +85,18 @@ impl Drop for Client {
     }
 }
 
-/// The device that the connection uses, such as "shm", as long as the client lives; NULL for NULL.
+/// Returns the device that the connection uses, such as "shm", valid as long as the client; NULL for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_device(client: *const Client) -> *const c_char {
     // SAFETY: as above.
     unsafe { client.as_ref() }.map_or(std::ptr::null(), |client| client.device.as_ptr())
 }
 
-/// Calls a handler with `length` bytes at `request` and waits for the answer, at most for `deadline_us`. That holds for
-/// making the connection anew, too, when it was lost.
+/// Calls a handler with `length` bytes at `request` and waits for the answer, at most for `deadline_us`. This limit
+/// includes the time for reconnecting if the connection was lost.
 ///
-/// A request and an answer may have up to 16 MiB each unless options say otherwise. Whether the server executed a call
-/// that has failed is said by dunlin_error_executed.
+/// A request and an answer may have up to 16 MiB each unless options say otherwise. dunlin_error_executed tells whether
+/// the server executed a call that failed.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_call(
     client: *const Client,
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn dunlin_call(
     unsafe { given::enter(error, body) }
 }
 
-/// The longest request that the server takes, in bytes.
+/// Returns the longest request that the server accepts, in bytes.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_client_max_message_bytes(
     client: *const Client,
@@ -141,14 +142,15 @@ pub unsafe extern "C" fn dunlin_client_max_message_bytes(
     unsafe { given::enter(error, body) }
 }
 
-/// The bytes of an answer, as long as it lives; NULL for NULL. There may be none: ask dunlin_reply_length.
+/// Returns the bytes of an answer, valid as long as the answer; NULL for NULL. An answer may be empty: see
+/// dunlin_reply_length.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_reply_data(reply: *const Reply) -> *const c_void {
     // SAFETY: as above.
     unsafe { reply.as_ref() }.map_or(std::ptr::null(), |reply| reply.0.as_ptr().cast())
 }
 
-/// How many bytes an answer has; 0 for NULL.
+/// Returns the number of bytes of an answer; 0 for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_reply_length(reply: *const Reply) -> usize {
     // SAFETY: as above.

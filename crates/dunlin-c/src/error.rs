@@ -1,32 +1,31 @@
-//! Errors as C sees them: a number, words, and what became of the call.
+//! Errors as seen from C: a code, a message, and whether the call was executed.
 
 use std::any::Any;
 use std::ffi::CString;
 
 use dunlin::{CallError, ConnectError, Execution, ServeError};
 
-/// What became of what was asked for. New numbers may come with new versions: treat those that you do not know as
-/// errors.
+/// The result of a function or a call. Later versions may add codes: treat unknown ones as errors.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// It was done.
+    /// Success.
     Ok = 0,
     /// A pointer that must not be NULL is NULL.
     NullArgument = 1,
-    /// An argument or a setting is out of its range, or text is not UTF-8.
+    /// An argument or a setting is out of range, or text is not UTF-8.
     InvalidArgument = 2,
-    /// A defect in Dunlin: please report its words.
+    /// A defect in Dunlin: please report the message.
     Defect = 3,
-    /// The object is not in a state for this, such as a server that runs already.
+    /// The object is not in the right state, such as a server that is already running.
     WrongState = 4,
-    /// The pipeline is in use, by another thread or by the callback that calls.
+    /// The pipeline is in use, by another thread or by the callback that makes this call.
     Busy = 5,
-    /// There is no answer now. No error goes with it.
+    /// There is no answer now. Not accompanied by an error object.
     Empty = 6,
-    /// There is no room for one more call now: take answers first. No error goes with it.
+    /// There is no room for another call now: take answers first. Not accompanied by an error object.
     Full = 7,
-    /// The operating system refused something, such as a descriptor or a thread.
+    /// The operating system refused a resource, such as a descriptor or a thread.
     System = 8,
     /// The address is malformed.
     Address = 10,
@@ -36,23 +35,23 @@ pub enum Code {
     NoDevice = 12,
     /// The server could not be started.
     Serve = 13,
-    /// No answer within the deadline.
+    /// There was no answer within the deadline.
     DeadlineExceeded = 20,
-    /// The server took the call after its deadline.
+    /// The call's deadline had passed at the server.
     Expired = 21,
-    /// The connection was lost while the call was out.
+    /// The connection was lost while the call was outstanding.
     ConnectionLost = 22,
     /// A packet of the call was lost (presets over datagrams).
     PacketLost = 23,
-    /// The preset cannot do this.
+    /// The preset does not support this.
     Unsupported = 24,
     /// A handler on a polling thread called its own server.
     OwnServer = 25,
     /// The server has no such handler.
     UnknownHandler = 26,
-    /// The request or the response is longer than one side takes.
+    /// The request or the response is longer than one side accepts.
     TooLong = 27,
-    /// More calls are out than the client may have.
+    /// The client's limit of outstanding calls is reached.
     TooManyOutstanding = 28,
     /// There is no memory for a long message.
     NoMemory = 29,
@@ -60,25 +59,25 @@ pub enum Code {
     Overloaded = 30,
     /// The server is shutting down.
     ShuttingDown = 31,
-    /// The handler refused or failed: `dunlin_error_handler_code` has its number.
+    /// The handler refused or failed: `dunlin_error_handler_code` returns its code.
     Handler = 32,
     /// The handler panicked (handlers in Rust).
     HandlerPanicked = 33,
     /// The server grants no region of this name.
     UnknownRegion = 34,
-    /// The operation would leave its region.
+    /// The operation would exceed the bounds of its region.
     RegionBounds = 35,
-    /// The region was not granted for this.
+    /// The region was not granted for this operation.
     RegionRight = 36,
-    /// An atomic does not stand on a multiple of 8.
+    /// The offset of an atomic is not a multiple of 8.
     RegionAlignment = 37,
     /// The client is closed.
     Closed = 38,
-    /// The object was made before a fork().
+    /// The object was created before a fork().
     Forked = 39,
-    /// The answer is not one that this version reads.
+    /// This version cannot read the answer.
     Unreadable = 40,
-    /// An error that this version has no number for.
+    /// An error for which this version has no code.
     Other = 99,
 }
 
@@ -86,15 +85,15 @@ pub enum Code {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
-    /// It did not, and will not.
+    /// It was not executed, and will not be.
     No = 0,
-    /// It did.
+    /// It was executed.
     Yes = 1,
-    /// Nobody knows.
+    /// It is not known.
     Unknown = 2,
 }
 
-/// Why something was not done. It belongs to who got it, and does not change.
+/// An error. It belongs to the caller who received it, and does not change.
 #[derive(Debug)]
 pub struct Error {
     pub(crate) code: Code,
@@ -104,13 +103,13 @@ pub struct Error {
     pub(crate) is_retryable: bool,
 }
 
-/// Words as C has them: a NUL inside, which only a peer can have put there, becomes a space.
+/// Text for C: a NUL inside, which only a peer can have sent, becomes a space.
 pub(crate) fn text(words: impl Into<String>) -> CString {
     CString::new(words.into().replace('\0', " ")).unwrap_or_default()
 }
 
 impl Error {
-    /// An error of what was asked for: nothing was executed.
+    /// An error of the request itself: nothing was executed.
     pub(crate) fn new(code: Code, words: impl Into<String>) -> Self {
         Self {
             code,
@@ -129,7 +128,7 @@ impl Error {
         )
     }
 
-    /// A panic on our side of the boundary.
+    /// A panic in Dunlin.
     #[cold]
     pub(crate) fn defect(panic: Box<dyn Any + Send>) -> Self {
         let words = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
@@ -137,7 +136,7 @@ impl Error {
             (_, Some(words)) => words.clone(),
             _ => "without words".to_owned(),
         };
-        // Nobody knows what dropping somebody's payload does.
+        // Dropping the payload of a panic may panic again.
         std::mem::forget(panic);
         Self {
             executed: Executed::Unknown,

@@ -1,8 +1,8 @@
-//! What a caller hands over: pointers made into references, bytes and text; and the boundary that nothing unwinds
-//! across.
+//! Conversion of what a caller passes: pointers become references, bytes and text; and the boundary across which
+//! nothing unwinds.
 //!
-//! Each function here is unsafe for the one reason that it believes its caller about a pointer: that it is NULL or
-//! points to what its type says, for as long as the function that was called runs. `dunlin.h` asks that of C programs.
+//! Each function here is unsafe for one reason: it trusts its caller that a pointer is NULL or points to what its type
+//! says, for as long as the called function runs. `dunlin.h` demands this of C programs.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -13,7 +13,8 @@ use std::ptr::NonNull;
 
 use crate::error::{Code, Error};
 
-/// Runs what C has called. A panic ends here, as an error; an error goes to `place`, which gets NULL if there is none.
+/// Runs the body of a function called from C. A panic ends here, as an error; an error is written to `place`, which
+/// gets NULL if there is none.
 ///
 /// # Safety
 /// `place` is NULL or valid for a write.
@@ -31,7 +32,7 @@ pub(crate) unsafe fn enter(
     code
 }
 
-/// Puts an error into its place, if there is a place for it.
+/// Writes an error to its place, if there is a place for it.
 ///
 /// # Safety
 /// `place` is NULL or valid for a write.
@@ -44,7 +45,7 @@ pub(crate) unsafe fn put_error(place: *mut *mut Error, error: Option<Error>) {
     }
 }
 
-/// An object that the caller has.
+/// An object of the caller's.
 ///
 /// # Safety
 /// `pointer` is NULL or points to a `T` that lives, and is not changed, for `'a`.
@@ -53,7 +54,7 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Result<&'a 
     unsafe { pointer.as_ref() }.ok_or_else(|| Error::null(name))
 }
 
-/// An object that is the caller's alone while it calls.
+/// An object that only the caller uses during the call.
 ///
 /// # Safety
 /// `pointer` is NULL or points to a `T` that lives, and that nobody else uses, for `'a`.
@@ -62,7 +63,7 @@ pub(crate) unsafe fn exclusive<'a, T>(pointer: *mut T, name: &str) -> Result<&'a
     unsafe { pointer.as_mut() }.ok_or_else(|| Error::null(name))
 }
 
-/// Bytes that the caller has; there may be none of them at NULL.
+/// Bytes of the caller's; NULL if there are none.
 ///
 /// # Safety
 /// `data` is NULL or points to `length` bytes that are there, and not changed, for `'a`.
@@ -82,7 +83,7 @@ pub(crate) unsafe fn bytes<'a>(
     }
 }
 
-/// Room of the caller's for `length` bytes, which need not have been written yet.
+/// Memory of the caller's for `length` bytes, which may be uninitialized.
 ///
 /// # Safety
 /// `data` is NULL or points to room for `length` bytes that nobody else uses for `'a`.
@@ -102,7 +103,7 @@ pub(crate) unsafe fn room<'a>(
     }
 }
 
-/// Copies into a caller's room, which has the same length.
+/// Copies into a caller's memory, which has the same length.
 pub(crate) fn fill(room: &mut [MaybeUninit<u8>], bytes: &[u8]) {
     assert_eq!(room.len(), bytes.len(), "the room was made for these bytes");
     // SAFETY: both have this length, and what is borrowed mutably is nothing else's.
@@ -121,7 +122,7 @@ fn check_length(length: usize, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Text that the caller has.
+/// Text of the caller's.
 ///
 /// # Safety
 /// `pointer` is NULL or points to bytes that end with a NUL, and are not changed, for `'a`.
@@ -130,7 +131,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
     unsafe { optional_text(pointer, name) }?.ok_or_else(|| Error::null(name))
 }
 
-/// Text that may be left out, as NULL.
+/// Optional text; NULL if it is absent.
 ///
 /// # Safety
 /// As for [`text`].
@@ -151,7 +152,7 @@ pub(crate) unsafe fn optional_text<'a>(
     })
 }
 
-/// Text that the caller has, whatever it is: none at NULL, and U+FFFD for what is not UTF-8.
+/// Text of the caller's, converted in any case: empty for NULL, and with U+FFFD for what is not UTF-8.
 ///
 /// # Safety
 /// As for [`text`].
@@ -163,7 +164,7 @@ pub(crate) unsafe fn lossy_text<'a>(pointer: *const c_char) -> Cow<'a, str> {
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy()
 }
 
-/// A callback; `None` when it is NULL is the caller's mistake.
+/// A callback; passing NULL is an error of the caller's.
 pub(crate) fn callback<T>(given: Option<T>, name: &str) -> Result<T, Error> {
     given.ok_or_else(|| Error::null(name))
 }
@@ -180,7 +181,7 @@ impl<T> Place<T> {
             .ok_or_else(|| Error::null(name))
     }
 
-    /// Puts a value there.
+    /// Writes a value there.
     pub(crate) fn put(&self, value: T) {
         // SAFETY: valid for writes by the contract of `new`; what was there before may be anything and is not dropped.
         unsafe { self.0.write(value) };
@@ -188,7 +189,7 @@ impl<T> Place<T> {
 }
 
 impl<T> Place<*mut T> {
-    /// A place for an object, with NULL in it until there is one.
+    /// A place for an object; it holds NULL until there is one.
     ///
     /// # Safety
     /// As for [`Place::new`].
@@ -199,13 +200,13 @@ impl<T> Place<*mut T> {
         Ok(place)
     }
 
-    /// Gives the caller an object, to be taken back by [`take_back`].
+    /// Passes ownership of an object to the caller, to be taken back by [`take_back`].
     pub(crate) fn give(&self, object: T) {
         self.put(Box::into_raw(Box::new(object)));
     }
 }
 
-/// Takes an object back that [`Place::give`] gave away.
+/// Takes back an object that [`Place::give`] gave away.
 ///
 /// # Safety
 /// As for [`take_back`].
@@ -217,7 +218,7 @@ pub(crate) unsafe fn take<T>(pointer: *mut T, name: &str) -> Result<Box<T>, Erro
     }
 }
 
-/// Takes an object back that [`Place::give`] gave away, and drops it; a panic on the way ends here.
+/// Takes back an object that [`Place::give`] gave away, and drops it; a panic in the drop ends here.
 ///
 /// # Safety
 /// `pointer` is NULL or was given away and not taken back yet, and nobody else uses the object.
@@ -229,19 +230,19 @@ pub(crate) unsafe fn take_back<T>(pointer: *mut T) {
     }
 }
 
-/// A public struct that begins with its own size, as the caller's header has it.
+/// A public struct that begins with its own size, which is that in the caller's header.
 ///
 /// # Safety
 /// It is `repr(C)` without padding, its first field is a `usize`, and any bytes are a value of it.
 pub(crate) unsafe trait Versioned: Copy {}
 
-/// Reads options that a program was compiled with: shorter ones are of an older header, and the rest is zero; longer
-/// ones are of a newer header, and what this version does not know must be zero. NULL: all are zero.
+/// Reads options of the caller's version: shorter ones are from an older header, and the rest is zero; longer ones are
+/// from a newer header, and what this version does not know must be zero. NULL: all are zero.
 ///
 /// # Safety
 /// `pointer` is NULL or points to a struct of as many bytes as its first field says.
 pub(crate) unsafe fn options<T: Versioned>(pointer: *const T, name: &str) -> Result<T, Error> {
-    /// No header has so long a struct: this one was not filled.
+    /// No header has a struct of this size: it was not initialized.
     const LONGEST: usize = 4096;
     let mut options = MaybeUninit::<T>::zeroed();
     if pointer.is_null() {

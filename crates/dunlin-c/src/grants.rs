@@ -1,6 +1,6 @@
 //! Memory that a server grants to its clients.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_void};
@@ -11,14 +11,15 @@ use crate::server::{lock, wrong_state, Server};
 
 /// Clients may write the region (dunlin_server_region).
 pub const DUNLIN_REGION_WRITABLE: u32 = 1;
-/// Clients may do atomics on the region (dunlin_server_region).
+/// Clients may use atomics on the region (dunlin_server_region).
 pub const DUNLIN_REGION_ATOMIC: u32 = 2;
 
-/// Grants `length` bytes of memory to clients under a name of at most 200 bytes. They may read it, and what else
-/// `rights` says: DUNLIN_REGION_WRITABLE, DUNLIN_REGION_ATOMIC, both or 0. It is made of zeros when the server starts.
+/// Grants `length` bytes of memory to clients under a name of at most 200 bytes. They may read it, and use it as
+/// `rights` allows: DUNLIN_REGION_WRITABLE, DUNLIN_REGION_ATOMIC, both or 0. It is allocated, filled with zeros, when
+/// the server starts.
 ///
-/// On a device whose grants are mappings (shm) a client that may write any of it is trusted with all of it until its
-/// process ends: see docs/c.md.
+/// On a device whose grants are mappings (shm), a client that may write any part of the region is trusted with all of
+/// it until its process ends: see docs/c.md.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_region(
     server: *const Server,
@@ -51,8 +52,8 @@ pub unsafe extern "C" fn dunlin_server_region(
     unsafe { given::enter(error, body) }
 }
 
-/// Copies out of a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may be
-/// of several moments.
+/// Copies from a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may mix
+/// several states.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_region_read(
     server: *const Server,
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn dunlin_server_region_read(
     unsafe { given::enter(error, body) }
 }
 
-/// Copies into a region that the server grants. Clients may see it half done.
+/// Copies into a region that the server grants. Clients may see a partial copy.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_region_write(
     server: *const Server,
@@ -115,7 +116,7 @@ impl Server {
         })
     }
 
-    /// Does something with the memory of a region, whose bounds hold.
+    /// Runs a function on the memory of a region, after checking the bounds.
     fn with_memory(
         &self,
         name: &str,

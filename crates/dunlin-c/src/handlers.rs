@@ -1,6 +1,6 @@
-//! What a handler in C is given: the request, and something to answer with.
+//! What a handler in C receives: the request, and an object to answer with.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_void};
@@ -11,26 +11,26 @@ use dunlin::{HandlerError, OwnedRequest, OwnedResponder};
 use crate::error::{Code, Error};
 use crate::given::{self, Place};
 
-/// Answers one request. It runs on threads of the server, several at once: what `user` points to must be safe for that.
-/// `request` and `responder` are its own until it returns. Returning without a word answers with no bytes.
+/// Answers one request. It is called on threads of the server, several at once: what `user` points to must be safe for
+/// that. `request` and `responder` are valid until it returns. Returning without an answer sends an empty one.
 pub type HandlerCallback = Option<
     unsafe extern "C" fn(request: *const Request, responder: *mut Responder, user: *mut c_void),
 >;
 
-/// Takes one request, to be answered from anywhere, at any time, by dunlin_deferred_reply or dunlin_deferred_fail. It
-/// must return soon.
+/// Takes one request, which may be answered from any thread at any time by dunlin_deferred_reply or
+/// dunlin_deferred_fail. It must return soon.
 pub type DeferredCallback =
     Option<unsafe extern "C" fn(deferred: *mut Deferred, user: *mut c_void)>;
 
-/// A request in a handler's hands.
+/// A request, as a handler receives it.
 #[derive(Debug)]
 pub struct Request(Asked);
 
 #[derive(Debug)]
 enum Asked {
-    /// Of a handler that runs; it lives in the frame that calls the callback.
+    /// Of a running handler; it lives in the frame that calls the callback.
     Lent(*const dunlin::Request<'static>),
-    /// Of one that answers later.
+    /// Of a handler that answers later.
     Owned(OwnedRequest),
 }
 
@@ -38,15 +38,15 @@ impl Request {
     /// For a callback that is called with it.
     ///
     /// # Safety
-    /// The value must not be used after what it was made of.
+    /// The value must not be used after what it was made of has ended.
     pub(crate) unsafe fn lent(request: &dunlin::Request<'_>) -> Self {
         Self(Asked::Lent(std::ptr::from_ref(request).cast()))
     }
 
     fn payload(&self) -> &[u8] {
         match &self.0 {
-            // SAFETY: by the contract of `lent` what it was made of is there; the lifetime that was cast away comes
-            // back as that of `self`. So in all functions below.
+            // SAFETY: by the contract of `lent`, what it was made of still exists; the lifetime that was cast away is
+            // restored as that of `self`. The same holds for all functions below.
             Asked::Lent(request) => unsafe { (**request).payload() },
             Asked::Owned(request) => request.payload(),
         }
@@ -85,14 +85,14 @@ impl Request {
     }
 }
 
-/// Where a handler puts its answer. One thread at a time.
+/// The destination of a handler's answer. Only one thread may use it at a time.
 #[derive(Debug)]
 pub struct Responder {
-    /// In the frame that calls the callback, as a [`Request`] is.
+    /// Lives in the frame that calls the callback, like a [`Request`].
     responder: *mut dunlin::Responder<'static>,
-    /// The handler fails.
+    /// The error with which the handler fails.
     failed: Option<HandlerError>,
-    /// It has tried to answer with more than goes, which is what its caller hears then.
+    /// The handler has tried to answer with more than is accepted; its caller then receives this error.
     refused: Option<HandlerError>,
 }
 
@@ -100,7 +100,7 @@ impl Responder {
     /// For a callback that is called with it.
     ///
     /// # Safety
-    /// The value must not be used after what it was made of, and that by nobody else meanwhile.
+    /// The value must not be used after what it was made of has ended, and nobody else may use that meanwhile.
     pub(crate) unsafe fn lent(responder: &mut dunlin::Responder<'_>) -> Self {
         Self {
             responder: std::ptr::from_mut(responder).cast(),
@@ -113,16 +113,16 @@ impl Responder {
         self.refused.or(self.failed).map_or(Ok(()), Err)
     }
 
-    /// What is written into; and where it is said that it was too much.
+    /// The responder to write to, and the place for an error of a write that was too long.
     fn parts(&mut self) -> (&mut dunlin::Responder<'static>, &mut Option<HandlerError>) {
-        // SAFETY: by the contract of `lent` what it was made of is there, and this value's alone; and the reference
-        // lives no longer than `self`.
+        // SAFETY: by the contract of `lent`, what it was made of still exists and is used by this value alone; and the
+        // reference lives no longer than `self`.
         (unsafe { &mut *self.responder }, &mut self.refused)
     }
 }
 
-/// A request that is answered later. It belongs to who got it, who gives it up by dunlin_deferred_reply or
-/// dunlin_deferred_fail. One thread at a time.
+/// A request that is answered later. It belongs to the program, from the callback that receives it until
+/// dunlin_deferred_reply or dunlin_deferred_fail consumes it. Only one thread may use it at a time.
 #[derive(Debug)]
 pub struct Deferred {
     request: Request,
@@ -138,7 +138,7 @@ impl Deferred {
     }
 }
 
-/// The bytes of a request; NULL for NULL. They are private to the server: the caller cannot change them any more.
+/// Returns the bytes of a request; NULL for NULL. They are private to the server: the caller can no longer change them.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_request_data(request: *const Request) -> *const c_void {
     // SAFETY: pointers are as dunlin.h asks, here and in all functions of this file.
@@ -147,28 +147,28 @@ pub unsafe extern "C" fn dunlin_request_data(request: *const Request) -> *const 
     })
 }
 
-/// How many bytes a request has; 0 for NULL.
+/// Returns the number of bytes of a request; 0 for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_request_length(request: *const Request) -> usize {
     // SAFETY: as above.
     unsafe { request.as_ref() }.map_or(0, |request| request.payload().len())
 }
 
-/// The number of the handler that was called; 0 for NULL.
+/// Returns the number of the handler that was called; 0 for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_request_handler(request: *const Request) -> u16 {
     // SAFETY: as above.
     unsafe { request.as_ref() }.map_or(0, Request::handler)
 }
 
-/// Which connection of the server a request came by; 0 for NULL.
+/// Returns the server's number of the connection on which a request arrived; 0 for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_request_connection(request: *const Request) -> u64 {
     // SAFETY: as above.
     unsafe { request.as_ref() }.map_or(0, Request::connection)
 }
 
-/// How long the caller goes on waiting; UINT64_MAX when it did not say, and for NULL.
+/// Returns how much longer the caller waits; UINT64_MAX if it sent no deadline, and for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_request_remaining_us(request: *const Request) -> u64 {
     // SAFETY: as above.
@@ -178,15 +178,15 @@ pub unsafe extern "C" fn dunlin_request_remaining_us(request: *const Request) ->
     })
 }
 
-/// Whether nobody waits for the answer any more; true for NULL.
+/// Returns whether nobody waits for the answer any more; true for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_request_is_cancelled(request: *const Request) -> bool {
     // SAFETY: as above.
     unsafe { request.as_ref() }.is_none_or(Request::is_cancelled)
 }
 
-/// Appends to the answer. DUNLIN_CODE_TOO_LONG: it would be longer than the caller takes, or there is no memory for it;
-/// the caller is told so then, whatever comes after.
+/// Appends to the answer. DUNLIN_CODE_TOO_LONG: it would be longer than the caller accepts, or there is no memory for
+/// it; the caller then receives that error, whatever follows.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_respond(
     responder: *mut Responder,
@@ -209,10 +209,10 @@ pub unsafe extern "C" fn dunlin_respond(
     unsafe { given::enter(error, body) }
 }
 
-/// An answer of exactly `length` bytes that is filled in place: `data` gets where, until the next call with this
-/// responder or the callback's return. Fill them before that: dunlin_respond appends to what stands there then, and may
-/// move it. No copy is made of a long one. It replaces what was answered before. The bytes are not cleared: fill all of
-/// them. Otherwise as dunlin_respond.
+/// Answers with exactly `length` bytes that are filled in place: `data` gets their address, valid until the next call
+/// with this responder or the callback's return. Fill them before that: dunlin_respond appends to the current contents,
+/// and may move them. A long answer is not copied. It replaces the answer so far. The bytes are not cleared: fill all
+/// of them. Otherwise like dunlin_respond.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_respond_in_place(
     responder: *mut Responder,
@@ -236,9 +236,9 @@ pub unsafe extern "C" fn dunlin_respond_in_place(
     unsafe { given::enter(error, body) }
 }
 
-/// Answers with an error instead: the caller gets DUNLIN_CODE_HANDLER, this number and these words, of which at most
-/// 1000 bytes travel. The number and its meaning are the service's own. That is so also when this fails for the words:
-/// what is not UTF-8 in them is replaced by U+FFFD, and NULL is none.
+/// Answers with an error instead: the caller gets DUNLIN_CODE_HANDLER, this code and this message, of which at most
+/// 1000 bytes are sent. The code and its meaning are up to the service. The error is also sent when this function fails
+/// because of the message: bytes that are not UTF-8 are replaced by U+FFFD, and NULL is an empty message.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_respond_error(
     responder: *mut Responder,
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn dunlin_respond_error(
     unsafe { given::enter(error, body) }
 }
 
-/// A handler's error, which goes to the caller whatever its words are; and whether they are text.
+/// A handler's error, which is sent to the caller whatever the message; and whether the message is text.
 ///
 /// # Safety
 /// As for [`given::text`].
@@ -273,22 +273,22 @@ unsafe fn failure(code: u32, message: *const c_char) -> (HandlerError, Result<Co
     (HandlerError::new(code, words), text)
 }
 
-/// Remembers for the caller what the handler hears now.
+/// Stores the error for the caller, and returns it for the handler.
 fn too_long(refused: HandlerError, told: &mut Option<HandlerError>) -> Error {
     let words = refused.to_string();
     *told = Some(refused);
     Error::new(Code::TooLong, words)
 }
 
-/// The request of a call that is answered later, as long as that lives; NULL for NULL.
+/// Returns the request of a deferred call, valid as long as the call; NULL for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_deferred_request(deferred: *const Deferred) -> *const Request {
     // SAFETY: as above.
     unsafe { deferred.as_ref() }.map_or(std::ptr::null(), |deferred| &deferred.request)
 }
 
-/// Answers with `length` bytes at `data`, and frees `deferred`, which is gone also when this fails. More bytes than the
-/// caller takes are an error there. An answer whose caller has gone is lost without a word.
+/// Answers with `length` bytes at `data`, and frees `deferred`, even if this fails. If the answer is longer than the
+/// caller accepts, the caller receives an error. An answer whose caller is gone is discarded silently.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_deferred_reply(
     deferred: *mut Deferred,
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn dunlin_deferred_reply(
     unsafe { given::enter(error, body) }
 }
 
-/// As dunlin_deferred_reply, with an error; see dunlin_respond_error.
+/// Like dunlin_deferred_reply, with an error; see dunlin_respond_error.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_deferred_fail(
     deferred: *mut Deferred,

@@ -1,15 +1,14 @@
-//! The C interface of Dunlin, over the crate `dunlin` alone.
+//! The C interface of Dunlin, on top of the crate `dunlin` alone.
 //!
-//! What a C program sees is `include/dunlin.h`, which cbindgen makes of this source, comments included: they are
-//! written for its readers. `include/dunlin.hpp` stands on that header, for C++17.
+//! C programs include `include/dunlin.h`, which cbindgen generates from this source with its comments: they are written
+//! for readers of the header. `include/dunlin.hpp` builds on that header, for C++17.
 //!
-//! Unsafe code is what this crate is about, and stands in the modules of functions that C calls and in `given`, which
-//! turns what a caller hands over into references. Each function that can fail is one call of `given::enter`: there its
-//! panics end, and there its error goes to its place. What does not touch a pointer of the caller is in the safe module
-//! [`error`].
+//! Unsafe code is the purpose of this crate. It is confined to the modules of functions that C calls and to `given`,
+//! which turns what a caller passes into references. Each function that can fail is one call of `given::enter`, which
+//! catches panics and stores the error. Code that touches no pointer of the caller is in the safe module [`error`].
 #![deny(unsafe_code)]
 
-// In the order of the header, which is why they stand alone.
+// In the order of the header; the blank lines keep rustfmt from sorting them.
 pub mod version;
 
 pub mod error;
@@ -35,7 +34,8 @@ pub mod grants;
 mod given;
 mod stopping;
 
-/// What dunlin.h says of threads: these may be used by several at once, and the last two be handed from one to another.
+/// What dunlin.h says about threads: these may be used by several at once, and the last two may be passed from one to
+/// another.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     const fn is_handed_on<T: Send>() {}

@@ -1,4 +1,4 @@
-//! Settings of clients and servers, as structs that can grow.
+//! Settings of clients and servers, as structs to which later versions can add fields.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_void};
@@ -9,33 +9,33 @@ use dunlin::{ChannelConfig, Client, ClientBuilder, Preset, Secret, ServerBuilder
 use crate::error::{Code, Error};
 use crate::given::{self, Versioned};
 
-/// Settings of a client. Zero all of it and set `struct_size`, then what is to be other than the default:
+/// Settings of a client. Zero the whole struct and set `struct_size`, then the settings that are not to be the default:
 ///
 ///     dunlin_client_options options = {.struct_size = sizeof options, .deadline_us = 500000};
 ///
-/// Later versions add fields at the end, whose zero is the default.
+/// Later versions add fields at the end, for which zero is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// sizeof(dunlin_client_options): which fields there are.
+    /// sizeof(dunlin_client_options), which tells what fields there are.
     pub struct_size: usize,
-    /// The composition to use, such as "flock"; NULL: "auto".
+    /// The preset to use, such as "flock"; NULL: "auto".
     pub preset: *const c_char,
-    /// Uses this device or fails, such as "shm"; NULL: the best that both sides have.
+    /// The only device to use, such as "shm"; NULL: the best that both sides have.
     pub device: *const c_char,
-    /// What both sides prove to know, from 1 to 1024 bytes; NULL: nothing.
+    /// The secret that both sides prove to know, from 1 to 1024 bytes; NULL: none.
     pub secret: *const c_void,
-    /// Bytes of the secret.
+    /// Number of bytes of the secret.
     pub secret_length: usize,
-    /// How long a call may take; 0: ten seconds.
+    /// Maximum duration of a call; 0: ten seconds.
     pub deadline_us: u64,
-    /// How long making a connection may take; 0: five seconds.
+    /// Maximum time for making a connection; 0: five seconds.
     pub connect_timeout_us: u64,
-    /// The longest answer that is taken, in bytes; 0: 16 MiB.
+    /// The longest accepted answer, in bytes; 0: 16 MiB.
     pub max_message_bytes: usize,
-    /// Calls that may be out at once: for each thread, for all asynchronous calls, for a pipeline; 0: 1024.
+    /// Maximum number of outstanding calls: for each thread, for all asynchronous calls, for a pipeline; 0: 1024.
     pub max_outstanding: usize,
-    /// How long a thread that waits polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
+    /// How long a waiting thread polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
     pub spin_us: u64,
 }
 
@@ -43,27 +43,27 @@ pub struct ClientOptions {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
-    /// sizeof(dunlin_server_options): which fields there are.
+    /// sizeof(dunlin_server_options), which tells what fields there are.
     pub struct_size: usize,
-    /// Serves over this device alone; NULL: all that this host has.
+    /// The only device to serve; NULL: all that this host has.
     pub device: *const c_char,
-    /// What clients must prove to know, from 1 to 1024 bytes; NULL: nothing.
+    /// The secret that clients must prove to know, from 1 to 1024 bytes; NULL: none.
     pub secret: *const c_void,
-    /// Bytes of the secret.
+    /// Number of bytes of the secret.
     pub secret_length: usize,
-    /// Threads that poll connections, for each device; 0: one.
+    /// Number of threads that poll connections, for each device; 0: one.
     pub pollers: usize,
-    /// Threads for handlers on workers; 0: four.
+    /// Number of threads for handlers on workers; 0: four.
     pub workers: usize,
-    /// Connections at once, on each device; 0: 4096.
+    /// Maximum number of connections on each device; 0: 4096.
     pub max_connections: usize,
-    /// The longest request that is taken, in bytes; 0: 16 MiB.
+    /// The longest accepted request, in bytes; 0: 16 MiB.
     pub max_message_bytes: usize,
     /// How long a polling thread polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
     pub spin_us: u64,
 }
 
-/// Without it there would be padding between the fields of the options.
+/// Otherwise there would be padding between the fields of the options.
 const _: () = assert!(
     size_of::<usize>() == 8,
     "libdunlin is for machines of 64 bits"
@@ -75,7 +75,7 @@ unsafe impl Versioned for ClientOptions {}
 // SAFETY: as above.
 unsafe impl Versioned for ServerOptions {}
 
-/// A deadline of the caller's, or what holds when it says nothing.
+/// The caller's deadline, or the default if it is 0.
 pub(crate) fn deadline(micros: u64, default: Duration) -> Duration {
     match micros {
         0 => default,
@@ -83,7 +83,7 @@ pub(crate) fn deadline(micros: u64, default: Duration) -> Duration {
     }
 }
 
-/// Reads a client's settings; also says the deadline and how many calls may be out.
+/// Reads a client's settings; also returns the deadline and the limit of outstanding calls.
 ///
 /// # Safety
 /// `options` is NULL or as its type says.
@@ -92,7 +92,7 @@ pub(crate) unsafe fn client(
 ) -> Result<(ClientBuilder, Duration, usize), Error> {
     // SAFETY: as this function's.
     let options = unsafe { given::options(options, "options") }?;
-    // What the builder has, too.
+    // The builder has the same default.
     let default = Duration::from_secs(10);
     let within = deadline(options.deadline_us, default);
     let mut channel = ChannelConfig::default();
@@ -123,7 +123,7 @@ pub(crate) unsafe fn client(
     Ok((builder, within, most))
 }
 
-/// Puts settings into a server's builder.
+/// Applies settings to a server's builder.
 ///
 /// # Safety
 /// `options` is NULL or as its type says.

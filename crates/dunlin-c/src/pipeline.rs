@@ -1,6 +1,6 @@
-//! Pipelines: a loop that keeps many calls out.
+//! Pipelines: a loop that keeps many calls outstanding.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::c_void;
@@ -11,11 +11,12 @@ use crate::client::Client;
 use crate::error::{Code, Error};
 use crate::given::{self, Place};
 
-/// A connection for one loop that keeps many calls out: the fastest way to call. Threads may use it one after the
-/// other, but not at the same time, and its callback must not use it: both are told DUNLIN_CODE_BUSY.
+/// A connection for one loop that keeps many calls outstanding: the fastest way to call. Threads may use it one after
+/// the other, but not at the same time, and its callback must not use it: in both cases functions return
+/// DUNLIN_CODE_BUSY.
 ///
-/// It does not reconnect: when its connection is lost, every call that is out ends with an error, and the pipeline is
-/// of no more use.
+/// It does not reconnect: when its connection is lost, every outstanding call ends with an error, and the pipeline
+/// cannot be used any more.
 #[derive(Debug)]
 pub struct Pipeline(Arc<Mutex<dunlin::Pipeline>>);
 
@@ -35,8 +36,8 @@ impl Pipeline {
     }
 }
 
-/// Makes a pipeline that keeps about `window` calls out; 0: as many as options say. More may be submitted, as long as
-/// there is room. Deadlines are the client's.
+/// Creates a pipeline that keeps about `window` calls outstanding; 0: as many as options say. More may be submitted, as
+/// long as there is room. Deadlines are the client's.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_pipeline_new(
     client: *const Client,
@@ -60,16 +61,17 @@ pub unsafe extern "C" fn dunlin_pipeline_new(
     unsafe { given::enter(error, body) }
 }
 
-/// Frees a pipeline. Calls that are out are given up without a word; the server may have executed them. Its callback
-/// may free it, too.
+/// Frees a pipeline. Outstanding calls are given up silently; the server may have executed them. Its callback may free
+/// it, too.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_pipeline_free(pipeline: *mut Pipeline) {
     // SAFETY: NULL or the caller's, which gives it up.
     unsafe { given::take_back(pipeline) }
 }
 
-/// Puts a call into the batch, which leaves with the next poll or wait, or when it is full. DUNLIN_CODE_FULL: there is
-/// no room, take answers first. The bytes at `request` are taken now, and `tag` comes back with the answer.
+/// Adds a call to the batch, which is sent by the next poll or wait, or when it is full. DUNLIN_CODE_FULL: there is no
+/// room, take answers first. The bytes at `request` are copied before this function returns, and `tag` is returned with
+/// the answer.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_pipeline_submit(
     pipeline: *const Pipeline,
@@ -93,8 +95,8 @@ pub unsafe extern "C" fn dunlin_pipeline_submit(
     unsafe { given::enter(error, body) }
 }
 
-/// Sends the batch, and gives the answers that have come to `callback` without waiting. `answered`, which may be NULL,
-/// gets their number.
+/// Sends the batch, and passes the answers that have arrived to `callback` without waiting. `answered`, which may be
+/// NULL, gets their number.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_pipeline_poll(
     pipeline: *const Pipeline,
@@ -107,8 +109,9 @@ pub unsafe extern "C" fn dunlin_pipeline_poll(
     unsafe { take_answers(pipeline, (callback, user), answered, error, false) }
 }
 
-/// Sends the batch, and waits until at least one answer has come or nothing is out; otherwise as dunlin_pipeline_poll.
-/// DUNLIN_CODE_DEADLINE_EXCEEDED: none came within the client's deadline. Calls are out then still.
+/// Sends the batch, and waits until at least one answer has arrived or no call is outstanding; otherwise like
+/// dunlin_pipeline_poll. DUNLIN_CODE_DEADLINE_EXCEEDED: none arrived within the client's deadline. The calls are then
+/// still outstanding.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_pipeline_wait(
     pipeline: *const Pipeline,
@@ -161,7 +164,7 @@ unsafe fn take_answers(
     unsafe { given::enter(error, body) }
 }
 
-/// Calls that are out; 0 for NULL, and for a pipeline that is in use.
+/// Number of outstanding calls; 0 for NULL, and for a pipeline that is in use.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_pipeline_outstanding(pipeline: *const Pipeline) -> usize {
     // SAFETY: as above.

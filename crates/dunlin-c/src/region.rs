@@ -1,6 +1,6 @@
-//! Regions: memory of a server that clients read and write without its processor.
+//! Regions: memory of a server that clients read and write without involving its processor.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_void};
@@ -15,8 +15,8 @@ use crate::options;
 
 /// A region of a server's memory, attached by a client. Any thread may use it, several at once.
 ///
-/// Operations that are out at the same time happen in no particular order, and one of more than 8 bytes is not atomic
-/// against others. Atomics are atomic among themselves.
+/// Operations that are outstanding at the same time are not ordered, and one of more than 8 bytes is not atomic against
+/// others. Atomics are atomic among themselves.
 #[derive(Debug)]
 pub struct Region {
     region: RemoteRegion,
@@ -62,14 +62,14 @@ pub unsafe extern "C" fn dunlin_region_free(region: *mut Region) {
     unsafe { given::take_back(region) }
 }
 
-/// How many bytes a region has; 0 for NULL.
+/// Returns the number of bytes of a region; 0 for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_region_length(region: *const Region) -> u64 {
     // SAFETY: as above.
     unsafe { region.as_ref() }.map_or(0, |region| region.region.len())
 }
 
-/// Reads `length` bytes from `offset` into `buffer`. When it fails the buffer is as it was.
+/// Reads `length` bytes from `offset` into `buffer`. If it fails, the buffer is unchanged.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_region_read(
     region: *const Region,
@@ -92,8 +92,8 @@ pub unsafe extern "C" fn dunlin_region_read(
     unsafe { given::enter(error, body) }
 }
 
-/// Writes `length` bytes at `data` to `offset`. When it returns they are there. When the connection was lost they may
-/// or may not be there, or some of them.
+/// Writes `length` bytes at `data` to `offset`. When it returns they are in the region. If the connection was lost,
+/// all, some or none of them may have been written.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_region_write(
     region: *const Region,
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn dunlin_region_write(
 }
 
 /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine. `before`, which may be NULL,
-/// gets what it was. When the connection was lost it may have been added.
+/// gets the previous value. If the connection was lost, it may have been added.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_region_fetch_add(
     region: *const Region,
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn dunlin_region_fetch_add(
     unsafe { atomic(region, deadline_us, before, error, operate) }
 }
 
-/// Replaces the 8 bytes at `offset` by `swap` if they are `compare`. `before`, which may be NULL, gets what they were:
-/// they were replaced if that is `compare`. When the connection was lost they may have been replaced.
+/// Replaces the 8 bytes at `offset` by `swap` if they are equal to `compare`. `before`, which may be NULL, gets the
+/// previous value: they were replaced if it equals `compare`. If the connection was lost, they may have been replaced.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_region_compare_swap(
     region: *const Region,

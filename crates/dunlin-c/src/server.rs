@@ -1,6 +1,6 @@
 //! Servers: an address, handlers by number, and memory that clients may use.
 #![allow(unsafe_code)]
-// The contract of all functions stands once, at the top of dunlin.h.
+// The contract of all functions is stated once, at the top of dunlin.h.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_void, CString};
@@ -17,14 +17,14 @@ use crate::handlers::{Deferred, DeferredCallback, HandlerCallback, Request, Resp
 use crate::options::{self, ServerOptions};
 use crate::stopping::Stopping;
 
-/// A server. It is made, given its handlers and regions, started, and stopped, once each. Any thread may use it.
+/// A server. It is created, given its handlers and regions, started, and stopped, once each. Any thread may use it.
 #[derive(Debug)]
 pub struct Server {
     stage: Mutex<Stage>,
     pub(crate) regions: Mutex<Vec<dunlin::Region>>,
-    /// When it runs.
+    /// Set when it runs.
     address: OnceLock<CString>,
-    /// The process that has started it, and that its memory is of.
+    /// The process that started it, and to which its memory belongs.
     pub(crate) started_in: OnceLock<Generation>,
 }
 
@@ -37,7 +37,7 @@ enum Stage {
     Failed,
 }
 
-/// What was given with a callback.
+/// The pointer that was given with a callback.
 #[derive(Clone, Copy)]
 struct User(*mut c_void);
 
@@ -58,7 +58,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    /// Changes what the server will be.
+    /// Changes the server's settings before it starts.
     pub(crate) fn build(
         &self,
         change: impl FnOnce(ServerBuilder) -> ServerBuilder,
@@ -83,7 +83,7 @@ pub(crate) fn wrong_state(words: &str) -> Error {
     Error::new(Code::WrongState, words)
 }
 
-/// Makes a server for an address such as "dunlin://0.0.0.0:7400"; with port 0 the system chooses one. It does not
+/// Creates a server for an address such as "dunlin://0.0.0.0:7400"; with port 0 the system chooses one. It does not
 /// listen before dunlin_server_start. `options` may be NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_new(
@@ -113,13 +113,12 @@ pub unsafe extern "C" fn dunlin_server_new(
     unsafe { given::enter(error, body) }
 }
 
-/// Adds a handler that runs on the polling thread, between two looks for requests: right for a few microseconds of
-/// work. It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
-/// dunlin_server_start.
+/// Adds a handler that runs on the polling thread: for a few microseconds of work. It must not block: while it runs, no
+/// other request is served. If the number is already used or reserved, dunlin_server_start fails.
 ///
-/// `user` is handed to the callback as it is. What it points to must be safe to use by several threads at once, and
-/// stay until the server was freed and every callback has returned: dunlin_server_free does not wait for one longer
-/// than a second.
+/// `user` is passed to the callback unchanged. What it points to must be safe to use by several threads at once, and
+/// stay valid until the server was freed and every callback has returned: dunlin_server_free does not wait for a
+/// callback longer than a second.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_handle(
     server: *const Server,
@@ -138,7 +137,7 @@ pub unsafe extern "C" fn dunlin_server_handle(
     unsafe { given::enter(error, body) }
 }
 
-/// Adds a handler that runs on a pool of threads: right for work that takes long or waits. Otherwise as
+/// Adds a handler that runs on a pool of threads: for work that takes long or blocks. Otherwise like
 /// dunlin_server_handle.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_handle_on_workers(
@@ -158,7 +157,7 @@ pub unsafe extern "C" fn dunlin_server_handle_on_workers(
     unsafe { given::enter(error, body) }
 }
 
-/// A handler of Rust that calls one of C.
+/// Returns a Rust handler that calls one in C.
 fn answering(
     callback: HandlerCallback,
     user: User,
@@ -183,8 +182,8 @@ fn answering(
     )
 }
 
-/// Adds a handler that answers later, from wherever it likes. Its callback is called on the polling thread and gets an
-/// object of its own. Otherwise as dunlin_server_handle.
+/// Adds a handler that answers later, from any thread. Its callback is called on the polling thread and receives an
+/// object that it owns. Otherwise like dunlin_server_handle.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_handle_deferred(
     server: *const Server,
@@ -210,7 +209,7 @@ pub unsafe extern "C" fn dunlin_server_handle_deferred(
     unsafe { given::enter(error, body) }
 }
 
-/// Binds the port and starts the server's threads. A server that could not be started is of no more use.
+/// Binds the port and starts the server's threads. A server that could not be started cannot be used any more.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_start(
     server: *const Server,
@@ -238,8 +237,8 @@ pub unsafe extern "C" fn dunlin_server_start(
     unsafe { given::enter(error, body) }
 }
 
-/// Where the server listens, with the port that the system chose, as long as the server lives. NULL before it was
-/// started, and for NULL.
+/// Returns the address on which the server listens, with the port that the system chose, valid as long as the server.
+/// NULL before it was started, and for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_address(server: *const Server) -> *const c_char {
     // SAFETY: as above.
@@ -248,12 +247,12 @@ pub unsafe extern "C" fn dunlin_server_address(server: *const Server) -> *const 
     address.map_or(std::ptr::null(), |address| address.as_ptr())
 }
 
-/// Stops the server: it takes no new clients and no new requests, and answers what it has taken. Waits at most for
-/// `within_us`; 0: for as long as that takes, which is ten seconds at most.
+/// Stops the server: it accepts no new clients and no new requests, and answers those that it has accepted. Waits at
+/// most for `within_us`; 0: for as long as that takes, which is ten seconds at most.
 ///
-/// DUNLIN_CODE_OK: it has stopped, and `drained`, which may be NULL, says whether everything was answered and read.
-/// DUNLIN_CODE_DEADLINE_EXCEEDED: it goes on stopping by itself; call this again to wait for it. A handler that does
-/// not return is left behind after a second.
+/// DUNLIN_CODE_OK: it has stopped, and `drained`, which may be NULL, gets whether everything was answered and read.
+/// DUNLIN_CODE_DEADLINE_EXCEEDED: it continues to stop in the background; call this again to wait for it. A handler
+/// that does not return is left behind after a second.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_stop(
     server: *const Server,
@@ -280,7 +279,7 @@ pub unsafe extern "C" fn dunlin_server_stop(
     unsafe { given::enter(error, body) }
 }
 
-/// Begins to stop a server, by a thread of its own, unless that has been done.
+/// Begins to stop a server on a separate thread, unless that has been done.
 fn stop(server: &Server) -> Result<Arc<Stopping>, Error> {
     let mut stage = lock(&server.stage);
     let stopping = Arc::new(Stopping::default());
@@ -295,7 +294,7 @@ fn stop(server: &Server) -> Result<Arc<Stopping>, Error> {
                     told.ended(ended.unwrap_or(false));
                 });
             if let Err(error) = spawned {
-                // What was handed to the thread has been dropped, and that has ended the server.
+                // The closure for the thread has been dropped, which has ended the server.
                 stopping.ended(false);
                 let words =
                     format!("no thread to stop the server, which was ended at once: {error}");
@@ -311,9 +310,9 @@ fn stop(server: &Server) -> Result<Arc<Stopping>, Error> {
     Ok(stopping)
 }
 
-/// Frees a server. One that runs is ended at once: calls that are out fail at their callers. One that is being stopped
-/// is waited for, at most for ten seconds. Its handlers must not do this. A callback that does not return within a
-/// second of the end is left behind, and goes on to use its `user` pointer.
+/// Frees a server. A running one is ended at once: outstanding calls fail at their callers. For one that is being
+/// stopped this waits ten seconds at most. Its handlers must not call this. A callback that does not return within a
+/// second of the end is left behind, and continues to use its `user` pointer.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_free(server: *mut Server) {
     // SAFETY: NULL or the caller's, which gives it up.

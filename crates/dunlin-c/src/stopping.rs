@@ -1,4 +1,4 @@
-//! A server that is being stopped by a thread of its own, and who waits for that.
+//! A server that is being stopped by a separate thread, and waiting for that.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 /// A server that another thread stops.
 #[derive(Debug, Default)]
 pub(crate) struct Stopping {
-    /// Whether everything was answered, when it has stopped.
+    /// Whether everything was answered; set when it has stopped.
     drained: Mutex<Option<bool>>,
     changed: Condvar,
 }
 
 impl Stopping {
-    /// It has stopped.
+    /// Reports that it has stopped.
     pub(crate) fn ended(&self, drained: bool) {
         self.drained
             .lock()
@@ -21,7 +21,8 @@ impl Stopping {
         self.changed.notify_all();
     }
 
-    /// Whether everything was answered. Waits for so long; `None`: for as long as it takes.
+    /// Returns whether everything was answered, after waiting for at most `within`, or without a limit if that is
+    /// `None`. Returns `None` if the time has run out.
     pub(crate) fn wait(&self, within: Option<Duration>) -> Option<bool> {
         let began = Instant::now();
         let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! Which version this is.
+//! The version of the library and of its binary interface.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, CStr};
 
-/// The binary interface that this header describes. It changes when a program that was compiled with an earlier header
-/// would not run with this library; what is only added does not change it.
+/// The version of the binary interface that this header describes. It changes if programs compiled with an earlier
+/// header would not run with this library; additions do not change it.
 pub const DUNLIN_ABI_VERSION: u32 = 0;
 
 /// The version as text.
@@ -14,13 +14,14 @@ const VERSION: &CStr =
         Err(_) => panic!("a version without a NUL inside"),
     };
 
-/// The version of the library, such as "0.1.0".
+/// Returns the version of the library, such as "0.1.0".
 #[no_mangle]
 pub extern "C" fn dunlin_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The DUNLIN_ABI_VERSION that the library was built with: another than the header's means that they do not fit.
+/// Returns the DUNLIN_ABI_VERSION that the library was built with: if it differs from the header's, the two are not
+/// compatible.
 #[no_mangle]
 pub extern "C" fn dunlin_abi_version() -> u32 {
     DUNLIN_ABI_VERSION
