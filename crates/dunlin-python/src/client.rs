@@ -1,4 +1,4 @@
-//! A connection to a server, and calls that wait.
+//! A connection to a server, and blocking calls.
 
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ impl Client {
         })
     }
 
-    /// Calls a handler and waits for its answer, at most for `timeout` seconds (the client's deadline unless it is
-    /// given). Returns the answer as bytes, or its length when it was put into the writable buffer `into`.
+    /// Calls a handler and waits for its answer, at most for `timeout` seconds (by default the client's deadline).
+    /// Returns the answer as bytes, or its length if it was written to the writable buffer `into`.
     #[pyo3(signature = (handler, payload=None, *, timeout=None, into=None))]
     fn call<'py>(
         &self,
@@ -89,7 +89,7 @@ impl Client {
         give(py, &answer, into)
     }
 
-    /// The longest request that the server takes, in bytes.
+    /// The longest request that the server accepts, in bytes.
     fn max_message_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         waiting::detached(py, || self.client.max_message_bytes())
             .map_err(|error| errors::call(py, &error))
@@ -105,19 +105,19 @@ impl Client {
         self.client.info().device
     }
 
-    /// The composition that the connection uses.
+    /// The preset that the connection uses.
     #[getter]
     fn preset(&self) -> String {
         self.client.info().preset.to_string()
     }
 
-    /// Why it uses this device.
+    /// Why the connection uses this device.
     #[getter]
     fn why(&self) -> String {
         self.client.info().why
     }
 
-    /// Seconds that a call may take when it does not say.
+    /// Maximum duration of a call without a timeout of its own, in seconds.
     #[getter]
     fn deadline(&self) -> f64 {
         self.deadline.as_secs_f64()

@@ -1,4 +1,4 @@
-//! Calls of an event loop: asyncio polls the descriptor beside its others, and takes all answers that are there at
+//! Calls of an event loop: asyncio polls the descriptor with its others, and takes all answers that have arrived at
 //! once.
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -14,10 +14,10 @@ use crate::payload::with_bytes;
 use crate::region::Region;
 use crate::{errors, options};
 
-/// Answers of one look at most, so that the loop's other business has its turn.
+/// Maximum number of answers taken at once, so that the loop's other work gets its turn.
 const ANSWERS_AT_ONCE: usize = 256;
 
-/// The calls that one event loop has out by a client.
+/// The outstanding calls of one event loop through one client.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub(crate) struct Completions {
     completions: Arc<dunlin::Completions>,
@@ -50,7 +50,7 @@ impl Completions {
         self.completions.as_raw_fd()
     }
 
-    /// Begins a call and says its number.
+    /// Starts a call and returns its number.
     fn call(
         &self,
         py: Python<'_>,
@@ -92,7 +92,7 @@ impl Completions {
         })?
     }
 
-    /// What has ended, without waiting: numbers with `bytes`, or with an exception.
+    /// Takes the calls that have ended, without waiting: numbers with `bytes`, or with an exception.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let taken = PyList::empty(py);
         for _ in 0..ANSWERS_AT_ONCE {
@@ -109,12 +109,12 @@ impl Completions {
         Ok(taken)
     }
 
-    /// Gives a call up.
+    /// Gives up a call.
     fn cancel(&self, number: u64) {
         self.completions.cancel(number);
     }
 
-    /// Gives all calls up.
+    /// Gives up all calls.
     fn give_up(&self) {
         self.completions.give_up();
     }

@@ -1,4 +1,4 @@
-//! Errors as Python sees them: classes of `dunlin._errors`, by name, with what a caller needs to act.
+//! Errors as seen from Python: classes of `dunlin._errors`, by name, with the data that a caller needs to react.
 
 use dunlin::{CallError, ConnectError, Execution, ServeError};
 use pyo3::exceptions::PyValueError;
@@ -29,7 +29,7 @@ fn make(
     }
 }
 
-/// Of a call.
+/// Converts an error of a call.
 #[cold]
 pub(crate) fn call(py: Python<'_>, error: &CallError) -> PyErr {
     let name = match error {
@@ -64,7 +64,7 @@ pub(crate) fn call(py: Python<'_>, error: &CallError) -> PyErr {
     }
 }
 
-/// Of making a connection.
+/// Converts an error of making a connection.
 #[cold]
 pub(crate) fn connect(py: Python<'_>, error: &ConnectError) -> PyErr {
     let name = match error {
@@ -80,7 +80,7 @@ pub(crate) fn connect(py: Python<'_>, error: &ConnectError) -> PyErr {
     make(py, name, &error.to_string(), known, 0)
 }
 
-/// Of starting a server.
+/// Converts an error of starting a server.
 #[cold]
 pub(crate) fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
     let name = match error {
@@ -95,7 +95,7 @@ pub(crate) fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
     make(py, name, &error.to_string(), known, 0)
 }
 
-/// An answer that came, but does not fit where the caller wanted it.
+/// The error for an answer that has arrived but does not fit into the caller's buffer.
 #[cold]
 pub(crate) fn does_not_fit(py: Python<'_>, bytes: usize, room: usize) -> PyErr {
     let message =
@@ -103,7 +103,7 @@ pub(crate) fn does_not_fit(py: Python<'_>, bytes: usize, room: usize) -> PyErr {
     make(py, "TooLong", &message, (Execution::Executed, false), 0)
 }
 
-/// Memory of a server that was started by another process.
+/// The error for memory of a server that was started by another process.
 #[cold]
 pub(crate) fn forked_server(py: Python<'_>) -> PyErr {
     let message =

@@ -1,5 +1,5 @@
-//! Requests for handlers in Python: a queue between the server's polling threads, which never take Python's lock, and
-//! who runs the handlers, which are threads of Python or an event loop.
+//! Requests for handlers in Python: a queue between the server's polling threads, which never take the GIL, and the
+//! threads of Python or the event loop that run the handlers.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,16 +16,16 @@ use rustix::event::{eventfd, EventfdFlags};
 use crate::payload::with_bytes;
 use crate::waiting;
 
-/// Requests of one look of an event loop at most, so that its other business has its turn.
+/// Maximum number of requests that an event loop takes at once, so that its other work gets its turn.
 const REQUESTS_AT_ONCE: usize = 256;
 
-/// Requests that nobody has taken yet. How many there can be is bounded by the server. In a process that was forked
-/// since there are none: they are the parent's, and so is what the event counts.
+/// Requests that have not been taken yet. Their number is bounded by the server. A process that was forked since has
+/// none: they belong to the parent, and so does the event's count.
 pub(crate) struct Queue {
     made_in: Generation,
     state: Mutex<State>,
     changed: Condvar,
-    /// Counts something while there are requests.
+    /// Its count is not zero while there are requests.
     event: OwnedFd,
 }
 
@@ -44,12 +44,12 @@ impl Queue {
     pub(crate) fn put(&self, request: OwnedRequest, responder: OwnedResponder) {
         let mut state = self.lock();
         if state.closed {
-            // Its caller is told that nobody answers.
+            // The caller is told that nobody answers.
             return;
         }
         state.requests.push_back((request, responder));
         if !state.signalled {
-            // A write to an event that counts nothing cannot fail.
+            // A write to an event whose count is zero cannot fail.
             state.signalled = rustix::io::write(&self.event, &1u64.to_ne_bytes()).is_ok();
         }
         drop(state);
@@ -65,7 +65,7 @@ impl Queue {
         taken
     }
 
-    /// The first request, if there is one now; none in a child, where the lock may be held for ever.
+    /// Takes the first request, if there is one; `None` in a child process, where the lock may be held forever.
     fn try_take(&self) -> Option<(OwnedRequest, OwnedResponder)> {
         self.made_in
             .is_current()
@@ -93,7 +93,7 @@ impl Queue {
     }
 }
 
-/// Where requests for some handlers of a server wait.
+/// The queue of requests for some handlers of a server.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub(crate) struct Inbox(pub(crate) Arc<Queue>);
 
@@ -115,14 +115,14 @@ impl Inbox {
         self.0.event.as_raw_fd()
     }
 
-    /// The next request; waits for one, and ends with `None` when the inbox is closed. Not for the main thread.
+    /// Returns the next request; waits for one, and returns `None` when the inbox is closed. Not for the main thread.
     fn next(&self, py: Python<'_>) -> Option<Request> {
         let here = self.0.try_take();
         let taken = here.or_else(|| waiting::detached(py, || self.0.wait()));
         taken.map(Request::new)
     }
 
-    /// What is there now.
+    /// Takes the requests that are waiting.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let given = PyList::empty(py);
         for _ in 0..REQUESTS_AT_ONCE {
@@ -134,7 +134,7 @@ impl Inbox {
         Ok(given)
     }
 
-    /// Nobody takes requests any more: callers whose requests stand here are told.
+    /// Closes the inbox: no more requests are taken, and the callers of waiting ones are told.
     fn close(&self) {
         if !self.0.made_in.is_current() {
             return;
@@ -148,11 +148,11 @@ impl Inbox {
     }
 }
 
-/// A request in a handler's hands.
+/// A request, as a handler receives it.
 #[pyclass(frozen, module = "dunlin")]
 pub(crate) struct Request {
     request: OwnedRequest,
-    /// Made when it is asked for.
+    /// Created on first use.
     payload: PyOnceLock<Py<PyBytes>>,
     responder: Mutex<Option<OwnedResponder>>,
 }
@@ -198,13 +198,13 @@ impl Request {
         self.request.handler()
     }
 
-    /// Which connection of the server it came by.
+    /// The server's number of the connection on which the request arrived.
     #[getter]
     fn connection(&self) -> u64 {
         self.request.connection()
     }
 
-    /// Seconds that the caller goes on waiting; None: it did not say.
+    /// How much longer the caller waits, in seconds; None if it sent no deadline.
     #[getter]
     fn remaining(&self) -> Option<f64> {
         self.request.remaining().map(|left| left.as_secs_f64())
@@ -216,9 +216,9 @@ impl Request {
         self.request.is_cancelled()
     }
 
-    /// Answers.
+    /// Sends the answer.
     fn _reply(&self, answer: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        // An answer that is no bytes leaves the request to be answered otherwise.
+        // If the answer is not bytes, the request can still be answered otherwise.
         with_bytes(answer, "a handler's answer", |bytes| {
             self.responder()
                 .map(|responder| responder.answer(|reply| reply.write(bytes)))

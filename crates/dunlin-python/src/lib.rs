@@ -1,11 +1,11 @@
 //! Dunlin for Python: `dunlin._dunlin`, the extension module below the package in `python/dunlin`.
 //!
-//! Here is what moves bytes and waits; classes with manners (context managers, asyncio, decorators, typed methods) are
-//! in Python, over these. Python's lock is given up by whoever waits, and no thread of Dunlin's ever takes it: requests
-//! for handlers in Python, and answers for asyncio, stand in queues that threads of Python empty.
+//! This module transfers bytes and waits; convenient classes (context managers, asyncio, decorators, typed methods) are
+//! written in Python on top of it. The GIL is released while waiting, and no thread of Dunlin's ever takes it: requests
+//! for handlers in Python, and answers for asyncio, are put into queues that threads of Python empty.
 //!
-//! A payload is lent as it is to what is done with Python's lock held, and when it is `bytes`, which cannot change,
-//! also to what waits without it (`payload.rs`, where the one piece of unsafe code is).
+//! A payload is borrowed without a copy by operations that hold the GIL, and if it is `bytes`, which is immutable, also
+//! by those that wait without it (`payload.rs`, which has the only unsafe code).
 #![deny(unsafe_code)]
 
 mod client;
@@ -19,7 +19,7 @@ mod region;
 mod server;
 mod waiting;
 
-/// What `dunlin._dunlin` has. It is private to the package, which `python/dunlin/__init__.pyi` describes.
+/// The contents of `dunlin._dunlin`. It is private to the package, which `python/dunlin/__init__.pyi` describes.
 #[pyo3::pymodule]
 mod _dunlin {
     #[pymodule_export]

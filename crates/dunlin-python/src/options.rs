@@ -1,4 +1,4 @@
-//! Arguments of Python's as settings: seconds, presets, secrets.
+//! Conversion of Python arguments to settings: seconds, presets, secrets.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dunlin::{ChannelConfig, Preset, Secret, WaitMode};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Seconds as people write them in Python.
+/// Converts a number of seconds, as used in Python.
 pub(crate) fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     match Duration::try_from_secs_f64(value) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -16,7 +16,7 @@ pub(crate) fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     }
 }
 
-/// A deadline of the call's, or what holds when it says nothing.
+/// The timeout of a call, or the default.
 #[inline]
 pub(crate) fn timeout(value: Option<f64>, default: Duration) -> PyResult<Duration> {
     match value {
@@ -34,7 +34,7 @@ pub(crate) fn secret(bytes: Vec<u8>) -> PyResult<Secret> {
     Secret::new(bytes).map_err(|error| PyValueError::new_err(format!("secret: {error}")))
 }
 
-/// Limits, each of which may be left at its default. `spin`: seconds that a thread polls before it sleeps.
+/// Limits, each of which is optional. `spin`: the number of seconds that a thread polls before it sleeps.
 pub(crate) fn channel(
     max_message_bytes: Option<usize>,
     max_outstanding: Option<usize>,

@@ -1,4 +1,4 @@
-//! Bytes from Python's objects, and into them.
+//! Bytes read from Python objects, and written to them.
 
 use dunlin::{Client, RequestBuffer};
 use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
@@ -8,17 +8,17 @@ use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 
 use crate::{errors, waiting};
 
-/// From so many bytes on a payload that is not `bytes` is copied into registered memory and nowhere else. Below that a
-/// copy on the way costs less than registered memory's account.
+/// Payloads of at least this size that are not `bytes` are copied once, directly into registered memory. For shorter
+/// ones an intermediate copy costs less than the accounting of registered memory.
 const LONG_BYTES: usize = 16 << 10;
 
-/// What a call sends that waits without Python's lock.
+/// The payload of a call that waits without the GIL.
 pub(crate) enum Payload<'a> {
-    /// An immutable object's own bytes.
+    /// The bytes of an immutable object.
     Lent(&'a [u8]),
-    /// A short copy of what may change.
+    /// A short copy of a mutable object.
     Copied(Vec<u8>),
-    /// A long copy, where the server reads it from.
+    /// A long copy, in the memory from which the server reads it.
     InPlace(RequestBuffer),
 }
 
@@ -39,7 +39,7 @@ impl<'a> Payload<'a> {
         if length < LONG_BYTES {
             return Ok(Self::Copied(lent(&buffer).to_vec()));
         }
-        // It may have to make a connection.
+        // This may have to make a connection.
         let mut room = waiting::detached(py, || client.buffer(length))
             .map_err(|error| errors::call(py, &error))?;
         room.copy_from_slice(lent(&buffer));
@@ -47,7 +47,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Lends the bytes of an object to what is done at once, with Python's lock held: a call is begun, a batch filled.
+/// Lends the bytes of an object to an operation that completes while the GIL is held: starting a call, filling a batch.
 /// Nothing is copied on the way.
 pub(crate) fn with_bytes<T>(
     object: Option<&Bound<'_, PyAny>>,
@@ -64,9 +64,9 @@ pub(crate) fn with_bytes<T>(
     Ok(take(lent(&buffer)))
 }
 
-/// What an object has in memory, whatever its items are.
+/// Returns an object's memory, whatever the type of its items.
 fn contiguous(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
-    // Some objects, those of ctypes among them, leave their strides to a memoryview.
+    // Some objects, such as those of ctypes, provide strides only through a memoryview.
     let buffer = PyUntypedBuffer::get(object)
         .or_else(|_| PyMemoryView::from(object).and_then(|view| PyUntypedBuffer::get(&view)))
         .map_err(|_| no_buffer(object, name))?;
@@ -94,30 +94,31 @@ fn not_contiguous(name: &str) -> PyErr {
     ))
 }
 
-/// The bytes of a contiguous buffer. They are for Rust code alone that does not give Python's lock up before they go.
+/// The bytes of a contiguous buffer. They may only be used by Rust code that does not release the GIL before it is done
+/// with them.
 #[allow(unsafe_code)]
 fn lent(buffer: &PyUntypedBuffer) -> &[u8] {
     let length = buffer.len_bytes();
     if length == 0 || !buffer.is_c_contiguous() {
         return &[];
     }
-    // SAFETY: a contiguous buffer has so many bytes from its pointer on, which is not null as there are any. Its
-    // exporter keeps them in their place while the buffer is held, which the borrow sees to. Every caller in this file
-    // holds Python's lock and hands the bytes to code that copies or sends them at once, without giving the lock up: no
-    // code of Python's runs meanwhile that could change them. What writes to them from C without the lock must not,
-    // while they are given to a function that reads them, here as with every extension (docs/python.md).
+    // SAFETY: a contiguous buffer has this many bytes from its pointer on, which is not null since there are any. Its
+    // exporter keeps them in place while the buffer is held, which the borrow ensures. Every caller in this file holds
+    // the GIL and passes the bytes to code that copies or sends them at once, without releasing it: no Python code that
+    // could change them runs meanwhile. Code that writes to them from C without the GIL must not do so while they are
+    // given to a function that reads them, here as with every extension (docs/python.md).
     unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), length) }
 }
 
-/// A buffer of the caller's to put an answer into.
+/// A buffer of the caller's that receives an answer.
 pub(crate) struct Into<'py> {
-    /// Of bytes; `None`: it has no room at all.
+    /// A view as bytes; `None` if the buffer is empty.
     view: Option<Bound<'py, PyAny>>,
     room: usize,
 }
 
 impl<'py> Into<'py> {
-    /// Refused before anything is sent.
+    /// Checks the buffer, so that errors are reported before anything is sent.
     pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let view = PyMemoryView::from(object).map_err(|_| no_buffer(object, "into"))?;
         if view.getattr("readonly")?.is_truthy()? {
@@ -136,7 +137,7 @@ impl<'py> Into<'py> {
         Ok(Self { view, room })
     }
 
-    /// Puts an answer to its beginning, and says how many bytes it has.
+    /// Writes an answer to the beginning of the buffer, and returns its length.
     pub(crate) fn put(&self, py: Python<'py>, answer: &[u8]) -> PyResult<usize> {
         if answer.len() > self.room {
             return Err(errors::does_not_fit(py, answer.len(), self.room));
@@ -155,7 +156,7 @@ impl<'py> Into<'py> {
     }
 }
 
-/// An answer, as `bytes` or in the caller's buffer.
+/// Returns an answer as `bytes`, or writes it to the caller's buffer.
 pub(crate) fn give<'py>(
     py: Python<'py>,
     answer: &[u8],

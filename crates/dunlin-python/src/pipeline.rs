@@ -1,4 +1,4 @@
-//! Pipelines: one thread that keeps many calls out.
+//! Pipelines: one thread that keeps many calls outstanding.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::payload::with_bytes;
 use crate::{errors, waiting};
 
-/// A connection for one loop that keeps many calls out.
+/// A connection for one loop that keeps many calls outstanding.
 #[pyclass(subclass, frozen, module = "dunlin._dunlin")]
 pub(crate) struct Pipeline(Mutex<State>);
 
@@ -23,21 +23,21 @@ type Answer = (u64, Py<PyAny>);
 struct State {
     pipeline: dunlin::Pipeline,
     taken: Taken,
-    /// Answers that came while somebody waited for another one, the oldest first.
+    /// Answers that arrived while the caller waited for another one, the oldest first.
     kept: VecDeque<Answer>,
     next_tag: u64,
     next_of_map: u64,
 }
 
-/// Tags of the calls of maps begin here: those that users give and are given do not meet them.
+/// First tag of the calls made by maps; those chosen by users, or assigned to their calls, are expected to be below it.
 const FIRST_OF_MAPS: u64 = 1 << 63;
 
-/// Answers that nobody has asked for yet, with their bytes one behind the other.
+/// Answers that have not been asked for yet, with their bytes stored consecutively.
 #[derive(Default)]
 struct Taken {
     bytes: Vec<u8>,
     answers: Vec<(u64, Result<Range<usize>, CallError>)>,
-    /// Calls whose answers nobody will ask for.
+    /// Calls whose answers will never be asked for.
     forgotten: HashSet<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Taken {
         self.answers.push((tag, result));
     }
 
-    /// As Python has them.
+    /// Converts the answers to Python objects.
     fn give(&mut self, py: Python<'_>, mut to: impl FnMut(Answer) -> PyResult<()>) -> PyResult<()> {
         for (tag, result) in self.answers.drain(..) {
             let answer = match result {
@@ -81,7 +81,7 @@ impl Pipeline {
 }
 
 impl State {
-    /// Sends the batch and takes what is there; waits until that is something, or nothing is out.
+    /// Sends the batch and takes the answers that have arrived; waits until there is one, or no call is outstanding.
     fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
         self.poll(py)?;
         while self.taken.answers.is_empty() {
@@ -93,7 +93,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for an answer, whether or not there are some that nobody has asked for.
+    /// Waits for another answer, even if there are some that have not been asked for.
     fn wait_for_more(&mut self, py: Python<'_>) -> PyResult<()> {
         let Self {
             pipeline, taken, ..
@@ -107,7 +107,7 @@ impl State {
         self.ended(py, before, waited)
     }
 
-    /// Puts a call into the batch; when there is no room it waits for answers, and keeps them.
+    /// Adds a call to the batch; if there is no room, waits for answers and keeps them.
     fn submit(
         &mut self,
         py: Python<'_>,
@@ -121,7 +121,7 @@ impl State {
             })?;
             match submitted {
                 Ok(true) => return Ok(tag),
-                // There is no room: answers that come are kept for who asks for them.
+                // There is no room: arriving answers are kept until they are asked for.
                 Ok(false) => {
                     let before = self.taken.answers.len();
                     self.poll(py)?;
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// All answers that are there.
+    /// Returns all answers that have arrived.
     fn give<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let given = PyList::new(py, self.kept.drain(..))?;
         self.taken.give(py, |answer| given.append(answer))?;
@@ -150,8 +150,8 @@ impl State {
         self.ended(py, before, polled)
     }
 
-    /// A connection that was lost has told each call that was out, and those are given first. Answers that were there
-    /// `before` say nothing of that.
+    /// When the connection is lost every outstanding call gets an error as its answer, and these answers are returned
+    /// first. Answers that were there `before` are not among them.
     fn ended(
         &self,
         py: Python<'_>,
@@ -180,8 +180,8 @@ impl Pipeline {
         })))
     }
 
-    /// Puts a call into the batch, which leaves with the next wait or poll, or when it is full, and returns its tag.
-    /// When there is no room it waits for answers, and keeps them for `wait`.
+    /// Adds a call to the batch, which is sent with the next wait or poll, or when it is full, and returns its tag. If
+    /// there is no room, waits for answers and keeps them for `wait`.
     #[pyo3(signature = (handler, payload=None, tag=None))]
     fn submit(
         &self,
@@ -196,7 +196,7 @@ impl Pipeline {
         state.submit(py, handler, payload, tag)
     }
 
-    /// As `submit`, with a tag that no user's call has.
+    /// Like `submit`, with a tag from the range of maps.
     #[pyo3(signature = (handler, payload))]
     fn _submit_of_map(
         &self,
@@ -210,7 +210,7 @@ impl Pipeline {
         state.submit(py, handler, payload, tag)
     }
 
-    /// Nobody asks any more for the answers with these tags: they are thrown away, those that are still to come, too.
+    /// Discards the answers with these tags, including those that have not arrived yet.
     fn _forget(&self, tags: Vec<u64>) -> PyResult<()> {
         let mut state = self.lock()?;
         let State { taken, kept, .. } = &mut *state;
@@ -223,8 +223,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Sends the batch, and waits until at least one answer has come or nothing is out. Returns pairs of a tag and the
-    /// answer: bytes, or an exception.
+    /// Sends the batch, and waits until at least one answer has arrived or no call is outstanding. Returns pairs of a
+    /// tag and the answer: bytes, or an exception.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
         if state.kept.is_empty() && state.taken.answers.is_empty() {
@@ -233,7 +233,7 @@ impl Pipeline {
         state.give(py)
     }
 
-    /// Waits for the answer of one call; others that come meanwhile are kept for who asks for them.
+    /// Waits for the answer of one call; others that arrive meanwhile are kept until they are asked for.
     fn _wait_for(&self, py: Python<'_>, tag: u64) -> PyResult<Py<PyAny>> {
         let mut state = self.lock()?;
         loop {
@@ -258,7 +258,7 @@ impl Pipeline {
         }
     }
 
-    /// Sends the batch, and returns what has come, without waiting.
+    /// Sends the batch, and returns the answers that have arrived, without waiting.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock()?;
         let polled = state.poll(py);
@@ -268,7 +268,7 @@ impl Pipeline {
         state.give(py)
     }
 
-    /// Calls that are out, with answers that were not taken.
+    /// Number of calls that are outstanding or whose answers were not taken.
     #[getter]
     fn outstanding(&self) -> PyResult<usize> {
         let state = self.lock()?;

@@ -1,4 +1,4 @@
-//! Regions: memory of a server that clients read and write past its processor.
+//! Regions: memory of a server that clients read and write without involving its processor.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn ended(py: Python<'_>, operation: CallFuture) -> PyResult<dunlin::Reply> {
     waiting::wait(py, operation)?.map_err(|error| errors::call(py, &error))
 }
 
-/// The 8 bytes that an atomic found, in the order of the machine.
+/// The previous value of the 8 bytes of an atomic, in the machine's byte order.
 fn word(reply: &[u8]) -> u64 {
     reply.try_into().map_or(0, u64::from_ne_bytes)
 }
@@ -45,7 +45,7 @@ impl Region {
         })
     }
 
-    /// The name that the server gave it.
+    /// The name under which the server grants it.
     #[getter]
     fn name(&self) -> &str {
         self.region.name()
@@ -55,7 +55,7 @@ impl Region {
         self.region.len() as usize
     }
 
-    /// Reads so many bytes: returns them, or their number when they were put into the writable buffer `into`.
+    /// Reads `length` bytes: returns them, or their number if they were written to the writable buffer `into`.
     #[pyo3(signature = (offset, length, *, timeout=None, into=None))]
     fn read<'py>(
         &self,
@@ -75,7 +75,7 @@ impl Region {
         give(py, &read, into)
     }
 
-    /// Writes bytes. When it returns they are there; when the connection was lost they may or may not be there.
+    /// Writes bytes. When it returns they are in the region; if the connection was lost they may or may not be.
     #[pyo3(signature = (offset, data, *, timeout=None))]
     fn write(
         &self,
@@ -91,7 +91,8 @@ impl Region {
         ended(py, written).map(drop)
     }
 
-    /// Adds to the 8 bytes at an offset, a number in the byte order of the server's machine, and returns what it was.
+    /// Adds to the 8 bytes at an offset, a number in the byte order of the server's machine, and returns the previous
+    /// value.
     #[pyo3(signature = (offset, add, *, timeout=None))]
     fn fetch_add(
         &self,
@@ -104,7 +105,7 @@ impl Region {
         ended(py, region.fetch_add_async(offset, add)).map(|before| word(&before))
     }
 
-    /// Replaces the 8 bytes at an offset by `swap` if they are `compare`, and returns what they were.
+    /// Replaces the 8 bytes at an offset by `swap` if they are equal to `compare`, and returns the previous value.
     #[pyo3(signature = (offset, compare, swap, *, timeout=None))]
     fn compare_swap(
         &self,

@@ -1,4 +1,4 @@
-//! Servers: an address, inboxes for numbers of handlers, and memory that clients may use.
+//! Servers: an address, inboxes for handlers by number, and memory that clients may use.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,12 +12,12 @@ use crate::inbox::Inbox;
 use crate::payload::with_bytes;
 use crate::{errors, options, waiting};
 
-/// A server: made, given handlers and regions, started, and stopped, once each.
+/// A server: created, given handlers and regions, started, and stopped, once each.
 #[pyclass(subclass, frozen, module = "dunlin._dunlin")]
 pub(crate) struct Server {
     stage: Mutex<Stage>,
     regions: Mutex<Vec<dunlin::Region>>,
-    /// The process that has started it, and that the memory of its regions is of.
+    /// The process that started it, and to which the memory of its regions belongs.
     started_in: OnceLock<Generation>,
 }
 
@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// Does something with a region's memory, when `length` bytes at `offset` are in it.
+    /// Runs a function on a region's memory, if `length` bytes at `offset` are within it.
     fn with_memory<T>(
         &self,
         py: Python<'_>,
@@ -115,7 +115,7 @@ impl Server {
         })
     }
 
-    /// Requests for this handler go to an inbox.
+    /// Puts requests for this handler into an inbox.
     fn _handle(&self, handler: u16, inbox: &Inbox) -> PyResult<()> {
         let queue = inbox.0.clone();
         self.build(|builder| {
@@ -125,8 +125,8 @@ impl Server {
         })
     }
 
-    /// Grants so many bytes of memory to clients under a name: they may read it, and what else is said. It is made of
-    /// zeros when the server starts.
+    /// Grants `length` bytes of memory to clients under a name: they may read it, and use it as the arguments allow. It
+    /// is allocated, filled with zeros, when the server starts.
     #[pyo3(signature = (name, length, *, writable=false, atomic=false))]
     fn region(&self, name: &str, length: usize, writable: bool, atomic: bool) -> PyResult<()> {
         let mut region = dunlin::Region::new(name, length);
@@ -144,7 +144,7 @@ impl Server {
         Ok(())
     }
 
-    /// Copies out of a region. Clients may change it meanwhile.
+    /// Copies from a region. Clients may change it meanwhile.
     fn region_read<'py>(
         &self,
         py: Python<'py>,
@@ -160,7 +160,7 @@ impl Server {
         })?
     }
 
-    /// Copies into a region. Clients may see it half done.
+    /// Copies into a region. Clients may see a partial copy.
     fn region_write(
         &self,
         py: Python<'_>,
@@ -187,7 +187,7 @@ impl Server {
                 ));
             }
         };
-        // Nothing is locked meanwhile: who holds Python's lock may ask this server.
+        // No lock is held meanwhile: a thread that holds the GIL may query this server.
         let running =
             waiting::detached(py, || builder.serve()).map_err(|error| errors::serve(py, &error))?;
         let _ = self.started_in.set(Generation::current());
@@ -195,8 +195,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the server and says whether everything was answered. Waits, ten seconds at most; the main thread leaves it
-    /// to another.
+    /// Stops the server and returns whether everything was answered. Waits for ten seconds at most; the main thread
+    /// leaves it to another.
     fn _stop(&self, py: Python<'_>) -> bool {
         let former = std::mem::replace(&mut *self.lock(), Stage::Over);
         match former {
@@ -205,7 +205,7 @@ impl Server {
         }
     }
 
-    /// Where the server listens, with the port that the system chose.
+    /// The address on which the server listens, with the port that the system chose.
     #[getter]
     fn address(&self) -> PyResult<String> {
         match &*self.lock() {
@@ -216,7 +216,7 @@ impl Server {
         }
     }
 
-    /// Connections now.
+    /// Current number of connections.
     #[getter]
     fn connections(&self) -> usize {
         match &*self.lock() {
@@ -230,7 +230,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let stage = std::mem::replace(&mut *self.lock(), Stage::Over);
         if let Stage::Running(running) = stage {
-            // Its threads are waited for, and none of them needs Python's lock.
+            // This waits for the server's threads, none of which needs the GIL.
             drop(running);
         }
     }

@@ -1,5 +1,5 @@
-//! Waiting that Ctrl-C ends: Python's signal handlers run on its main thread, between two of its instructions, so that
-//! thread comes back to Python at bounded intervals while it waits. Other threads wait as long as they like.
+//! Waiting that Ctrl-C can interrupt: Python's signal handlers run on its main thread, between two of its instructions,
+//! so that thread returns to Python at bounded intervals while it waits. Other threads wait without such a bound.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How long a signal waits for its handler at most: people do not notice, and forty looks a second cost nothing.
+/// Maximum delay of a signal's handler: too short for people to notice, and forty checks a second cost nothing.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(25);
 
 thread_local! {
     static THIS: OnceCell<(bool, Waker)> = const { OnceCell::new() };
 }
 
-/// Wakes a thread that waits here.
+/// Wakes a thread that is parked here.
 struct Parked(Thread);
 
 impl Wake for Parked {
@@ -43,18 +43,18 @@ fn of_this_thread<T>(ask: impl FnOnce(&(bool, Waker)) -> T) -> T {
     })
 }
 
-/// Whether this is the thread on which Python handles signals: the process's first.
+/// Whether this is the thread on which Python handles signals: the first of the process.
 pub(crate) fn is_main_thread() -> bool {
     of_this_thread(|(is_main, _)| *is_main)
 }
 
-/// Does something without Python's lock.
+/// Runs a function without the GIL.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     py.detach(work)
 }
 
-/// Waits for a future without Python's lock. On the main thread a signal's handler may end it by an exception, such as
-/// `KeyboardInterrupt`; the future is dropped then.
+/// Waits for a future without the GIL. On the main thread a signal's handler may end the wait with an exception, such
+/// as `KeyboardInterrupt`; the future is then dropped.
 pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,

@@ -207,7 +207,7 @@ class Server:
     ) -> None: ...
 
 class _Message(Protocol):
-    """A generated protobuf class, or what looks like one."""
+    """A generated protobuf class, or one with the same two methods."""
 
     def SerializeToString(self) -> bytes: ...
     @classmethod

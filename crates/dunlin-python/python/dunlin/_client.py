@@ -1,4 +1,4 @@
-"""Clients: calls that wait, calls of an event loop, pipelines, regions, typed methods."""
+"""Clients: blocking calls, calls of an event loop, pipelines, regions, typed methods."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ._typed import Directory, Method
 def connect(address, **settings):
     """Connects to the server at an address such as "dunlin://127.0.0.1:7400".
 
-    preset: the composition to use, such as "flock"; "auto" unless it is given.
-    device: uses this device or fails, such as "shm".
+    preset: the preset to use, such as "flock"; "auto" by default.
+    device: the only device to use, such as "shm".
     secret: bytes that both sides prove to know.
-    deadline: seconds that a call may take, 10 by default.
-    connect_timeout: seconds that making a connection may take, 5 by default.
+    deadline: maximum duration of a call in seconds, 10 by default.
+    connect_timeout: maximum time for making a connection in seconds, 5 by default.
     max_message_bytes, max_outstanding: limits, 16 MiB and 1024 by default.
     spin: seconds that a thread polls before it sleeps, 50e-6 by default; math.inf: it never sleeps.
     """
@@ -26,15 +26,15 @@ def connect(address, **settings):
 
 
 async def connect_async(address, **settings):
-    """As connect(), without blocking the event loop."""
+    """Like connect(), without blocking the event loop."""
     return await asyncio.to_thread(Client, address, **settings)
 
 
 class Client(_dunlin.Client):
     """A connection to a server, made by connect().
 
-    Any thread and any number of event loops may use it. A connection that is lost is made anew by the next call, within
-    that call's deadline. Used as a context manager it is closed at the end.
+    Any thread and any number of event loops may use it. A lost connection is re-established by the next call, within
+    that call's deadline. As a context manager it is closed at the end.
     """
 
     def __init__(self, address, **settings):
@@ -57,7 +57,7 @@ class Client(_dunlin.Client):
         return f"<dunlin.Client preset={self.preset} device={self.device}>"
 
     def close(self):
-        """Closes the connections of all threads: calls that are out fail."""
+        """Closes the connections of all threads: outstanding calls fail."""
         super().close()
         for answers in list(self._loops.values()):
             answers.close()
@@ -71,29 +71,29 @@ class Client(_dunlin.Client):
         return answers
 
     def call_async(self, handler, payload=None, *, timeout=None):
-        """Begins a call, and returns a future of its answer (bytes) for the running event loop.
+        """Starts a call, and returns a future of its answer (bytes) for the running event loop.
 
-        The payload is taken now: it may be changed when this returns. Cancelling the future, or the task that awaits
-        it, gives the call up; the server may have executed it.
+        The payload is copied: it may be changed when this returns. Cancelling the future, or the task that awaits it,
+        gives up the call; the server may have executed it.
         """
         answers = self._answers()
         return answers.begin(answers.native.call, handler, payload, timeout)
 
     def pipeline(self, window=64):
-        """A connection of its own for one loop that keeps about `window` calls out: see Pipeline."""
+        """Creates a separate connection for one loop that keeps about `window` calls outstanding: see Pipeline."""
         return Pipeline(self, window)
 
     def attach(self, name):
-        """Memory of the server, to be read and written past its processor: see Region."""
+        """Attaches memory of the server, to read and write it without involving its processor: see Region."""
         return Region(self, name)
 
     def method(self, path, request=None, response=None):
-        """A unary method of a typed service, such as "helloworld.Greeter/SayHello": see Method."""
+        """Returns a unary method of a typed service, such as "helloworld.Greeter/SayHello": see Method."""
         return Method(self, self._directory, path, request, response)
 
 
 class _Call(asyncio.Future):
-    """An answer to come, which gives its call up when it is cancelled."""
+    """The future of an answer; cancelling it gives up the call."""
 
     _number = None
     _answers = None
@@ -106,14 +106,14 @@ class _Call(asyncio.Future):
 
 
 class _Answers:
-    """What one event loop has out by a client."""
+    """The outstanding calls of one event loop through a client."""
 
     def __init__(self, client, loop):
         self.native = _dunlin.Completions(client)
         self._fd = self.native.fileno()
         self._calls = {}
         self._closed = False
-        # Neither holds the other for ever.
+        # Neither keeps the other alive forever.
         self._loop = weakref.ref(loop)
         loop.add_reader(self._fd, self._take)
 
@@ -147,7 +147,7 @@ class _Answers:
         self.native.cancel(number)
 
     def close(self):
-        """The client is closed. The loop is left when what was out has ended, which it does by the client's end."""
+        """The client is closed. Leaves the loop when all calls have ended, which closing the client causes."""
         loop = self._loop()
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._leave_if_over)
@@ -159,10 +159,10 @@ class _Answers:
 
 
 class Pipeline(_dunlin.Pipeline):
-    """A connection for one loop that keeps many calls out: the most calls a second from one thread.
+    """A connection for one loop that keeps many calls outstanding: the highest call rate from one thread.
 
-    It does not reconnect: when its connection is lost, each call that is out ends with an error, and the pipeline is of
-    no more use. One thread at a time may use it. Deadlines are the client's.
+    It does not reconnect: when its connection is lost, each outstanding call ends with an error, and the pipeline
+    cannot be used any more. Only one thread at a time may use it. Deadlines are the client's.
     """
 
     def __init__(self, client, window=64):
@@ -175,15 +175,15 @@ class Pipeline(_dunlin.Pipeline):
         pass
 
     def __iter__(self):
-        """Answers until nothing is out: tags with bytes, or with exceptions."""
+        """Yields answers until no call is outstanding: tags with bytes, or with exceptions."""
         while self.outstanding:
             yield from self.wait()
 
     def map(self, handler, payloads):
-        """Calls a handler with each of the payloads, with so many calls out as the pipeline has, and yields the answers
-        in the order of the payloads. The first error is raised. What else the pipeline has out, for other maps or by
-        submit(), is left to who asks for it; wait() and poll() take a map's answers, too, and it raises RuntimeError
-        then. Of a map that is not asked to its end the answers that are left are thrown away."""
+        """Calls a handler with each of the payloads, keeping up to `window` calls outstanding, and yields the answers
+        in the order of the payloads. The first error is raised. Answers to other calls of the pipeline, from other maps
+        or from submit(), are kept until they are asked for. wait() and poll() take the answers of a map, too; the map
+        then raises RuntimeError. If a map is not iterated to its end, its remaining answers are discarded."""
         payloads = iter(payloads)
         waited = deque()
         over = False
@@ -204,15 +204,15 @@ class Pipeline(_dunlin.Pipeline):
                     raise answer
                 yield answer
         finally:
-            # Nobody asks for these any more.
+            # These answers are no longer wanted.
             self._forget(list(waited))
 
 
 class Region(_dunlin.Region):
     """A region of a server's memory, made by Client.attach().
 
-    Operations that are out at the same time happen in no particular order, and one of more than 8 bytes is not atomic
-    against others. Atomics are atomic among themselves.
+    Operations that are outstanding at the same time are not ordered, and one of more than 8 bytes is not atomic against
+    others. Atomics are atomic among themselves.
     """
 
     def __init__(self, client, name):
@@ -222,11 +222,11 @@ class Region(_dunlin.Region):
         return f"<dunlin.Region {self.name!r} of {len(self)} bytes>"
 
     def read_async(self, offset, length, *, timeout=None):
-        """As read(), as a future for the running event loop."""
+        """Like read(), but returns a future for the running event loop."""
         answers = self._client._answers()
         return answers.begin(answers.native.read, self, offset, length, timeout)
 
     def write_async(self, offset, data, *, timeout=None):
-        """As write(), as a future for the running event loop, of no bytes. The data are taken now."""
+        """Like write(), but returns a future for the running event loop, whose result is empty. The data are copied."""
         answers = self._client._answers()
         return answers.begin(answers.native.write, self, offset, data, timeout)

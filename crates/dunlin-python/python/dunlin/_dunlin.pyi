@@ -1,4 +1,4 @@
-"""The extension module, which is private: dunlin/__init__.pyi has what is shown of it."""
+"""The extension module, which is private: dunlin/__init__.pyi declares what is public."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as classes. Arguments that are wrong in themselves are Python's own TypeError and ValueError."""
+"""Exceptions. Invalid arguments raise Python's own TypeError and ValueError."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ class Execution(enum.Enum):
     """Whether the server executed a call that has ended with an error."""
 
     NOT_EXECUTED = "not_executed"
-    """It did not, and will not."""
+    """It was not executed, and will not be."""
     EXECUTED = "executed"
-    """It did: the answer is lost, refused, or an error."""
+    """It was executed: the answer was lost, refused, or is an error."""
     UNKNOWN = "unknown"
-    """Nobody knows."""
+    """It is not known."""
 
 
 class DunlinError(Exception):
-    """Something was not done.
+    """The base class of Dunlin's errors.
 
     execution: whether the server executed the call.
-    is_retryable: whether the same call may well succeed when it is made again, and does no harm.
+    is_retryable: whether repeating the same call is safe and may succeed.
     """
 
     execution: Execution = Execution.NOT_EXECUTED
@@ -40,19 +40,19 @@ class ServeError(DunlinError):
 
 
 class CallError(DunlinError):
-    """A call did not bring an answer."""
+    """A call ended without an answer."""
 
 
 class DeadlineExceeded(CallError, TimeoutError):
-    """No answer within the deadline. The server may have executed the call."""
+    """There was no answer within the deadline. The server may have executed the call."""
 
 
 class Expired(DeadlineExceeded):
-    """The server took the call after its deadline."""
+    """The call's deadline had passed at the server."""
 
 
 class ConnectionLost(CallError, ConnectionError):
-    """The connection failed while the call was out. The server may have executed the call."""
+    """The connection failed while the call was outstanding. The server may have executed the call."""
 
 
 class NotConnected(CallError, ConnectionError):
@@ -64,7 +64,7 @@ class PacketLost(CallError, ConnectionError):
 
 
 class Unsupported(CallError):
-    """The preset cannot do this."""
+    """The preset does not support this."""
 
 
 class OwnServer(CallError):
@@ -84,11 +84,11 @@ class UnknownRegion(NotFound):
 
 
 class TooLong(CallError):
-    """The request or the answer is longer than one side takes, or than `into` has room for."""
+    """The request or the answer is longer than one side accepts, or than the buffer `into`."""
 
 
 class TooManyOutstanding(CallError):
-    """More asynchronous calls than the client may have out (max_outstanding)."""
+    """The client's limit of outstanding asynchronous calls is reached (max_outstanding)."""
 
 
 class NoMemory(CallError):
@@ -104,9 +104,9 @@ class ShuttingDown(CallError):
 
 
 class HandlerError(CallError):
-    """The handler refused: raised in a handler it goes to the caller, as what it is.
+    """The handler refused the call. If a handler raises it, the caller gets it with the same code and message.
 
-    code: a number for programs, from 0 to 2**32 - 1; message: words for people, of which 1000 bytes travel.
+    code: a number for programs, from 0 to 2**32 - 1; message: text for people, of which 1000 bytes are sent.
     """
 
     execution = Execution.EXECUTED
@@ -125,7 +125,7 @@ class HandlerPanicked(CallError):
 
 
 class RegionError(CallError):
-    """An operation that its region does not allow: out of bounds, not granted, an atomic that is not aligned."""
+    """The region does not allow the operation: out of bounds, not granted, or an atomic that is not aligned."""
 
 
 class Closed(CallError):
@@ -133,15 +133,15 @@ class Closed(CallError):
 
 
 class Forked(CallError):
-    """The client was made, or the server was started, before a fork(): connections and regions are the parent's."""
+    """The client was created, or the server started, before a fork(): connections and regions belong to the parent."""
 
 
 class Unreadable(CallError):
-    """The answer is not what this version reads."""
+    """This version cannot read the answer."""
 
 
 def make(name: str, message: str, execution: str, is_retryable: bool, code: int) -> DunlinError:
-    """What the extension module makes an exception by."""
+    """Creates an exception, for the extension module."""
     kind = globals()[name]
     error = HandlerError(code, message) if kind is HandlerError else kind(message)
     error.execution = Execution(execution)

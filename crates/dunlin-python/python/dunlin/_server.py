@@ -14,13 +14,13 @@ from . import _dunlin
 from ._errors import HandlerError
 from ._typed import DIRECTORY, FIRST_METHOD, Typed
 
-# Seconds that a signal waits for its handler at most.
+# Maximum delay of a signal's handler, in seconds.
 _BETWEEN_SIGNALS = 0.1
 
 _log = logging.getLogger("dunlin")
 
-# A server runs until it is stopped, whether anybody holds it or not; threads that run handlers must have left them
-# before the interpreter goes. In a forked process there are none.
+# A server runs until it is stopped, whether or not there is a reference to it; threads that run handlers must have left
+# them before the interpreter ends. A forked process has no running servers.
 _running: set[Server] = set()
 os.register_at_fork(after_in_child=_running.clear)
 
@@ -29,29 +29,29 @@ os.register_at_fork(after_in_child=_running.clear)
 def _stop_all():
     for server in list(_running):
         try:
-            # Since Python 3.12 no thread begins any more here.
+            # Since Python 3.12 no new thread can be started here.
             server._end()
         except Exception:
             _log.exception("a server could not be stopped at the end of the program")
 
 
 def _is_async(handler):
-    """Whether it is called on the event loop."""
+    """Whether the handler runs on the event loop."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)
     )
 
 
 class Server(_dunlin.Server):
-    """A server: it is made, given handlers and regions, started, and stopped, once each.
+    """A server: it is created, given handlers and regions, started, and stopped, once each.
 
-    device: serves over this device alone; all that this host has unless it is given.
+    device: the only device to serve; by default all that this host has.
     secret: bytes that clients must prove to know.
-    workers: threads that run handlers which are plain functions, 4 by default.
+    workers: number of threads that run handlers that are plain functions, 4 by default.
     pollers, max_connections, max_message_bytes, spin: as in Rust (docs/calls.md).
-    loop: the event loop for handlers that are `async def`; that which runs when the server is started.
+    loop: the event loop for handlers that are `async def`; by default the one that runs when the server is started.
 
-    `with server:` starts it, unless that has been done, and stops it at the end; so does `async with server:`.
+    `with server:` starts it if it has not been started, and stops it at the end; so does `async with server:`.
     """
 
     def __init__(self, address, *, workers=4, loop=None, **settings):
@@ -66,7 +66,7 @@ class Server(_dunlin.Server):
         self._for_loop = _dunlin.Inbox()
         self._tasks = set()
         self._started = self._stopping = None
-        # Held while the server ends, by the thread that ends it: others wait for that.
+        # Held by the thread that ends the server, for which others wait.
         self._ending = threading.Lock()
         self._ended_by = None
         self._drained = False
@@ -75,10 +75,10 @@ class Server(_dunlin.Server):
         return super().__new__(cls, address, **settings)
 
     def handle(self, number, handler):
-        """Adds a handler: a function of a Request whose result (bytes-like, or None) is the answer.
+        """Adds a handler: a function that takes a Request and returns the answer (bytes-like, or None).
 
-        A plain function runs on one of the server's threads, an `async def` on the event loop. HandlerError goes to the
-        caller with its code; any other exception with code 0, and with its traceback to the log "dunlin".
+        A plain function runs on one of the server's threads, an `async def` on the event loop. A HandlerError is sent
+        to the caller with its code; any other exception with code 0, and its traceback is logged to "dunlin".
         """
         self._handle(number, self._for_loop if _is_async(handler) else self._for_threads)
         self._handlers[number] = handler
@@ -88,7 +88,7 @@ class Server(_dunlin.Server):
         return any(map(_is_async, self._handlers.values()))
 
     def handler(self, number):
-        """As handle(), as a decorator."""
+        """Like handle(), as a decorator."""
 
         def add(handler):
             self.handle(number, handler)
@@ -97,9 +97,9 @@ class Server(_dunlin.Server):
         return add
 
     def method(self, path, request=None):
-        """Adds a unary method of a typed service, as a decorator: "helloworld.Greeter/SayHello" and the class of its
-        requests. The function gets a request, and returns a response; raise Status to refuse. Clients in Rust, C++ and
-        Python that know the service call it."""
+        """Adds a unary method of a typed service, as a decorator: its path, such as "helloworld.Greeter/SayHello", and
+        the class of its requests. The function takes a request and returns a response, or raises Status to refuse it.
+        It can be called by clients in Rust, C++ and Python that know the service."""
 
         def add(function):
             if not self._typed:
@@ -139,7 +139,7 @@ class Server(_dunlin.Server):
             return False
 
     def _on_loop(self, function, *arguments):
-        """Does something on the event loop, whichever thread this is."""
+        """Runs a function on the event loop, from any thread."""
         if self._is_on_loop():
             function(*arguments)
         elif not self._loop.is_closed():
@@ -152,25 +152,25 @@ class Server(_dunlin.Server):
             task.add_done_callback(self._tasks.discard)
 
     def stop(self, timeout=None):
-        """Stops the server: it takes no new clients and no new requests, and answers what it has taken, within ten
-        seconds. True: everything was answered and read. Raises TimeoutError when `timeout` seconds were not enough; it
-        goes on stopping then, and can be waited for again.
+        """Stops the server: it accepts no new clients and no new requests, and answers those that it has accepted,
+        within ten seconds. Returns True if everything was answered and read. Raises TimeoutError if `timeout` seconds
+        were not enough; the server then continues to stop, and can be waited for again.
 
-        Where handlers run on an event loop, that thread must not wait here: `await server.stop_async()`.
+        If handlers run on an event loop, its thread must not wait here: use `await server.stop_async()`.
         """
         if not self._started:
             return True
         if self._ended_by == threading.get_ident():
-            # A signal's handler, while this thread ends the server: it cannot wait for that.
+            # Called by a signal's handler while this thread ends the server: it cannot wait for itself.
             return self._drained
         stopping = self._stopping
         if stopping is None:
-            # Another thread may have come here, too: who is second in _end() waits for the first.
+            # Another thread may get here, too: the second one in _end() waits for the first.
             stopping = threading.Thread(target=self._end, name="dunlin-stop", daemon=True)
             try:
                 stopping.start()
             except RuntimeError:
-                # Since Python 3.12 no thread begins any more at the end of a program.
+                # Since Python 3.12 no new thread can be started at the end of a program.
                 self._end()
                 return self._drained
             self._stopping = stopping
@@ -185,7 +185,7 @@ class Server(_dunlin.Server):
         return self._drained
 
     def _end(self):
-        """Ends the server, once; returns when it has ended, whoever does it."""
+        """Ends the server, once; returns when it has ended, even if another thread ends it."""
         with self._ending:
             if self._ended_by is not None:
                 return
@@ -196,20 +196,20 @@ class Server(_dunlin.Server):
             if self._has_async:
                 self._on_loop(self._loop.remove_reader, self._for_loop.fileno())
             for thread in self._threads:
-                # One whose handler does not return is left behind.
+                # A thread whose handler does not return is left behind.
                 thread.join(1)
             _running.discard(self)
 
     async def stop_async(self):
-        """As stop(), without blocking the event loop."""
+        """Like stop(), without blocking the event loop."""
         return await asyncio.to_thread(self.stop)
 
     def serve_forever(self):
-        """Starts the server unless that has been done, and serves until Ctrl-C or an exception of a signal's handler,
-        which is raised when the server has stopped."""
+        """Starts the server if it has not been started, and serves until Ctrl-C or an exception in a signal's handler,
+        which is raised after the server has stopped."""
         for_ever = threading.Event()
         with self:
-            # A signal that comes when the main thread is about to sleep does not wake it.
+            # A signal that arrives when the main thread is about to sleep does not wake it.
             while not for_ever.wait(_BETWEEN_SIGNALS):
                 pass
 
@@ -237,7 +237,7 @@ def _work(inbox, handlers):
             try:
                 _refuse(request, error)
             except BaseException:
-                # Its caller has been told; the thread is for others' requests, too.
+                # The caller has been told; the thread must go on to serve other requests.
                 pass
 
 
@@ -254,7 +254,7 @@ async def _run_async(handler, request):
 
 
 def _refuse(request, error):
-    """Tells the caller, whatever the error is made of."""
+    """Reports an error to the caller, even if it cannot be converted to text."""
     code, message = 0, "the handler failed with an error that cannot be passed on"
     try:
         code, message = _told(request, error)
@@ -264,12 +264,12 @@ def _refuse(request, error):
         try:
             request._fail(code, message)
         except RuntimeError:
-            # It was answered, and that is what its caller has.
+            # The request was already answered, and the caller has that answer.
             pass
 
 
 def _told(request, error):
-    """What the caller of a handler that failed is told: a number and words that can travel."""
+    """Returns what the caller of a failed handler receives: a code, and a message that can be sent."""
     if not isinstance(error, HandlerError):
         _log.error("handler %d failed", request.handler, exc_info=error)
         return 0, f"{type(error).__name__}: {_words(error)}"
@@ -284,7 +284,7 @@ def _told(request, error):
 
 
 def _words(value):
-    """As text that is UTF-8."""
+    """Converts to text that is valid UTF-8."""
     try:
         return str(value).encode("utf-8", "replace").decode()
     except Exception:

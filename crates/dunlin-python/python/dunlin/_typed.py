@@ -1,7 +1,7 @@
-"""Unary methods of typed services: the wire of docs/services.md, over messages that become bytes by themselves.
+"""Unary methods of typed services: the wire format of docs/services.md, for messages that encode themselves.
 
-Messages are of generated protobuf classes, or of any class with SerializeToString() and FromString(); without a class
-they are bytes.
+Messages are instances of generated protobuf classes, or of any class with SerializeToString() and FromString(); without
+a class they are bytes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _HAS_HEADER = 1
 _DEADLINE, _METADATA = 1, 2
 _MESSAGE, _MESSAGE_WITH_HEADER, _STATUS, _OTHER_METHOD = 0, 1, 2, 3
 _UNARY = 0
-# Seconds that a server is believed that it has no such method: it may be started anew with more.
+# Seconds for which a method that the server lacks is not asked for again: a restarted server may have it.
 _DIRECTORY_AGE = 1
 
 
 class Code(enum.IntEnum):
-    """How a call ended: gRPC's codes."""
+    """The result of a call: gRPC's codes."""
 
     OK = 0
     CANCELLED = 1
@@ -48,9 +48,9 @@ class Code(enum.IntEnum):
 
 
 class Status(DunlinError):
-    """What a typed method says instead of a response: gRPC's code, words, details (bytes for programs).
+    """What a typed method returns instead of a response: gRPC's code, a message, details (bytes for programs).
 
-    What the transport says of a call is raised as it is (ConnectionLost, DeadlineExceeded, ...)."""
+    Errors of the transport are raised unchanged (ConnectionLost, DeadlineExceeded, ...)."""
 
     def __init__(self, code, message="", details=b""):
         super().__init__(code, message)
@@ -76,7 +76,7 @@ def _counted(data):
 
 
 class _Reader:
-    """What a peer wrote, from its beginning; ValueError: it is cut off."""
+    """Reads bytes received from a peer, in order; raises ValueError if they are truncated."""
 
     def __init__(self, data):
         self.rest = memoryview(data)
@@ -107,7 +107,7 @@ class _Reader:
 
 
 def _path(path):
-    """As it is on the wire."""
+    """Converts a path to its form on the wire."""
     path = path if path.startswith("/") else "/" + path
     if path.count("/") != 2 or path.endswith("/") or path.startswith("//"):
         raise ValueError(f"{path!r} is no method: give package.Service/Method")
@@ -115,7 +115,7 @@ def _path(path):
 
 
 def check(path):
-    """What each request repeats of a method's name: FNV-1a, folded to 24 bits."""
+    """The check of a method's name, which is sent with each request: FNV-1a, folded to 24 bits."""
     value = 0x811C9DC5
     for byte in path.encode():
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -123,7 +123,7 @@ def check(path):
 
 
 def _read_directory(answer):
-    """Numbers and kinds by path."""
+    """Decodes a directory: numbers and kinds of methods by path."""
     try:
         reader = _Reader(answer)
         form = reader.byte()
@@ -153,7 +153,7 @@ def _status(code, message, execution=Execution.EXECUTED, details=b""):
 
 
 class Directory:
-    """Numbers of a server's methods, asked for once, and again for one that it has not had."""
+    """Numbers of a server's methods, requested once, and again for a method that it did not have."""
 
     def __init__(self, client):
         self._client = client
@@ -185,7 +185,7 @@ class Directory:
         return self._find(path)
 
     def _may_have_changed(self, path):
-        """Whether the server is to be asked for a method."""
+        """Whether the directory must be requested again to find a method."""
         methods = self._methods
         if methods is None:
             return True
@@ -207,7 +207,7 @@ class Directory:
         raise _status(Code.UNIMPLEMENTED, words, Execution.NOT_EXECUTED)
 
     def forget(self):
-        """The server has other numbers now."""
+        """Discards the numbers, because the server's have changed."""
         self._methods = None
 
 
@@ -218,7 +218,7 @@ def _nothing_typed():
 
 
 class _End:
-    """When a call of a method is over, whatever it has to ask the server for before that."""
+    """The deadline of a call of a method, including any request of the directory that precedes it."""
 
     def __init__(self, client, timeout):
         if timeout is not None and not timeout > 0:
@@ -227,7 +227,7 @@ class _End:
         self._at = time.monotonic() + self._within
 
     def left(self):
-        """Seconds, above zero."""
+        """Remaining seconds, above zero."""
         left = self._at - time.monotonic()
         if left <= 0:
             raise self.passed()
@@ -238,7 +238,7 @@ class _End:
 
 
 class _OtherMethod(Exception):
-    """The number is another method's: the server was started anew. The call was not executed."""
+    """The number belongs to another method: the server was restarted. The call was not executed."""
 
 
 class Method:
@@ -268,7 +268,7 @@ class Method:
         return request.SerializeToString()
 
     def _payload(self, message, timeout):
-        """What is sent, with a header if there is a timeout to tell."""
+        """The payload to send, with a header if there is a timeout."""
         if timeout is None:
             return struct.pack("<I", self._check) + message
         micros = _varint(int(timeout * 1e6))
@@ -291,7 +291,7 @@ class Method:
             raise _status(Code.INTERNAL, f"the answer of {self.path} cannot be read: {error}") from error
 
     def _decode_rest(self, answer, kind):
-        """What is not a bare message."""
+        """Decodes an answer that is not a bare message."""
         try:
             reader = _Reader(answer[1:])
             if kind == _MESSAGE_WITH_HEADER:
@@ -306,8 +306,8 @@ class Method:
         raise _status(Code.INTERNAL, f"the answer of {self.path} is malformed")
 
     def __call__(self, request, *, timeout=None):
-        """Calls the method and waits for its response, at most for `timeout` seconds (the client's deadline unless it
-        is given). Raises Status when the server refuses."""
+        """Calls the method and waits for its response, at most for `timeout` seconds (by default the client's
+        deadline). Raises Status if the server refuses."""
         message = self._encode(request)
         end = _End(self._client, timeout)
         for _ in range(2):
@@ -321,7 +321,7 @@ class Method:
         raise self._changes()
 
     async def call_async(self, request, *, timeout=None):
-        """As calling it, for an event loop."""
+        """Like calling it, for an event loop."""
         message = self._encode(request)
         end = _End(self._client, timeout)
         for _ in range(2):
@@ -341,7 +341,7 @@ class Method:
 
 
 class Typed:
-    """Methods at a server in Python: its directory, and what stands around their messages."""
+    """Methods of a server in Python: its directory, and the headers of their messages."""
 
     def __init__(self):
         self._entries = []
@@ -351,7 +351,7 @@ class Typed:
         return len(self._entries)
 
     def add(self, path, number, request, function):
-        """A handler that runs a method."""
+        """Adds a method; returns the handler that runs it."""
         path = _path(path)
         if path in self._paths:
             raise ValueError(f"the method {path} is added twice")
@@ -362,7 +362,7 @@ class Typed:
         return served.run_async if inspect.iscoroutinefunction(function) else served
 
     def answer(self, question):
-        """The directory."""
+        """Answers with the directory."""
         asked = question.payload
         if len(asked) < 16 or asked[:4] != _QUESTION[:4]:
             raise HandlerError(0, "this is no question for the directory")
@@ -373,7 +373,7 @@ class Typed:
 
 
 class _Served:
-    """A method at a server: what is around its function."""
+    """A method of a server: the handler around its function."""
 
     def __init__(self, path, request, function):
         self._check = check(path)
@@ -421,7 +421,7 @@ class _Served:
 
 
 def _refusal(status):
-    """An answer that is a status without metadata. An end without a message is an error, whatever the handler says."""
+    """Encodes a status without metadata as an answer. An end without a message is always an error."""
     if status.code == Code.OK:
         status = Status(Code.INTERNAL, "the handler ended with an error whose code is OK")
     message = str(status.message).encode("utf-8", "replace")
