@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use dunlin::CallError;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -29,7 +29,7 @@ struct State {
     next_of_map: u64,
 }
 
-/// First tag of the calls made by maps; those chosen by users, or assigned to their calls, are expected to be below it.
+/// First tag of the calls made by maps; those chosen by users, or assigned to their calls, are below it.
 const FIRST_OF_MAPS: u64 = 1 << 63;
 
 /// Answers that have not been asked for yet, with their bytes stored consecutively.
@@ -181,7 +181,8 @@ impl Pipeline {
     }
 
     /// Adds a call to the batch, which is sent with the next wait or poll, or when it is full, and returns its tag. If
-    /// there is no room, waits for answers and keeps them for `wait`.
+    /// there is no room, waits for answers and keeps them for `wait`. Tags are below 2**63; without one the call gets the
+    /// last tag plus one.
     #[pyo3(signature = (handler, payload=None, tag=None))]
     fn submit(
         &self,
@@ -192,7 +193,10 @@ impl Pipeline {
     ) -> PyResult<u64> {
         let mut state = self.lock()?;
         let tag = tag.unwrap_or(state.next_tag);
-        state.next_tag = tag.wrapping_add(1);
+        if tag >= FIRST_OF_MAPS {
+            return Err(PyValueError::new_err(format!("tag {tag}: tags are below 2**63")));
+        }
+        state.next_tag = (tag + 1) % FIRST_OF_MAPS;
         state.submit(py, handler, payload, tag)
     }
 

@@ -239,6 +239,8 @@ class Pipelines(unittest.TestCase):
                 payload = b"%d" % number * (number % 40)
                 sent[pipeline.submit(ECHO, payload)] = payload
             tag = pipeline.submit(DIVIDE, bytes([1, 0]), tag=10_000)
+            with self.assertRaises(ValueError):
+                pipeline.submit(ECHO, b"", tag=2**63)  # tags of maps begin there
             got = dict(pipeline)
             error = got.pop(tag)
             self.assertIsInstance(error, dunlin.HandlerError)
