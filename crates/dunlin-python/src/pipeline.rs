@@ -194,7 +194,9 @@ impl Pipeline {
         let mut state = self.lock()?;
         let tag = tag.unwrap_or(state.next_tag);
         if tag >= FIRST_OF_MAPS {
-            return Err(PyValueError::new_err(format!("tag {tag}: tags are below 2**63")));
+            return Err(PyValueError::new_err(format!(
+                "tag {tag}: tags are below 2**63"
+            )));
         }
         state.next_tag = (tag + 1) % FIRST_OF_MAPS;
         state.submit(py, handler, payload, tag)
