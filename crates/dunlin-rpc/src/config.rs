@@ -1,4 +1,4 @@
-//! The named limits of a channel, with their defaults.
+//! The limits of a channel, with their defaults.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use dunlin_verbs::DeviceAttributes;
 pub enum WaitMode {
     /// Polls for this long after the last message, then sleeps until the peer wakes it.
     Doze {
-        /// Busy polling before sleep.
+        /// Time of busy polling before sleeping.
         spin: Duration,
     },
-    /// Always polls: the lowest latency, and a core.
+    /// Always polls: the lowest latency, at the cost of a core.
     Spin,
 }
 
-/// Pause of a thread that would sleep but whose peer has not heard of it yet: the device may need this core to tell it.
+/// Pause of a thread that would sleep, but whose peer is not yet known to have received the announcement: the device
+/// may need this core to deliver it.
 pub(crate) const UNHEARD_PAUSE: Duration = Duration::from_micros(50);
 
-/// Longest rest of a simulated thread that polls: what wakes it are news, and this bounds what it knows of the time.
+/// Longest rest of a simulated thread that polls. Arrivals wake it; this bounds how far its view of the time may lag.
 pub(crate) const REST: Duration = Duration::from_micros(20);
 
 impl Default for WaitMode {
-    /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten
+    /// 50 µs of polling: more than a round trip on any RDMA network, and a hundredth of a per cent of a core at ten
     /// wake-ups a second.
     fn default() -> Self {
         Self::Doze {
@@ -32,30 +33,30 @@ impl Default for WaitMode {
     }
 }
 
-/// What a lost packet does, for presets over datagrams.
+/// Effect of a lost packet, for presets over datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketLoss {
-    /// The calls in it end with [`crate::CallError::PacketLost`]; all others go on.
+    /// The calls in it end with [`crate::CallError::PacketLost`]; all others continue.
     #[default]
     FailCalls,
-    /// It also ends the client, as it ends the process in FaSST (§4.3): the calls in it end as above, and whoever calls
-    /// later, on any thread, gets [`crate::CallError::PacketLossFatal`].
+    /// It also ends the client, as it ends the process in FaSST (§4.3): the calls in it end as above, and later calls
+    /// on any thread end with [`crate::CallError::PacketLossFatal`].
     EndClient,
 }
 
-/// When a server asks clients of the preset `auto` to send datagrams instead of WRITEs into rings, where its device has
-/// them and its network keeps what is sent. Those that work on its memory are not asked.
+/// When a server asks clients of the preset `auto` to send datagrams instead of WRITEs into rings, if its device
+/// supports them and its network is lossless. Clients that access its memory are not asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Datagrams {
-    /// When nearly every message carries the requests of one thread alone, and an attempt has shown that more come by
-    /// datagrams.
+    /// When nearly every message carries the requests of one thread only, and an attempt has shown that datagrams give
+    /// more throughput.
     #[default]
     WhenTheyPay,
     /// Never.
     Never,
-    /// From the start on.
+    /// Always.
     Always,
 }
 
@@ -72,35 +73,36 @@ impl std::str::FromStr for Datagrams {
     }
 }
 
-/// Not one of [`Datagrams`].
+/// The error for a name that is not one of [`Datagrams`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("datagrams cannot be '{0}'; they can be: when-they-pay, never, always")]
 pub struct UnknownDatagrams(String);
 
-/// Datagrams that go with one doorbell, at most.
+/// Maximum number of datagrams per doorbell.
 pub(crate) const DOORBELL: usize = 16;
-/// RECEIVEs that are posted at once, at most.
+/// Maximum number of RECEIVEs posted at once.
 pub(crate) const RECEIVES_AT_ONCE: usize = 16;
-/// One in this many SENDs of a datagram queue pair is signaled, at least, so that entries come back (FaSST's selective
-/// signaling).
+/// At least one in this many SENDs of a datagram queue pair is signaled, so that send queue entries are freed (FaSST's
+/// selective signaling).
 pub(crate) const SIGNAL_EVERY: usize = 64;
-/// Messages in a datagram, at most: its head counts them in a byte.
+/// Maximum number of messages in a datagram: its header counts them in one byte.
 pub(crate) const MESSAGES: u8 = u8::MAX;
 
-/// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is
-/// cheaper; smaller numbers are for measurements of what that is worth.
+/// How many verbs of a datagram queue pair are batched (FaSST §4.2), for presets over datagrams. Batching is cheaper;
+/// smaller numbers serve to measure its benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramBatches {
-    /// Datagrams with one doorbell, whoever they are for, from 1 to 16 (doorbell batching). 16 by default.
+    /// Maximum number of datagrams per doorbell, also for different peers, from 1 to 16 (doorbell batching). 16 by
+    /// default.
     pub sends: usize,
     /// RECEIVEs posted at once, from 1 to 16 (cheap RECEIVE posting). 16 by default.
     pub receives: usize,
     /// One in this many SENDs is signaled, from 1 to 64 (selective signaling). 64 by default.
     pub sends_per_completion: usize,
-    /// Requests in a datagram of a thread, and responses in one of a server, from 1 to 255; no more than fit. 255 by
-    /// default: what leaves at one moment for one peer goes together. One is a datagram for each message, as in FaSST's
-    /// own benchmarks (four verbs for each RPC, also where all is batched). `erpc`, whose packets are numbered, has its
-    /// own rule.
+    /// Maximum number of requests in a datagram of a client's thread, and of responses in one of a server, from 1 to
+    /// 255, if they fit. 255 by default: what is sent to one peer at the same time shares a datagram. With 1 each
+    /// message has a datagram of its own, as in FaSST's own benchmarks (four verbs for each RPC, also where everything
+    /// is batched). `erpc`, whose packets are numbered, has its own rule.
     pub messages: usize,
 }
 
@@ -116,7 +118,7 @@ impl Default for DatagramBatches {
 }
 
 impl DatagramBatches {
-    /// Says which one is wrong.
+    /// Checks the limits; the error names the one that is out of range.
     fn validate(&self) -> Result<(), String> {
         let numbers = [
             ("sends", self.sends, DOORBELL),
@@ -139,42 +141,43 @@ impl DatagramBatches {
     }
 }
 
-/// Limits of one channel. Both sides have their own; what a side receives is bounded by its own limits.
+/// Limits of one channel. Each side has its own; what a side receives is bounded by its own limits.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
-    /// Bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default. On a lane
-    /// that one thread has alone, over a device that stores WRITEs into the peer's memory (`shm`), half of it is used.
+    /// Size in bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default. A
+    /// lane used by one thread only, over a device that stores WRITEs into the peer's memory (`shm`), uses half of it.
     pub ring_bytes: usize,
-    /// Payload bytes that travel inside the ring; longer ones are fetched by READ. At most a quarter of the ring. 4 KiB
-    /// by default.
+    /// Longest payload that travels inside the ring; longer ones are fetched by READ. At most a quarter of the ring. 4
+    /// KiB by default.
     pub eager_bytes: usize,
     /// Longest payload of a request or response. 16 MiB by default.
     pub max_message_bytes: usize,
-    /// Calls that a lane may have outstanding. 1024 by default; where threads share lanes, 4096 a thread at most.
+    /// Maximum number of calls outstanding on a lane. 1024 by default; where threads share lanes, at most 4096 per
+    /// thread.
     pub max_outstanding: usize,
     /// How threads wait.
     pub wait: WaitMode,
-    /// Servers over rings: each message of a client is answered by one of its own, as in FLOCK (§8.3.1: as many
-    /// responses go together as requests came together). Off by default: what has come in several messages is answered
-    /// together, by fewer WRITEs.
+    /// Servers over rings: each message of a client is answered by one message, as in FLOCK (§8.3.1: as many responses
+    /// are coalesced as requests were). Off by default: requests of several messages are answered together, with fewer
+    /// WRITEs.
     pub answer_each_message: bool,
-    /// Presets over datagrams: how long a call may stay without a sign before the client asks what became of it, from
-    /// 10 ms to an hour. 1 s by default, as in FaSST.
+    /// Presets over datagrams: how long a call may go without a response or other sign of progress before the client
+    /// asks for its state, from 10 ms to an hour. 1 s by default, as in FaSST.
     pub loss_timeout: Duration,
-    /// Presets over datagrams that do not send again: what a lost packet does.
+    /// Presets over datagrams without retransmission: the effect of a lost packet.
     pub packet_loss: PacketLoss,
-    /// Presets over datagrams: how many verbs go together.
+    /// Presets over datagrams: how many verbs are batched.
     pub datagram_batches: DatagramBatches,
-    /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. `None`, the default: 8, and 32 on
-    /// devices whose packets no NIC makes.
+    /// The preset `erpc`: maximum number of packets of a session in flight, from 1 to 32. `None`, the default, means 8,
+    /// or 32 on devices whose packets are made by software.
     pub session_credits: Option<usize>,
-    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices whose packets a NIC makes.
-    /// Elsewhere round trips tell of schedulers, and the packets on their way are all that bounds a session: each that
-    /// is lost holds its place for 5 ms at least. On by default.
+    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices whose packets are made by
+    /// a NIC. On other devices round trips reflect the scheduler, and only the number of packets in flight limits a
+    /// session: each lost packet occupies its place for at least 5 ms. On by default.
     pub congestion_control: bool,
-    /// Traffic class of the packets of connections (not of datagrams), of which networks make priorities; zero, the
-    /// default, is the device's own. What a client has here holds for what the server sends it, too, unless the server
-    /// has a class of its own. Over Flor acknowledgements have the next priority above it.
+    /// Traffic class of the packets of connections (not of datagrams), which networks map to priorities; zero, the
+    /// default, is the device's own. A client's setting also applies to what the server sends to it, unless the server
+    /// has a class of its own. Over Flor, acknowledgements have the next higher priority.
     pub traffic_class: u8,
 }
 
@@ -197,25 +200,25 @@ impl Default for ChannelConfig {
     }
 }
 
-/// Rings that one ring of [`ChannelConfig::shared_by_many`] stands for.
+/// Number of rings that one ring of [`ChannelConfig::shared_by_many`] replaces.
 const SHARED_RINGS: usize = 4;
-/// Smallest and largest ring.
+/// Smallest and largest size of a ring.
 const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
-/// Least that travels inside a ring: where a long message lies, its descriptor.
+/// Smallest payload limit inside a ring: the descriptor of a long message must fit.
 pub(crate) const EAGER_BYTES_MIN: usize = 24;
-/// Longest message that a length field of the wire format and our own arithmetic are made for.
+/// Longest message that the length fields of the wire format and our arithmetic support.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
-/// Shortest and longest time before a call is asked about.
+/// Shortest and longest loss timeout.
 const LOSS_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);
-/// Most packets of a session on their way: a receive queue has twice as many RECEIVEs for each.
+/// Maximum number of packets of a session in flight: a receive queue has two RECEIVEs for each.
 const SESSION_CREDITS: usize = 32;
-/// Most calls outstanding on a lane.
+/// Maximum number of calls outstanding on a lane.
 const MAX_OUTSTANDING: usize = 1 << 16;
 
 impl ChannelConfig {
-    /// For a lane that many threads share because there are to be `few`: what they have on their way fits into its ring
-    /// as into those of the lanes that it stands for.
+    /// For a lane that many threads share because there are to be `few` lanes: its ring holds as much in flight as the
+    /// rings of the lanes that it replaces.
     pub(crate) fn shared_by_many(&self, few: bool) -> Self {
         let rings = if few { SHARED_RINGS } else { 1 };
         Self {
@@ -224,8 +227,8 @@ impl ChannelConfig {
         }
     }
 
-    /// For a lane that one thread has alone. Where WRITEs are stores a ring is read while it is written, and it is
-    /// resident at both sides, in each of thousands of connections: half of it does.
+    /// For a lane used by one thread only. Where WRITEs are stores, a ring is read while it is written, and it is
+    /// resident on both sides for each of thousands of connections: half of it suffices.
     pub(crate) fn of_one_thread(&self, attributes: &DeviceAttributes) -> Self {
         let least = (4 * self.eager_bytes)
             .next_power_of_two()
@@ -240,7 +243,7 @@ impl ChannelConfig {
         }
     }
 
-    /// Checks the limits against each other and says which one is wrong.
+    /// Checks the limits against each other; the error names the one that is wrong.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if !self.ring_bytes.is_power_of_two() || !RING_BYTES.contains(&self.ring_bytes) {
             return Err(format!(

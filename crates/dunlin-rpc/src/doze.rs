@@ -1,9 +1,9 @@
-//! How a thread falls asleep, whoever it is: a caller that waits, a poller, the thread of a connection handle, the
+//! How threads fall asleep, the same for all: a caller that waits, a poller, the thread of a connection handle, the
 //! driver of futures.
 //!
-//! It tells its peers, and may not sleep before they are known to have heard of it: a peer that has not wakes nobody.
-//! Then it looks on for longer than a store takes to become visible anywhere, looks for failures, which messages do not
-//! show, and sleeps for a bounded time.
+//! The thread announces its sleep to its peers, and may not sleep before they are known to have received this: a peer
+//! that has not wakes nobody. Then it keeps polling for longer than a store takes to become visible anywhere, checks
+//! for failures, which messages do not show, and sleeps for a bounded time.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,53 +11,54 @@ use std::time::Duration;
 
 use dunlin_verbs::thread;
 
-/// How long a thread looks on after it has announced its sleep: longer than a store takes to become visible anywhere.
+/// How long a thread keeps polling after it has announced its sleep: longer than a store takes to become visible
+/// anywhere.
 const GRACE: Duration = Duration::from_micros(20);
-/// Longest sleep of one that has not looked on before.
+/// Longest sleep of a thread that has not polled before.
 const BRIEF: Duration = Duration::from_micros(200);
-/// Longest sleep: bounds the harm of a wake-up that was lost after all.
+/// Longest sleep: bounds the harm of a lost wake-up.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Sleeps of this process, and those that ended by their bound though there was something to do.
+/// Number of sleeps of this process, and of those that ended by timeout although there was something to do.
 static SLEEPS: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The same of simulated threads.
+    /// The same for simulated threads.
     static SIMULATED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// One who may fall asleep.
+/// A thread that may fall asleep.
 pub(crate) trait Doze {
-    /// What ends it all.
+    /// An error that ends the thread's work.
     type Error;
-    /// Tells all peers. `false`: not all are known to have heard of it.
+    /// Announces sleep to all peers. `false`: not all are known to have received it.
     fn announce(&mut self) -> Result<bool, Self::Error>;
-    /// Takes what has come, or sees that it is there; `false`: nothing.
+    /// Polls once; `false` if nothing has arrived.
     fn look(&mut self) -> Result<bool, Self::Error>;
-    /// Looks for failures.
+    /// Checks for failures.
     fn check(&mut self) -> Result<(), Self::Error>;
-    /// Sleeps until it is woken, for `most` at most.
+    /// Sleeps until woken, for `most` at most.
     fn sleep(&mut self, most: Duration) -> Result<(), Self::Error>;
-    /// Whether who is waited for may be waiting for this core: then it does not look on, and sleeps for [`BRIEF`] at
-    /// most, which bounds the harm where a peer had not heard of it.
+    /// Whether the awaited peer may be waiting for this core. The thread then does not keep polling before it sleeps,
+    /// and sleeps for [`BRIEF`] at most, which bounds the harm if a peer had not received the announcement.
     fn gives_way(&self) -> bool {
         false
     }
 }
 
-/// How it went.
+/// The outcome of `doze`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dozed {
-    /// Not all peers have heard of it yet.
+    /// Not all peers have received the announcement yet.
     Unheard,
-    /// Something came before it slept, or ended a brief sleep.
+    /// Something arrived before it slept, or ended a brief sleep.
     Found,
-    /// It slept, and woke.
+    /// It slept and woke up.
     Slept,
 }
 
-/// Falls asleep for `most` at most, unless something comes before.
+/// Falls asleep for `most` at most, unless something arrives before.
 ///
 /// # Errors
 /// As the methods of `one`.
@@ -97,9 +98,9 @@ pub(crate) fn doze<D: Doze>(one: &mut D, most: Duration) -> Result<Dozed, D::Err
     Ok(Dozed::Slept)
 }
 
-/// Sleeps of this process since its start, and how many of them ended by their bound though there was something to do:
-/// next to none, as long as no wake-up is lost.
-/// Asked by a simulated thread it is of those that run on the same real one.
+/// Number of sleeps of this process since its start, and of those that ended by timeout although there was something to
+/// do: almost none, as long as no wake-up is lost. Called by a simulated thread, it counts the simulated threads of the
+/// same real thread.
 #[cfg(feature = "conformance")]
 pub(crate) fn sleeps() -> (u64, u64) {
     match thread::is_simulated() {
@@ -108,8 +109,8 @@ pub(crate) fn sleeps() -> (u64, u64) {
     }
 }
 
-/// Sleeps of all simulated threads that the calling real one has run, and how many of them ended by their bound though
-/// there was something to do: none, as long as no wake-up is lost.
+/// Number of sleeps of all simulated threads that the calling real thread has run, and of those that ended by timeout
+/// although there was something to do: none, as long as no wake-up is lost.
 pub fn simulated_sleeps() -> (u64, u64) {
     SIMULATED.get()
 }
@@ -127,7 +128,7 @@ fn count(late: bool) {
 mod tests {
     use super::*;
 
-    /// What it is told to find at each look, and what it did.
+    /// A scripted thread: what each poll finds, and a record of what it did.
     struct Told {
         heard: bool,
         looks_in_vain: u32,

@@ -1,4 +1,4 @@
-//! What can go wrong with a call, a connection or a server, each with what the caller needs to act.
+//! Errors of calls, connections and servers, each with what the caller needs to react.
 
 mod wire;
 
@@ -13,41 +13,42 @@ use crate::channel::ChannelError;
 use crate::HandlerId;
 pub(crate) use wire::{FailureReason, WireFailure};
 
-/// A call did not bring an answer.
+/// The reason why a call has no response.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No answer within the deadline. The server may have executed the call.
+    /// No response arrived within the deadline. The server may have executed the call.
     #[error("no answer within {after:?}; the server may have executed the call")]
     DeadlineExceeded {
         /// The deadline.
         after: Duration,
     },
-    /// The server took the call after its deadline, and did not run its handler; or it has dropped a handler that was
-    /// under way when the deadline came. Most callers have given up before they hear of it.
+    /// The server received the call after its deadline and did not run its handler, or dropped a handler that was
+    /// running when the deadline passed. Most callers have given up before they receive this.
     #[error("its deadline had passed at the server: {}", begun_or_not(*begun))]
     Expired {
-        /// Whether the handler was begun.
+        /// Whether the handler had started.
         begun: bool,
     },
-    /// The connection failed while the call was out. The server may have executed the call.
+    /// The connection failed while the call was outstanding. The server may have executed the call.
     #[error("connection lost: {why}; the server may have executed the call")]
     ConnectionLost {
         /// What the device or the protocol reported.
         why: String,
     },
-    /// A packet of the call was lost on the way (presets over datagrams). The connection goes on.
+    /// A packet of the call was lost in the network (presets over datagrams). The connection continues.
     #[error("a packet was lost: {}", fate_of(*executed))]
     PacketLost {
-        /// Whether the server executed the call: then its response was lost. If not, it will not execute it any more.
+        /// Whether the server executed the call, so that the response was lost. If not, the server will not execute it
+        /// later.
         executed: bool,
     },
-    /// A packet was lost before, and that ends this client because [`crate::PacketLoss::EndClient`] is set. The call
-    /// was not sent.
+    /// A packet was lost earlier, which ends this client because [`crate::PacketLoss::EndClient`] is set. The call was
+    /// not sent.
     #[error("a packet was lost before, which ends this client (packet_loss): make another")]
     PacketLossFatal,
-    /// The preset has no one-sided operations and no regions: datagrams (UD) carry SEND only. The operation was not
-    /// sent.
+    /// The preset supports neither one-sided operations nor regions: datagrams (UD) carry SEND only. The operation was
+    /// not sent.
     #[error(
         "this preset has no one-sided operations, datagrams (UD) carry SEND only: use a preset over RC, such as plain \
          or flock, or with auto and several servers say ClientBuilder::one_sided"
@@ -56,42 +57,42 @@ pub enum CallError {
     /// There is no connection and none could be made. The call was not sent.
     #[error("not connected: {0}")]
     Connect(#[source] Arc<ConnectError>),
-    /// A handler that runs on a polling thread called the server that it is a handler of: it would have waited for
-    /// itself. The call was not sent, unless it was made by a [`crate::Pipeline`] from elsewhere.
+    /// A handler running on a polling thread called its own server: it would have waited for itself. The call was not
+    /// sent, unless it was made by a [`crate::Pipeline`] from elsewhere.
     #[error("{OWN_SERVER}")]
     OwnServer,
-    /// The server has no such handler.
+    /// The server has no handler with this id.
     #[error("the server has no handler {0}")]
     UnknownHandler(HandlerId),
-    /// The request or its response is longer than one side takes. A request was not sent; a response was made by the
-    /// handler and thrown away.
+    /// The request or its response exceeds the limit of one side. A request was not sent; a response was made by the
+    /// handler and discarded.
     #[error("{}: the limit is {limit} bytes (max_message_bytes)", too_long(*bytes))]
     TooLong {
-        /// Bytes of the message; zero when only the server knows.
+        /// Length of the message in bytes; zero when only the server knows it.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// More calls of a client's futures than may be out or wait; all other calls wait for their turn. The call was not
-    /// sent.
+    /// The client's futures have reached the limit of calls that may be outstanding or queued; calls of other kinds
+    /// wait for their turn. The call was not sent.
     #[error("{limit} futures of this client are out or wait (max_outstanding): await some, or Client::ready first")]
     TooManyOutstanding {
         /// The limit.
         limit: usize,
     },
     /// The client or its device has no memory for one long message: a request or an operation that was not sent, or a
-    /// response. The connection and its other calls go on.
+    /// response. The connection and its other calls continue.
     #[error("no memory for a message: {why}; {}", executed_or_not(*executed))]
     NoMemory {
-        /// How much there was none for, or what the device said.
+        /// The size that could not be allocated, or what the device reported.
         why: String,
-        /// Whether the server executed the call: then it is its response that there was no memory for.
+        /// Whether the server executed the call, so that the memory was missing for its response.
         executed: bool,
     },
     /// The thread that drives the client's futures could not be started. The call was not sent.
     #[error("no thread for the client's futures: {why}; the call was not sent")]
     NoThread {
-        /// What the system said.
+        /// What the system reported.
         why: String,
     },
     /// The server has reached a limit: it did not execute the call, or could not keep its long response.
@@ -100,30 +101,30 @@ pub enum CallError {
     /// The server is shutting down and did not execute the call.
     #[error("the server is shutting down and did not execute the call")]
     ShuttingDown,
-    /// The handler refused or failed.
+    /// The handler returned an error.
     #[error("handler error {code}: {message}")]
     Handler {
-        /// The handler's own code.
+        /// The handler's own error code.
         code: u32,
-        /// The handler's own words.
+        /// The handler's own message.
         message: String,
     },
     /// The handler panicked.
     #[error("the handler panicked")]
     HandlerPanicked,
-    /// The server's rights do not let this client do that ([`crate::Rights`]): it was not executed, or the region not
+    /// The server's rights forbid this client the request ([`crate::Rights`]): it was not executed, or the region not
     /// granted.
     #[error("refused: {why}")]
     Forbidden {
-        /// Who has no right to what, in the server's words.
+        /// Which client has no right to what, as stated by the server.
         why: String,
     },
     /// The server has no region of this name on the device of this connection.
     #[error("the server has no region '{name}' on this device ({why})")]
     UnknownRegion {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// What the server said.
+        /// What the server reported.
         why: String,
     },
     /// A one-sided operation would leave its region. It was not sent.
@@ -131,39 +132,39 @@ pub enum CallError {
     RegionBounds {
         /// The region.
         region: String,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         bytes: usize,
-        /// Bytes of the region.
+        /// Length of the region in bytes.
         length: u64,
     },
-    /// The server did not grant this. It was not sent.
+    /// The server did not grant this access. The operation was not sent.
     #[error("the region '{region}' was not granted for {right}")]
     RegionRight {
         /// The region.
         region: String,
-        /// What it was not granted for: `reading`, `writing` or `atomics`.
+        /// The access that was not granted: `reading`, `writing` or `atomics`.
         right: &'static str,
     },
-    /// An atomic operation on 8 bytes that do not stand on a multiple of 8. It was not sent.
+    /// An atomic operation on 8 bytes that are not aligned to 8. It was not sent.
     #[error("an atomic at {offset} of the region '{region}': it must be a multiple of 8")]
     RegionAlignment {
         /// The region.
         region: String,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
     },
-    /// A transfer was to go by a second connection to memory that is not what it transfers. Nothing was sent.
+    /// A transfer was to use a second connection to memory that is not the region being transferred. Nothing was sent.
     #[error("'{other}' of {other_bytes} bytes is not '{region}' of {bytes}: attach that one over another device")]
     OtherRegion {
-        /// What is transferred.
+        /// The region being transferred.
         region: String,
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: u64,
-        /// What was given as the same.
+        /// The region given as the same memory.
         other: String,
-        /// Its bytes.
+        /// Its length in bytes.
         other_bytes: u64,
     },
     /// An operation of a transfer that has failed may still use the memory of a [`crate::TransferBuffer`]. Nothing was
@@ -173,23 +174,23 @@ pub enum CallError {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
-    /// This process was made by `fork()` after the client was: its connections are the parent's, who goes on with them.
-    /// Nothing was sent.
+    /// This process was created by `fork()` after the client was made: the connections belong to the parent, which
+    /// continues to use them. Nothing was sent.
     #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
     Forked,
-    /// The answer is not what this version of the client reads.
+    /// This version of the client cannot decode the answer.
     #[error("the answer cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// Whether the server executed a call that has ended with an error.
+/// Whether the server executed a call that ended with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Execution {
-    /// It did not, and will not.
+    /// It did not and will not execute it.
     NotExecuted,
-    /// Nobody knows.
+    /// It may or may not have executed it.
     Unknown,
-    /// It did: the answer is lost, refused, or an error.
+    /// It executed it: the response was lost or refused, or is an error.
     Executed,
 }
 
@@ -231,9 +232,9 @@ impl CallError {
         }
     }
 
-    /// Whether the same call may well succeed when it is made again, and does no harm: it was not executed, and what
-    /// stood against it passes. A call that may be executed twice can be made again after any error whose
-    /// [`CallError::execution`] is not [`Execution::Executed`].
+    /// Whether the same call may be made again without harm and may then succeed: it was not executed, and the cause is
+    /// temporary. A call that may be executed twice can be made again after any error whose [`CallError::execution`] is
+    /// not [`Execution::Executed`].
     pub fn is_retryable(&self) -> bool {
         if let Self::Connect(error) = self {
             return !error.is_caller_gone();
@@ -285,7 +286,7 @@ fn fate_of(executed: bool) -> &'static str {
 const OWN_SERVER: &str =
     "a handler that runs on a polling thread called its own server: register it with handle_on_workers";
 
-/// A connection could not be made.
+/// The reason why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -298,55 +299,55 @@ pub enum ConnectError {
     /// The device failed.
     #[error("device {device}: {source}")]
     Device {
-        /// Its name.
+        /// The device's name.
         device: String,
-        /// What it said.
+        /// The error that it reported.
         #[source]
         source: VerbsError,
     },
     /// There is no such device on this machine.
     #[error("no usable device '{asked}' here; of this host: {available}")]
     NoDevice {
-        /// What was asked for.
+        /// The requested device.
         asked: String,
-        /// What there is, with commas.
+        /// The available devices, separated by commas.
         available: String,
     },
-    /// A handler that runs on a polling thread wanted a connection to the server that it is a handler of.
+    /// A handler running on a polling thread tried to connect to its own server.
     #[error("{OWN_SERVER}")]
     OwnServer,
-    /// The client that was to be called does not want it any more, or its connection has ended. When it connects anew
-    /// it is another [`crate::CallableClient`].
+    /// The client to be called has withdrawn, or its connection has ended. When it connects again it is another
+    /// [`crate::CallableClient`].
     #[error("the client that was to be called has gone: it is another callable client when it comes again")]
     CallerGone,
-    /// The client that was to be called is there, and has not said in time where.
+    /// The client to be called is connected, but did not say in time where it can be reached.
     #[error("the client that was to be called did not open a connection within {after:?}")]
     CallerSilent {
-        /// How long it had.
+        /// The time that it had.
         after: Duration,
     },
-    /// The server that was given does not want the client.
+    /// The server refused the client.
     #[error("refused: {0}")]
     Refused(Refusal),
-    /// As for [`CallError::Forked`].
+    /// See [`CallError::Forked`].
     #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
     Forked,
-    /// A setting is out of its range.
+    /// A setting is out of range.
     #[error("setting: {0}")]
     Setting(String),
     /// A thread of the client could not be started.
     #[error("thread: {0}")]
     Thread(#[source] std::io::Error),
-    /// Other threads of the client were making the connection when the caller's time was up.
+    /// Other threads of the client were making the connection when the caller's deadline passed.
     #[error("other threads of the client are still making the connection")]
     TimedOut,
-    /// What another thread of the client found, which tried at the same time.
+    /// The error of another thread of the client that tried at the same time.
     #[error(transparent)]
     Shared(Arc<ConnectError>),
 }
 
 impl ConnectError {
-    /// Whether it is [`ConnectError::CallerGone`], which nothing mends.
+    /// Whether this is [`ConnectError::CallerGone`], which is permanent.
     pub fn is_caller_gone(&self) -> bool {
         match self {
             Self::CallerGone => true,
@@ -356,38 +357,38 @@ impl ConnectError {
     }
 }
 
-/// A server could not be started.
+/// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The address is malformed.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The port could not be listened on.
+    /// Listening on the port failed.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// There is no device to serve on.
+    /// There is no such device to serve on.
     #[error("no usable device '{asked}' here; of this host: {available}")]
     NoDevice {
-        /// What was asked for.
+        /// The requested device.
         asked: String,
-        /// What there is, with commas.
+        /// The available devices, separated by commas.
         available: String,
     },
     /// The device failed.
     #[error("device: {0}")]
     Device(#[from] VerbsError),
-    /// A setting is out of its range.
+    /// A setting is out of range.
     #[error("setting: {0}")]
     Setting(String),
-    /// The id belongs to the server itself.
+    /// The id is reserved for the server itself.
     #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock, calls with a deadline, callbacks, notifications): choose another id")]
     ReservedHandler(HandlerId),
-    /// The server that was to call its client does not: it has not been told to
-    /// ([`crate::ServerBuilder::callable_clients`]), the client has no right to that or it cannot be reached.
+    /// The server cannot call its client: it was not configured to ([`crate::ServerBuilder::callable_clients`]), the
+    /// client has no right to it, or the server cannot be reached.
     #[error("the server does not call this client: {}", not_called(.0))]
     Callbacks(#[source] CallError),
-    /// Two handlers of one id.
+    /// Two handlers have the same id.
     #[error("handler {0} is registered twice")]
     DuplicateHandler(HandlerId),
     /// A thread could not be started.
@@ -417,7 +418,7 @@ impl From<Forked> for ConnectError {
     }
 }
 
-/// What a call hears when there is no connection for it.
+/// The error of a call for which there is no connection.
 impl From<ConnectError> for CallError {
     fn from(error: ConnectError) -> Self {
         match error {
@@ -428,7 +429,7 @@ impl From<ConnectError> for CallError {
 }
 
 impl CallError {
-    /// There is no memory for a response, which the server has made.
+    /// The error of a call whose response was made by the server, but for which there is no memory here.
     #[cold]
     pub(crate) fn no_memory_for_response(error: &ChannelError) -> Self {
         Self::NoMemory {
@@ -438,12 +439,12 @@ impl CallError {
     }
 }
 
-/// What a call hears of the end of its channel.
+/// The error of a call whose channel has ended.
 impl From<&ChannelError> for CallError {
     fn from(error: &ChannelError) -> Self {
         let why = error.to_string();
         match error.is_memory() {
-            // Memory for what is sent is taken before it is.
+            // Memory for what is sent is allocated before sending.
             true => CallError::NoMemory {
                 why,
                 executed: false,

@@ -1,25 +1,26 @@
-//! Which server a thread polls for: a handler there that waited for an answer of the same server would wait for itself.
+//! The server that a thread polls for: a handler there that waited for a response of the same server would wait for
+//! itself.
 //!
-//! User code runs on a polling thread in handlers and in the thread's own task alone, so the thread is marked once, for
-//! its life, and no call pays for it. A server tells its clients who it is, and a client asks where it makes a lane,
-//! which a polling thread thus never has to its own server. Any of the server's pollers counts: what one may wait for
-//! another, the other may wait for the one.
+//! User code runs on a polling thread only in handlers and in the thread's own task, so the thread is marked once, for
+//! its lifetime, at no cost per call. A server tells its clients its identity; a client checks it when it makes a lane,
+//! so a polling thread never gets a lane to its own server. All pollers of a server count as one: each of two could
+//! wait for the other.
 //!
-//! Simulated threads are not marked: they share what a real thread has.
+//! Simulated threads are not marked: they share the thread-local state of a real thread.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use dunlin_verbs::thread;
 
-/// The name by which a server tells it.
+/// Name of the handshake parameter that carries it.
 pub(crate) const SERVER_PARAMETER: &str = "server";
 
-/// A server, among all that there are: a random number.
+/// The identity of a server among all servers: a random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(u64);
 
-/// None.
+/// No server.
 const NOBODY: u64 = 0;
 
 thread_local! {
@@ -27,17 +28,18 @@ thread_local! {
 }
 
 impl Identity {
-    /// Another one. No secret: who claims to be another server gets no calls of that one's handlers, and nothing else.
+    /// Makes a new identity. It is not a secret: a server that claims the identity of another only gets no calls from
+    /// that server's handlers.
     pub(crate) fn new() -> Self {
         Self(RandomState::new().build_hasher().finish().max(1))
     }
 
-    /// As it travels.
+    /// The encoding.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
 
-    /// From now on the calling thread polls for this server.
+    /// Marks the calling thread as one that polls for this server.
     pub(crate) fn mark_thread(self) {
         if !thread::is_simulated() {
             POLLS_FOR.set(self.0);
@@ -45,13 +47,13 @@ impl Identity {
     }
 }
 
-/// Whether the calling thread polls for a server at all.
+/// Whether the calling thread polls for any server.
 #[inline]
 pub(crate) fn polls_here() -> bool {
     POLLS_FOR.get() != NOBODY
 }
 
-/// Whether the calling thread polls for the server of this number; zero is none.
+/// Whether the calling thread polls for the server with this number; zero is none.
 #[inline]
 pub(crate) fn is_polled_here(server: u64) -> bool {
     let here = POLLS_FOR.get();

@@ -1,11 +1,11 @@
-//! Dunlin's RPC: clients, servers and the presets that put them together.
+//! Dunlin's RPC: clients, servers, and the presets that compose them.
 //!
-//! The rooms follow the path of a call: `dunlin_bootstrap` finds the peer and a device both sides have, a channel
-//! carries messages over one queue pair, a client lane matches responses to calls, a server connection finds handlers.
-//! Engines are state machines without threads or clocks; the threads stand in the client's and the server's drivers. A
-//! [`Preset`] says how threads share queue pairs, and who may send.
+//! The modules follow the path of a call: `dunlin_bootstrap` finds the peer and a device that both sides have, a
+//! channel carries messages over one queue pair, a client lane matches responses to calls, a server connection
+//! dispatches requests to handlers. Engines are state machines without threads or clocks; the threads are in the
+//! drivers of client and server. A [`Preset`] determines how threads share queue pairs and which clients may send.
 #![deny(unsafe_code)]
-// `--cfg loom` is for the model checker; the workspace's lints do not know it.
+// `--cfg loom` is set by the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 
 mod admission;
@@ -70,5 +70,5 @@ pub use server::{
 pub use sharing::figures::{HandleFigures, LaneReport};
 pub use visit::{capabilities_towards, visit_device, DeviceVisitor};
 
-/// The id of a handler: what a request asks for.
+/// Identifies a handler of a server; each request names one.
 pub type HandlerId = u16;

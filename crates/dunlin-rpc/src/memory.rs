@@ -1,22 +1,23 @@
-//! What a client's request asks of this process: memory and descriptors, to be had or an error for that client. An
-//! allocation that fails where nobody can be told would end the server for everybody.
+//! Allocation of memory and descriptors on behalf of a client: if there are none, that client gets an error. An
+//! allocation that fails where no error can be reported would end the server for all clients.
 //!
-//! Allocations whose size a client decides are made here. All others are small, and there is a reserve for them: a
-//! client is let in, and a large allocation made, only when as much is left afterwards.
+//! Allocations whose size a client decides are made here. All others are small and covered by a reserve: a client is
+//! admitted, and a large allocation made, only if the reserve is left afterwards.
 
 use std::io;
 
 use dunlin_verbs::VerbsError;
 
-/// Bytes that are left for allocations that are not asked for one by one, for stacks and for mappings. More than the 64
-/// MiB that an arena of glibc's allocator has set aside: what fits there says nothing of whether the system has memory.
+/// Number of bytes reserved for allocations that are not checked one by one, for stacks and for mappings. More than the
+/// 64 MiB that an arena of glibc's allocator reserves: an allocation that fits there does not show whether the system
+/// has memory.
 const RESERVE_BYTES: usize = 80 << 20;
-/// From so many bytes on an allocation leaves the reserve alone. Smaller ones are taken out of it, and only they.
+/// Size in bytes from which on an allocation leaves the reserve untouched. Only smaller ones are taken out of it.
 const LARGE_BYTES: usize = 64 << 10;
-/// Descriptors that a client may need on its way, and that are left for others who are on theirs.
+/// Number of descriptors that a client may need while it connects, left free for others that are connecting.
 const RESERVE_DESCRIPTORS: usize = 16;
 
-/// There is no memory for something.
+/// The error for an allocation of so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no memory for {0} bytes")]
 pub(crate) struct NoMemory(pub(crate) usize);
@@ -30,18 +31,19 @@ impl From<NoMemory> for VerbsError {
     }
 }
 
-/// Whether `bytes` can be had, and the reserve besides.
+/// Checks that `bytes` are available in addition to the reserve.
 #[cold]
 pub(crate) fn room_for(bytes: usize) -> Result<(), NoMemory> {
     let mut probe: Vec<u8> = Vec::new();
     let all = bytes.checked_add(RESERVE_BYTES).ok_or(NoMemory(bytes))?;
     probe.try_reserve_exact(all).map_err(|_| NoMemory(bytes))?;
-    // Or the compiler takes an allocation that nobody uses away.
+    // Keeps the compiler from removing an unused allocation.
     std::hint::black_box(probe.as_mut_ptr());
     Ok(())
 }
 
-/// Whether a client may come: there is memory, and there are descriptors, for what it needs beside what is asked for.
+/// Checks that a client may be admitted: there are memory and descriptors for what it needs beyond the checked
+/// allocations.
 pub(crate) fn room_for_client() -> Result<(), VerbsError> {
     room_for(0)?;
     let probes = (0..RESERVE_DESCRIPTORS)
@@ -55,20 +57,20 @@ pub(crate) fn room_for_client() -> Result<(), VerbsError> {
     }
 }
 
-/// Takes room for `more` bytes in `bytes`.
+/// Reserves capacity for `more` bytes in `bytes`.
 pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), NoMemory> {
     if bytes.capacity() - bytes.len() >= more {
         return Ok(());
     }
     let none = NoMemory(bytes.len().saturating_add(more));
     if none.0 >= LARGE_BYTES {
-        // As much again as there is, as vectors grow.
+        // Twice the size, as vectors grow.
         room_for(none.0.saturating_add(bytes.len())).map_err(|_| none)?;
     }
     bytes.try_reserve(more).map_err(|_| none)
 }
 
-/// So many zeros.
+/// Allocates `length` zeros.
 pub(crate) fn zeros(length: usize) -> Result<Vec<u8>, NoMemory> {
     let mut bytes = Vec::new();
     reserve(&mut bytes, length)?;
@@ -76,7 +78,7 @@ pub(crate) fn zeros(length: usize) -> Result<Vec<u8>, NoMemory> {
     Ok(bytes)
 }
 
-/// A copy.
+/// Allocates a copy.
 pub(crate) fn copied(from: &[u8]) -> Result<Box<[u8]>, NoMemory> {
     let mut bytes = Vec::new();
     bytes

@@ -9,89 +9,90 @@ use crate::channel::datagram::Protocol;
 use crate::channel::pool::Mapping;
 use crate::sharing::{Discipline, Lanes, Moves, Sharing, RUN_MESSAGES};
 
-/// A composition.
+/// A named composition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
-    /// RC, one ring channel for each client thread, nothing shared, everyone admitted: the ground that the systems
-    /// stand on.
+    /// RC, one ring channel for each client thread, nothing shared, everyone admitted: the basis of the other systems.
     Plain,
     /// FLOCK (SOSP'21): threads share a few queue pairs by combining queues, under credits and both schedulers.
     Flock,
-    /// FLOCK's rival: one queue pair for each thread, nothing shared. As `plain`, in the frame that the other ways of
-    /// sharing have: a handle with its dispatcher, so that they differ by how queue pairs are shared alone (§8.3.1).
+    /// FLOCK's competitor: one queue pair for each thread, nothing shared. As `plain`, but inside a connection handle
+    /// with its dispatcher, as with the other ways of sharing, so that they differ only in how queue pairs are shared
+    /// (§8.3.1).
     QpPerThread,
-    /// FLOCK's rival: two threads share a queue pair under a spinlock, as in FaRM.
+    /// FLOCK's competitor: two threads share a queue pair under a spinlock, as in FaRM.
     Spinlock2,
-    /// FLOCK's rival: four threads share a queue pair under a spinlock, as in FaRM.
+    /// FLOCK's competitor: four threads share a queue pair under a spinlock, as in FaRM.
     Spinlock4,
     /// FLOCK with one request in each message (§8.3.1).
     FlockNoCoalescing,
-    /// FLOCK whose threads stay on the queue pair that they were given, two threads on each (§8.3.2).
+    /// FLOCK whose threads stay on the queue pair that they were assigned, two threads on each (§8.3.2).
     FlockNoScheduling,
     /// FaSST (OSDI'16): datagrams, one UD queue pair for each thread, nothing shared, everyone admitted.
     Fasst,
-    /// ScaleRPC (EuroSys'19): clients in groups that are served by turns, in message pools that all share.
+    /// ScaleRPC (EuroSys'19): groups of clients are served in turn, in message pools that all groups share.
     ScaleRpc,
-    /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
+    /// ScaleRPC's competitor, FaRM's RPC: a message pool in which each client has a fixed zone.
     RawWrite,
-    /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says
+    /// ScaleRPC's competitor, Octopus's self-identified RPC: as `rawwrite`, but each request carries a number that says
     /// where it is.
     SelfRpc,
-    /// eRPC (NSDI'19): datagrams under credits and a rate, lost ones sent again; one UD queue pair for each thread.
+    /// eRPC (NSDI'19): datagrams under credits and rate control, with retransmission; one UD queue pair for each
+    /// thread.
     Erpc,
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
-    /// Flor (OSDI'23): as `plain`, on logical queue pairs that chunk, repeat and pace in software above UC or RC, with
-    /// backups. Any other preset over RC runs on them, too, by the device's name (`flor-roce`).
+    /// Flor (OSDI'23): as `plain`, on logical queue pairs that chunk, retransmit and pace in software above UC or RC,
+    /// with backups. Any other preset over RC runs on them, too, by the device's name (`flor-roce`).
     Flor,
-    /// X-RDMA (CLUSTER'19), which Flor took the place of: over RC each short message is a SEND, and long payloads are
+    /// X-RDMA (CLUSTER'19), the predecessor of Flor: over RC each short message is a SEND, and long payloads are
     /// fetched by READ; one queue pair for each thread, everyone admitted.
     Xrdma,
-    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
-    /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where queue pairs are software's
-    /// the first lanes (17 in shared memory, 9 over UDP) are one thread's each, as with `plain`, and all share when one
-    /// more is asked for; on a device without RC what goes over datagrams.
+    /// Dunlin's own, chosen by device and load. With RC on a NIC: FLOCK's sharing and admission with as many active
+    /// queue pairs as saturate the server's NIC, and fewer, fuller messages when it is at its limit. Where software
+    /// implements queue pairs, the first lanes (17 in shared memory, 9 over UDP) belong to one thread each, as with
+    /// `plain`, and all threads share when one more is requested. On a device without RC: datagrams.
     #[default]
     Auto,
 }
 
-/// How messages cross.
+/// How messages are transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelKind {
-    /// A ring each way over an RC queue pair for each connection.
+    /// A ring in each direction over an RC queue pair per connection.
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
     Datagram(Protocol),
-    /// SENDs over an RC queue pair for each connection.
+    /// SENDs over an RC queue pair per connection.
     Sent,
-    /// Blocks of a message pool over an RC queue pair for each connection.
+    /// Blocks of a message pool over an RC queue pair per connection.
     Pool(Mapping),
 }
 
-/// Most lanes of a handle with the preset `auto`. How many of them are used is the server's to say, by what its NIC
-/// takes: so many are what one client machine can make use of when the NIC is its alone.
+/// Maximum number of lanes of a handle with the preset `auto`: as many as one client machine can make use of when it
+/// has the NIC to itself. The server decides how many of them are used, by what its NIC can handle.
 const AUTO_LANES: usize = 32;
 
-/// What a request weighs beyond its bytes with the preset `auto`: a NIC that takes 40 M small messages a second and 12
-/// GB/s takes as long for one as for 300 B. By bytes alone 29 threads with small requests shared one lane of four
-/// beside three with large ones.
+/// Weight of a request beyond its bytes with the preset `auto`: a NIC that handles 40 M small messages a second and 12
+/// GB/s needs as long for one message as for 300 B. By bytes alone, 29 threads with small requests shared one lane of
+/// four beside three threads with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
 
-/// Calls that a pipeline keeps out from which on it fills messages by itself.
+/// Number of outstanding calls from which on a pipeline fills messages by itself.
 const AUTO_DEEP_CALLS: usize = 32;
 
-/// How many lanes of a client nobody shares with the preset `auto`, by the device. When one more is asked for all
-/// share, from then on: threads that are many times more than the cores change places less often when whoever runs
-/// carries for all, and it is slower for some to share and some not (docs/auto.md).
+/// Number of a client's lanes that are not shared with the preset `auto`, by device. When one more is requested, all
+/// threads share from then on: where threads outnumber the cores many times, there are fewer context switches when the
+/// running thread sends for all, and it is slower if only some share (docs/auto.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnLanes {
-    /// The connecting thread's, which may never call, and those of workers or pipelines.
+    /// Lanes of the connecting thread, which may never call, and of workers or pipelines.
     most: usize,
-    /// The same where it is for a pipeline that keeps [`AUTO_DEEP_CALLS`] out or more.
+    /// The same limit when a pipeline that keeps [`AUTO_DEEP_CALLS`] or more outstanding requests a lane.
     most_deep: usize,
-    /// Pipelines with so many calls out are counted apart, and stay when all others share: each is a connection to be
-    /// looked at by the server, which costs nothing but that where WRITEs are stores.
+    /// Pipelines with so many calls outstanding are counted separately and keep their lanes when all others share: each
+    /// is one more connection that the server polls, which is their only cost where WRITEs are stores.
     deep_stay: bool,
 }
 
@@ -99,10 +100,11 @@ impl OwnLanes {
     pub(crate) fn on(device: &DeviceAttributes) -> Self {
         let (most, most_deep, deep_stay) =
             match (device.packets_by_software, device.writes_are_messages) {
-                // A packet costs a system call, and many batches of many threads are fewer when they are shared.
+                // A packet costs a system call; sharing turns many batches of many threads into fewer.
                 (true, _) => (9, 25, false),
                 (false, false) => (17, 64, true),
-                // A NIC has a cache for so many queue pairs and takes so many messages: all share.
+                // A NIC caches a limited number of queue pairs and handles a limited number of messages: all threads
+                // share.
                 (false, true) => (0, 0, false),
             };
         Self {
@@ -112,17 +114,17 @@ impl OwnLanes {
         }
     }
 
-    /// Whether a lane is one of those that stay, and there may be one more beside so many.
+    /// Whether the lane is one that is kept, and one more may be added to `deep` of them.
     pub(crate) fn has_deep(self, window: usize, deep: usize) -> bool {
         self.deep_stay && window >= AUTO_DEEP_CALLS && deep < self.most_deep
     }
 
-    /// Whether a pipeline that keeps so many calls out shares when all do.
+    /// Whether a pipeline with this window shares when all others do.
     pub(crate) fn may_share(self, window: usize) -> bool {
         window < AUTO_DEEP_CALLS || !self.deep_stay
     }
 
-    /// Whether so many lanes are all that there may be, for one more that keeps so many calls out.
+    /// Whether `own` lanes are all that there may be, for one more with this window.
     pub(crate) fn are_taken(self, own: usize, window: usize) -> bool {
         let most = match window >= AUTO_DEEP_CALLS && !self.deep_stay {
             true => self.most_deep,
@@ -132,23 +134,23 @@ impl OwnLanes {
     }
 }
 
-/// Whose lane it is that a preset is to be chosen for.
+/// The circumstances of a lane for which a preset is to be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation {
-    /// Servers that its thread has lanes to.
+    /// Number of servers that its thread has lanes to.
     pub(crate) servers: usize,
-    /// Whether its client works on memory of the server.
+    /// Whether its client accesses memory of the server.
     pub(crate) one_sided: bool,
-    /// Lanes of the same client that are each one thread's own.
+    /// Number of lanes of the same client that belong to one thread each.
     pub(crate) own: usize,
-    /// Lanes of its pipelines that keep many calls out.
+    /// Number of lanes of its pipelines that keep many calls outstanding.
     pub(crate) deep: usize,
-    /// Most calls that its user keeps out.
+    /// Maximum number of calls that its user keeps outstanding.
     pub(crate) window: usize,
 }
 
 impl Preset {
-    /// Every preset there is.
+    /// All presets.
     pub const ALL: &'static [Preset] = &[
         Preset::Plain,
         Preset::Flock,
@@ -168,7 +170,7 @@ impl Preset {
         Preset::Auto,
     ];
 
-    /// Its name on the command line and in the handshake.
+    /// The name on the command line and in the handshake.
     pub fn name(self) -> &'static str {
         match self {
             Preset::Plain => "plain",
@@ -190,19 +192,19 @@ impl Preset {
         }
     }
 
-    /// What it is on a device, for a lane: only `auto` depends on that.
+    /// The preset to use for a lane on this device: only `auto` depends on it.
     pub(crate) fn on(self, device: &DeviceAttributes, lane: Situation) -> Self {
         let has = |transport, verb| device.transports.verbs(transport).contains(verb);
         if self != Preset::Auto {
             return self;
         }
         if !has(Transport::ReliableConnection, Verbs::WRITE) {
-            // Sends again what is lost.
+            // Retransmits what is lost.
             return Preset::Erpc;
         }
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
         if device.queue_pairs_by_software() {
-            // No NIC has too many of them, and who has one for itself pays nothing for sharing.
+            // There is no NIC that could have too many of them, and a lane of one's own avoids the cost of sharing.
             let lanes = OwnLanes::on(device);
             return match !lanes.are_taken(lane.own, lane.window)
                 || lanes.has_deep(lane.window, lane.deep)
@@ -212,8 +214,8 @@ impl Preset {
             };
         }
         if lane.servers > 1 && !lane.one_sided && has_datagrams && device.lossless {
-            // One queue pair for all of them, and one doorbell: cheaper from the second on. Memory is not to be had by
-            // it, and what is read past the server's processor is worth more (docs/auto.md).
+            // One queue pair and one doorbell for all of them: cheaper from the second server on. It does not support
+            // access to memory, and reads that bypass the server's processor are worth more (docs/auto.md).
             return Preset::Fasst;
         }
         self
@@ -224,7 +226,7 @@ impl Preset {
         self == Preset::Flor
     }
 
-    /// How messages cross.
+    /// How messages are transferred.
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
             Preset::Fasst => ChannelKind::Datagram(Protocol::Bare),
@@ -238,7 +240,7 @@ impl Preset {
         }
     }
 
-    /// How threads share queue pairs; `None`: they do not. `lanes`: most lanes of a handle.
+    /// How threads share queue pairs; `None` if they do not. `lanes` is the maximum number of lanes of a handle.
     pub(crate) fn sharing(self, lanes: usize) -> Option<Sharing> {
         let flock = Sharing {
             discipline: Discipline::Combining,
@@ -301,7 +303,7 @@ impl fmt::Display for Preset {
     }
 }
 
-/// No preset of this name.
+/// The error for an unknown preset name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no preset '{0}'; there are: {names}", names = names())]
 pub struct UnknownPreset(String);
@@ -350,14 +352,14 @@ mod tests {
                 },
             )
         };
-        // Notifications in memory are cheap to look at, and those of the first lanes are nobody else's.
+        // Notifications in memory are cheap to poll, and those of the first lanes belong to one thread each.
         assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);
         assert_eq!(on(Preset::Auto, &with, 1, 16), Preset::Plain);
         assert_eq!(on(Preset::Auto, &with, 1, 17), Preset::Auto);
         assert_eq!(on(Preset::Auto, &without, 1, 0), Preset::Erpc);
         assert_eq!(on(Preset::Plain, &without, 100, 9), Preset::Plain);
         assert_eq!(on(Preset::Flock, &with, 1, 0), Preset::Flock);
-        // Those of a NIC are not cheap, but datagrams that a network drops are no choice.
+        // Those of a NIC are not cheap, but datagrams are not an option if the network drops them.
         let nic = DeviceAttributes {
             writes_are_messages: true,
             ..with
@@ -378,7 +380,7 @@ mod tests {
             ..nic
         };
         assert_eq!(on(Preset::Auto, &lossy, 2, 0), Preset::Auto);
-        // Nor has software too many queue pairs, but each packet costs a system call.
+        // Software does not have too many queue pairs either, but each packet costs a system call.
         let packets = DeviceAttributes {
             packets_by_software: true,
             ..lossy
@@ -405,11 +407,11 @@ mod tests {
             };
             Preset::Auto.on(device, lane)
         };
-        // In memory beside all others, and as long as they like.
+        // In memory: in addition to all others, and they are kept.
         assert_eq!(on(&memory, 31, 17, 0), Preset::Auto);
         assert_eq!(on(&memory, 32, 17, 63), Preset::Plain);
         assert_eq!(on(&memory, 32, 17, 64), Preset::Auto);
-        // Else there may be more of them, until all share.
+        // Otherwise there may be more of them, until all share.
         assert_eq!(on(&packets, 31, 9, 0), Preset::Auto);
         assert_eq!(on(&packets, 32, 24, 0), Preset::Plain);
         assert_eq!(on(&packets, 32, 25, 0), Preset::Auto);

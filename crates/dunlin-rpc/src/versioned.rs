@@ -1,14 +1,14 @@
-//! What the handlers of a server's own say and are asked: a byte of version, and then a value by postcard. Who knows
-//! another version says so instead of guessing.
+//! Encoding of the messages of a server's built-in handlers: a version byte, then a postcard value. A peer that knows
+//! another version reports that instead of guessing.
 
 use serde::{Deserialize, Serialize};
 
-/// A value with its version.
+/// Encodes a value with its version.
 pub(crate) fn encode(version: u8, value: &impl Serialize) -> Result<Vec<u8>, String> {
     postcard::to_extend(value, vec![version]).map_err(|error| error.to_string())
 }
 
-/// Reads a value, which a stranger may have written; `what` begins the words of an error.
+/// Decodes a value from an untrusted peer; `what` begins the text of an error.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(
     version: u8,
     bytes: &'a [u8],

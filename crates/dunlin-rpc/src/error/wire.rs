@@ -1,17 +1,17 @@
-//! A failure as a server says it to a client.
+//! The encoding of a failure that a server reports to a client.
 
 use super::CallError;
 use crate::memory::NoMemory;
 use crate::HandlerId;
 
-/// How an error travels in a [`crate::channel::message::Kind::Failure`].
+/// The payload of a [`crate::channel::message::Kind::Failure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WireFailure {
-    /// Which kind; see [`WireFailure::into_call_error`].
+    /// The kind of failure; see [`WireFailure::into_call_error`].
     pub(crate) reason: FailureReason,
-    /// A number that belongs to the reason: handler id, limit, the handler's code.
+    /// A number whose meaning depends on the reason: handler id, limit, the handler's code.
     pub(crate) number: u32,
-    /// Words for people.
+    /// A description for people.
     pub(crate) message: String,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum FailureReason {
     Forbidden = 9,
 }
 
-/// Longest message of a failure in bytes: an error is not a way to send data.
+/// Longest message of a failure in bytes: errors are not meant to carry data.
 pub(super) const MESSAGE_BYTES: usize = 1000;
 
 impl WireFailure {
@@ -41,12 +41,12 @@ impl WireFailure {
         }
     }
 
-    /// There is no memory for a call.
+    /// The failure of a call for which there is no memory.
     pub(crate) fn no_memory(error: NoMemory) -> Self {
         Self::new(FailureReason::Overloaded, 0, error.to_string())
     }
 
-    /// The payload.
+    /// Encodes the payload.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut end = self.message.len().min(MESSAGE_BYTES);
         while !self.message.is_char_boundary(end) {
@@ -58,7 +58,7 @@ impl WireFailure {
         bytes
     }
 
-    /// Reads what a peer wrote.
+    /// Decodes what a peer wrote.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[reason, a, b, c, d], message) = bytes.split_first_chunk::<5>()?;
         let reason = match reason {
@@ -81,7 +81,7 @@ impl WireFailure {
         })
     }
 
-    /// What the caller sees.
+    /// Converts it to the error that the caller receives.
     pub(crate) fn into_call_error(self) -> CallError {
         match self.reason {
             FailureReason::UnknownHandler => CallError::UnknownHandler(self.number as HandlerId),
