@@ -12,7 +12,7 @@ use crate::call::wanted::Wanted;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Calls that go out together. Made by [`super::Client::batch`].
+/// Calls that are sent together. Made by [`super::Client::batch`].
 #[derive(Debug)]
 #[must_use = "a batch is sent by send()"]
 pub struct Batch<'a> {
@@ -21,7 +21,7 @@ pub struct Batch<'a> {
     deadline: Duration,
 }
 
-/// What a batch does: a call, or a one-sided operation.
+/// An item of a batch: a call or a one-sided operation.
 #[derive(Clone, Copy, Debug)]
 enum Item<'a> {
     Call(HandlerId, &'a [u8]),
@@ -51,7 +51,7 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Adds a READ of a region; its result is the bytes.
+    /// Adds a READ of a region; its result is the bytes read.
     pub fn read(mut self, region: &'a RemoteRegion, offset: u64, length: usize) -> Self {
         let item = Item::OneSided(region, offset, Wanted::Read(length));
         self.calls.push(item);
@@ -65,21 +65,21 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Adds a fetch-and-add on a region; its result is the 8 bytes that were there.
+    /// Adds a fetch-and-add on a region; its result is the previous value of the 8 bytes.
     pub fn fetch_add(mut self, region: &'a RemoteRegion, offset: u64, add: u64) -> Self {
         let item = Item::OneSided(region, offset, Wanted::FetchAndAdd(add));
         self.calls.push(item);
         self
     }
 
-    /// A deadline for the whole batch instead of the client's.
+    /// Sets a deadline for the whole batch instead of the client's.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Sends the calls and waits for all: one result for each, in order. Any number of calls may be in a batch; as many
-    /// as the lane holds are out at once.
+    /// Sends the calls and waits for all of them: one result for each, in order. A batch may contain any number of
+    /// calls; as many as the lane allows are outstanding at once.
     ///
     /// # Errors
     /// When there is no connection, so that nothing was sent.
@@ -140,12 +140,12 @@ impl<'a> Batch<'a> {
                 }
                 let ours_are_in = gathered.missing + next == calls.len();
                 if let (Some(Item::OneSided(region, ..)), true) = (attaching, ours_are_in) {
-                    // No answer but this one can come.
+                    // No other answer can arrive.
                     attaching = None;
                     let since = (deadline, waiter.began());
                     match attach_on(lane, core, region.key(), since) {
                         Ok(_) => {}
-                        // That is the end of this one; the others may have another.
+                        // This one has ended; the others may end differently.
                         Err(
                             error @ (CallError::UnknownRegion { .. } | CallError::Forbidden { .. }),
                         ) => {
@@ -184,7 +184,7 @@ struct Gathered {
 
 impl Sink for Gathered {
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
-        // Answers to calls that an earlier batch gave up are not delivered, so the tag is one of ours.
+        // Responses to calls that an earlier batch gave up are not delivered, so the tag belongs to this batch.
         if let Some(place @ None) = self.results.get_mut(tag as usize) {
             *place = Some(result.map(Reply::new));
             self.missing -= 1;

@@ -1,4 +1,4 @@
-//! How a client is made: its settings.
+//! The settings of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::fabric::{Fabric, Fabrics};
 use crate::identity::Identity;
 use crate::preset::Preset;
 
-/// Settings of a client, each with its default.
+/// Settings of a client, each with a default.
 #[derive(Clone, Debug)]
 #[must_use = "a client begins with connect()"]
 pub struct ClientBuilder {
@@ -35,7 +35,7 @@ pub struct ClientBuilder {
     pub(super) reporting: Option<Reporting>,
 }
 
-/// Most lanes of a connection handle.
+/// Maximum number of lanes of a connection handle.
 const MOST_LANES: usize = 256;
 
 impl Default for ClientBuilder {
@@ -59,88 +59,88 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Uses this device or fails.
+    /// Uses this device, and fails if that is not possible.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
 
-    /// The composition to use.
+    /// The preset to use.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.preset = preset;
         self
     }
 
-    /// The group of this client's connections at servers of the preset `scalerpc` that change turns together
-    /// ([`crate::ServerBuilder::pace`]), from zero: who calls several of them at the same time wants the same at each.
-    /// [`crate::Peers`] sees to that by itself; without either the server chooses.
+    /// The group of this client's connections, from zero, at servers of the preset `scalerpc` that switch groups
+    /// together ([`crate::ServerBuilder::pace`]): a thread that calls several of them at the same time wants the same
+    /// group at each. [`crate::Peers`] sets it by itself; otherwise the server chooses.
     pub fn group(mut self, group: usize) -> Self {
         self.group = Some(group);
         self
     }
 
-    /// How long a call may take, with the making of its connection if it was lost. 10 s by default.
+    /// The deadline of a call, including the time to make a new connection if the old one was lost. 10 s by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// How long making a connection may take. 5 s by default.
+    /// The time limit for making a connection. 5 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// What both sides prove to know.
+    /// The shared secret; both sides prove that they know it.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// Runs the handshake in TLS 1.3: the server must have a certificate for the host of its address, of an authority
-    /// that is trusted here, and is shown this client's, if it has one. What comes after the handshake is not inside
-    /// TLS.
+    /// Runs the handshake in TLS 1.3: the server must have a certificate for the host of its address from a trusted
+    /// authority; this client presents its own, if it has one. Only the handshake is inside TLS.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Most lanes (queue pairs) of the connection handle, for presets whose threads share them: from 1 to 256. As many
-    /// as there are cores by default, because more threads do not send at once.
+    /// Maximum number of lanes (queue pairs) of the connection handle, from 1 to 256, for presets whose threads share
+    /// them. The number of cores by default, because no more threads send at once.
     pub fn lanes(mut self, most: usize) -> Self {
         self.lanes = most;
         self
     }
 
-    /// Servers that one thread of the caller's calls at the same time, each by a client with this setting: 1 by
-    /// default. The preset `auto` chooses by it, others ignore it. [`super::Peers`] of more clients count for more.
+    /// Number of servers that one thread of the application calls at the same time, each through a client with this
+    /// setting: 1 by default. The preset `auto` chooses by it, others ignore it. The number of clients in
+    /// [`super::Peers`] takes precedence if it is larger.
     pub fn servers(mut self, number: usize) -> Self {
         self.servers = number;
         self
     }
 
-    /// The client READs or WRITEs memory that its server has granted ([`super::Client::attach`]), which datagrams
-    /// cannot: the preset `auto` then stays on reliable connections however many servers a thread calls, others ignore
-    /// it. Off by default.
+    /// The client READs or WRITEs memory that its server has granted ([`super::Client::attach`]), which datagrams do
+    /// not support: the preset `auto` then stays on reliable connections however many servers a thread calls; others
+    /// ignore it. Off by default.
     pub fn one_sided(mut self, wanted: bool) -> Self {
         self.one_sided = wanted;
         self
     }
 
-    /// Leaves taking answers to a thread of the connection handle that polls all its lanes always, as in FLOCK (§4.3),
-    /// for presets whose threads share lanes; others ignore it. A thread that waits then looks into its own mailbox
-    /// alone. Threads whose answers come together send together, so more requests share a message; but each answer
-    /// crosses from the dispatcher's core, and the dispatcher needs one, also while nothing is called. Off by default:
-    /// threads that wait look for themselves, and an idle client sleeps.
+    /// Leaves taking responses to a thread of the connection handle that constantly polls all its lanes, as in FLOCK
+    /// (§4.3), for presets whose threads share lanes; others ignore it. A waiting thread then only polls its own
+    /// mailbox. Threads whose responses arrive together send together, so more requests share a message; but each
+    /// response crosses from the dispatcher's core, and the dispatcher occupies a core even when there are no calls.
+    /// Off by default: waiting threads poll for themselves, and an idle client sleeps.
     pub fn dispatched(mut self, always: bool) -> Self {
         self.dispatched = always;
         self
     }
 
-    /// Tells the server each so often (at least 10 ms) what the client does, under a name of at most 64 bytes: which
-    /// thread is on which lane, migrations, coalescing degree. Whoever watches the server sees it (`dunlin top`). A
-    /// thread of its own does it, with a lane or port like any other. Off by default.
+    /// Reports the client's state to the server at this interval (at least 10 ms), under a name of at most 64 bytes:
+    /// the lane of each thread, migrations, coalescing degree. `dunlin top` shows it for the server. A separate thread
+    /// sends the reports, over a lane or port like any other. Off by default.
     pub fn reports_figures(mut self, name: impl Into<String>, every: Duration) -> Self {
         let name = name.into();
         self.reporting = Some(Reporting { name, every });
@@ -153,7 +153,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How threads wait for answers; the default polls for 50 µs and then sleeps.
+    /// How threads wait for responses; the default polls for 50 µs and then sleeps.
     pub fn wait(mut self, wait: WaitMode) -> Self {
         self.channel.wait = wait;
         self
@@ -178,7 +178,7 @@ impl ClientBuilder {
         Client::start(self.towards(address)?, true)
     }
 
-    /// The way to the server at an address.
+    /// The recipe of connections to the server at an address.
     fn towards(self, address: &str) -> Result<Recipe, ConnectError> {
         self.validate()?;
         let target = Target::Port(address.parse()?);
@@ -204,8 +204,8 @@ impl ClientBuilder {
         Client::start(Recipe::new(Arc::new(origin))?, true)
     }
 
-    /// A client of whoever opens connections for it, over devices that are open; the server of this number has it. It
-    /// has no connection before its first call.
+    /// A client whose connections are opened by `opener`, over open devices; it belongs to the server with this number.
+    /// It has no connection before its first call.
     pub(crate) fn given(
         self,
         opener: Arc<dyn Opener>,
@@ -232,12 +232,13 @@ impl ClientBuilder {
         Ok(Client::of(recipe, info))
     }
 
-    /// How long making a connection may take.
+    /// The time limit for making a connection.
     pub(crate) fn connecting(&self) -> Duration {
         self.connect_timeout
     }
 
-    /// Its preset where that can be used on such a device: those over Flor are for Flor's, and the others are not.
+    /// Its preset if it can be used on such a device: presets over Flor need a device of Flor's, other presets one that
+    /// is not.
     pub(crate) fn preset_on(&self, is_flor: bool) -> Preset {
         match (is_flor, self.preset.is_over_flor()) {
             (true, false) => Preset::Flor,
@@ -258,7 +259,7 @@ impl ClientBuilder {
         }
     }
 
-    /// The devices that lead to an address, and how to reach it by one of them.
+    /// The devices by which an address can be reached, and how to reach it over one of them.
     pub(super) fn reach(&self, address: &Address) -> Result<(Way, Fabrics), ConnectError> {
         let towards = devices::towards(address, self.connect_timeout)?;
         let kinds = Kinds::of(self.preset);

@@ -1,11 +1,11 @@
-//! A look at all calls of a server that allows it.
+//! Capturing all calls of a server that allows it.
 
 use super::Client;
 use crate::call::captured::{Asked, CapturedCalls, CAPTURE};
 use crate::error::CallError;
 
-/// What [`Client::capture`] has begun. The server keeps some megabytes of calls for those who capture, and for none who
-/// has not asked for five seconds: ask several times a second.
+/// A capture started by [`Client::capture`]. The server keeps some megabytes of calls for capturing clients, and none
+/// for a client that has not polled for five seconds: poll several times a second.
 #[derive(Debug)]
 pub struct Capture {
     client: Client,
@@ -24,7 +24,8 @@ impl Capture {
         Ok(capture)
     }
 
-    /// The calls that have ended since it was asked last: none, or the first of them, as many as one answer holds.
+    /// Returns the calls that have ended since the last request: none, or the first of them, as many as fit into one
+    /// answer.
     ///
     /// # Errors
     /// As for [`Client::call`].

@@ -1,5 +1,4 @@
-//! Connecting as a future: the handshake asks the system for names and waits for sockets, so a thread of its own does
-//! it.
+//! Connecting as a future: the handshake looks up names and waits for sockets, so it runs on a separate thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +8,8 @@ use super::thread_future::ThreadFuture;
 use super::{Client, ClientBuilder};
 use crate::error::ConnectError;
 
-/// A client, when it is connected; works under any executor. It takes as long as [`ClientBuilder::connect_timeout`]
-/// says, at most. Dropping it gives the connection up. Made by [`ClientBuilder::connect_async`].
+/// A future of a connected client; works under any executor. It takes at most [`ClientBuilder::connect_timeout`].
+/// Dropping it cancels the connection. Made by [`ClientBuilder::connect_async`].
 #[must_use = "the connection is given up when the future is dropped"]
 #[derive(Debug)]
 pub struct ConnectFuture(ThreadFuture<Result<Client, ConnectError>>);

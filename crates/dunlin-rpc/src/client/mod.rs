@@ -1,8 +1,8 @@
-//! The client: a handle on a server that any thread may use, and its drivers.
+//! The client: a handle to a server that any thread may use, and its drivers.
 //!
-//! Each thread that calls has a lane of its own ([`thread_lane`]), so threads share nothing on their way; with presets
-//! that share, it is a port of the connection handle. Futures share one lane with a driver thread ([`driver`]), a
-//! [`Pipeline`] owns one. A lane that was lost is made anew by the next call.
+//! Each calling thread has a lane of its own ([`thread_lane`]), so threads share nothing on the path of a call; with
+//! presets that share, the lane is a port of the connection handle. Futures share one lane with a driver thread
+//! ([`driver`]); a [`Pipeline`] owns one. A lost lane is replaced by the next call.
 
 mod attempts;
 mod batch;
@@ -59,15 +59,15 @@ use crate::HandlerId;
 use state::Settings;
 pub(crate) use state::{Core, CoreState};
 
-/// What a connection uses, and why.
+/// The device and preset of a connection, and the reason for the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// Why this one.
+    /// Why this device was chosen.
     pub why: String,
-    /// The pages that registered memory stands on.
+    /// The kind of pages that back registered memory.
     pub pages: String,
     /// The preset.
     pub preset: crate::Preset,
@@ -77,7 +77,7 @@ pub struct ConnectionInfo {
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
-    /// Of what is done by this clone.
+    /// The deadline of operations started through this clone.
     deadline: Duration,
 }
 
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a server with all defaults.
+    /// Connects to a server with default settings.
     ///
     /// # Errors
     /// When there is no server, no common device, or the handshake fails.
@@ -98,22 +98,22 @@ impl Client {
         Self::builder().connect(address)
     }
 
-    /// As [`Client::connect`], as a future: a thread of its own makes the connection, and none of an executor waits.
+    /// As [`Client::connect`], as a future: a separate thread makes the connection, so no thread of an executor blocks.
     pub fn connect_async(address: &str) -> ConnectFuture {
         Self::builder().connect_async(address)
     }
 
-    /// For everything that is not default: device, preset, deadline, limits, secret.
+    /// Returns a builder for other than default settings: device, preset, deadline, limits, secret.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// `apart`: the thread that connects will not call. The one that drives a simulated cluster makes the lanes of
-    /// others, too.
+    /// `apart`: the thread that connects will not call. The thread that drives a simulated cluster also makes the lanes
+    /// of others.
     fn start(recipe: Recipe, apart: bool) -> Result<Self, ConnectError> {
         let (owner, window) = match apart {
             true if recipe.is_local() => (Owner::Alone, 1),
-            // Most likely that of the futures.
+            // Most likely the lane of the futures.
             true => (Owner::Alone, recipe.channel.max_outstanding),
             false => (Owner::Thread, 1),
         };
@@ -125,7 +125,7 @@ impl Client {
         if apart {
             core.recipe().spares.keep_first(lane);
         } else {
-            // The lane that proved the address is the connecting thread's own.
+            // The lane that was made to check the address belongs to the connecting thread.
             thread_lane::adopt(core, lane);
         }
         if let Some(reporting) = &reporting {
@@ -135,7 +135,7 @@ impl Client {
         Ok(client)
     }
 
-    /// One that has no lane yet.
+    /// A client that has no lane yet.
     fn of(recipe: Recipe, info: ConnectionInfo) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let deadline = recipe.deadline;
@@ -160,8 +160,8 @@ impl Client {
         Self { core, deadline }
     }
 
-    /// A clone whose deadline is another, for all that is done by it: calls, futures, batches, pipelines, regions that
-    /// it attaches. The connections are the same.
+    /// Returns a clone with another deadline for everything started through it: calls, futures, batches, pipelines,
+    /// regions that it attaches. The connections are shared.
     #[must_use = "it is a clone that has the deadline"]
     pub fn within(&self, deadline: Duration) -> Self {
         Self {
@@ -170,31 +170,32 @@ impl Client {
         }
     }
 
-    /// How long each call may take: what [`crate::ClientBuilder::deadline`] or [`Client::within`] said.
+    /// The deadline of each call, as set by [`crate::ClientBuilder::deadline`] or [`Client::within`].
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// What the connection uses now, and why.
+    /// The device and preset that the connection uses at present, and the reason for the choice.
     pub fn info(&self) -> ConnectionInfo {
         self.core.current().1.clone()
     }
 
-    /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto`
-    /// on shared memory up to the third lane. Also in a process that was forked since.
+    /// The state of the connection handle; `None` while threads share nothing: with some presets always, with `auto` as
+    /// long as it needs no shared lanes. Also `None` in a process that was forked since.
     pub fn figures(&self) -> Option<crate::sharing::figures::HandleFigures> {
         self.core.check().ok()?;
         let figures = self.core.recipe().handle().map(|handle| handle.figures());
-        // A handle without a lane is being made.
+        // The handle is being made and has no lane yet.
         figures.filter(|figures| !figures.lanes.is_empty())
     }
 
-    /// Begins to see the server's calls, of all clients, from now on; of each request and answer the first `snap_bytes`
-    /// bytes. The server must allow it ([`crate::ServerBuilder::allows_capture`]), and shows nothing that was before.
+    /// Starts capturing the server's calls, those of all clients, from now on, with the first `snap_bytes` bytes of
+    /// each request and response. The server must allow it ([`crate::ServerBuilder::allows_capture`]); earlier calls
+    /// are not shown.
     ///
     /// # Errors
     /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not allow it,
-    /// [`CallError::Unreadable`] when it is of another version.
+    /// [`CallError::Unreadable`] when it has another version.
     pub fn capture(&self, snap_bytes: u32) -> Result<Capture, CallError> {
         Capture::begin(self.clone(), snap_bytes)
     }
@@ -205,8 +206,8 @@ impl Client {
         self.core.recipe().handle()
     }
 
-    /// Calls `handler` with `payload` and waits for the answer, within the client's deadline. That holds for making the
-    /// connection anew, too, when it was lost.
+    /// Calls `handler` with `payload` and waits for the response, within the client's deadline. The deadline includes
+    /// the time to make a new connection if the old one was lost.
     ///
     /// # Errors
     /// See [`CallError`]; each says whether the server may have executed the call.
@@ -215,7 +216,7 @@ impl Client {
         self.call_within(self.deadline, handler, payload)
     }
 
-    /// As [`Client::call`], within a deadline of its own.
+    /// As [`Client::call`], with a deadline of its own.
     ///
     /// # Errors
     /// As for [`Client::call`].
@@ -229,7 +230,7 @@ impl Client {
         self.one_call(deadline, handler, Body::Bytes(payload))
     }
 
-    /// The longest request that the server takes, in bytes: its `max_message_bytes`.
+    /// The maximum length of a request in bytes: the server's `max_message_bytes`.
     ///
     /// # Errors
     /// When there is no connection and none can be made.
@@ -237,11 +238,11 @@ impl Client {
         thread_lane::with(&self.core, self.deadline, |lane, _| Ok(lane.longest()))
     }
 
-    /// A request of `length` bytes to fill in place, in memory that the server reads by itself. For
+    /// Returns a request of `length` bytes to be filled in place, in memory that the server reads directly. For
     /// [`Client::call_buffer`].
     ///
     /// # Errors
-    /// When the server takes no message so long, or there is no connection.
+    /// When `length` exceeds the server's limit, or there is no connection.
     pub fn buffer(&self, length: usize) -> Result<RequestBuffer, CallError> {
         let plain = self.core.settings.told.is_enough(self.deadline);
         thread_lane::with(&self.core, self.deadline, |lane, _| {
@@ -249,7 +250,7 @@ impl Client {
         })
     }
 
-    /// As [`Client::call`], with a request that was filled in place.
+    /// As [`Client::call`], with a request filled in place.
     ///
     /// # Errors
     /// As for [`Client::call`].
@@ -296,14 +297,15 @@ impl Client {
         })
     }
 
-    /// The number of a region that is to be attached.
+    /// The number for a region that is to be attached.
     fn next_region(&self) -> u64 {
         let number = self.core.regions.fetch_add(1, Ordering::SeqCst);
         self.core.recipe().forbid_datagrams();
         number
     }
 
-    /// Memory that the server has granted under this name, to read and write without its processor.
+    /// Attaches memory that the server has granted under this name, to read and write it without the server's
+    /// processor.
     ///
     /// # Errors
     /// [`CallError::UnknownRegion`], or as for [`Client::call`].
@@ -312,40 +314,42 @@ impl Client {
         RemoteRegion::attach(&self.core, self.deadline, number, name)
     }
 
-    /// As [`Client::attach`], as a future; it is sent as [`Client::call_async`] says.
+    /// As [`Client::attach`], as a future; it is sent as described at [`Client::call_async`].
     pub fn attach_async(&self, name: &str) -> AttachFuture {
         let number = self.next_region();
         AttachFuture::new(&self.core, self.deadline, number, name)
     }
 
-    /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The
-    /// request is sent now, not at the first poll, or with those of other tasks when the one of them that looks for
-    /// answers is polled next; when there is no connection yet, or no room on it, as soon as there is, in the order of
-    /// the calls. Calls that are out or wait are at most as many as [`crate::ChannelConfig::max_outstanding`] says: one
-    /// more ends with [`CallError::TooManyOutstanding`]; [`Client::ready`] waits instead. Dropping the future cancels
-    /// the call: the answer is thrown away when it comes. The server may have executed the call.
+    /// Starts a call and returns at once; the future resolves to the response under any executor, within the client's
+    /// deadline.
+    ///
+    /// The request is sent now, not at the first poll, or together with those of other tasks when the task that takes
+    /// the responses is polled next. If there is no connection yet or no room on it, it is sent as soon as possible, in
+    /// the order of the calls. At most [`crate::ChannelConfig::max_outstanding`] calls may be outstanding or queued; a
+    /// further call ends with [`CallError::TooManyOutstanding`], while [`Client::ready`] waits. Dropping the future
+    /// cancels the call: the response is discarded when it arrives. The server may have executed the call.
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
         driver::call(&self.core, self.deadline, handler, payload, None)
     }
 
-    /// Waits until one more call of the client's futures may be out or wait
-    /// ([`crate::ChannelConfig::max_outstanding`]), and holds the place for it: `client.ready().await?.call(ECHO,
-    /// b"hello").await?` is never refused for too many. Those that wait are served in their order. The wait is a part
-    /// of the call's deadline.
+    /// Waits until one more call of the client's futures may be outstanding or queued
+    /// ([`crate::ChannelConfig::max_outstanding`]), and reserves the place for it:
+    /// `client.ready().await?.call(ECHO, b"hello").await?` is never refused for too many calls. Waiting tasks are
+    /// served in order. The time spent waiting counts towards the call's deadline.
     ///
     /// # Errors
-    /// [`CallError::DeadlineExceeded`] when there was no place for so long; when the client is closed, or was made
+    /// [`CallError::DeadlineExceeded`] when no place became free in time; also when the client is closed, or was made
     /// before a fork.
     pub fn ready(&self) -> Ready {
         Ready::new(&self.core, self.deadline)
     }
 
-    /// Several calls that are out at the same time, from this thread.
+    /// Returns a batch of calls that are outstanding at the same time, from this thread.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(&self.core, self.deadline)
     }
 
-    /// A lane for a loop that keeps many calls out: as many as [`crate::ChannelConfig::max_outstanding`] says.
+    /// Makes a lane for a loop that keeps many calls outstanding, up to [`crate::ChannelConfig::max_outstanding`].
     ///
     /// # Errors
     /// When no connection can be made.
@@ -353,8 +357,8 @@ impl Client {
         self.pipeline_of(self.core.settings.channel.max_outstanding)
     }
 
-    /// A lane for a loop that keeps `window` calls out, about. That is no limit; the preset `auto` chooses by it
-    /// between a lane of the loop's own and one that it shares with other threads.
+    /// Makes a lane for a loop that keeps about `window` calls outstanding. This is not a limit; the preset `auto` uses
+    /// it to choose between a lane of the loop's own and one shared with other threads.
     ///
     /// # Errors
     /// When no connection can be made.
@@ -376,7 +380,7 @@ impl Client {
         ))
     }
 
-    /// A client for tasks that stay on this thread, and the driver of its calls, which is to be spawned there:
+    /// Returns a client for tasks that stay on this thread, and the driver of its calls, which must be spawned on it:
     ///
     /// ```no_run
     /// # async fn calls() -> Result<(), Box<dyn std::error::Error>> {
@@ -399,8 +403,9 @@ impl Client {
         self.core.is_closed()
     }
 
-    /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last
-    /// clone is dropped. In a process that was forked since, neither does anything: the connections are the parent's.
+    /// Closes the connections of all threads and clones; outstanding calls fail. Otherwise this happens when the last
+    /// clone is dropped. In a process that was forked since, neither has an effect: the connections belong to the
+    /// parent.
     pub fn close(&self) {
         if !self.core.is_here() {
             return;
@@ -412,7 +417,7 @@ impl Client {
     }
 }
 
-/// A request to fill in place; unless `plain`, with room behind it for a trailer.
+/// A request to be filled in place; unless `plain`, with space behind it for a trailer.
 fn buffer_on(lane: &mut dyn Lane, length: usize, plain: bool) -> Result<RequestBuffer, CallError> {
     let with_trailer = length.saturating_add(TRAILER_BYTES);
     let room = match plain || with_trailer > lane.longest() {
@@ -424,7 +429,7 @@ fn buffer_on(lane: &mut dyn Lane, length: usize, plain: bool) -> Result<RequestB
     Ok(RequestBuffer(buffer))
 }
 
-/// Sends the batch and waits for the only call that anyone waits for on a lane.
+/// Sends the batch and waits for a call on a lane, the only one with a waiting caller.
 #[inline]
 fn finish(
     lane: &mut dyn Lane,
@@ -457,7 +462,7 @@ fn finish(
     }
 }
 
-/// Takes the answer of the only call that anyone waits for on a lane.
+/// Takes the response of the only call of a lane that has a waiting caller.
 struct One(Option<Result<Reply, CallError>>);
 
 impl Sink for One {

@@ -1,5 +1,5 @@
-//! Many servers of one thread (FaSST §4): its sessions share a queue pair, and a batch of requests leaves with one
-//! doorbell, whoever they are for.
+//! One thread's calls to many servers (FaSST §4): its sessions share a queue pair, and a batch of requests, also for
+//! different servers, is posted with one doorbell.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 use crate::HandlerId;
 
-/// Polls between two that look at every lane: timers of lanes count their looks.
+/// Number of polls between two that poll every lane: timers of lanes count their polls.
 const POLLS_PER_LOOK: u32 = 64;
-/// Polls between two that look for failures, which messages do not show.
+/// Number of polls between two checks for failures, which messages do not show.
 const POLLS_PER_CHECK: u32 = 4096;
 
-/// Calls of one thread to several servers, each out with a tag of the caller's and answered by callback in any order.
+/// Calls of one thread to several servers, each with a tag chosen by the caller and answered by callback in any order.
 ///
-/// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with
-/// one doorbell: so also with `auto`, where there are many servers and the network loses no packets. With other presets
-/// it is a set of [`super::Pipeline`]s. A server that is lost takes the calls to it along, and calls to the others go
-/// on; [`Peers::reconnect`] tries whether it is there again.
+/// With the preset `fasst` all sessions use one queue pair, and all calls submitted between two polls are posted with
+/// one doorbell; also with `auto`, where there are many servers and the network is lossless. With other presets this is
+/// a set of [`super::Pipeline`]s. When a server is lost, the calls to it fail and calls to the others continue;
+/// [`Peers::reconnect`] tries to reach it again.
 pub struct Peers {
-    /// None where there has been no connection yet.
+    /// `None` where there has been no connection yet.
     lanes: Owned<Vec<Option<Box<dyn Lane>>>>,
-    /// What makes each lane anew.
+    /// Make the lanes anew.
     clients: Vec<Client>,
-    /// What those of them share that can.
+    /// The queue shared by those lanes that can share one.
     queue: Option<Arc<dyn Any + Send + Sync>>,
-    /// At servers that change turns together.
+    /// The group at servers that switch groups together.
     group: Option<u64>,
-    /// All lanes share one queue: a look of one shows what has come for all.
+    /// All lanes share one queue: polling one shows what has arrived for all.
     together: bool,
-    /// Lanes with requests that have not left.
+    /// Lanes with requests that have not been sent.
     fresh: Vec<usize>,
     deadline: Duration,
-    /// Requests with their deadlines behind them.
+    /// Requests with their deadlines appended.
     copy: Vec<u8>,
     polls: u32,
 }
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Peers {
     }
 }
 
-/// Gives answers of one server to the callback of a poll.
+/// Passes responses of one server to the callback of a poll.
 struct OfPeer<'a, F> {
     answer: &'a mut F,
     peer: usize,
@@ -81,7 +81,7 @@ impl<F: FnMut(usize, u64, Result<&[u8], CallError>)> Sink for OfPeer<'_, F> {
     }
 }
 
-/// There has been no connection to that server yet.
+/// The error of a server to which there has been no connection yet.
 #[cold]
 fn unconnected() -> CallError {
     CallError::ConnectionLost {
@@ -90,7 +90,7 @@ fn unconnected() -> CallError {
 }
 
 impl Peers {
-    /// Connects to the servers of these clients; they are numbered in this order.
+    /// Connects to the servers of these clients, which are numbered in this order.
     ///
     /// # Errors
     /// When a client is closed or no connection can be made.
@@ -102,8 +102,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// As [`Peers::new`], but a server to which no connection can be made is lost from the beginning
-    /// ([`Peers::reconnect`]).
+    /// As [`Peers::new`], but a server to which no connection can be made counts as lost ([`Peers::reconnect`]).
     ///
     /// # Errors
     /// When a client is closed.
@@ -143,7 +142,7 @@ impl Peers {
         })
     }
 
-    /// Makes a lane to a server, in the place of the one that was.
+    /// Makes a lane to a server, replacing the former one.
     fn connect(&mut self, peer: usize) -> Result<(), ConnectError> {
         let owner = self.queue.clone().map_or(Owner::Alone, Owner::Beside);
         let (count, recipe) = (self.clients.len(), self.clients[peer].core.recipe());
@@ -163,7 +162,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Whether the connection to a server is lost: calls to it are refused until it is made anew.
+    /// Whether the connection to a server is lost: calls to it are refused until there is a new one.
     ///
     /// # Panics
     /// When there is no server of this number.
@@ -172,8 +171,7 @@ impl Peers {
         lane.is_some_and(|lane| !lane.is_some_and(|lane| lane.is_usable()))
     }
 
-    /// Connects to a server anew whose connection is lost, and waits for it as long as its client waits for
-    /// connections.
+    /// Connects again to a server whose connection is lost, within the connect timeout of its client.
     ///
     /// # Errors
     /// When the client is closed or no connection can be made.
@@ -192,17 +190,17 @@ impl Peers {
         }
     }
 
-    /// Calls that are out, to any server.
+    /// Number of outstanding calls, to any server.
     pub fn outstanding(&self) -> usize {
         let lanes = self.lanes.iter().flatten();
         lanes.map(|lane| lane.outstanding()).sum()
     }
 
-    /// Puts a call to a server into the batch; it leaves with the next poll, or earlier when the batch is full.
-    /// `false`: there is no room, poll first.
+    /// Adds a call to a server to the batch; it is sent with the next poll, or earlier when the batch is full. `false`:
+    /// there is no room, poll first.
     ///
     /// # Errors
-    /// When the call cannot be sent at all, as when that server is lost.
+    /// When the call cannot be sent at all, for example because that server is lost.
     ///
     /// # Panics
     /// When there is no server of this number.
@@ -237,9 +235,9 @@ impl Peers {
         }
     }
 
-    /// Reads `length` bytes of a region of this server's, which its client has attached; as for [`Peers::submit`], and
-    /// the answer is the bytes. The first operation on a region waits until it is attached on this connection, which
-    /// is when no call to the server is out.
+    /// Reads `length` bytes of a region of this server that its client has attached, as [`Peers::submit`]; the response
+    /// consists of the bytes. The first operation on a region waits until it is attached on this connection, which
+    /// happens when no call to the server is outstanding.
     ///
     /// # Errors
     /// When it cannot be sent at all: see [`RemoteRegion::read`].
@@ -256,8 +254,8 @@ impl Peers {
         self.operate(peer, region, (offset, &Wanted::Read(length)), tag)
     }
 
-    /// Writes into a region; the answer has no bytes. Two WRITEs of one thread happen in the order in which they were
-    /// submitted where [`Peers::keeps_order`] says so.
+    /// Writes into a region; the response is empty. Two WRITEs of one thread happen in the order in which they were
+    /// submitted where [`Peers::keeps_order`] returns `true`.
     ///
     /// # Errors
     /// As for [`Peers::read`].
@@ -274,8 +272,8 @@ impl Peers {
         self.operate(peer, region, (offset, &Wanted::Write(bytes)), tag)
     }
 
-    /// Whether the queue pair to this server is this thread's alone, so that its one-sided operations happen in the
-    /// order in which they were submitted: RC keeps it. Threads that share queue pairs are moved between them.
+    /// Whether only this thread uses the queue pair to this server, so that its one-sided operations happen in the
+    /// order in which they were submitted, as RC guarantees. Threads that share queue pairs are moved between them.
     ///
     /// # Panics
     /// When there is no server of this number.
@@ -298,14 +296,14 @@ impl Peers {
         Ok(submitted)
     }
 
-    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.
-    /// Calls to a server that is lost end with an error. In a process that was forked since nothing is sent or taken.
+    /// Sends the batch and takes the responses that have arrived, without waiting; returns the number of messages.
+    /// Calls to a lost server end with an error. In a process that was forked since, nothing is sent or taken.
     #[inline]
     pub fn poll(&mut self, mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>)) -> usize {
         if !self.lanes.is_here() {
             return 0;
         }
-        // A lane that fails tells its calls, and refuses more.
+        // A lane that fails ends its calls with the error, and refuses further ones.
         for &peer in &self.fresh {
             let mut sink = OfPeer {
                 answer: &mut answer,
@@ -346,7 +344,7 @@ impl Peers {
                 true => lane.poll(&mut sink),
                 false => lane.turn(&mut sink, false),
             };
-            // Of a lane that is lost the queue was not looked at.
+            // If a lane is lost, its poll did not reach the queue.
             looked |= polled.is_ok();
             taken += polled.unwrap_or(0);
             if checks {
@@ -356,19 +354,19 @@ impl Peers {
         taken
     }
 
-    /// After a poll in vain, for who polls by itself: lets the device work, and other threads where the core is theirs
-    /// too.
+    /// For callers with a polling loop of their own, after a poll without success: lets the device work, and other
+    /// threads that share the core.
     pub fn rest(&mut self) {
         if let Some(lane) = self.lanes.iter_mut().flatten().next() {
             lane.rest();
         }
     }
 
-    /// Sends the batch and polls until at least one answer has been taken or nothing is out. It never sleeps, whatever
-    /// [`crate::WaitMode`] says.
+    /// Sends the batch and polls until at least one response has been taken or no call is outstanding. Never sleeps,
+    /// whatever the [`crate::WaitMode`].
     ///
     /// # Errors
-    /// When no answer came within the clients' deadline, the shortest of them.
+    /// When no response arrived within the shortest of the clients' deadlines.
     pub fn wait(
         &mut self,
         mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>),

@@ -1,4 +1,4 @@
-//! A lane for a loop that keeps many calls out: the fastest way for one thread.
+//! A lane for a loop that keeps many calls outstanding: the fastest option for one thread.
 
 mod kind;
 pub(super) mod local;
@@ -26,42 +26,42 @@ use crate::fabric::Owner;
 pub(super) use one_sided::operate;
 pub(super) use submitting::submit_on;
 
-/// Polls without an answer between two looks for failures, which messages do not show.
+/// Number of polls without a response between two checks for failures, which messages do not show.
 const POLLS_PER_CHECK: u32 = 1024;
-/// A pipeline ends when it is dropped; its client's end is not its own.
+/// A pipeline ends when it is dropped, not when its client is closed.
 static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Many calls out at once, each with a tag of the caller's, answered by callback in any order. Made by
+/// Many outstanding calls, each with a tag chosen by the caller and answered by callback in any order. Made by
 /// [`super::Client::pipeline`].
 ///
-/// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the
-/// pipeline is of no more use. It goes along when its client changes its preset ([`super::Client::change_preset`]), and
-/// when so many threads use the client that `auto` has all share.
+/// A pipeline does not reconnect: when its connection is lost, every outstanding call ends with an error and the
+/// pipeline can no longer be used. It follows when its client changes its preset ([`super::Client::change_preset`]),
+/// and when so many threads use the client that all share with `auto`.
 pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
-    /// The lane before the last change, while calls are out on it.
+    /// The lane before the last change, while calls are outstanding on it.
     former: Option<Owned<Box<dyn Lane>>>,
-    /// Its lane of the other kind, and what it does about it.
+    /// Its lane of the other kind, and the state of switching between them.
     kind: kind::Kinds,
     attempts: Attempts,
     client: Weak<Core>,
-    /// What made the lane, and who it counts among there.
+    /// The recipe that made the lane; the pipeline is counted there.
     recipe: Arc<Recipe>,
     counted: Arc<()>,
     window: usize,
-    /// It gives its lane up when all share.
+    /// It gives up its lane when all threads share.
     may_share: bool,
     wait: WaitMode,
     deadline: Duration,
     told: Told,
-    /// Calls that begin now say nothing of their time.
+    /// Calls started now carry no deadline.
     is_plain: bool,
-    /// Requests with their trailers.
+    /// Requests with their trailers appended.
     copy: Vec<u8>,
     /// A request that was filled where its lane has no place for it.
     filled: Vec<u8>,
     server: u64,
-    /// Polls in a row that took nothing.
+    /// Number of consecutive polls that took nothing.
     empty_polls: u32,
     waiting: task::Waiting,
 }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Pipeline {
     }
 }
 
-/// Gives answers to the callback of a poll.
+/// Passes responses to the callback of a poll.
 struct Callback<F>(F);
 
 impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
@@ -89,7 +89,7 @@ impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
     }
 
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
-        // One call of the callback here and one above: the fewer, the sooner it is inlined.
+        // One call of the callback here and one above: the fewer there are, the likelier it is inlined.
         let landed;
         let result = match result {
             Ok(Answer::Short(bytes)) => Ok(bytes),
@@ -132,8 +132,8 @@ impl Pipeline {
         }
     }
 
-    /// Over what else than its lane goes what is submitted now. It shares when it is one of those that `may_share`, and
-    /// ends its calls first.
+    /// The other lane, if any, that is to carry what is submitted now. The pipeline shares only if it `may_share`, and
+    /// its outstanding calls end first.
     fn successor(&mut self) -> Option<Successor> {
         let shares = |_: &dyn Lane| self.may_share;
         let successor = self.recipe.successor(self.lane.as_ref(), shares);
@@ -157,11 +157,11 @@ impl Pipeline {
         }
     }
 
-    /// What is submitted from now on goes over a lane of the new preset, one that is shared, or of the kind asked for.
+    /// Sends what is submitted from now on over a lane of the new preset, a shared one, or one of the requested kind.
     #[cold]
     fn change(&mut self, to: Successor) {
         if self.former.is_some() {
-            // Calls are out still that were submitted before the change before.
+            // Calls submitted before the previous change are still outstanding.
             return;
         }
         if to == Successor::OtherKind {
@@ -201,7 +201,7 @@ impl Pipeline {
         self.recipe = recipe;
     }
 
-    /// Takes the answers to calls that were submitted before the last change.
+    /// Takes the responses to calls submitted before the last change.
     #[cold]
     fn take_former(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         let Some(former) = &mut self.former else {
@@ -220,7 +220,7 @@ impl Pipeline {
                 }
                 Ok(taken)
             }
-            // It has said so to its calls. The others go on.
+            // It has ended its calls with the error. The others continue.
             Err(_) => {
                 self.former = None;
                 Ok(before)
@@ -228,8 +228,8 @@ impl Pipeline {
         }
     }
 
-    /// What the present lane has said. One that is lost has told its calls: it is an error when those of the lane
-    /// before have ended, too, and `otherwise` until then.
+    /// The result of the present lane. If that lane is lost it has ended its calls; this is an error once those of the
+    /// former lane have ended, too, and `otherwise` until then.
     #[inline]
     fn while_former<T>(&self, said: Result<T, CallError>, otherwise: T) -> Result<T, CallError> {
         match said {
@@ -238,7 +238,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes the answers of both lanes.
+    /// Takes the responses of both lanes.
     #[cold]
     fn turn_both(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         let former = self.take_former(sink)?;
@@ -246,11 +246,11 @@ impl Pipeline {
         Ok(former + self.while_former(taken, 0)?)
     }
 
-    /// Nobody waits any more for a call that is out, on this lane or the one before.
+    /// Gives up an outstanding call, on this lane or the former one.
     fn give_up(&mut self, call: CallId, on_former: bool) {
         match &mut self.former {
             Some(former) if on_former => former.abandon(call),
-            // The lane that it was on has ended.
+            // Its lane has ended.
             None if on_former => {}
             _ => self.lane.abandon(call),
         }
@@ -262,13 +262,13 @@ impl Pipeline {
         self.while_former(flushed, ())
     }
 
-    /// Looks for what messages do not show.
+    /// Checks for what messages do not show.
     fn check_lane(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let checked = self.lane.as_mut().check(sink);
         self.while_former(checked, ())
     }
 
-    /// As [`Pipeline::wait`], while there are answers to wait for on two lanes.
+    /// As [`Pipeline::wait`], while responses are outstanding on two lanes.
     #[cold]
     fn wait_for_both(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         let (before, began) = (self.outstanding(), thread::now());
@@ -290,16 +290,16 @@ impl Pipeline {
         }
     }
 
-    /// Calls that are out.
+    /// Number of outstanding calls.
     pub fn outstanding(&self) -> usize {
         let former = self.former.as_ref();
         self.lane.outstanding() + former.map_or(0, |former| former.outstanding())
     }
 
-    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.
+    /// Sends the batch and takes the responses that have arrived, without waiting; returns the number of messages.
     ///
     /// # Errors
-    /// When the connection is lost; every call that was out has been given to `answer` with the error.
+    /// When the connection is lost; every outstanding call has been passed to `answer` with the error.
     #[inline]
     pub fn poll(
         &mut self,
@@ -329,7 +329,7 @@ impl Pipeline {
         Ok(taken)
     }
 
-    /// As [`Pipeline::wait`], for so long at most.
+    /// As [`Pipeline::wait`], for at most `limit`.
     pub(super) fn wait_at_most(
         &mut self,
         limit: Duration,
@@ -341,16 +341,16 @@ impl Pipeline {
         waited
     }
 
-    /// One that waits for long, and sleeps meanwhile, however its client waits.
+    /// A pipeline that waits for long and sleeps meanwhile, whatever the wait mode of its client.
     pub(super) fn sleeping(mut self) -> Self {
         self.wait = WaitMode::default();
         self
     }
 
-    /// Sends the batch and waits until at least one answer has been taken or nothing is out.
+    /// Sends the batch and waits until at least one response has been taken or no call is outstanding.
     ///
     /// # Errors
-    /// When the connection is lost, as for [`Pipeline::poll`], or no answer came within the client's deadline.
+    /// When the connection is lost, as for [`Pipeline::poll`], or no response arrived within the client's deadline.
     #[inline]
     pub fn wait(
         &mut self,
@@ -375,7 +375,7 @@ impl Pipeline {
             }
             match taken {
                 0 => waiter.idle(self.lane.as_mut(), &mut sink)?,
-                // Words about a call are no answer.
+                // Messages about the state of a call are not responses.
                 _ => waiter.progressed()?,
             }
             taken = self.lane.poll(&mut sink)?;

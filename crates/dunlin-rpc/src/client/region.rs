@@ -1,7 +1,7 @@
-//! Memory of the server's that this client reads and writes itself (FLOCK §6): the server names and grants it, a client
-//! attaches it, and from then on the server's processor has no part in an operation.
+//! Memory of the server that this client reads and writes directly (FLOCK §6): the server names and grants it, a client
+//! attaches it, and from then on the server's processor takes no part in an operation.
 //!
-//! A grant is of one connection, so each lane asks for its own with the first operation that it carries.
+//! A grant belongs to one connection, so each lane requests its own with the first operation that it carries.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,12 +23,12 @@ use crate::error::CallError;
 
 /// A region of the server's memory. Cheap to clone; any thread may use any clone.
 ///
-/// Operations that are out at the same time happen in no particular order, and a WRITE or READ of more than 8 bytes is
-/// not atomic against others. Atomics are atomic among themselves. Made by [`super::Client::attach`].
+/// Operations that are outstanding at the same time happen in no particular order, and a WRITE or READ of more than 8
+/// bytes is not atomic with respect to others. Atomics are atomic among themselves. Made by [`super::Client::attach`].
 #[derive(Clone)]
 pub struct RemoteRegion {
     core: Arc<Core>,
-    /// Of each operation.
+    /// The deadline of each operation.
     deadline: Duration,
     key: Arc<RegionKey>,
     length: u64,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for RemoteRegion {
     }
 }
 
-/// The 8 bytes that an atomic found.
+/// The previous value that an atomic returned.
 fn word(reply: &Reply) -> Result<u64, CallError> {
     let bytes: Result<[u8; 8], _> = reply[..].try_into();
     bytes
@@ -73,7 +73,7 @@ impl RemoteRegion {
         })
     }
 
-    /// A clone whose operations have another deadline.
+    /// Returns a clone with another deadline for its operations.
     #[must_use = "it is a clone that has the deadline"]
     pub fn within(&self, deadline: Duration) -> Self {
         Self {
@@ -82,12 +82,12 @@ impl RemoteRegion {
         }
     }
 
-    /// The name that the server gave it.
+    /// The name of the region at the server.
     pub fn name(&self) -> &str {
         &self.key.name
     }
 
-    /// Bytes of the region.
+    /// Length of the region in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.length
@@ -101,7 +101,7 @@ impl RemoteRegion {
         self.deadline
     }
 
-    /// The client that it belongs to.
+    /// The client that the region belongs to.
     pub(super) fn client(&self) -> Client {
         Client {
             core: Arc::clone(&self.core),
@@ -109,7 +109,7 @@ impl RemoteRegion {
         }
     }
 
-    /// Does one operation and waits for its end, within the client's deadline.
+    /// Performs one operation and waits for its completion, within the client's deadline.
     fn operate(&self, offset: u64, wanted: Wanted<'_>) -> Result<Reply, CallError> {
         let core = &self.core;
         let deadline = self.deadline;
@@ -139,32 +139,32 @@ impl RemoteRegion {
         self.operate(offset, Wanted::Read(length))
     }
 
-    /// Writes `bytes` at `offset`. When this returns they are there.
+    /// Writes `bytes` at `offset`. They are in the server's memory when this returns.
     ///
     /// # Errors
-    /// See [`CallError`]; when the connection was lost the bytes may or may not be there, or some of them.
+    /// See [`CallError`]; when the connection was lost, all, some or none of the bytes may have been written.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
         self.operate(offset, Wanted::Write(bytes)).map(drop)
     }
 
-    /// As [`RemoteRegion::write`], and then tells the owner of the region of it, with a number: an event there
-    /// ([`crate::Notifications`]), which has the bytes behind it. That takes a message after the WRITE, on every device
-    /// and preset, which the owner's processor answers.
+    /// As [`RemoteRegion::write`], and then notifies the owner of the region with a number: an event there
+    /// ([`crate::Notifications`]), received after the bytes are in place. On every device and preset this takes a
+    /// message after the WRITE, which the owner's processor answers.
     ///
     /// # Errors
-    /// As for [`RemoteRegion::write`] and [`RemoteRegion::notify`]. When the second has failed the bytes are there.
+    /// As for [`RemoteRegion::write`] and [`RemoteRegion::notify`]. If the second fails, the bytes are written.
     pub fn write_notify(&self, offset: u64, bytes: &[u8], value: u32) -> Result<(), CallError> {
         self.write(offset, bytes)?;
         self.notify(offset, bytes.len() as u64, value)
     }
 
-    /// Tells the owner of the region that so many bytes at `offset` were written: by the operations that have ended
-    /// before this, a [`super::Transfer`] for one.
+    /// Notifies the owner of the region that `length` bytes at `offset` were written, by operations that completed
+    /// before this one, for example a [`super::Transfer`].
     ///
     /// # Errors
-    /// [`CallError::Overloaded`] when the owner has not taken as many notifications as it keeps
-    /// ([`crate::Region::notified`]): it was not told. [`CallError::UnknownRegion`] when it takes none of this region,
-    /// [`CallError::Forbidden`] without the right to write it, and as for [`super::Client::call`].
+    /// [`CallError::Overloaded`] when the owner has as many unread notifications as it keeps
+    /// ([`crate::Region::notified`]): it was not notified. [`CallError::UnknownRegion`] when it takes none for this
+    /// region, [`CallError::Forbidden`] without the right to write it, and as for [`super::Client::call`].
     pub fn notify(&self, offset: u64, length: u64, value: u32) -> Result<(), CallError> {
         let notice = self.notice(offset, length, value)?;
         let told = self.client().call(NOTIFY, &notice);
@@ -200,7 +200,7 @@ impl RemoteRegion {
         self.told(told)
     }
 
-    /// The request that tells of it.
+    /// The request that carries the notification.
     fn notice(&self, offset: u64, length: u64, value: u32) -> Result<Vec<u8>, CallError> {
         if offset
             .checked_add(length)
@@ -237,25 +237,25 @@ impl RemoteRegion {
         }
     }
 
-    /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine, and says what it was
-    /// before.
+    /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine, and returns the previous
+    /// value.
     ///
     /// # Errors
-    /// See [`CallError`]; when the connection was lost it may have been added.
+    /// See [`CallError`]; when the connection was lost the addition may have been made.
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, CallError> {
         word(&self.operate(offset, Wanted::FetchAndAdd(add))?)
     }
 
-    /// Replaces the 8 bytes at `offset` by `swap` when they are `compare`, and says what they were before.
+    /// Replaces the 8 bytes at `offset` by `swap` if they equal `compare`, and returns the previous value.
     ///
     /// # Errors
-    /// See [`CallError`]; when the connection was lost it may have been replaced.
+    /// See [`CallError`]; when the connection was lost the value may have been replaced.
     pub fn compare_and_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, CallError> {
         word(&self.operate(offset, Wanted::CompareAndSwap { compare, swap })?)
     }
 
-    /// As [`RemoteRegion::read`], as a future; it is sent as [`super::Client::call_async`] says. On a new connection
-    /// the first operation, and what is called after it, waits until the region is attached.
+    /// As [`RemoteRegion::read`], as a future; it is sent as described at [`super::Client::call_async`]. On a new
+    /// connection the first operation, and calls made after it, wait until the region is attached.
     pub fn read_async(&self, offset: u64, length: usize) -> CallFuture {
         driver::operate(
             &self.core,
@@ -266,7 +266,7 @@ impl RemoteRegion {
         )
     }
 
-    /// As [`RemoteRegion::write`], as a future with no bytes; the bytes are taken now.
+    /// As [`RemoteRegion::write`], as a future whose reply is empty; the bytes are copied now.
     pub fn write_async(&self, offset: u64, bytes: &[u8]) -> CallFuture {
         driver::operate(
             &self.core,
@@ -277,7 +277,7 @@ impl RemoteRegion {
         )
     }
 
-    /// As [`RemoteRegion::fetch_add`], as a future with the 8 bytes that were there.
+    /// As [`RemoteRegion::fetch_add`], as a future of the previous 8 bytes.
     pub fn fetch_add_async(&self, offset: u64, add: u64) -> CallFuture {
         driver::operate(
             &self.core,
@@ -288,14 +288,14 @@ impl RemoteRegion {
         )
     }
 
-    /// As [`RemoteRegion::compare_and_swap`], as a future with the 8 bytes that were there.
+    /// As [`RemoteRegion::compare_and_swap`], as a future of the previous 8 bytes.
     pub fn compare_and_swap_async(&self, offset: u64, compare: u64, swap: u64) -> CallFuture {
         let wanted = Wanted::CompareAndSwap { compare, swap };
         driver::operate(&self.core, self.deadline, &self.key, offset, wanted)
     }
 }
 
-/// A region, when the server has granted it; works under any executor. Made by [`super::Client::attach_async`].
+/// A future of a region that the server grants; works under any executor. Made by [`super::Client::attach_async`].
 #[must_use = "nothing is attached when the future is dropped"]
 #[derive(Debug)]
 pub struct AttachFuture {
@@ -334,7 +334,7 @@ impl Future for AttachFuture {
     }
 }
 
-/// Asks for the region on this lane and waits for the grant, for so long from then on.
+/// Requests the region on this lane and waits for the grant, for at most the given time from then on.
 pub(super) fn attach_on(
     lane: &mut dyn Lane,
     core: &Core,
@@ -355,7 +355,7 @@ pub(super) fn attach_on(
     granted_on(lane, region, granted)
 }
 
-/// Takes the server's answer, for the lane that it came over.
+/// Handles the server's answer, for the lane on which it arrived.
 pub(super) fn granted_on(
     lane: &mut dyn Lane,
     region: &RegionKey,
@@ -366,7 +366,7 @@ pub(super) fn granted_on(
     Ok(attached)
 }
 
-/// What the server has granted.
+/// Decodes what the server has granted.
 pub(super) fn granted(
     region: &RegionKey,
     answer: Result<Reply, CallError>,
@@ -383,7 +383,7 @@ pub(super) fn granted(
     })
 }
 
-/// As [`attach_on`], for lanes whose answers go elsewhere: `ended` says what became of the call.
+/// As [`attach_on`], for lanes whose answers are delivered elsewhere: `ended` returns the outcome of the call.
 pub(super) fn attach_by<S>(
     lane: &mut dyn Lane,
     sink: &mut S,

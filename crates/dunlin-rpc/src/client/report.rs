@@ -1,4 +1,4 @@
-//! A client that tells its server about itself, for whoever watches the server (`dunlin top`).
+//! Reports of a client to its server about itself, which `dunlin top` shows.
 
 use std::sync::{Arc, Weak};
 use std::thread::Thread;
@@ -10,22 +10,22 @@ use super::{Client, Core};
 use crate::sharing::figures::HandleFigures;
 use crate::HandlerId;
 
-/// The server's own handler that takes [`ClientReport`]s.
+/// The server's built-in handler that receives [`ClientReport`]s.
 pub(crate) const REPORT: HandlerId = HandlerId::MAX - 1;
 
-/// Longest name of a client, in bytes.
+/// Maximum length of a client's name in bytes.
 const NAME_BYTES: usize = 64;
-/// Most lanes and threads in a report: those of a connection handle.
+/// Maximum number of lanes and of threads in a report: those of a connection handle.
 const MOST_LANES: usize = 256;
 const MOST_THREADS: usize = 4096;
 
-/// What a client says of itself. A server shows it and relies on none of it.
+/// What a client reports about itself. A server displays it and does not rely on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClientReport {
-    /// Its name: at most 64 bytes.
+    /// The client's name: at most 64 bytes.
     pub name: String,
-    /// The device that it uses.
+    /// The device it uses.
     pub device: String,
     /// Its preset.
     pub preset: String,
@@ -34,7 +34,7 @@ pub struct ClientReport {
 }
 
 impl ClientReport {
-    /// Reads what a stranger has written.
+    /// Decodes a report from an untrusted peer.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let report: Self =
             postcard::from_bytes(bytes).map_err(|error| format!("client report: {error}"))?;
@@ -59,7 +59,7 @@ impl ClientReport {
     }
 }
 
-/// How often, and under which name.
+/// The interval and the name.
 #[derive(Clone, Debug)]
 pub(super) struct Reporting {
     pub(super) name: String,
@@ -97,8 +97,8 @@ pub(super) fn start(core: &Arc<Core>, reporting: &Reporting) -> std::io::Result<
     Ok(thread.thread().clone())
 }
 
-/// One report; `false` when the client has ended. A server that is away or does not listen is asked again the next
-/// time.
+/// Sends one report; `false` when the client has ended. If the server is unreachable or does not accept it, the next
+/// one is sent all the same.
 fn report(core: &Weak<Core>, name: &str) -> bool {
     let Some(client) = core.upgrade().map(|core| Client {
         deadline: core.settings.deadline,
@@ -112,7 +112,7 @@ fn report(core: &Weak<Core>, name: &str) -> bool {
     let info = client.info();
     let mut handle = client.figures();
     if let Some(handle) = &mut handle {
-        // More are not told.
+        // Further ones are not reported.
         handle.lanes.truncate(MOST_LANES);
         handle.assignment.truncate(MOST_THREADS);
     }

@@ -1,5 +1,5 @@
-//! What a thread of its own does, as a future: for what asks the system for names and waits for sockets, so that no
-//! thread of an executor waits.
+//! The result of a separate thread as a future: for name lookups and waiting for sockets, so that no thread of an
+//! executor blocks.
 
 use std::future::Future;
 use std::io;
@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The end of what a thread does; works under any executor. Dropped, the thread goes on, and what it brings is dropped.
+/// The result of a thread's work; works under any executor. If it is dropped, the thread continues and its result is
+/// discarded.
 #[must_use = "what the thread brings is dropped with the future"]
 pub struct ThreadFuture<T>(Arc<Mutex<State<T>>>);
 
@@ -23,7 +24,7 @@ impl<T> std::fmt::Debug for ThreadFuture<T> {
     }
 }
 
-/// What the thread says, also if it panics.
+/// Reports the thread's result, also if it panics.
 struct Notifier<T> {
     state: Arc<Mutex<State<T>>>,
     failed: fn(io::Error) -> T,
@@ -56,7 +57,7 @@ impl<T> Drop for Notifier<T> {
 }
 
 impl<T: Send + 'static> ThreadFuture<T> {
-    /// Begins with a thread of this name. `failed` is what it brings when there is none to be had, or it panics.
+    /// Starts a thread with this name. `failed` is the result if no thread can be started, or it panics.
     pub fn start(
         name: &str,
         failed: fn(io::Error) -> T,

@@ -1,12 +1,12 @@
-//! Bytes of any length into a region and out of it: in pieces, several of which are out at a time, on one connection or
-//! more.
+//! Transfers of any length into and out of a region: in pieces, several of which are in flight at a time, on one or
+//! more connections.
 //!
-//! Where the region's memory is mapped here the pieces behind the first are copied to and from it by the caller,
-//! without an operation for each: that is what the operation would do, after another copy. Elsewhere a piece of a plain
-//! slice goes through a registered buffer of its connection, and one of a [`TransferBuffer`] does not.
+//! Where the region's memory is mapped here, the caller copies the pieces after the first to and from it, without an
+//! operation for each: an operation would do the same, with an additional copy. Elsewhere a piece of a plain slice
+//! passes through a registered buffer of its connection; a piece of a [`TransferBuffer`] does not.
 //!
-//! Beside the calls of a client: a transfer has pipelines of its own, for as long as it lives. What a server grants is
-//! granted to a connection, and on `shm` mapped for it, so it pays to keep one for several transfers.
+//! A transfer is independent of the client's calls: it has pipelines of its own for as long as it lives. Grants belong
+//! to a connection, and on `shm` are mapped for it, so it pays to keep one transfer for several uses.
 
 mod buffer;
 mod lane;
@@ -24,21 +24,21 @@ use moving::Moving;
 use pieces::Pieces;
 use way::{Get, Put, Way};
 
-/// Bytes of a piece: pieces that are under way fit into a core's cache, and each is worth its work request.
+/// Length of a piece in bytes: pieces in flight fit into a core's cache, and each is long enough to be worth its work
+/// request.
 const PIECE_BYTES: usize = 128 << 10;
-/// Bytes that are copied at once where the region's memory is mapped: from so many on copies go past the caches, and of
-/// shorter ones each line of the target is read before it is written.
+/// Number of bytes copied at once where the region's memory is mapped: from this length on copies bypass the caches;
+/// shorter copies read each line of the target before it is written.
 const AT_ONCE_BYTES: usize = 1 << 20;
-/// Pieces that are out on a connection at a time.
+/// Number of pieces in flight per connection.
 const PIECES_OUT: usize = 4;
-/// Connections of one transfer at most.
+/// Maximum number of connections of one transfer.
 const LANES_MAX: usize = 64;
 
-/// Who is told of what has arrived.
+/// Called with the number of bytes that have arrived.
 type Progress<'t> = Box<dyn FnMut(u64) + Send + 't>;
 
-/// A transfer between memory of the caller's and a region of the server's, longer than an operation may be. Made by
-/// [`RemoteRegion::transfer`].
+/// A transfer of any length between the caller's memory and a region of the server. Made by [`RemoteRegion::transfer`].
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,12 +51,12 @@ type Progress<'t> = Box<dyn FnMut(u64) + Send + 't>;
 /// ```
 #[must_use = "nothing is transferred until `put` or `get`"]
 pub struct Transfer<'t> {
-    /// The region, as each of the clients knows it.
+    /// The region, as attached by each of the clients.
     regions: Vec<&'t RemoteRegion>,
     lanes: usize,
     piece_bytes: usize,
     progress: Option<Progress<'t>>,
-    /// Its connections, from the first transfer on, of each client in turn.
+    /// The connections opened so far, alternating between the clients.
     opened: Vec<TransferLane<'t>>,
 }
 
@@ -71,23 +71,24 @@ impl std::fmt::Debug for Transfer<'_> {
     }
 }
 
-/// A transfer that did not come to its end.
+/// The error of a transfer that was not completed.
 #[derive(Debug, thiserror::Error)]
 #[error("{arrived} of {total} bytes arrived: {cause}")]
 #[non_exhaustive]
 pub struct TransferError {
-    /// So many bytes from the first on have arrived: it can go on behind them. Some of the others may have.
+    /// Length of the contiguous part, from the first byte on, that has arrived: the transfer can be resumed behind it.
+    /// Some of the other bytes may have arrived.
     pub arrived: u64,
-    /// So many were to arrive.
+    /// Number of bytes to be transferred.
     pub total: u64,
-    /// Why no more.
+    /// Why the transfer ended.
     #[source]
     pub cause: CallError,
 }
 
 impl RemoteRegion {
-    /// A transfer of any length, with one connection of its own, in pieces of 128 KiB. The deadline of the region's
-    /// operations is the longest time in which no piece may arrive.
+    /// Returns a transfer of any length, with one connection of its own, in pieces of 128 KiB. The deadline of the
+    /// region's operations is the longest time that may pass without a piece arriving.
     pub fn transfer(&self) -> Transfer<'_> {
         Transfer {
             regions: vec![self],
@@ -100,17 +101,18 @@ impl RemoteRegion {
 }
 
 impl<'t> Transfer<'t> {
-    /// So many connections of each client, 1 to 64: more than one where a single queue pair does not fill the network.
+    /// Sets the number of connections per client, 1 to 64: more than one where a single queue pair does not saturate
+    /// the network.
     pub fn lanes(self, lanes: usize) -> Self {
         let lanes = lanes.clamp(1, LANES_MAX);
         Self { lanes, ..self }
     }
 
-    /// By another client, too: the same memory of the same server, attached over another device, for hosts that are
-    /// joined by several NICs. Pieces go to whichever has room.
+    /// Also uses another client: the same memory of the same server, attached over another device, for hosts connected
+    /// by several NICs. Pieces go to whichever connection has room.
     ///
     /// # Errors
-    /// [`CallError::OtherRegion`] when the other has another name or length, and so is not the same memory.
+    /// [`CallError::OtherRegion`] when the other region has another name or length, and so is not the same memory.
     pub fn also_by(mut self, region: &'t RemoteRegion) -> Result<Self, CallError> {
         let first = self.regions[0];
         if (first.name(), first.len()) != (region.name(), region.len()) {
@@ -125,7 +127,7 @@ impl<'t> Transfer<'t> {
         Ok(self)
     }
 
-    /// So many bytes in a piece, one at least.
+    /// Sets the length of a piece in bytes, at least one.
     pub fn piece_bytes(self, bytes: usize) -> Self {
         let piece_bytes = bytes.max(1);
         Self {
@@ -134,7 +136,8 @@ impl<'t> Transfer<'t> {
         }
     }
 
-    /// Called on the caller's thread whenever more has arrived, with how many bytes from the first on have.
+    /// Sets a function that is called on the caller's thread whenever more has arrived, with the number of contiguous
+    /// bytes from the first on.
     pub fn progress(self, report: impl FnMut(u64) + Send + 't) -> Self {
         Self {
             progress: Some(Box::new(report)),
@@ -142,7 +145,8 @@ impl<'t> Transfer<'t> {
         }
     }
 
-    /// Registered memory of so many bytes, at least one, for [`Transfer::put_from`] and [`Transfer::get_into`].
+    /// Allocates registered memory of `length` bytes, at least one, for [`Transfer::put_from`] and
+    /// [`Transfer::get_into`].
     ///
     /// # Errors
     /// When there is no memory, no connection, or the preset has no one-sided operations.
@@ -151,16 +155,16 @@ impl<'t> Transfer<'t> {
         TransferBuffer::new(&mut self.opened[0], length)
     }
 
-    /// Puts `source` into the region from `offset` on. When this returns all of it is there.
+    /// Writes `source` into the region at `offset`. All of it is there when this returns.
     ///
     /// # Errors
-    /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written where not all of
-    /// it lies in the region.
+    /// [`TransferError`], whose cause is one of those of [`RemoteRegion::write`]; nothing is written unless all of it
+    /// lies in the region.
     pub fn put(&mut self, offset: u64, source: &[u8]) -> Result<(), TransferError> {
         self.run((offset, source.len()), &mut Put::of(source))
     }
 
-    /// As [`Transfer::put`], of a part of registered memory, which is not copied on the way.
+    /// As [`Transfer::put`], from a part of registered memory, which is not copied on the way.
     ///
     /// # Errors
     /// As for [`Transfer::put`]; or [`CallError::BufferInUse`].
@@ -177,19 +181,19 @@ impl<'t> Transfer<'t> {
         self.run((offset, length), &mut Put::of((source, part)))
     }
 
-    /// Gets what stands in the region from `offset` on.
+    /// Reads the region from `offset` on.
     ///
     /// # Errors
-    /// As for [`Transfer::put`]; what has not arrived is as it was.
+    /// As for [`Transfer::put`]; parts of `into` that have not arrived are unchanged.
     pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
         let length = into.len();
         self.run((offset, length), &mut Get::of(into))
     }
 
-    /// As [`Transfer::get`], into a part of registered memory, where it lands by itself.
+    /// As [`Transfer::get`], directly into a part of registered memory.
     ///
     /// # Errors
-    /// As for [`Transfer::put_from`]; bytes of the part that have not arrived may be anything.
+    /// As for [`Transfer::put_from`]; the contents of parts that have not arrived are unspecified.
     ///
     /// # Panics
     /// When the part is not inside the buffer.
@@ -203,10 +207,10 @@ impl<'t> Transfer<'t> {
         self.run((offset, length), &mut Get::of((into, part)))
     }
 
-    /// As [`Transfer::put`], for a task: while pieces are out its executor's thread does other things. Where the memory
-    /// of the region is mapped here, a mebibyte is copied between two turns of the executor.
+    /// As [`Transfer::put`], for a task: the executor's thread is free while pieces are in flight. Where the memory of
+    /// the region is mapped here, a mebibyte is copied between two yields to the executor.
     ///
-    /// Dropping the future ends the transfer where it stands, as an error does; connections are made anew then. They
+    /// Dropping the future stops the transfer where it is, as an error does; its connections are then made anew. They
     /// are made on the thread that polls.
     ///
     /// # Errors
@@ -216,7 +220,7 @@ impl<'t> Transfer<'t> {
         self.run_async((offset, length), &mut Put::of(source)).await
     }
 
-    /// [`Transfer::put_from`], as [`Transfer::put_async`].
+    /// As [`Transfer::put_from`], for a task like [`Transfer::put_async`].
     ///
     /// # Errors
     /// As for [`Transfer::put_from`].
@@ -234,7 +238,7 @@ impl<'t> Transfer<'t> {
         self.run_async((offset, length), put).await
     }
 
-    /// [`Transfer::get`], as [`Transfer::put_async`].
+    /// As [`Transfer::get`], for a task like [`Transfer::put_async`].
     ///
     /// # Errors
     /// As for [`Transfer::get`].
@@ -243,7 +247,7 @@ impl<'t> Transfer<'t> {
         self.run_async((offset, length), &mut Get::of(into)).await
     }
 
-    /// [`Transfer::get_into`], as [`Transfer::put_async`].
+    /// As [`Transfer::get_into`], for a task like [`Transfer::put_async`].
     ///
     /// # Errors
     /// As for [`Transfer::get_into`].
@@ -309,7 +313,7 @@ impl<'t> Transfer<'t> {
         Ok(Moving::new(&mut self.opened, report, (offset, pieces), way))
     }
 
-    /// Opens connections until there are so many.
+    /// Opens connections until there are `lanes`.
     fn open(&mut self, lanes: usize) -> Result<(), CallError> {
         while self.opened.len() < lanes {
             let by = self.regions[self.opened.len() % self.regions.len()];

@@ -1,4 +1,4 @@
-//! A call as a future: how it is sent, polled and given up.
+//! A call as a future: how it is sent, polled and cancelled.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,8 +23,7 @@ use crate::error::CallError;
 use crate::identity;
 use crate::HandlerId;
 
-/// Sends a call and returns its future.
-/// `held`: the lane that has a place for it already.
+/// Sends a call and returns its future. `held` is a lane on which the call already has a place.
 pub(in crate::client) fn call(
     core: &Core,
     deadline: Duration,
@@ -35,7 +34,7 @@ pub(in crate::client) fn call(
     send(core, deadline, Wish::Call(handler, payload), held)
 }
 
-/// Asks for a region and returns the future of the grant.
+/// Requests a region and returns the future of the grant.
 pub(in crate::client) fn attach(
     core: &Core,
     deadline: Duration,
@@ -44,7 +43,7 @@ pub(in crate::client) fn attach(
     send(core, deadline, Wish::Attach(region), None)
 }
 
-/// Does a one-sided operation and returns its future.
+/// Starts a one-sided operation and returns its future.
 pub(in crate::client) fn operate(
     core: &Core,
     deadline: Duration,
@@ -65,7 +64,7 @@ fn send(
         Ok(()) => put(core, deadline, wish, &mut held),
         Err(error) => CallFuture::failed(core, error),
     };
-    // A place on a lane that was replaced meanwhile.
+    // A place on a lane that has been replaced.
     if let Some(lane) = held.filter(|lane| lane.is_here()) {
         let mut inner = lane.lock();
         inner.calls.give_place_back();
@@ -82,7 +81,7 @@ fn may_call(core: &Core) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Puts a call into the client's lane for futures, which is made anew when there is none that can be used.
+/// Puts a call into the client's lane for futures, which is made anew if there is no usable one.
 fn put(
     core: &Core,
     after: Duration,
@@ -121,7 +120,7 @@ fn put(
     }
 }
 
-/// The client's lane for futures, if none was replaced by it meanwhile, with a place on it for who asks.
+/// The client's lane for futures with a place reserved on it, if this call has made that lane.
 pub(super) fn begin_with_place(core: &Core) -> Result<Option<Arc<Owned<AsyncLane>>>, CallError> {
     let mut lanes = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
@@ -136,7 +135,7 @@ pub(super) fn begin_with_place(core: &Core) -> Result<Option<Arc<Owned<AsyncLane
     Ok(Some(lane))
 }
 
-/// A lane with its first call or place, and the driver that makes it.
+/// Makes a lane with its first call or place, and starts the driver that connects it.
 fn begin<T>(
     core: &Core,
     first: impl FnOnce(&mut Calls) -> Result<T, CallError>,
@@ -144,10 +143,10 @@ fn begin<T>(
     let recipe = core.recipe();
     let lane = AsyncLane::new(&core.settings.channel, core.settings.told);
     let lane = Arc::new(Owned::new(lane));
-    // That stands there before its driver looks for it.
+    // They must be in place before the driver looks for them.
     let begun = first(&mut lane.lock().calls)?;
     let (driven, made_by) = (Arc::clone(&lane), Arc::clone(&recipe));
-    // The lane that proved the address, if nobody has taken it.
+    // The lane that was made to check the address, if it is still unused.
     let spare = match core.settings.is_local {
         true => None,
         false => recipe.spares.take(),
@@ -160,17 +159,17 @@ fn begin<T>(
     Ok((lane, begun))
 }
 
-/// The answer of a call, when it comes. Works under any executor. Dropping it cancels the call.
-// A pair of registers: what is returned through memory, and moved by wider loads than it was stored by, waits there for
-// all stores before it, and here those are to lines that the server has.
+/// A future of a call's response. Works under any executor. Dropping it cancels the call.
+// Fits into a pair of registers: a value returned through memory, and moved by wider loads than the stores that wrote
+// it, waits there for all earlier stores, which here include stores to lines that the server holds.
 #[must_use = "the call is cancelled when the future is dropped"]
 pub struct CallFuture {
-    /// Where its outcome will be, or is; `None` when that was taken.
+    /// The lane that holds or will hold the outcome; `None` once it was taken.
     lane: Option<Arc<Owned<AsyncLane>>>,
     place: Place,
 }
 
-/// The slot of a call, and whether its future was polled.
+/// The slot of a call, and whether its future has been polled.
 #[derive(Clone, Copy)]
 struct Place(usize);
 
@@ -179,7 +178,7 @@ impl Place {
         self.0 >> 1
     }
 
-    /// Says whether it was marked before.
+    /// Marks it; returns whether it was marked before.
     fn mark_polled(&mut self) -> bool {
         let before = self.0 & 1 == 1;
         self.0 |= 1;
@@ -215,8 +214,9 @@ impl std::fmt::Debug for CallFuture {
 }
 
 impl AsyncLane {
-    /// Looks for the answer of a call; while it is out its task is woken. `waker`: the task's, if the call does not
-    /// have it yet. When the call has ended its outcome is to be taken by who gets the lock.
+    /// Polls for the response of a call; while the call is outstanding its task will be woken. `waker` is the task's,
+    /// if the call does not have it yet. When the call has ended, the lock is returned and the outcome is to be taken
+    /// under it.
     fn poll_call(
         &self,
         tag: usize,
@@ -233,7 +233,7 @@ impl AsyncLane {
             let Some(terms) = inner.calls.slots[tag].terms_mut() else {
                 return Some(inner);
             };
-            // Who leads is woken by itself.
+            // The leading task wakes itself.
             let known = terms.waker.as_ref();
             if leads || known.is_some_and(|known| known.will_wake(context.waker())) {
                 break;
@@ -253,11 +253,11 @@ impl AsyncLane {
         inner.calls.last_asked = tag;
         give_back(inner);
         if leads {
-            // Two stores that meet may count one look: the driver asks only whether there were any.
+            // Two simultaneous stores may lose a count: the driver only checks whether there were any.
             let looks = self.task_looks.load(Ordering::Relaxed);
             self.task_looks.store(looks + 1, Ordering::Relaxed);
             match looked {
-                // On a core that the server wants, too, it goes first.
+                // On a core that the server needs, too, the server goes first.
                 Looked::Lead(true) => thread::idle(REST, false),
                 _ => thread::found(),
             }
@@ -268,7 +268,7 @@ impl AsyncLane {
         None
     }
 
-    /// The lock is given back after a look in vain.
+    /// To be called after a poll without success, when the lock has been released.
     fn after(&self, looked: &Looked) {
         if matches!(looked, Looked::Leave) {
             self.hand_over();
@@ -290,7 +290,7 @@ impl Future for CallFuture {
             *lane = None;
             return Poll::Ready(Err(CallError::Forked));
         }
-        // Most calls are polled twice, and wait in between: the waker is cloned outside of the lock.
+        // Most calls are polled twice, with a wait in between: the waker is cloned outside the lock.
         let waker = (!place.mark_polled()).then(|| context.waker().clone());
         let Some(mut inner) = here.poll_call(place.tag(), context, waker) else {
             return Poll::Pending;
@@ -303,8 +303,8 @@ impl Future for CallFuture {
 }
 
 impl CallFuture {
-    /// Takes what the server has granted, for the lane that the call went over if that is there still: another asks
-    /// anew with its first operation.
+    /// Takes what the server has granted, for the lane that carried the call if it is still there: another lane
+    /// requests the region again with its first operation.
     pub(in crate::client) fn poll_attached(
         &mut self,
         context: &mut Context<'_>,
@@ -312,7 +312,7 @@ impl CallFuture {
     ) -> Poll<Result<Attached, CallError>> {
         let over = self.lane.clone();
         let attached = granted(region, ready!(Pin::new(self).poll(context)))?;
-        // Who had the lock of a forked process's parent is not here to give it back.
+        // After a fork, the holder of the lock may be a thread of the parent, which cannot release it here.
         if let Some(over) = over.filter(|over| over.is_here()) {
             let mut inner = over.lock();
             if let Some(lane) = &mut inner.lane {

@@ -1,4 +1,4 @@
-//! Back-pressure that can be awaited: a place for a call of the client's futures, taken before the call is made.
+//! Awaitable back-pressure: a place for a call of the client's futures, reserved before the call is made.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use crate::client::Core;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// A place for one more call among the client's futures, when there is one. Made by [`crate::Client::ready`].
+/// A future of a place for one more call among the client's futures. Made by [`crate::Client::ready`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Ready {
     core: Arc<Core>,
     limit: Limit,
-    /// Where it stands in the queue of a lane.
+    /// Its position in the queue of a lane.
     waiting: Option<(Arc<Owned<AsyncLane>>, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Ready {
         }
     }
 
-    /// Leaves the queue; who was woken and does not come tells the next.
+    /// Leaves the queue; if it was woken and does not use the place, it wakes the next.
     fn leave(&mut self) {
         let Some((lane, ticket)) = self.waiting.take() else {
             return;
@@ -77,14 +77,14 @@ impl Future for Ready {
             if let Some(begun) = begin_with_place(&this.core)? {
                 return Poll::Ready(Ok(permit(&this.core, begun)));
             }
-            // Another was faster.
+            // Another task was faster.
             lane = thread::lock(&this.core.asynchronous).current.clone();
         }
         let stands_elsewhere = |(queue, _): &(Arc<Owned<AsyncLane>>, u64)| {
             lane.as_ref().is_none_or(|lane| !Arc::ptr_eq(queue, lane))
         };
         if this.waiting.as_ref().is_some_and(stands_elsewhere) {
-            // Another lane has taken the place of that one, and counts its tickets anew.
+            // That lane was replaced by another, which has its own numbering of tickets.
             this.leave();
         }
         let Some(lane) = lane else {
@@ -93,7 +93,7 @@ impl Future for Ready {
         let waker = context.waker().clone();
         let mut inner = lane.lock();
         if inner.over {
-            // It has ended at this moment.
+            // It has just ended.
             give_back(inner);
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -101,7 +101,7 @@ impl Future for Ready {
         if inner.calls.take_place() {
             let permit = permit(&this.core, Arc::clone(&lane));
             give_back(inner);
-            // Who was woken for this place has left the queue; who was not leaves it now.
+            // If it was woken for this place it has already left the queue; otherwise it leaves it now.
             if let Some((_, ticket)) = this.waiting.take() {
                 let mut inner = lane.lock();
                 let left = inner.calls.waiters.remove(ticket);
@@ -116,7 +116,7 @@ impl Future for Ready {
         this.waiting = Some((Arc::clone(&lane), ticket));
         give_back(inner);
         drop(former);
-        // It may sleep for longer than this may wait.
+        // The driver may sleep for longer than this task may wait.
         lane.rouse();
         Poll::Pending
     }
@@ -128,7 +128,7 @@ impl Drop for Ready {
     }
 }
 
-/// A place for one call, held until it is made or this is dropped.
+/// A place for one call, reserved until the call is made or this is dropped.
 #[must_use = "it holds a place for a call"]
 pub struct Permit {
     core: Arc<Core>,
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Permit {
 }
 
 impl Permit {
-    /// As [`crate::Client::call_async`], in the place that this holds.
+    /// As [`crate::Client::call_async`], using the reserved place.
     pub fn call(mut self, handler: HandlerId, payload: &[u8]) -> CallFuture {
         let lane = self.lane.take();
         call(&self.core, self.deadline, handler, payload, lane)

@@ -1,4 +1,4 @@
-//! Memory that transfers read and fill where it stands.
+//! Memory that transfers read and fill in place.
 
 use std::ops::Range;
 
@@ -9,16 +9,16 @@ use crate::channel::buffers::OwnMemory;
 use crate::channel::one_sided::Direction;
 use crate::error::CallError;
 
-/// Registered memory of the caller's own: what is put from here, or got into it, is not copied on its way through
-/// buffers of the client's. Made by [`super::Transfer::buffer`]; registering is slow, so it pays to keep one. It
-/// outlives its transfer, and may serve others of the same server or of any other.
+/// Registered memory of the caller: data put from it or got into it is not copied through buffers of the client. Made
+/// by [`super::Transfer::buffer`]; registering is slow, so it pays to keep one. It outlives its transfer, and may serve
+/// other transfers, of the same server or of any other.
 ///
-/// While an operation of a transfer that has failed may still be using it, its bytes are lent to nobody
-/// ([`CallError::BufferInUse`]). That ends with the connection: the transfer's own, or, where threads share connections
+/// While an operation of a failed transfer may still be using it, its bytes are not accessible
+/// ([`CallError::BufferInUse`]). This ends with the connection: the transfer's own or, where threads share connections
 /// (`flock`), that of its client, when the last thread that has used it ends.
 ///
-/// Where the device of a connection cannot have memory that another has allocated (`shm`), its pieces are copied, as
-/// those of plain slices are.
+/// Where the device of a connection cannot use memory allocated by another (`shm`), pieces are copied, like those of
+/// plain slices.
 #[derive(Debug)]
 pub struct TransferBuffer(OwnMemory);
 
@@ -28,7 +28,7 @@ impl TransferBuffer {
         Ok(Self(OwnMemory::new(memory)))
     }
 
-    /// Its bytes in number.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -42,7 +42,7 @@ impl TransferBuffer {
         self.0.bytes().ok_or(CallError::BufferInUse)
     }
 
-    /// The bytes, to change. They are zeros at first.
+    /// The bytes, mutable. They are zero at first.
     ///
     /// # Errors
     /// [`CallError::BufferInUse`] while an operation of a transfer that has failed may still read or write them.
@@ -50,15 +50,15 @@ impl TransferBuffer {
         self.0.bytes_mut().ok_or(CallError::BufferInUse)
     }
 
-    /// Copies bytes in beside pieces that land elsewhere in it.
+    /// Copies bytes into it, next to pieces that arrive elsewhere in it.
     pub(super) fn fill(&mut self, offset: usize, bytes: &[u8]) {
         self.0.fill(offset, bytes);
     }
 
-    /// Bytes of a part of it that is to be transferred.
+    /// Length in bytes of a part that is to be transferred.
     ///
     /// # Errors
-    /// As for [`TransferBuffer::bytes`]: each transfer begins with memory that nobody uses.
+    /// As for [`TransferBuffer::bytes`]: each transfer starts with memory that is not in use.
     ///
     /// # Panics
     /// When the part is not inside.
