@@ -1,52 +1,52 @@
-//! What a callable client and its server say to each other. Questions and answers of the handshake cross as they do
-//! there, and are read by the same functions, which check what they hold.
+//! The messages between a callable client and its server. Requests and responses of the handshake are carried as they
+//! are, and parsed by the same functions, which validate their contents.
 
 use serde::{Deserialize, Serialize};
 
 use crate::HandlerId;
 
-/// The handler by which clients let themselves be called; servers cannot give this id to a handler of their own. With
+/// The handler by which clients make themselves callable; servers cannot use this id for a handler of their own. With
 /// [`crate::Rights`] a client needs a [`crate::Grant::call`] of it.
 pub const CALLBACKS: HandlerId = HandlerId::MAX - 5;
 
-/// The name by which a client tells the number that its server knows it by: all its connections have the same. Drawn
-/// at random and told to its server alone, so nobody else passes for it.
+/// The parameter by which a client states the number that its server knows it by, the same for all its connections. It
+/// is random and sent to its server only, so no other client can impersonate it.
 pub(crate) const CLIENT_PARAMETER: &str = "client";
 
-/// The version of these words. Another is refused.
+/// The version of these messages. Another version is refused.
 const VERSION: u8 = 1;
 
-/// What the client asks.
+/// A request of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Ask<'a> {
-    /// To be called. Not answered while it is.
+    /// To be callable. Answered only when that ends.
     Stay { version: u8 },
-    /// What to open next, and what became of what it was last asked to open.
+    /// What to open next, with the result of the last request to open a connection.
     Next {
         #[serde(borrow)]
         opened: Option<Opened<'a>>,
     },
-    /// To be called no more. All calls of the client that are out here are answered.
+    /// No longer to be callable. All outstanding calls to the client from here are answered.
     Leave,
 }
 
-/// A connection was opened, or not.
+/// Whether a connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened<'a> {
     pub(crate) serial: u32,
-    /// As the fourth frame of a handshake, without a proof.
+    /// The fourth frame of a handshake, without a proof.
     pub(crate) reply: &'a [u8],
 }
 
-/// What the server answers to [`Ask::Next`].
+/// The server's answer to [`Ask::Next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Told<'a> {
     /// The client is registered.
     Welcome,
-    /// A connection is wanted.
+    /// The server requests a connection.
     Open {
         serial: u32,
-        /// As the third frame of a handshake, without a proof.
+        /// The third frame of a handshake, without a proof.
         request: &'a [u8],
     },
 }
@@ -59,7 +59,7 @@ impl<'a> Ask<'a> {
         encode(self)
     }
 
-    /// Reads what a client has written.
+    /// Decodes what a client has written.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
         match decode(bytes)? {
             Self::Stay { version } if version != VERSION => Err(format!(
@@ -75,14 +75,14 @@ impl<'a> Told<'a> {
         encode(self)
     }
 
-    /// Reads what a server has written.
+    /// Decodes what a server has written.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
         decode(bytes)
     }
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {
-    // Into memory that grows; nothing of these types is without an encoding.
+    // The output grows as needed; every value of these types can be encoded.
     postcard::to_allocvec(message).unwrap_or_default()
 }
 

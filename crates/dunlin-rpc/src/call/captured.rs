@@ -1,4 +1,4 @@
-//! A call as it was captured, and how it travels to whoever asked.
+//! A captured call, and the protocol by which clients request captured calls.
 
 use std::time::Duration;
 
@@ -6,39 +6,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::{versioned, HandlerId};
 
-/// The handler that answers with [`CapturedCalls`]; servers cannot give this id to a handler of their own.
+/// The handler that answers with [`CapturedCalls`]; servers cannot use this id for a handler of their own.
 pub const CAPTURE: HandlerId = HandlerId::MAX - 4;
 
-/// Of a question and of an answer.
+/// Version of requests and answers.
 const VERSION: u8 = 1;
 
-/// One call, as its server's handler saw it.
+/// A call as the server's handler saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CapturedCall {
-    /// Calls of a server are numbered from 0 in the order in which they ended, while somebody captures.
+    /// The number of the call: calls of a server are numbered from 0 in the order in which they ended, while any client
+    /// captures.
     pub number: u64,
-    /// When the handler began, since 1970 by the server's clock.
+    /// When the handler started, since 1970 by the server's clock.
     pub began: Duration,
-    /// From then until its answer was handed over.
+    /// The time from then until its response was handed over.
     pub took: Duration,
-    /// The server's number of the connection.
+    /// The server's number for the connection.
     pub connection: u64,
-    /// Who called, as far as the handshake has shown it.
+    /// The caller's identity, as far as the handshake has established it.
     pub peer: String,
-    /// The id that was called.
+    /// The id of the handler.
     pub handler: HandlerId,
-    /// Its name; empty if it has none.
+    /// The handler's name; empty if it has none.
     pub name: String,
-    /// Bytes of the whole request.
+    /// Length of the whole request in bytes.
     pub request_bytes: u64,
-    /// The request, or as much of its beginning as was asked for.
+    /// The request, or as much of its beginning as was requested.
     pub request: Vec<u8>,
     /// How it ended.
     pub end: CallEnd,
-    /// Bytes of the whole answer; zero without one.
+    /// Length of the whole response in bytes; zero if there is none.
     pub answer_bytes: u64,
-    /// The answer, or the words of the error; or as much of the beginning as was asked for.
+    /// The response or the text of the error, or as much of the beginning as was requested.
     pub answer: Vec<u8>,
 }
 
@@ -46,26 +47,26 @@ pub struct CapturedCall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum CallEnd {
-    /// With an answer.
+    /// With a response.
     #[default]
     Answered,
-    /// With the handler's error of this code.
+    /// With an error of the handler, with this code.
     Failed(u32),
     /// The handler panicked.
     Panicked,
-    /// Nobody waited any more: the handler was dropped, or not run.
+    /// The caller no longer waited: the handler was dropped, or not run.
     Cancelled,
 }
 
-/// What a server shows at once of its calls.
+/// An answer of a server with captured calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CapturedCalls {
-    /// In the order in which they ended.
+    /// The calls in the order in which they ended.
     pub calls: Vec<CapturedCall>,
-    /// Calls before these that the server had to let go, because nobody asked in time.
+    /// Number of calls before these that the server had to discard because they were not fetched in time.
     pub missed: u64,
-    /// The number to ask for next.
+    /// The number to request next.
     pub(crate) next: u64,
 }
 
@@ -74,18 +75,18 @@ impl CapturedCalls {
         versioned::encode(VERSION, self)
     }
 
-    /// Reads an answer, which a stranger may have written.
+    /// Decodes an answer from an untrusted peer.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         versioned::decode(VERSION, bytes, "captured calls")
     }
 }
 
-/// What is asked of a server.
+/// A request for captured calls.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
-    /// The first call that is wanted; `None`: those from now on.
+    /// The number of the first call wanted; `None` for the calls from now on.
     pub(crate) from: Option<u64>,
-    /// How much of each payload.
+    /// Number of bytes wanted of each payload.
     pub(crate) snap: u32,
 }
 

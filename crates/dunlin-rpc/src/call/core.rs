@@ -1,7 +1,8 @@
-//! The client core: what a server's messages mean, on any channel, and for calls in any table.
+//! The client core: handles the messages of a server, on any channel, and for calls in any table.
 //!
-//! It stands between a [`Channel`] below and the calls that are out above ([`Outstanding`]): a lane of one thread has
-//! them in a table of its own, those of a shared lane belong to many threads. No threads, no clocks, no waiting.
+//! It is between a [`Channel`] below and the outstanding calls above ([`Outstanding`]): a lane of one thread keeps them
+//! in a table of its own, those of a shared lane belong to many threads. It has no threads and no clocks and never
+//! waits.
 
 use super::lane::{Answer, CallId};
 use crate::channel::buffers::Landed;
@@ -11,66 +12,66 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
 use crate::error::{CallError, WireFailure};
 
-/// Messages taken in one poll: bounds the time that a poll holds its caller.
+/// Maximum number of messages taken in one poll: bounds the duration of a poll.
 const POLL_BUDGET: usize = 64;
 
-/// The calls that are out on a channel.
+/// The outstanding calls of a channel.
 ///
-/// A server sends its messages when it likes, so none may end a one-sided operation: that is out until the device has
-/// done it, and its result is as long as was asked for.
+/// A server sends messages at any time, so no message may complete a one-sided operation: that is outstanding until the
+/// device has completed it, and its result has the requested length.
 pub(crate) trait Outstanding {
-    /// A message has come: one has ended well and its response is short, by far the most frequent end.
+    /// A call has ended successfully with a short response, by far the most frequent case.
     ///
     /// # Errors
-    /// When it is not out, or is a one-sided operation.
+    /// When it is not outstanding, or is a one-sided operation.
     fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError>;
-    /// The device has done a one-sided operation, whose result is short.
+    /// The device has completed a one-sided operation with a short result.
     ///
     /// # Errors
-    /// When it is not out.
+    /// When it is not outstanding.
     fn operated(&mut self, call: CallId, result: &[u8]) -> Result<(), ChannelError>;
-    /// A message has come that ends one otherwise.
+    /// A message has arrived that ends a call in another way.
     ///
     /// # Errors
     /// As for [`Outstanding::answer`].
     fn expect_answer(&mut self, call: CallId) -> Result<(), ChannelError>;
-    /// One has ended otherwise.
+    /// A call has ended in another way.
     ///
     /// # Errors
-    /// When it is not out.
+    /// When it is not outstanding.
     fn complete(
         &mut self,
         call: CallId,
         result: Result<Answer<'_>, CallError>,
     ) -> Result<(), ChannelError>;
-    /// The long response of a call is about to be fetched, which may be once.
+    /// The long response of a call is about to be fetched, which may happen once per call.
     ///
     /// # Errors
     /// As for [`Outstanding::answer`], or when it is being fetched.
     fn begin_fetch(&mut self, call: CallId) -> Result<(), ChannelError>;
-    /// The server takes no more calls; answers still come.
+    /// The server takes no more calls; responses still arrive.
     fn leave(&mut self);
 }
 
-/// An answer to a call that is not out, or to what is no call but a one-sided operation.
+/// The error for a response to a call that is not outstanding, or to a one-sided operation.
 #[cold]
 pub(crate) fn no_such_call() -> ChannelError {
     ChannelError::violation("an answer to no call of ours")
 }
 
-/// A second answer to a call: else one call of ours could make us fetch any number of times.
+/// The error for a second response to a call: otherwise a server could make us fetch any number of times for one call.
 #[cold]
 pub(crate) fn two_answers() -> ChannelError {
     ChannelError::violation("two answers to one call")
 }
 
-/// A channel, and what is still to be said on it.
+/// A channel, and the messages that are still to be sent on it.
 #[derive(Debug)]
 pub(crate) struct ClientCore<C: Channel> {
     pub(crate) channel: C,
-    /// Long responses that were read, and whose server is still to be told.
+    /// Long responses that were read, but not yet released at the server.
     releases: Vec<CallId>,
-    /// The server has said goodbye.
+    /// The server has sent a goodbye.
     is_left: bool,
 }
 
@@ -83,13 +84,13 @@ impl<C: Channel> ClientCore<C> {
         }
     }
 
-    /// Whether there is nothing to take, as far as one look can tell.
+    /// Whether there is nothing to take, as far as one poll can tell.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.channel.is_idle() && self.releases.is_empty()
     }
 
-    /// Takes what has arrived; says how many messages that were.
+    /// Takes what has arrived; returns the number of messages.
     #[inline]
     pub(crate) fn take(&mut self, calls: &mut impl Outstanding) -> Result<usize, ChannelError> {
         let mut taken = 0;
@@ -110,8 +111,8 @@ impl<C: Channel> ClientCore<C> {
         Ok(taken)
     }
 
-    /// Takes what the server sent before it went, which is still an answer: the channel is about to be given up. As
-    /// many messages as there may be answers, and not without end.
+    /// Takes what the server sent before it went away, which may include responses, when the channel is about to be
+    /// given up. The number of messages is limited to the possible number of responses.
     #[cold]
     pub(crate) fn take_last(&mut self, calls: &mut impl Outstanding) {
         for _ in 0..MOST_SLOTS {
@@ -139,7 +140,7 @@ impl<C: Channel> ClientCore<C> {
                 calls.complete(header.call, Err(failure.into_call_error()))
             }
             Kind::LongResponse => self.fetch(header, calls),
-            // Else a server could keep those who wait busy with nothing else.
+            // Otherwise a server could keep waiting callers busy with goodbyes.
             Kind::Goodbye if std::mem::replace(&mut self.is_left, true) => {
                 Err(ChannelError::violation("a second goodbye"))
             }
@@ -170,7 +171,7 @@ impl<C: Channel> ClientCore<C> {
         }
     }
 
-    /// Looks for completions and failures, which arriving messages do not show, and takes what has been fetched.
+    /// Checks for completions and failures, which arriving messages do not show, and takes what has been fetched.
     pub(crate) fn progress(&mut self, calls: &mut impl Outstanding) -> Result<usize, ChannelError> {
         self.channel.progress()?;
         let mut taken = 0;

@@ -1,5 +1,5 @@
-//! What a lane is to its users: something that calls are submitted to and answers come from, whatever stands behind it.
-//! An engine without threads or clocks; its users poll it.
+//! The interface of a lane: calls are submitted to it and responses come from it, whatever its implementation. An
+//! engine without threads or clocks; its users poll it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// One-sided operations that wait for a flush, at most.
+/// Maximum number of one-sided operations that wait for a flush.
 pub(crate) const OPERATIONS_STAGED: usize = 16;
 
-/// What is sent.
+/// The body of a request.
 pub(crate) enum Body<'a> {
     /// Bytes of the caller, copied.
     Bytes(&'a [u8]),
@@ -29,7 +29,7 @@ pub(crate) enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// The bytes, whoever has them.
+    /// The bytes, wherever they are.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
@@ -38,16 +38,16 @@ impl Body<'_> {
         }
     }
 
-    /// Takes what is to be sent; nothing is left.
+    /// Takes the body and leaves an empty one.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Body::Bytes(&[]))
     }
 }
 
-/// Whether a message of this length is one that the other side takes.
+/// Checks that the other side accepts a message of this length.
 ///
 /// # Errors
-/// [`CallError::TooLong`] when it is not.
+/// [`CallError::TooLong`] when it does not.
 #[inline]
 pub(crate) fn check_length(bytes: usize, limit: usize) -> Result<(), CallError> {
     match bytes <= limit {
@@ -56,37 +56,37 @@ pub(crate) fn check_length(bytes: usize, limit: usize) -> Result<(), CallError> 
     }
 }
 
-/// What came back.
+/// The result of a call.
 pub(crate) enum Answer<'a> {
-    /// In private memory of the lane until the next message.
+    /// In private memory of the lane, valid until the next message.
     Short(&'a [u8]),
     /// In a buffer of its own.
     Long(Box<dyn Bytes>),
 }
 
-/// Who wants the answers.
+/// The receiver of the results of calls.
 pub(crate) trait Sink {
     /// The call submitted with `tag` has ended.
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>);
-    /// It has ended well and its response is short: by far the most frequent end.
+    /// The call has ended successfully with a short response: by far the most frequent case.
     #[inline]
     fn answer(&mut self, tag: u64, response: &[u8]) {
         self.complete(tag, Ok(Answer::Short(response)));
     }
-    /// Whether it runs code of users, which may call by the same lane and take as long as it likes.
+    /// Whether it runs user code, which may make calls on the same lane and take any amount of time.
     #[inline]
     fn calls_back(&self) -> bool {
         false
     }
 }
 
-/// A lane, whatever its device.
+/// A lane, independent of its device.
 pub(crate) trait Lane: Send {
-    /// Sends a short request with the next flush, if nothing at all stands against it; else [`Lane::submit`] says what
-    /// does.
+    /// Sends a short request with the next flush, if nothing prevents it; otherwise [`Lane::submit`] returns the
+    /// reason.
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId>;
-    /// As [`Lane::submit_short`], with a payload of `length` bytes that `fill` writes where it will leave from, all of
-    /// them. `None` also where the lane has no such place; `fill` was not called then.
+    /// As [`Lane::submit_short`], with a payload of `length` bytes that `fill` writes completely, at the place from
+    /// which it is sent. Returns `None`, without having called `fill`, also where the lane has no such place.
     fn submit_filled(
         &mut self,
         _handler: HandlerId,
@@ -96,20 +96,20 @@ pub(crate) trait Lane: Send {
     ) -> Option<CallId> {
         None
     }
-    /// Sends a request with the next flush. `Ok(None)`: there is no room, or as many calls are out as may be, those
-    /// that were given up among them until they are answered; poll and try again with the same body.
+    /// Sends a request with the next flush. `Ok(None)`: there is no room, or the maximum number of calls is
+    /// outstanding, including abandoned ones until they are answered; poll and try again with the same body.
     fn submit(
         &mut self,
         handler: HandlerId,
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError>;
-    /// Asks for a region with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for
+    /// Requests a region with the next flush; the response is an encoded [`Attached`]. `Ok(None)` as for
     /// [`Lane::submit`].
     fn submit_attach(&mut self, region: &RegionKey, tag: u64) -> Result<Option<CallId>, CallError>;
-    /// The server has granted the region with this number at the client, as it was asked by this lane.
+    /// The server has granted the region with this number at the client, as requested by this lane.
     fn set_attached(&mut self, region: u64, attached: Attached);
-    /// Does a one-sided operation with the next flush; its answer is what it read.
+    /// Starts a one-sided operation with the next flush; its result is what it read.
     fn submit_one_sided(
         &mut self,
         region: &RegionKey,
@@ -117,12 +117,12 @@ pub(crate) trait Lane: Send {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<Submitted, CallError>;
-    /// Memory of the lane's device for its user, for operations that read and fill it where it stands.
+    /// Allocates memory of the lane's device for its user, for operations that read and fill it in place.
     fn allocate(&mut self, _length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
         Err(CallError::OneSidedUnsupported)
     }
-    /// As [`Lane::submit_one_sided`], a READ or WRITE of memory of the caller's own, which answers without bytes.
-    /// `None`: the lane cannot have that memory.
+    /// As [`Lane::submit_one_sided`], a READ or WRITE of the caller's own memory, whose result is empty. `None`: the
+    /// lane cannot use that memory.
     fn submit_own(
         &mut self,
         _region: &RegionKey,
@@ -132,83 +132,83 @@ pub(crate) trait Lane: Send {
     ) -> Result<Option<Submitted>, CallError> {
         Ok(None)
     }
-    /// The memory of an attached region, where it is mapped here and may be written: after a WRITE to it has succeeded.
+    /// The memory of an attached region, if it is mapped here and may be written: available once a WRITE to it has
+    /// succeeded.
     fn region_target(&mut self, _region: &RegionKey) -> Option<MappedRegion<dyn PeerMemory>> {
         None
     }
-    /// The same for who may read it, after a READ.
+    /// The same for reading, once a READ has succeeded.
     fn region_source(&mut self, _region: &RegionKey) -> Option<MappedRegion<dyn PeerSource>> {
         None
     }
-    /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those
-    /// of the other methods with a sink.
+    /// Posts the batch to the device. An error ends the lane, after every call has been completed with it; the same
+    /// holds for the other methods with a sink.
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
-    /// Whether requests of futures may wait for the driver's next look, so that those of many tasks leave together.
+    /// Whether requests of futures may wait for the driver's next poll, so that those of many tasks are sent together.
     fn gathers(&self) -> bool {
         false
     }
-    /// What it shares with other lanes, where it can: lanes that are opened beside it use the same. Then
+    /// The queue that it shares with other lanes, if it can: lanes that are opened with it use the same one. Then
     /// [`Lane::gather`] keeps its batch there.
     fn queue(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
-    /// As [`Lane::flush`], but the batch may wait in the queue that it shares, for [`Lane::send_gathered`] of any lane
-    /// there.
+    /// As [`Lane::flush`], but the batch may wait in the shared queue for [`Lane::send_gathered`] of any lane there.
     fn gather(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.flush(sink)
     }
-    /// Sends what lanes have gathered in the queue that it shares.
+    /// Sends what lanes have gathered in the shared queue.
     fn send_gathered(&mut self, _sink: &mut dyn Sink) -> Result<(), CallError> {
         Ok(())
     }
-    /// Whether nothing has come for it, as far as other lanes of the queue that it shares have seen.
+    /// Whether nothing has arrived for it, as far as other lanes of the shared queue have seen.
     fn is_quiet(&self) -> bool {
         false
     }
     /// Takes what has arrived.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
-    /// [`Lane::flush`] and then [`Lane::poll`]. `waits`: the caller has nothing to do before an answer comes.
+    /// [`Lane::flush`] followed by [`Lane::poll`]. `waits`: the caller has nothing to do until a response arrives.
     #[inline]
     fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         let _ = waits;
         self.flush(sink)?;
         self.poll(sink)
     }
-    /// The caller is no longer interested; the slot is free again when the answer comes.
+    /// The caller no longer wants the response; the slot is free again when it arrives.
     fn abandon(&mut self, call: CallId);
-    /// After a look in vain.
+    /// To be called after a poll without success.
     #[inline]
     fn rest(&mut self) {
         thread::idle(REST, false);
     }
-    /// Longest payload that the server takes, in bytes.
+    /// Maximum length of a payload that the server accepts, in bytes.
     fn longest(&self) -> usize;
-    /// A registered buffer to fill in place.
+    /// A registered buffer to be filled in place.
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
-    /// Calls that are out, abandoned ones included.
+    /// Number of outstanding calls, including abandoned ones.
     fn outstanding(&self) -> usize;
-    /// Holds this as long as it lives.
+    /// Holds the token for as long as the lane lives.
     fn hold(&mut self, _token: Arc<()>) {}
-    /// Whether other threads send by the same queue pair.
+    /// Whether other threads send over the same queue pair.
     fn is_shared(&self) -> bool {
         false
     }
-    /// Whether the server wants datagrams of those that have the choice, as far as the lane has heard
+    /// Whether the server requests datagrams of clients that have the choice, as far as the lane knows
     /// ([`Standing::DATAGRAMS`](crate::admission::Standing::DATAGRAMS)).
     fn wants_datagrams(&self) -> bool {
         false
     }
     /// Whether the lane takes calls.
     fn is_usable(&mut self) -> bool;
-    /// Looks for completions and failures, which arriving messages do not show.
+    /// Checks for completions and failures, which arriving messages do not show.
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Announces sleep to the server. See [`crate::channel::carrier::Carrier::prepare_sleep`].
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError>;
-    /// What a sleeper waits on, and what wakes it.
+    /// What a sleeping thread waits on, and how it is woken.
     fn sleeper(&self) -> Box<dyn Sleeper>;
 }
 
-/// Nobody wants answers, because no call is out that was not given up.
+/// A sink for lanes whose outstanding calls were all abandoned.
 pub(crate) struct NoCalls;
 
 impl Sink for NoCalls {
@@ -218,12 +218,12 @@ impl Sink for NoCalls {
 /// Memory of an attached region that is mapped here.
 pub(crate) struct MappedRegion<M: ?Sized> {
     pub(crate) memory: Box<M>,
-    /// Bytes of the region as this connection was granted it. On another it may have been longer.
+    /// Length of the region in bytes as granted to this connection. On another it may have been longer.
     pub(crate) length: usize,
 }
 
 impl<M: ?Sized> MappedRegion<M> {
-    /// Where `length` bytes at `offset` are; `None`: not inside.
+    /// The position of `length` bytes at `offset`; `None` if they are not inside.
     pub(crate) fn place(&self, offset: u64, length: usize) -> Option<usize> {
         let offset = usize::try_from(offset).ok()?;
         let end = offset.checked_add(length)?;
@@ -231,7 +231,7 @@ impl<M: ?Sized> MappedRegion<M> {
     }
 }
 
-/// What became of a one-sided operation that was submitted.
+/// The outcome of submitting a one-sided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Submitted {
     Call(CallId),
@@ -241,9 +241,9 @@ pub(crate) enum Submitted {
     Unattached,
 }
 
-/// A place to sleep until the lane's peer has something.
+/// A thread's means to sleep until the lane's peer has something for it.
 pub(crate) trait Sleeper: Send + Sync {
-    /// Sleeps for `timeout` at most.
+    /// Sleeps for at most `timeout`.
     fn sleep(&self, timeout: Duration) -> Result<(), VerbsError>;
     /// Wakes the sleeper.
     fn wake(&self);

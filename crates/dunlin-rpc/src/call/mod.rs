@@ -1,5 +1,5 @@
-//! Calls, whoever makes them: names, tables, answers, and the core that makes calls of a server's messages. Between
-//! channels below and the client's fronts and shared lanes above.
+//! Calls of any kind of caller: names, tables, responses, and the core that turns a server's messages into responses.
+//! It is between the channels below and the client's public API and shared lanes above.
 
 pub(crate) mod callbacks;
 pub(crate) mod captured;

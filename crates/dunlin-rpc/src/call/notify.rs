@@ -1,4 +1,4 @@
-//! What a writer of a region tells its owner: the request to the handler [`NOTIFY`].
+//! The notification that a writer of a region sends to its owner: the request to the handler [`NOTIFY`].
 //!
 //! ```text
 //! value u32 | offset u64 | length u64 | name of the region
@@ -6,11 +6,11 @@
 
 use crate::HandlerId;
 
-/// The handler of owners of regions that takes notifications.
+/// The handler of region owners that receives notifications.
 pub(crate) const NOTIFY: HandlerId = HandlerId::MAX - 6;
 const NUMBERS: usize = 20;
 
-/// See the module.
+/// A notification; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Notice<'a> {
     pub(crate) region: &'a [u8],
@@ -29,7 +29,7 @@ impl<'a> Notice<'a> {
         bytes
     }
 
-    /// Reads what a peer wrote.
+    /// Decodes what a peer wrote.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (value, rest) = bytes.split_first_chunk()?;
         let (offset, rest) = rest.split_first_chunk()?;

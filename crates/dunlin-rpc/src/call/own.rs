@@ -1,4 +1,4 @@
-//! Memory of a caller's own, which one-sided operations read and fill where it stands: how a lane names it.
+//! The caller's own memory, which one-sided operations read and fill in place, as a lane refers to it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,24 +8,26 @@ use dunlin_verbs::AnyRegion;
 use crate::channel::one_sided::{Direction, OwnPart, Registration};
 use crate::channel::ChannelError;
 
-/// Memory that a lane keeps registered: that of a transfer each way, and of the two before.
+/// Maximum number of regions that a lane keeps registered: those of a transfer in each direction, and of the two
+/// before.
 const REGISTERED_MAX: usize = 4;
 
-/// A part of such memory that an operation is to read or to fill.
+/// A part of such memory that an operation reads or fills.
 pub(crate) struct Own<'a> {
     pub(crate) memory: &'a Arc<dyn AnyRegion>,
     pub(crate) range: Range<usize>,
     pub(crate) direction: Direction,
-    /// Held until the operation has ended.
+    /// Held until the operation has completed.
     pub(crate) use_of: Arc<()>,
 }
 
-/// What a lane has registered. It holds the memory, too: until the lane ends, or others have taken its place.
+/// The memory that a lane has registered. It also keeps the memory alive, until the lane ends or other memory has
+/// replaced it.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Vec<(Arc<dyn AnyRegion>, Registration)>);
 
 impl Registered {
-    /// The part as operations of the lane name it; `None`: they cannot.
+    /// The part as operations of the lane refer to it; `None` if they cannot use it.
     pub(crate) fn part(
         &mut self,
         own: &Own<'_>,
@@ -55,7 +57,7 @@ impl Registered {
         }))
     }
 
-    /// Nothing: the lane is another.
+    /// Forgets all registrations, because the lane was replaced.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

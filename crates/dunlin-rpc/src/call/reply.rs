@@ -1,4 +1,4 @@
-//! What a call brings back, and what a long one is made from.
+//! The result of a call, and the memory of a long request.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -7,21 +7,22 @@ use super::lane::Answer;
 use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::short_copy;
 
-/// Responses up to this many bytes stand in the reply itself, without an allocation.
+/// Responses of up to this many bytes are stored in the reply itself, without an allocation.
 const INLINE_BYTES: usize = 112;
 
-/// Aligned as the registers are by which a reply is moved from place to place: a move that begins elsewhere than the
-/// one before it waits until that has reached the cache.
+/// Aligned to the registers by which a reply is moved: a load at another alignment than the store before it waits until
+/// that store has reached the cache.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 struct Inline([u8; INLINE_BYTES]);
 
-/// A response. Reads as a byte slice; a long one stands in registered memory that goes back to its pool with the reply.
+/// A response. Dereferences to a byte slice; a long one is in registered memory that returns to its pool when the reply
+/// is dropped.
 pub struct Reply(Place);
 
 enum Place {
-    /// A whole word says how many, so that which of the three it is takes a word, too: what is behind it begins where
-    /// moves of the whole do.
+    /// The length takes a whole word, so that the discriminant of the enum takes a word, too: what is behind it is
+    /// aligned like the moves of the whole.
     Inline {
         length: usize,
         bytes: Inline,
@@ -36,7 +37,7 @@ impl Reply {
         bytes: Inline([0; INLINE_BYTES]),
     });
 
-    /// As the lane that it came from would have given it.
+    /// Passes it on as the lane that it came from would have.
     pub(crate) fn into_answer<T>(self, take: impl FnOnce(Answer<'_>) -> T) -> T {
         match self.0 {
             Place::Landed(landed) => take(Answer::Long(landed)),
@@ -51,7 +52,7 @@ impl Reply {
         reply
     }
 
-    /// Another in its place: a short one is written where it stands.
+    /// Replaces the response; a short one is written in place.
     #[inline]
     pub(crate) fn renew(&mut self, answer: Answer<'_>) {
         if let (Place::Inline { length, bytes }, Answer::Short(source)) = (&mut self.0, &answer) {
@@ -80,7 +81,7 @@ impl Reply {
         };
     }
 
-    /// Takes it from where it stood; there the next may be written.
+    /// Takes the response out; the next one may be written in its place.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         match &self.0 {
@@ -118,8 +119,8 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// A request to fill in place, in registered memory: the server reads it from here, so a long request is copied once
-/// only.
+/// A request to be filled in place, in registered memory: the server reads it from here, so a long request is copied
+/// only once.
 pub struct RequestBuffer(pub(crate) Box<dyn BytesMut>);
 
 impl Deref for RequestBuffer {

@@ -1,23 +1,24 @@
-//! The calls that are out: whose each is, and whether anybody still wants its answer. All lanes keep theirs in this
-//! table.
+//! The table of outstanding calls: which caller each belongs to, and whether its response is still wanted. All lanes
+//! use it.
 
 use crate::channel::call_id::{call_id, slot_of, CallId, MOST_SLOTS, SLOT_BITS};
 
-/// Bits of a slot's word: the call is out and waited for, or out and not. Neither: the slot is free.
+/// State bits of a slot's word: the call is outstanding and waited for, or outstanding and abandoned. Neither: the slot
+/// is free.
 const WAITING: u64 = 1;
 const ABANDONED: u64 = 2;
-/// Where the marks of a lane begin.
+/// Shift of a lane's marks.
 const MARKS_SHIFT: u32 = 8;
-/// Where the generation begins.
+/// Shift of the generation.
 const GENERATION_SHIFT: u32 = 32;
 
-/// A call that may be out. Small, because every call touches one.
+/// A slot for an outstanding call. Small, because every call touches one.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Its owner's name for the call; of a free slot, the next one that is free.
+    /// The owner's tag for the call; in a free slot, the index of the next free one.
     tag: u64,
-    /// `generation (32 bits) | marks | state`: one comparison tells whether an answer is for a call that is waited for
-    /// and has no marks, as nearly all are.
+    /// `generation (32 bits) | marks | state`: a single comparison shows whether a response belongs to a call that is
+    /// waited for and has no marks, as nearly all do.
     word: u64,
 }
 
@@ -42,33 +43,33 @@ fn word_of(call: CallId) -> u64 {
 /// A call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Whose it was; `None`: nobody wants the answer any more.
+    /// The owner's tag; `None` if the response is no longer wanted.
     pub(crate) tag: Option<u64>,
     /// See [`Slots::mark`].
     pub(crate) marks: u8,
 }
 
-/// All of them; `E` is what a lane wants to know of a call besides.
+/// The table; `E` is what a lane stores for a call in addition.
 #[derive(Debug)]
 pub(crate) struct Slots<E> {
     slots: Box<[Slot]>,
     extras: Box<[E]>,
-    /// The first that is free, which names the next; as many as there are slots when none is.
+    /// The first free slot, which holds the next one; equal to the number of slots when none is free.
     free: u32,
     out: usize,
     abandoned: usize,
-    /// The generations that there are.
+    /// The number of generations.
     generations: u32,
 }
 
 impl<E: Copy + Default> Slots<E> {
-    /// Of `most` calls, whose names have 32 bits for the generation.
+    /// A table for `most` calls, whose names have 32 bits for the generation.
     pub(crate) fn new(most: usize) -> Self {
         Self::named(most, u32::MAX)
     }
 
-    /// Of `most` calls, whose names have 16 bits for the generation: they go into short headers. A channel that brings
-    /// each message once needs generations only to notice a peer that does not answer honestly.
+    /// A table for `most` calls, whose names have 16 bits for the generation, to fit into short headers. A channel that
+    /// delivers each message once needs generations only to detect a dishonest peer.
     pub(crate) fn with_short_names(most: usize) -> Self {
         Self::named(most, u32::from(u16::MAX))
     }
@@ -86,7 +87,7 @@ impl<E: Copy + Default> Slots<E> {
         }
     }
 
-    /// Names a call, unless as many as there may be are out.
+    /// Names a new call, unless the maximum number is outstanding.
     #[inline]
     pub(crate) fn begin(&mut self, tag: u64, extra: E) -> Option<CallId> {
         let index = self.free;
@@ -102,7 +103,7 @@ impl<E: Copy + Default> Slots<E> {
         Some(name(index, word))
     }
 
-    /// As [`Slots::begin`], where somebody else counts the generations of a slot.
+    /// As [`Slots::begin`], where the caller counts the generations of a slot.
     #[inline]
     pub(crate) fn begin_as(
         &mut self,
@@ -123,19 +124,20 @@ impl<E: Copy + Default> Slots<E> {
         is_it.then_some(slot_of(call))
     }
 
-    /// Whether the call is out.
+    /// Whether the call is outstanding.
     #[inline]
     pub(crate) fn is_out(&self, call: CallId) -> bool {
         self.index(call).is_some()
     }
 
-    /// What the lane knows of a call, if it is out.
+    /// The lane's data for a call, if it is outstanding.
     #[inline]
     pub(crate) fn extra(&mut self, call: CallId) -> Option<&mut E> {
         self.index(call).map(|index| &mut self.extras[index])
     }
 
-    /// Marks a call that is out by some of eight bits, and says which marks it had; `None`: it is not out.
+    /// Sets some of the eight marks of an outstanding call and returns those that it had before; `None` if it is not
+    /// outstanding.
     pub(crate) fn mark(&mut self, call: CallId, marks: u8) -> Option<u8> {
         let index = self.index(call)?;
         let word = &mut self.slots[index].word;
@@ -144,7 +146,7 @@ impl<E: Copy + Default> Slots<E> {
         Some(had)
     }
 
-    /// Frees the slot of a call that is out.
+    /// Frees the slot of an outstanding call.
     #[inline(always)]
     fn free(&mut self, index: usize) {
         let slot = &mut self.slots[index];
@@ -155,8 +157,8 @@ impl<E: Copy + Default> Slots<E> {
         self.out -= 1;
     }
 
-    /// Frees the slot of a call that is waited for and has no marks, and says whose it was. `None`: it is another, if
-    /// it is one; [`Slots::finish`] knows.
+    /// Frees the slot of a call that is waited for and has no marks, and returns its tag. `None`: it is another call,
+    /// or none; [`Slots::finish`] distinguishes them.
     #[inline(always)]
     pub(crate) fn finish_waiting(&mut self, call: CallId) -> Option<u64> {
         let slot = self.slots.get(slot_of(call))?;
@@ -168,7 +170,7 @@ impl<E: Copy + Default> Slots<E> {
         Some(tag)
     }
 
-    /// Frees the slot; `None`: the call is not out.
+    /// Frees the slot; `None` if the call is not outstanding.
     pub(crate) fn finish(&mut self, call: CallId) -> Option<Ended> {
         let index = self.index(call)?;
         let Slot { tag, word } = self.slots[index];
@@ -181,7 +183,7 @@ impl<E: Copy + Default> Slots<E> {
         })
     }
 
-    /// Nobody wants the answer any more. Says whether somebody did until now.
+    /// Marks the response as no longer wanted. Returns whether it was wanted before.
     pub(crate) fn abandon(&mut self, call: CallId) -> bool {
         let Some(index) = self.index(call) else {
             return false;
@@ -193,7 +195,7 @@ impl<E: Copy + Default> Slots<E> {
         waited
     }
 
-    /// Calls that are out, with what the lane knows of each.
+    /// The outstanding calls, each with the lane's data.
     pub(crate) fn out(&self) -> impl Iterator<Item = (CallId, E)> + '_ {
         let all = (0..).zip(&self.slots).zip(&self.extras);
         all.filter(|((_, slot), _)| slot.is_out())
@@ -205,13 +207,13 @@ impl<E: Copy + Default> Slots<E> {
         self.out
     }
 
-    /// Whether no call is out but those that are abandoned.
+    /// Whether all outstanding calls, if any, are abandoned.
     #[inline]
     pub(crate) fn nobody_waits(&self) -> bool {
         self.abandoned == self.out
     }
 
-    /// Whether calls are out, and all of them are abandoned.
+    /// Whether there are outstanding calls and all of them are abandoned.
     pub(crate) fn only_abandoned(&self) -> bool {
         self.abandoned > 0 && self.nobody_waits()
     }

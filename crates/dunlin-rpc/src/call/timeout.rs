@@ -1,15 +1,15 @@
-//! How long a caller waits, as its server hears of it.
+//! How a call's deadline is transmitted to the server.
 //!
-//! In the handshake a client says how long calls on the connection may take ([`DEFAULT_PARAMETER`]), and nothing more
-//! is said of calls that may take just as long. A call with another deadline, with one below [`SHORT`], or of whose
-//! time a part has gone already is sent to the handler [`TIMED`], with a trailer behind its payload:
+//! In the handshake a client states the default deadline of calls on the connection ([`DEFAULT_PARAMETER`]); calls with
+//! exactly this deadline carry no further information. A call with another deadline, with one below [`SHORT`], or of
+//! whose time a part has passed already is sent to the handler [`TIMED`], with a trailer after its payload:
 //!
 //! ```text
 //! payload | handler u16 | 0 u16 | time left, in microseconds u32 | when that was, by the caller's clock u32
 //! ```
 //!
-//! So it crosses on any channel as other requests do, long ones too. The two clocks need not agree: a server compares
-//! how long requests take with how long they took at the least (`server/deadlines.rs`).
+//! So it travels on any channel like other requests, long ones too. The two clocks need not agree: a server compares
+//! how long requests take with the minimum that they took (`server/deadlines.rs`).
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -19,30 +19,30 @@ use dunlin_verbs::thread;
 use super::lane::Body;
 use crate::HandlerId;
 
-/// The handler of requests with a trailer; which they are for stands there.
+/// The handler of requests with a trailer, which contains the actual handler.
 pub(crate) const TIMED: HandlerId = HandlerId::MAX - 3;
-/// Bytes behind the payload.
+/// Length of the trailer in bytes.
 pub(crate) const TRAILER_BYTES: usize = 12;
-/// How long calls of a connection may take if nothing else is said, in microseconds.
+/// The handshake parameter for the default deadline of calls on a connection, in microseconds.
 pub(crate) const DEFAULT_PARAMETER: &str = "call-timeout-us";
-/// Calls that may take no longer always say when they were sent: a request may lie in the server's memory for as long
-/// before it is looked at.
+/// Calls with a shorter deadline always state when they were sent: a request may lie in the server's memory for as long
+/// before it is polled.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// The trailer of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timeout {
     pub(crate) handler: HandlerId,
-    /// What was left of the caller's time; more than 71 minutes are said to be so many.
+    /// The time left to the caller; more than 71 minutes are sent as that value.
     pub(crate) left_us: u32,
-    /// When, by the caller's clock, modulo 2^32.
+    /// When it was sent, by the caller's clock, modulo 2^32.
     pub(crate) sent_us: u32,
 }
 
-/// A clock in microseconds, modulo 2^32. What is zero is its own.
+/// A clock in microseconds, modulo 2^32, with an origin of its own.
 pub(crate) fn micros(now: Instant) -> u32 {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
-    // Instants of simulated threads may be before those of real ones, so this is not a difference from now on.
+    // Instants of simulated threads may be earlier than those of real ones, so the difference may be negative.
     let begin = *BEGIN.get_or_init(|| now);
     match now.checked_duration_since(begin) {
         Some(since) => since.as_micros() as u32,
@@ -59,7 +59,7 @@ impl Timeout {
         }
     }
 
-    /// The bytes behind the payload.
+    /// Encodes the trailer.
     pub(crate) fn encode(self) -> [u8; TRAILER_BYTES] {
         let mut bytes = [0; TRAILER_BYTES];
         bytes[..2].copy_from_slice(&self.handler.to_le_bytes());
@@ -68,7 +68,7 @@ impl Timeout {
         bytes
     }
 
-    /// Reads the trailer of a request that a peer wrote; `None` when it has none.
+    /// Reads the trailer of a request that a peer wrote; `None` if it is too short to have one.
     pub(crate) fn read(request: &[u8]) -> Option<Self> {
         let (_, trailer) = request.split_last_chunk::<TRAILER_BYTES>()?;
         let &[a, b, _, _, left @ .., e, f, g, h] = trailer;
@@ -80,12 +80,12 @@ impl Timeout {
     }
 }
 
-/// What a client's servers were told of its deadlines.
+/// The default deadline that a client has stated to its servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told(Duration);
 
 impl Told {
-    /// Of a client whose calls may take so long by default.
+    /// For a client with this default deadline.
     pub(crate) fn new(default: Duration) -> Self {
         match default < SHORT {
             true => Self(Duration::ZERO),
@@ -93,13 +93,13 @@ impl Told {
         }
     }
 
-    /// Whether a call that begins now and may take so long needs no trailer.
+    /// Whether a call that starts now with this deadline needs no trailer.
     #[inline]
     pub(crate) fn is_enough(self, deadline: Duration) -> bool {
         deadline == self.0
     }
 
-    /// What a call says that may take `deadline` from `began` on, or from now; `None`: nothing.
+    /// What to send for a call with `deadline` from `began` on, or from now; `None` if no trailer is needed.
     #[inline]
     pub(crate) fn says(self, deadline: Duration, began: Option<Instant>) -> Option<Said> {
         match began.is_none() && self.is_enough(deadline) {
@@ -118,7 +118,7 @@ impl Told {
     }
 }
 
-/// What a call says of its time.
+/// The contents of a call's trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     left: Duration,
@@ -126,8 +126,9 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Puts a trailer behind a request to `handler`, of which a lane takes at most `longest` bytes: which handler it is
-    /// for then. Bytes of the caller's are copied into `copy`. A request that has no room for it goes without.
+    /// Appends a trailer to a request to `handler`, of which a lane takes at most `longest` bytes, and returns the
+    /// handler to send it to. The caller's bytes are copied into `copy`. A request that has no space for the trailer is
+    /// sent without.
     pub(crate) fn put_behind<'a>(
         self,
         handler: HandlerId,

@@ -1,4 +1,4 @@
-//! One-sided operations as callers ask for them, checked before a lane posts them.
+//! One-sided operations as callers request them, checked before a lane posts them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use dunlin_verbs::{Access, RemoteAddress};
 use crate::channel::one_sided::{Attached, Verb, INLINE_BYTES};
 use crate::error::CallError;
 
-/// A region as lanes know it.
+/// Identifies a region at a lane.
 #[derive(Debug)]
 pub(crate) struct RegionKey {
     /// Its number at this client.
@@ -25,7 +25,7 @@ impl RegionKey {
     }
 }
 
-/// What a caller wants of a region.
+/// An operation that a caller requests on a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted<'a> {
     Read(usize),
@@ -35,7 +35,7 @@ pub(crate) enum Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Bytes that it reads or writes there.
+    /// Number of bytes that it reads or writes.
     pub(crate) fn length(&self) -> usize {
         match self {
             Wanted::Read(length) => *length,
@@ -44,7 +44,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether it is longer than `most`.
+    /// Checks that it is not longer than `most`.
     ///
     /// # Errors
     /// When it is.
@@ -56,7 +56,7 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// The verb; `source` makes memory that the device reads of bytes that do not fit into the request.
+    /// The verb to post; `source` provides memory that the device can read for bytes that do not fit into the request.
     pub(crate) fn verb(
         &self,
         inline_bytes: usize,
@@ -80,10 +80,10 @@ impl Wanted<'_> {
         })
     }
 
-    /// Where it goes.
+    /// Returns the remote address of the operation.
     ///
     /// # Errors
-    /// When the server did not grant it, or it leaves the region, or is an atomic on a wrong place.
+    /// When the server did not grant it, the operation would leave the region, or an atomic is misaligned.
     pub(crate) fn check(
         &self,
         region: &RegionKey,
@@ -100,7 +100,7 @@ impl Wanted<'_> {
 }
 
 impl Attached {
-    /// Where an operation on so many bytes from `offset` on goes that needs this access.
+    /// Returns the remote address of an operation on `length` bytes from `offset` on that needs this access.
     ///
     /// # Errors
     /// As for [`Wanted::check`].
