@@ -1,4 +1,4 @@
-//! The wire format of a batch: messages that cross together, in whole cache lines (FLOCK's coalesced message, §4.2).
+//! The wire format of a batch: messages that are sent together, in whole cache lines (FLOCK's coalesced message, §4.2).
 //!
 //! ```text
 //! Form::Twice:    | commit 8 B | head 8 B | content                |      to the end of the last line
@@ -9,29 +9,29 @@
 //!   commit  = canary (high half) | lines of the other ring that the writer of this one has consumed (low 32 bits)
 //! ```
 //!
-//! When the commit word is there, all is there. Where it stands is the batch's [`Form`]; in whichever word comes first,
-//! the reader polls for its half of the batch's *canary*, a number that both sides draw from a sequence of their own
-//! for each connection ([`Canaries`]). What an earlier lap left in the ring cannot pass for a batch, because no payload
-//! knows the numbers to come, and nothing needs to be cleared after reading. The half in the commit word stands where a
-//! device that writes byte by byte puts it last. The consumed lines are the flow control: a request-response exchange
-//! needs no WRITE for it (FLOCK §4.2's piggybacked head).
+//! Once the commit word has arrived, the whole batch has. Its position depends on the batch's [`Form`]. In the word
+//! that comes first, the reader polls for that word's half of the batch's *canary*, a number that both sides take from
+//! the same sequence, one per connection ([`Canaries`]). Remains of an earlier lap in the ring cannot be mistaken for a
+//! batch, because no payload can contain the numbers to come, so nothing needs to be cleared after reading. The half in
+//! the commit word is at the position that a device writing byte by byte writes last. The consumed lines are the flow
+//! control: a request-response exchange needs no WRITE for it (FLOCK §4.2's piggybacked head).
 
-/// How a batch crosses: where its commit word stands, and in how many WRITEs it goes. The content has as many bytes in
-/// all.
+/// How a batch is written: the position of its commit word, and the number of WRITEs. The content has the same number
+/// of bytes in both forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The commit word is the first of the first line, and goes by a WRITE of its own behind all others (RB²'s write
-    /// twice). Asks for no order within a WRITE. The reader polls one line only, and does not take the others away from
-    /// a writer that stores into shared memory.
+    /// The commit word is the first word of the first line, and is written by a WRITE of its own after all others
+    /// (RB²'s write twice). Requires no order within a WRITE. The reader polls one line only, and does not take the
+    /// other lines away from a writer that stores into shared memory.
     Twice,
-    /// One WRITE, two where the ring ends; the commit word is the last of the last line (FaRM, FLOCK §4.1's canary).
-    /// Asks that all bytes of a WRITE are placed in address order. For devices where a WRITE costs a message.
+    /// One WRITE, or two at the end of the ring; the commit word is the last word of the last line (FaRM, FLOCK §4.1's
+    /// canary). Requires that all bytes of a WRITE are placed in address order. For devices where a WRITE costs a
+    /// message.
     Sealed,
 }
 
 impl Form {
-    /// What suits a writer whose WRITEs are messages, or are not, and a reader whose device places in order, or does
-    /// not.
+    /// The form for a writer whose WRITEs are messages or not, and a reader whose device places in order or not.
     pub(crate) fn between(writes_are_messages: bool, in_order: bool) -> Self {
         match writes_are_messages && in_order {
             true => Self::Sealed,
@@ -39,7 +39,7 @@ impl Form {
         }
     }
 
-    /// Bytes of a batch before its content.
+    /// Number of bytes of a batch before its content.
     #[inline]
     pub(crate) const fn content_at(self) -> usize {
         match self {
@@ -48,13 +48,13 @@ impl Form {
         }
     }
 
-    /// Bytes of a batch behind its content.
+    /// Number of bytes of a batch after its content.
     #[inline]
     pub(crate) const fn behind_content(self) -> usize {
         FRAME_BYTES - self.content_at()
     }
 
-    /// The bits of a batch's first word that are of its canary.
+    /// The bits of a batch's first word that belong to its canary.
     #[inline]
     pub(crate) const fn canary_bits(self) -> u64 {
         match self {
@@ -64,42 +64,42 @@ impl Form {
     }
 }
 
-/// Bytes of a line: a cache line. Batches begin on lines, and room is counted in them.
+/// Size of a line in bytes: a cache line. Batches begin at line boundaries, and room is counted in lines.
 pub(crate) const LINE_BYTES: usize = 64;
-/// The last word of a line, where the commit word of a sealed batch stands.
+/// Index of the last word of a line, the position of the commit word of a sealed batch.
 pub(crate) const LAST_WORD: usize = LINE_BYTES / WORD_BYTES - 1;
-/// Bytes of head and commit word, and of either.
+/// Size in bytes of head and commit word together, and of each.
 pub(crate) const FRAME_BYTES: usize = 2 * WORD_BYTES;
 pub(crate) const WORD_BYTES: usize = 8;
-/// From this many lines on a batch is long: another like it is likely to follow.
+/// Number of lines from which on a batch counts as long: another long one is likely to follow.
 pub(crate) const LONG_LINES: usize = 8;
 const HIGH_HALF: u64 = !0 << 32;
-/// Bits of the head that count lines, and those that count messages.
+/// Bits of the head that hold the number of lines and of messages.
 const LINE_BITS: u32 = 20;
 const MESSAGE_BITS: u32 = 12;
-/// Most messages in a batch.
+/// Maximum number of messages in a batch.
 pub(crate) const MOST_MESSAGES: u32 = (1 << MESSAGE_BITS) - 1;
 
-/// Lines of a batch with `content` bytes of messages.
+/// Number of lines of a batch with `content` bytes of messages.
 #[inline]
 pub(crate) fn lines_of(content: usize) -> usize {
     (content + FRAME_BYTES).div_ceil(LINE_BYTES)
 }
 
-/// Bytes of content that fit into `lines` lines.
+/// Number of bytes of content that fit into `lines` lines.
 #[inline]
 pub(crate) fn content_of(lines: usize) -> usize {
     (lines * LINE_BYTES).saturating_sub(FRAME_BYTES)
 }
 
-/// Lines of a batch with one message of `payload` bytes.
+/// Number of lines of a batch with one message of `payload` bytes.
 #[cfg(any(test, feature = "conformance"))]
 pub(crate) fn lines_for(payload: usize) -> usize {
     lines_of(super::message::message_bytes(payload))
 }
 
-/// The numbers by which a reader knows the batches of one ring: splitmix64 (Steele et al., OOPSLA '14) from a seed that
-/// the reader chose at random and told the writer alone.
+/// The numbers by which a reader recognises the batches of one ring: splitmix64 (Steele et al., OOPSLA '14) from a seed
+/// that the reader chose at random and gave only to the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Canaries {
     state: u64,
@@ -117,13 +117,13 @@ impl Canaries {
         canaries
     }
 
-    /// The canary of the batch at hand.
+    /// The canary of the current batch.
     #[inline]
     pub(crate) fn current(&self) -> u64 {
         self.current
     }
 
-    /// Goes on to the next batch.
+    /// Advances to the next batch.
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -134,15 +134,15 @@ impl Canaries {
     }
 }
 
-/// How long a batch is.
+/// Encodes the head of a batch.
 #[inline]
 pub(crate) fn head(canary: u64, lines: usize, messages: u32) -> u64 {
     debug_assert!(lines < 1 << LINE_BITS && messages <= MOST_MESSAGES);
     (canary & !HIGH_HALF) | (lines as u64) << 32 | u64::from(messages) << (32 + LINE_BITS)
 }
 
-/// Lines and messages of a batch, when `head` is of the one with this canary. Memory that nobody wrote says no lines,
-/// which is no batch.
+/// Number of lines and of messages of a batch, if `head` belongs to the batch with this canary. Memory that was never
+/// written decodes to zero lines, which is not a batch.
 #[inline]
 pub(crate) fn read_head(head: u64, canary: u64) -> Option<(usize, u32)> {
     let lines = (head >> 32) as usize & ((1 << LINE_BITS) - 1);
@@ -150,21 +150,21 @@ pub(crate) fn read_head(head: u64, canary: u64) -> Option<(usize, u32)> {
         .then_some((lines, (head >> (32 + LINE_BITS)) as u32))
 }
 
-/// The word that is written last.
+/// Encodes the commit word.
 #[inline]
 pub(crate) fn commit(canary: u64, consumed: u64) -> u64 {
     (canary & HIGH_HALF) | (consumed & !HIGH_HALF)
 }
 
-/// The lower half of the count of consumed lines, when `commit` is of the batch with this canary.
+/// The lower half of the count of consumed lines, if `commit` belongs to the batch with this canary.
 #[inline]
 pub(crate) fn read_commit(commit: u64, canary: u64) -> Option<u32> {
     (commit >> 32 == canary >> 32).then_some(commit as u32)
 }
 
-/// A batch with this content as bytes, and their offsets, in the order to write them, of a peer that claims anything
-/// about it: lines and messages. Where what it claims decides where the reader looks for the commit word, that stands
-/// there as well.
+/// The bytes of a batch with this content and their offsets, in the order in which to write them, as from a peer that
+/// may claim any numbers of lines and messages. Where the claimed number decides at which position the reader looks for
+/// the commit word, it is written there as well.
 #[cfg(any(test, feature = "conformance", feature = "fuzzing"))]
 pub(crate) fn lay_out(
     form: Form,

@@ -1,6 +1,6 @@
 //! Registered buffers for payloads that are too long for the ring, kept for reuse because registering is slow.
 //!
-//! A [`Buffer`] of the pool of exports holds a payload of ours that the peer READs. One of the pool of landings takes
+//! A [`Buffer`] from the export pool holds a payload of ours that the peer READs. One from the landing pool receives
 //! what we READ from the peer ([`Landed`]); no peer has any access to it, so its bytes can be lent out as a plain
 //! slice.
 
@@ -13,12 +13,12 @@ use dunlin_verbs::{Access, Device, Region, VerbsError};
 use super::one_sided::Registration;
 use super::ChannelError;
 
-/// Smallest buffer: below this a registration of its own wastes more than it saves.
+/// Size of the smallest buffer: below this a separate registration costs more than it saves.
 const MIN_BUFFER_BYTES: usize = 16 << 10;
-/// Bytes that a pool keeps for reuse; what is given back beyond that is freed.
+/// Number of bytes that a pool keeps for reuse; buffers returned beyond that are freed.
 const KEPT_BYTES: usize = 256 << 20;
 
-/// What buffers of a pool are for.
+/// The purpose of a pool's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The peer reads them.
@@ -59,7 +59,7 @@ impl<D: Device> BufferPool<D> {
         })
     }
 
-    /// A buffer of at least `length` bytes whose first `length` bytes are in use.
+    /// Takes a buffer of at least `length` bytes whose first `length` bytes are in use.
     pub(crate) fn take(self: &Arc<Self>, length: usize) -> Result<Buffer<D>, VerbsError> {
         let size = length.max(MIN_BUFFER_BYTES).next_power_of_two();
         let class = size.trailing_zeros() as usize;
@@ -89,7 +89,7 @@ impl<D: Device> BufferPool<D> {
         })
     }
 
-    /// Memory that no peer reaches, for a user to have and to fill.
+    /// Allocates memory that no peer can access, for a user to own and fill.
     pub(crate) fn allocate_own(&self, length: usize) -> Result<D::Region, ChannelError> {
         let access = Access::LOCAL_WRITE;
         let allocate = |()| self.device.allocate_region(&self.domain, length, access);
@@ -97,15 +97,15 @@ impl<D: Device> BufferPool<D> {
         room.and_then(allocate).map_err(no_memory)
     }
 
-    /// Registers memory that was allocated like that, here or elsewhere, for requests of this side. `None`: it is of
-    /// another device, and this one cannot have it.
+    /// Registers memory allocated in this way, here or elsewhere, for requests of this side. `None`: it belongs to
+    /// another device, and this one cannot use it.
     pub(crate) fn register_own(
         &self,
         memory: &Arc<dyn dunlin_verbs::AnyRegion>,
     ) -> Result<Registration, ChannelError> {
         let access = Access::LOCAL_WRITE;
         let own = memory.region().downcast_ref::<D::Region>();
-        // Of another device of this kind it is refused, and adopted as of any other.
+        // Memory of another device of this type is refused, and then adopted like that of any other device.
         let again = own.and_then(|own| self.device.register_again(&self.domain, own, access).ok());
         let region = match again {
             Some(region) => Some(region),
@@ -136,7 +136,7 @@ fn no_memory(error: VerbsError) -> ChannelError {
     ChannelError::memory(error.to_string())
 }
 
-/// A buffer that goes back to its pool when it is dropped. It has one owner.
+/// A buffer that returns to its pool when it is dropped. It has one owner.
 #[derive(Debug)]
 pub(crate) struct Buffer<D: Device> {
     region: D::Region,
@@ -150,7 +150,7 @@ impl<D: Device> Buffer<D> {
         &self.region
     }
 
-    /// Bytes in use.
+    /// Number of bytes in use.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
@@ -168,14 +168,14 @@ impl<D: Device> Buffer<D> {
 
 impl<D: Device> Drop for Buffer<D> {
     fn drop(&mut self) {
-        // In a child nobody may ever give the lock back.
+        // In a forked child the lock may never be released.
         if self.pool.made_in.is_current() {
             self.pool.give_back(&self.region);
         }
     }
 }
 
-/// Bytes lent out as plain slices. The one place of this crate that touches raw memory.
+/// Lends bytes out as plain slices. One of the few places of this crate that access raw memory.
 #[allow(unsafe_code)]
 mod lend {
     use std::sync::atomic::{fence, Ordering};
@@ -197,7 +197,7 @@ mod lend {
         }
     }
 
-    /// The first so many of other bytes.
+    /// The first bytes of other memory, with their number.
     #[derive(Debug)]
     pub(crate) struct Beginning(pub(crate) Box<dyn Bytes>, pub(crate) usize);
 
@@ -212,7 +212,7 @@ mod lend {
     pub(crate) struct Landed<D: Device>(Buffer<D>);
 
     impl<D: Device> Landed<D> {
-        /// Lends out a buffer whose last READ has completed.
+        /// Wraps a buffer whose last READ has completed.
         pub(crate) fn new(buffer: Completed<Buffer<D>>) -> Self {
             let buffer = buffer.into_inner();
             assert!(
@@ -226,14 +226,15 @@ mod lend {
     impl<D: Device> Bytes for Landed<D> {
         fn bytes(&self) -> &[u8] {
             // SAFETY: the pool registers landing buffers without any remote access, a `Buffer` has one owner, and
-            // `Landed` is made of the proof that its last READ has completed: nothing writes these bytes while `self`
-            // is borrowed.
+            // `Landed` requires the proof that its last READ has completed: nothing writes these bytes while `self` is
+            // borrowed.
             unsafe { self.0.region.memory().slice(0, self.0.length) }
         }
     }
 
-    /// Memory of a user's own, whose operations read and fill it where it stands. Each of them holds a token until it
-    /// has ended; the bytes are lent out only while none does that would make them change, or see them change.
+    /// A user's own memory, which operations read and fill in place. Each operation holds a token until it has
+    /// completed; the bytes are lent out only while no token is held by an operation that would change them, or would
+    /// observe their change.
     #[derive(Debug)]
     pub(crate) struct OwnMemory {
         memory: Arc<dyn dunlin_verbs::AnyRegion>,
@@ -242,10 +243,10 @@ mod lend {
     }
 
     impl OwnMemory {
-        /// Of memory that nobody else has.
+        /// Wraps memory that has no other owner.
         ///
         /// # Panics
-        /// When peers may reach it.
+        /// When peers can access it.
         pub(crate) fn new(memory: Arc<dyn dunlin_verbs::AnyRegion>) -> Self {
             assert!(!memory.access().is_remote(), "peers reach it");
             let (sent, filled) = (Arc::new(()), Arc::new(()));
@@ -256,7 +257,7 @@ mod lend {
             }
         }
 
-        /// For lanes to register; nobody writes it but by operations that hold [`OwnMemory::use_to_fill`].
+        /// The region, for lanes to register; only operations that hold [`OwnMemory::use_to_fill`] write to it.
         pub(crate) fn region(&self) -> &Arc<dyn dunlin_verbs::AnyRegion> {
             &self.memory
         }
@@ -275,7 +276,7 @@ mod lend {
             Arc::clone(&self.filled)
         }
 
-        /// Copies bytes in beside operations that fill other parts.
+        /// Copies bytes in while operations may fill other parts.
         ///
         /// # Panics
         /// When they do not fit in there.
@@ -286,42 +287,42 @@ mod lend {
         /// The bytes; `None` while an operation may write them.
         pub(crate) fn bytes(&self) -> Option<&[u8]> {
             let still = is_unused(&self.filled);
-            // SAFETY: no peer has any access, and no operation is under way that writes: those hold a token, which is
-            // made of `&mut self` only, so none is made while the slice is borrowed.
+            // SAFETY: no peer has any access, and no operation that writes is in flight: those hold a token, which is
+            // only created from `&mut self`, so none is created while the slice is borrowed.
             still.then(|| unsafe { self.memory.memory().slice(0, self.len()) })
         }
 
-        /// The bytes, to fill; `None` while an operation may read or write them.
+        /// The bytes, mutable; `None` while an operation may read or write them.
         pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
             let still = is_unused(&self.filled) && is_unused(&self.sent);
-            // SAFETY: as in `bytes`, and none is under way that reads; `&mut self` is the only owner, of whom tokens
-            // are made.
+            // SAFETY: as in `bytes`, and no operation that reads is in flight; `&mut self` is the only owner, from
+            // which tokens are created.
             still.then(|| unsafe { self.memory.memory().slice_mut(0, self.len()) })
         }
     }
 
-    /// Whether nobody holds this token any more; what its holders did before is seen.
+    /// Whether the token has no holder any more; what its holders did before is visible afterwards.
     fn is_unused(token: &Arc<()>) -> bool {
         let unused = Arc::strong_count(token) == 1;
         fence(Ordering::Acquire);
         unused
     }
 
-    /// An export buffer that is not sent yet.
+    /// An export buffer that has not been sent yet.
     pub(crate) trait BytesMut: Send + std::fmt::Debug {
         /// The bytes.
         fn bytes_ref(&self) -> &[u8];
-        /// The bytes, to fill.
+        /// The bytes, mutable.
         fn bytes_mut(&mut self) -> &mut [u8];
-        /// Makes it `length` bytes long where there is room for so many; says whether there was.
+        /// Sets the length to `length` if the buffer has that much space; returns whether it has.
         fn resize(&mut self, length: usize) -> bool;
-        /// The buffer itself, to hand to the lane that it came from.
+        /// The buffer itself, to pass to the lane that it came from.
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
-        /// The buffer itself, to ask what it is.
+        /// The buffer itself, to query its type.
         fn as_any(&self) -> &dyn std::any::Any;
     }
 
-    /// A buffer that is a `B`; back, when another kind of lane made it.
+    /// Converts to a `B`; returns the buffer if another kind of lane made it.
     pub(crate) fn downcast<B: 'static>(buffer: Box<dyn BytesMut>) -> Result<B, Box<dyn BytesMut>> {
         if !buffer.as_any().is::<B>() {
             return Err(buffer);
@@ -360,7 +361,7 @@ mod lend {
                 self.pool.purpose == Purpose::Export,
                 "landing buffers are read when landed"
             );
-            // SAFETY: as in `bytes_mut`: nobody but the owner writes an export buffer.
+            // SAFETY: as in `bytes_mut`: only the owner writes an export buffer.
             unsafe { self.region.memory().slice(0, self.length) }
         }
 

@@ -1,16 +1,16 @@
-//! Names of calls: who asks names a call, and the answer has the same name.
+//! Names of calls: the caller names a call, and the response carries the same name.
 //!
-//! `generation | slot (16 bits)`: the slot is a place in the asker's table of calls, and each call in it has a new
-//! generation, so that a late answer is never taken for another call's. Generations have 16 bits where a name has to
-//! fit into a short header of a ring, else 32. (Threads that share lanes put more into their names; see
+//! `generation | slot (16 bits)`: the slot is a place in the caller's table of calls, and each call in it has a new
+//! generation, so that a late response is never attributed to another call. Generations have 16 bits where a name has
+//! to fit into a short header of a ring, otherwise 32. (Threads that share lanes encode more in their names; see
 //! `sharing/calls.rs`.)
 
 /// A call's name.
 pub(crate) type CallId = u64;
 
-/// Bits of the slot.
+/// Number of bits of the slot.
 pub(crate) const SLOT_BITS: u32 = 16;
-/// Slots that there may be.
+/// Maximum number of slots.
 pub(crate) const MOST_SLOTS: usize = 1 << SLOT_BITS;
 
 /// The call of this generation in a slot.
@@ -20,13 +20,13 @@ pub(crate) fn call_id(slot: u32, generation: u32) -> CallId {
     u64::from(slot) | u64::from(generation) << SLOT_BITS
 }
 
-/// The slot of a call, whoever named it.
+/// The slot of a call, whichever table named it.
 #[inline]
 pub(crate) fn slot_of(call: CallId) -> usize {
     call as usize & (MOST_SLOTS - 1)
 }
 
-/// The generation of a call, whoever named it.
+/// The generation of a call, whichever table named it.
 #[inline]
 pub(crate) fn generation_of(call: CallId) -> u32 {
     (call >> SLOT_BITS) as u32

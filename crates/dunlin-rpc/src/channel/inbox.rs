@@ -1,7 +1,7 @@
 //! The receiving half of a ring: finds batches that have arrived, copies them out, checks their messages.
 //!
-//! The peer may write any bytes at any time. So a batch is copied into private memory before anything in it is looked
-//! at, and each length is checked against our own limits.
+//! The peer may write any bytes at any time. So a batch is copied into private memory before anything in it is read,
+//! and each length is checked against our own limits.
 
 use dunlin_verbs::Memory;
 
@@ -30,24 +30,24 @@ pub(crate) struct Inbox {
     start: usize,
     /// The ring has 2^shift lines.
     shift: u32,
-    /// Lines consumed since the start of the connection (RB²'s head).
+    /// Number of lines consumed since the start of the connection (RB²'s head).
     head: u64,
-    /// Batches opened since then.
+    /// Number of batches opened since then.
     opened: u64,
-    /// Lines of the last of them.
+    /// Number of lines of the last batch.
     last_lines: usize,
     canaries: Canaries,
     form: Form,
-    /// Longest payload that an honest peer puts into the ring.
+    /// Maximum length of a payload that an honest peer puts into the ring.
     eager_bytes: usize,
-    /// The last batch, private; `at .. end` of it is not read yet and holds `messages`.
+    /// Private copy of the last batch; `at .. end` of it is unread and holds `messages` messages.
     batch: Box<[u8]>,
     at: usize,
     end: usize,
     messages: u32,
-    /// Whether nobody has looked at the open batch yet.
+    /// Whether nothing of the open batch was read yet.
     is_new: bool,
-    /// Where the payload of the last message begins.
+    /// Offset of the payload of the last message.
     payload_at: usize,
 }
 
@@ -80,31 +80,31 @@ impl Inbox {
         }
     }
 
-    /// Lines consumed.
+    /// Number of lines consumed.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.head
     }
 
-    /// Batches that were opened since the start of the connection.
+    /// Number of batches opened since the start of the connection.
     pub(crate) fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// Messages of the open batch that are not taken yet.
+    /// Number of messages of the open batch that are not taken yet.
     #[inline]
     pub(crate) fn messages(&self) -> u32 {
         self.messages
     }
 
-    /// The requests of the open batch, once for each batch and before the first is taken.
+    /// The requests of the open batch, returned once per batch, before the first is taken.
     #[inline]
     pub(crate) fn take_new(&mut self) -> Option<Upcoming<'_>> {
         let content = &self.batch[self.at..self.end];
         std::mem::take(&mut self.is_new).then(|| Upcoming::new(content, self.messages))
     }
 
-    /// Bytes of the open batch that were copied out.
+    /// Number of bytes of the open batch that were copied out.
     #[inline]
     pub(crate) fn opened_bytes(&self) -> usize {
         self.end
@@ -113,21 +113,21 @@ impl Inbox {
     /// The payload of the message that [`Inbox::take`] returned last.
     ///
     /// # Panics
-    /// When `header` is another's.
+    /// When `header` belongs to another message.
     #[inline]
     pub(crate) fn payload(&self, header: Header) -> &[u8] {
         &self.batch[self.payload_at..self.payload_at + header.length as usize]
     }
 
-    /// Whether the next batch may have come, by the word that its reader polls.
+    /// Whether the next batch may have arrived, judging by the word that its reader polls.
     #[inline]
     fn may_have_arrived(&self, ring: Lines<'_>) -> bool {
         let differs = ring.word(self.head, 0) ^ self.canaries.current();
         differs & self.form.canary_bits() == 0
     }
 
-    /// The head and the commit word of the next batch, when they are there: lines, messages, and what the peer has
-    /// consumed.
+    /// The head and the commit word of the next batch, if it has arrived: number of lines, of messages, and of lines
+    /// that the peer has consumed.
     #[inline]
     fn arrived(&self, ring: Lines<'_>) -> Option<(usize, u32, u32)> {
         let canary = self.canaries.current();
@@ -140,23 +140,23 @@ impl Inbox {
             Form::Sealed => {
                 let head = ring.word(self.head, 0);
                 let (lines, messages) = batch::read_head(head, canary)?;
-                // The peer says how many lines; a position is taken modulo the ring, so this looks into it whatever was
-                // said.
+                // The number of lines comes from the peer; a position is taken modulo the ring, so this never reads
+                // outside it.
                 let last = self.head + lines as u64 - 1;
                 let consumed = batch::read_commit(ring.word(last, LAST_WORD), canary)?;
-                // A device that is software may write bytes, not words: the first look saw half of the head, and the
-                // commit word came after it.
+                // A software device may write bytes instead of words: the first poll saw half of the head, and the
+                // commit word arrived after that.
                 (ring.word(self.head, 0) == head).then_some((lines, messages, consumed))
             }
         }
     }
 
-    /// Whether nothing has begun to arrive: one load, for who looks again and again.
+    /// Whether nothing has begun to arrive: one load, for pollers.
     #[inline]
     pub(crate) fn is_idle(&self, memory: &Memory) -> bool {
         let ring = Lines::new(memory, self.start, self.shift);
         if self.last_lines > 1 {
-            // Another as long is likely, and its second line comes on the way of the first then.
+            // Another long one is likely to follow, and its second line is then fetched together with the first.
             ring.prefetch(self.head + 1);
         }
         self.messages == 0 && !self.may_have_arrived(ring)
@@ -169,11 +169,11 @@ impl Inbox {
         self.messages > 0 || (self.may_have_arrived(ring) && self.arrived(ring).is_some())
     }
 
-    /// Opens the next batch, if it is there and the last is taken, and says how many lines the peer had consumed when
-    /// it sent it (lower 32 bits).
+    /// Opens the next batch, if it has arrived and all messages of the last were taken, and returns the number of lines
+    /// (lower 32 bits) that the peer had consumed when it sent it.
     ///
     /// # Errors
-    /// When what is there is no batch that this side would accept.
+    /// When it is not a batch that this side accepts.
     #[inline]
     pub(crate) fn open(&mut self, memory: &Memory) -> Result<Option<u32>, ChannelError> {
         debug_assert_eq!(self.messages, 0);
@@ -185,10 +185,10 @@ impl Inbox {
             return Err(ChannelError::violation("a batch is longer than agreed"));
         }
         if messages == 0 {
-            // Nobody has a reason to send one, and a reader counts messages to know when others have their turn.
+            // There is no reason to send one, and a reader counts messages to know when to turn to other connections.
             return Err(ChannelError::violation("a batch without messages"));
         }
-        // From here on the batch is private, and what the peer does to it does not matter.
+        // From here on the batch is private, and later writes of the peer do not matter.
         ring.copy(self.head, lines, &mut self.batch);
         self.head += lines as u64;
         self.last_lines = lines;
@@ -199,14 +199,14 @@ impl Inbox {
         self.end = lines * LINE_BYTES - self.form.behind_content();
         self.messages = messages;
         self.is_new = true;
-        // One that comes alone is not followed so soon, and a look at the next line takes it away from its writer.
+        // A short batch is not followed so soon, and reading the next line takes it away from its writer.
         if lines >= LONG_LINES {
             self.fetch_next(ring);
         }
         Ok(Some(consumed))
     }
 
-    /// Asks for the lines of the next batch, if that is there already.
+    /// Prefetches the lines of the next batch, if it has arrived already.
     fn fetch_next(&self, ring: Lines<'_>) {
         if let Some((lines, ..)) = self.arrived(ring) {
             for ahead in 1..lines.min(32) {
@@ -218,7 +218,7 @@ impl Inbox {
     /// Takes the next message of the open batch.
     ///
     /// # Errors
-    /// When what is there is no message that this side would accept.
+    /// When it is not a message that this side accepts.
     pub(crate) fn take(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.messages == 0 {
             return Ok(None);
@@ -241,7 +241,8 @@ impl Inbox {
         Ok(Some(header))
     }
 
-    /// The messages of the open batch, as far as they have short headers. All others are left to [`Inbox::take`].
+    /// The messages of the open batch that have short headers, up to the first other one. All others are left to
+    /// [`Inbox::take`].
     #[inline(always)]
     pub(crate) fn short_messages(&mut self) -> ShortMessages<'_> {
         ShortMessages {
@@ -256,10 +257,10 @@ impl Inbox {
         }
     }
 
-    /// The next message is taken: a header and a payload of so many bytes.
+    /// Moves past the next message, which has this header size and payload length.
     fn pass(&mut self, header: usize, length: usize) {
         self.payload_at = self.at + header;
-        // The last message may lack the bytes that fill it up.
+        // The last message may lack its padding.
         self.at = (self.payload_at + message::padded(length)).min(self.end);
         self.messages -= 1;
     }

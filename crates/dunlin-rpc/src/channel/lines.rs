@@ -1,5 +1,5 @@
-//! The ring as memory: words and lines by position, in bounds by construction. One of the two places of this crate that
-//! touch raw memory.
+//! The ring as memory: words and lines by position, in bounds by construction. One of the few places of this crate that
+//! access raw memory.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use super::batch::LINE_BYTES;
 
 /// A ring of lines in a window of registered memory. Positions count from the start of the connection and are taken
 /// modulo the size, so that no position, and nothing that a peer writes, can lead outside; the window is checked once,
-/// when the view is made.
+/// when the view is created.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     start: NonNull<u8>,
@@ -24,7 +24,7 @@ impl<'a> Lines<'a> {
     /// The `2^shift` lines at byte `start` of `memory`.
     ///
     /// # Panics
-    /// When they are not inside, or not on 8 bytes.
+    /// When they are not inside, or not aligned to 8 bytes.
     #[inline]
     pub(super) fn new(memory: &'a Memory, start: usize, shift: u32) -> Self {
         let lines = 1usize << shift;
@@ -47,16 +47,17 @@ impl<'a> Lines<'a> {
         unsafe { self.start.add((position as usize & self.mask) * LINE_BYTES) }
     }
 
-    /// Word 0 to 7 of a line; what was written before it is read after it.
+    /// Reads word 0 to 7 of a line; what was written before it is read after it.
     #[inline]
     pub(super) fn word(&self, position: u64, word: usize) -> u64 {
         let at = (word % (LINE_BYTES / 8)) * 8;
-        // SAFETY: inside the line, and on 8 bytes because windows and lines are; anyone may change it at any time.
+        // SAFETY: inside the line, and aligned to 8 bytes because windows and lines are; it may be changed concurrently
+        // at any time.
         let word = unsafe { AtomicU64::from_ptr(self.at(position).add(at).as_ptr().cast()) };
         u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// Asks the processor for a line that will be read soon.
+    /// Prefetches a line that will be read soon.
     #[inline]
     pub(super) fn prefetch(&self, position: u64) {
         prefetch_to_read(self.at(position).as_ptr());
@@ -73,7 +74,7 @@ impl<'a> Lines<'a> {
         let after = lines - before_end;
         assert!(target.len() >= lines * LINE_BYTES && after <= at);
         // SAFETY: `at + before_end` and `after` are lines of the ring, `target` is private memory with room for both
-        // parts. The peer may tear the copy; bytes have no invalid values.
+        // parts. The copy may be torn by writes of the peer; bytes have no invalid values.
         unsafe {
             let target = target.as_mut_ptr();
             copy_lines(self.at(position).as_ptr(), target, before_end);

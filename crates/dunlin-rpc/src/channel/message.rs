@@ -1,29 +1,29 @@
-//! The wire format of messages: a header, then the payload. How they cross together stands in [`super::batch`].
+//! The wire format of messages: a header, then the payload. [`super::batch`] combines several of them.
 //!
 //! ```text
 //! long:    length (32 bits) | handler (16) | kind (8) | 0 (8)          call (64)
 //! short:   length (13) | handler (16) | call (32) | 01 (2) and 1 for an answer, 0 for a request (1)
 //! ```
 //!
-//! In a ring, requests and answers whose numbers fit have the short one, where the reader finds the two bits in the
-//! highest byte.
+//! In a ring, requests and responses whose numbers fit have the short header; the reader recognises it by the two bits
+//! in the highest byte.
 
 use crate::config::EAGER_BYTES_MIN;
 
-/// Bytes of a long header.
+/// Size of a long header in bytes.
 pub(crate) const HEADER_BYTES: usize = 16;
-/// Bytes of a short one.
+/// Size of a short header in bytes.
 pub(crate) const SHORT_BYTES: usize = 8;
-/// Bytes of the payload that stands for a long message: where to READ it.
+/// Size in bytes of the payload that represents a long message: where to READ it.
 pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 const _: () = assert!(DESCRIPTOR_BYTES <= EAGER_BYTES_MIN);
 
-/// Bits of a short header, from the lowest: the length, the handler, the call, the form.
+/// Fields of a short header, from the lowest bits: length, handler, call, form.
 const LENGTH_BITS: u32 = 13;
 const CALL_AT: u32 = LENGTH_BITS + 16;
 const FORM_AT: u32 = CALL_AT + 32;
 
-/// The form of a short header: 0b01, and whether it is an answer.
+/// The form of a short header: 0b01, followed by whether it is a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ShortKind {
@@ -31,67 +31,67 @@ pub(crate) enum ShortKind {
     Response = 0b011,
 }
 
-/// Bytes that a message with `payload` bytes takes in a batch at most: every message begins on 8 bytes.
+/// Maximum number of bytes that a message with `payload` bytes takes in a batch: every message is aligned to 8 bytes.
 #[inline]
 pub(crate) fn message_bytes(payload: usize) -> usize {
     HEADER_BYTES + padded(payload)
 }
 
-/// A payload with what fills it up.
+/// Length of a payload with padding.
 #[inline]
 pub(crate) fn padded(payload: usize) -> usize {
     (payload + 7) & !7
 }
 
-/// Whether a request or an answer of `length` bytes, or less, has a short header.
+/// Whether a request or response of at most `length` bytes has a short header.
 #[inline]
 pub(crate) fn is_short(call: u64, length: usize) -> bool {
     call >> 32 == 0 && length >> LENGTH_BITS == 0
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// A call; the payload is the request.
     Request = 1,
-    /// An answer; the payload is the response.
+    /// A response.
     Response = 2,
-    /// An answer that is an error; the payload is a [`crate::error::WireFailure`].
+    /// A response that is an error; the payload is a [`crate::error::WireFailure`].
     Failure = 3,
     /// A call; the payload is a [`Descriptor`] of the request in the caller's memory.
     LongRequest = 4,
-    /// An answer; the payload is a [`Descriptor`] of the response in the server's memory.
+    /// A response; the payload is a [`Descriptor`] of it in the server's memory.
     LongResponse = 5,
     /// The receiver of a long response has read it.
     Release = 6,
-    /// The caller is not interested in the answer any more.
+    /// The caller no longer wants the response.
     Cancel = 7,
     /// The server takes no new calls.
     Goodbye = 8,
-    /// A call of the server itself: the payload names a region, the response grants it.
+    /// A call to the server itself: the payload names a region, the response grants it.
     Attach = 9,
-    /// A piece of a request above one datagram; see [`super::datagram::segments`].
+    /// A segment of a request that exceeds one datagram; see [`super::datagram::segments`].
     RequestSegment = 10,
-    /// A piece of a response above one datagram.
+    /// A segment of a response that exceeds one datagram.
     ResponseSegment = 11,
-    /// The receiver of segments has so many.
+    /// Number of segments that the receiver has.
     Segments = 12,
-    /// Which calls the client has no answers to; see [`super::datagram::fate`].
+    /// The calls to which the client has no response; see [`super::datagram::fate`].
     Question = 13,
-    /// What became of them.
+    /// The states of those calls.
     Fates = 14,
-    /// What a server says about a client's turn; see [`super::pool`].
+    /// A server's information about a client's turn; see [`super::pool`].
     Turn = 15,
     /// A part of a request; see [`super::datagram::driven`].
     RequestPart = 16,
-    /// A part of a request has come that is not the last.
+    /// A part of a request has arrived that is not the last.
     CreditReturn = 17,
-    /// Another part of a response is asked for.
+    /// A request for another part of a response.
     ResponseRequest = 18,
     /// A part of a response.
     ResponsePart = 19,
-    /// The server goes to sleep; see [`super::datagram::written`].
+    /// The server is going to sleep; see [`super::datagram::written`].
     Asleep = 20,
 }
 
@@ -123,21 +123,21 @@ impl Kind {
     }
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Bytes of payload in the ring.
+    /// Length in bytes of the payload in the ring.
     pub(crate) length: u32,
-    /// Handler of a request, otherwise zero.
+    /// The handler of a request, otherwise zero.
     pub(crate) handler: u16,
-    /// What it is.
+    /// The kind of the message.
     pub(crate) kind: Kind,
-    /// The caller's name for the call; echoed in the answer.
+    /// The caller's name for the call; echoed in the response.
     pub(crate) call: u64,
 }
 
 impl Header {
-    /// The head of a message with `length` bytes of payload.
+    /// The header of a message with `length` bytes of payload.
     #[inline]
     pub(crate) fn new(kind: Kind, handler: u16, call: u64, length: usize) -> Self {
         Self {
@@ -165,8 +165,8 @@ impl Header {
         }
     }
 
-    /// Reads what a peer wrote at the beginning of these bytes of a ring: the header, and how many bytes it has.
-    /// `None`: it is none.
+    /// Decodes the header that a peer wrote at the start of these bytes of a ring, and returns its size as well. `None`
+    /// if it is invalid.
     pub(crate) fn first(bytes: &[u8]) -> Option<(Self, usize)> {
         for kind in [ShortKind::Request, ShortKind::Response] {
             if let Some(short) = ShortHeader::read(kind, *bytes.first_chunk()?) {
@@ -177,7 +177,7 @@ impl Header {
         Some((long, HEADER_BYTES))
     }
 
-    /// Reads a long header that a peer wrote; `None` when it is none.
+    /// Decodes a long header that a peer wrote; `None` if it is invalid.
     #[inline]
     pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let both = u128::from_le_bytes(*bytes);
@@ -190,7 +190,7 @@ impl Header {
         })
     }
 
-    /// The bytes of the long form.
+    /// Encodes the long form.
     #[inline]
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let low = u64::from(self.length)
@@ -205,7 +205,7 @@ impl Header {
 pub(crate) struct ShortHeader(u64);
 
 impl ShortHeader {
-    /// Of numbers that fit: see [`is_short`].
+    /// A header of numbers that fit: see [`is_short`].
     #[inline(always)]
     pub(crate) fn new(kind: ShortKind, handler: u16, call: u64, length: u32) -> Self {
         debug_assert!(is_short(call, length as usize));
@@ -213,20 +213,20 @@ impl ShortHeader {
         Self(low | call << CALL_AT | (kind as u64) << FORM_AT)
     }
 
-    /// The one in these bytes, if it is of this kind.
+    /// The header in these bytes, if it is of this kind.
     #[inline(always)]
     pub(crate) fn read(kind: ShortKind, bytes: [u8; SHORT_BYTES]) -> Option<Self> {
         let word = u64::from_le_bytes(bytes);
         (word >> FORM_AT == kind as u64).then_some(Self(word))
     }
 
-    /// The bytes in the ring.
+    /// Its encoding in the ring.
     #[inline]
     pub(crate) fn encode(self) -> [u8; SHORT_BYTES] {
         self.0.to_le_bytes()
     }
 
-    /// Bytes of payload that it claims.
+    /// Length of the payload that it claims, in bytes.
     #[inline]
     pub(crate) fn length(self) -> usize {
         self.0 as usize & ((1 << LENGTH_BITS) - 1)
@@ -242,7 +242,7 @@ impl ShortHeader {
         self.0 >> CALL_AT & 0xffff_ffff
     }
 
-    /// The same, as other headers are.
+    /// Converts it to a general header.
     #[inline]
     pub(crate) fn as_header(self, kind: ShortKind) -> Header {
         let kind = match kind {
@@ -253,19 +253,19 @@ impl ShortHeader {
     }
 }
 
-/// Where a long payload is.
+/// The location of a long payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     /// Address in the sender's memory.
     pub(crate) address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
     /// The sender's remote key.
     pub(crate) key: u32,
 }
 
 impl Descriptor {
-    /// The bytes in the ring.
+    /// Its encoding in the ring.
     pub(crate) fn encode(&self) -> [u8; DESCRIPTOR_BYTES] {
         let mut bytes = [0; DESCRIPTOR_BYTES];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
@@ -274,7 +274,7 @@ impl Descriptor {
         bytes
     }
 
-    /// Reads what a peer wrote; `None` when it has another size.
+    /// Decodes what a peer wrote; `None` if it has another size.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; DESCRIPTOR_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| {
@@ -319,7 +319,7 @@ mod tests {
                 prop_assert_eq!(Header::first(&short), Some((header, SHORT_BYTES)));
                 prop_assert_eq!(Header::first(&short[..SHORT_BYTES - 1]), None);
             }
-            // Long is always right, too.
+            // The long form is always valid, too.
             prop_assert_eq!(Header::first(&header.encode()), Some((header, HEADER_BYTES)));
             prop_assert_eq!(Header::first(&header.encode()[..HEADER_BYTES - 1]), None);
         }

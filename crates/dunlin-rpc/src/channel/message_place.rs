@@ -1,18 +1,18 @@
-//! The place of one message in a batch that is being filled: only who has it can put a message into the batch.
+//! The place of one message in a batch that is being filled: only its holder can add a message to the batch.
 
 use super::message::{is_short, padded, Header, Kind, HEADER_BYTES, SHORT_BYTES};
 use super::short_copy::copy;
 
-/// Where a message will stand, header and payload; it is in the batch when it was put or committed.
+/// The place for a message's header and payload; the message is in the batch once it was put or committed.
 pub(crate) struct MessagePlace<'a> {
     rest: &'a mut [u8],
-    /// Where the content of the batch ends, and how many messages it is.
+    /// The end of the batch's content, and its number of messages.
     end: &'a mut usize,
     messages: &'a mut u32,
 }
 
 impl<'a> MessagePlace<'a> {
-    /// Behind what the batch holds.
+    /// The place after the present content of the batch.
     #[inline(always)]
     pub(super) fn new(batch: &'a mut [u8], end: &'a mut usize, messages: &'a mut u32) -> Self {
         Self {
@@ -22,10 +22,10 @@ impl<'a> MessagePlace<'a> {
         }
     }
 
-    /// Puts a message into the batch.
+    /// Adds a message to the batch.
     ///
     /// # Panics
-    /// When it is longer than the batch is for.
+    /// When it is longer than the batch allows.
     #[inline(always)]
     pub(crate) fn put(self, header: Header, payload: &[u8]) {
         match header.short() {
@@ -34,7 +34,7 @@ impl<'a> MessagePlace<'a> {
         }
     }
 
-    /// The parts of the header one by one: who puts a short one keeps them in registers.
+    /// Takes the parts of the header separately: for a short one the caller keeps them in registers.
     #[cold]
     fn put_long(self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
         let header = Header::new(kind, handler, call, payload.len());
@@ -51,25 +51,25 @@ impl<'a> MessagePlace<'a> {
         *self.messages += 1;
     }
 
-    /// Where the payload may be written before all of the header is known, up to `most` bytes.
+    /// The place where up to `most` bytes of payload may be written before the whole header is known.
     ///
     /// # Panics
-    /// When that is more than the batch is for.
+    /// When that is more than the batch allows.
     #[inline(always)]
     pub(crate) fn payload(&mut self, most: usize) -> &mut [u8] {
         &mut self.rest[front(most)..][..most]
     }
 
-    /// As [`MessagePlace::payload`], where the message is committed by another [`MessagePlace`], or not at all.
+    /// As [`MessagePlace::payload`], if the message is committed by another [`MessagePlace`], or not at all.
     #[inline(always)]
     pub(crate) fn into_payload(self, most: usize) -> &'a mut [u8] {
         &mut self.rest[front(most)..][..most]
     }
 
-    /// Puts the message into the batch whose payload stands in [`MessagePlace::payload`] of `most` bytes.
+    /// Adds the message whose payload is in [`MessagePlace::payload`] of `most` bytes to the batch.
     ///
     /// # Panics
-    /// When it is longer than the batch is for.
+    /// When it is longer than the batch allows.
     #[inline(always)]
     pub(crate) fn commit(self, header: Header, most: usize) {
         match header.short() {
@@ -93,7 +93,7 @@ impl<'a> MessagePlace<'a> {
     fn commit_long(self, kind: Kind, handler: u16, call: u64, length: u32, most: usize) {
         let (length, front) = (length as usize, front(most));
         if front != HEADER_BYTES {
-            // A long name is nothing that the payload was placed for.
+            // The payload was placed for a short header, and the call's name does not fit into one.
             self.rest.copy_within(front..front + length, HEADER_BYTES);
         }
         let header = Header::new(kind, handler, call, length);
@@ -103,8 +103,8 @@ impl<'a> MessagePlace<'a> {
     }
 }
 
-/// Where a payload of up to `most` bytes stands that is written before its header: behind a short one, if it cannot be
-/// too long for that.
+/// The offset of a payload of up to `most` bytes that is written before its header: after a short header, if it cannot
+/// be too long for one.
 #[inline(always)]
 fn front(most: usize) -> usize {
     match is_short(0, most) {
@@ -121,7 +121,7 @@ mod tests {
     fn what_is_committed_is_read_whatever_room_its_payload_was_given() {
         let (mut batch, mut end, mut messages) = ([0; 40_000], 8, 0);
         let cases = [
-            // A short header, a long one in front of whose payload was room for it, and one that moves the payload.
+            // A short header, a long one with room for it before the payload, and one that moves the payload.
             (3, 5, 100, SHORT_BYTES),
             (3, 5, 10_000, HEADER_BYTES),
             (3, 9_000, 10_000, HEADER_BYTES),

@@ -1,9 +1,9 @@
-//! How bytes cross so that both sides agree on what is free and what is complete.
+//! Channels: message transport with flow control, so that both sides agree on what is free and what is complete.
 //!
-//! A [`Channel`] carries messages over a connected queue pair; what all of them need of that is a [`carrier::Carrier`].
-//! The ring channel of the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A
-//! [`message`] crosses in a [`batch`] that carries its own arrival, so a reader polls the very line that it will read.
-//! An [`outbox::Outbox`] encodes, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] joins both to a queue
+//! A [`Channel`] carries messages over a connected queue pair; what all channels share is in [`carrier::Carrier`]. The
+//! ring channel of the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A [`message`]
+//! travels in a [`batch`] that contains its own arrival flag, so a reader polls the line that it will read. An
+//! [`outbox::Outbox`] encodes, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] connects both to a queue
 //! pair. Payloads too long for it are fetched by READ from [`buffers`]. The message pool ([`pool`]) gives each message
 //! a block of its own, [`sent`] a SEND; [`datagram`]s need no connection.
 
@@ -46,43 +46,43 @@ use message::{Descriptor, Header, Kind, DESCRIPTOR_BYTES};
 use ring::RingChannel;
 use upcoming::Upcoming;
 
-/// What two sides tell each other: numbers by name.
+/// The parameters that two sides exchange: numbers by name.
 pub(crate) type Parameters = BTreeMap<String, u64>;
 
-/// Which traffic class a client wants for both directions ([`ChannelConfig::traffic_class`]).
+/// The parameter for the traffic class that a client wants in both directions ([`ChannelConfig::traffic_class`]).
 pub(crate) const CLASS_PARAMETER: &str = "traffic-class";
 
 /// Memory of the peer that is mapped here.
 pub(crate) type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
 
-/// A request's payload, the place of its answer, and where the memory for a long one comes from.
+/// A request's payload, the place of its response, and the pool that provides memory for a long one.
 pub(crate) type Exchange<'a, D> = (&'a [u8], &'a mut [u8], &'a Arc<BufferPool<D>>);
 
-/// A short request in the hands of its server.
+/// A short request passed to its server.
 pub(crate) struct Asked<'a, D: Device> {
     pub(crate) handler: u16,
     pub(crate) call: u64,
     pub(crate) payload: &'a [u8],
-    /// Where an answer goes that is short.
+    /// The place of a short response.
     pub(crate) place: &'a mut [u8],
-    /// Where the memory for a long one comes from.
+    /// The pool that provides memory for a long response.
     pub(crate) exports: &'a Arc<BufferPool<D>>,
 }
 
-/// Messages both ways over one queue pair, as lanes and servers see them.
+/// Bidirectional messages over one queue pair, as lanes and servers see them.
 pub(crate) trait Channel:
     DerefMut<Target = Carrier<<Self as Channel>::Device>> + Debug + Send
 {
     /// The device of the queue pair.
     type Device: Device;
 
-    /// Whether calls have names that fit into short headers; else what stands in a name is the channel's as well.
+    /// Whether call names fit into short headers; otherwise the channel defines part of a name's contents.
     const SHORT_NAMES: bool = false;
 
-    /// Longest payload that crosses with its message.
+    /// Maximum length of a payload that is sent with its message.
     fn eager_bytes(&self) -> usize;
 
-    /// Calls that may be out at once, whatever the user allows.
+    /// Maximum number of calls outstanding at once, whatever the user allows.
     fn most_calls(&self) -> usize {
         usize::MAX
     }
@@ -90,29 +90,30 @@ pub(crate) trait Channel:
     /// Makes room for a message with `payload` bytes. `false`: not now.
     fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError>;
 
-    /// Puts a message on its way; it leaves with the next flush at the latest. The caller has made room and keeps to
+    /// Queues a message; it is sent with the next flush at the latest. The caller has made room and keeps to
     /// [`Channel::eager_bytes`].
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]);
 
-    /// As [`Channel::push`], a request: what is done for every call, and in line for that.
+    /// As [`Channel::push`], for a request: done for every call, and inlined for that reason.
     #[inline]
     fn push_request(&mut self, handler: u16, call: u64, payload: &[u8]) {
         self.push(Kind::Request, handler, call, payload);
     }
 
-    /// Where a request of `length` bytes may be written as it will leave, for [`Channel::push_written`] right after.
-    /// The caller has made room and keeps to [`Channel::eager_bytes`]. `None`: this channel has no such place.
+    /// The place where a request of `length` bytes may be written as it will be sent, followed directly by
+    /// [`Channel::push_written`]. The caller has made room and keeps to [`Channel::eager_bytes`]. `None`: this channel
+    /// has no such place.
     #[inline]
     fn request_space(&mut self, _length: usize) -> Option<&mut [u8]> {
         None
     }
 
-    /// Puts the request on its way whose payload was written into all of [`Channel::request_space`].
+    /// Queues the request whose payload was written into all of [`Channel::request_space`].
     fn push_written(&mut self, _handler: u16, _call: u64, _length: usize) {
         unreachable!("a channel without a place for requests");
     }
 
-    /// Puts a message on its way that tells where the payload in `buffer` is.
+    /// Queues a message that describes where the payload in `buffer` is.
     fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<Self::Device>) {
         let remote = buffer.region().remote();
         let descriptor = Descriptor {
@@ -123,18 +124,19 @@ pub(crate) trait Channel:
         self.push(kind, handler, call, &descriptor.encode());
     }
 
-    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
-    /// caller has made room for it.
+    /// What a handler needs: the payload of the last received message, and the place for the response's, if the caller
+    /// has made room for it.
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, Self::Device>;
 
-    /// Puts the answer on its way whose payload, of `length` bytes, was written where [`Channel::exchange`] said.
+    /// Queues the response whose payload, of `length` bytes, was written at the place returned by
+    /// [`Channel::exchange`].
     fn commit(&mut self, call: u64, length: usize);
 
-    /// Hands to the device what is on its way, and wakes the peer if it sleeps.
+    /// Posts queued messages to the device, and wakes the peer if it sleeps.
     fn flush(&mut self) -> Result<(), ChannelError>;
 
-    /// Before a server looks for the next message: writes the answers to the last batch, where they are not to wait for
-    /// those to another. That takes room, so it comes before any is made.
+    /// Called before a server polls for the next message: writes the responses to the last batch, unless they are to be
+    /// combined with those to another. This takes room, so it comes before any is made.
     fn end_batch(&mut self) -> Result<(), ChannelError> {
         Ok(())
     }
@@ -142,10 +144,11 @@ pub(crate) trait Channel:
     /// Takes the next message.
     fn receive(&mut self) -> Result<Option<Header>, ChannelError>;
 
-    /// Gives short requests that have come to `run`, in order, each with room for its answer, and puts the answer on
-    /// its way when `run` says how long it is. Ends when there are no more, or no room, or `most` messages were taken,
-    /// or at a message that `run` did not answer, or is none of these: that was received as by [`Channel::receive`] and
-    /// is said. Says how many were taken. Where several come at once `ahead` sees all of them before.
+    /// Passes short requests that have arrived to `run`, in order, each with room for its response, and queues the
+    /// response when `run` returns its length. Ends when there are no more requests or no room, when `most` messages
+    /// were taken, or at a message that is not a short request or to which `run` returned no response: that message was
+    /// received as by [`Channel::receive`] and its header is returned. Returns also the number of messages taken. Where
+    /// several requests arrive at once, `ahead` sees all of them first.
     #[inline]
     fn serve(
         &mut self,
@@ -154,7 +157,7 @@ pub(crate) trait Channel:
         run: &mut impl FnMut(Asked<'_, Self::Device>) -> Option<usize>,
     ) -> Result<(usize, Option<Header>), ChannelError> {
         for served in 0..most {
-            // Room first: a request that is taken is answered, and one that is not waits where it is.
+            // Room first: a request that is taken must be answered; otherwise it waits where it is.
             if !self.make_room(self.eager_bytes())? {
                 return Ok((served, None));
             }
@@ -180,9 +183,9 @@ pub(crate) trait Channel:
         Ok((most, None))
     }
 
-    /// Gives the short answers that have come to `answer`, in order, until there are no more, `most` messages were
-    /// taken, or one of another kind came: that was received like by [`Channel::receive`] and is said. Says how many
-    /// were taken.
+    /// Passes short responses that have arrived to `answer`, in order, until there are no more, `most` messages were
+    /// taken, or a message of another kind arrived: that was received as by [`Channel::receive`] and its header is
+    /// returned. Returns also the number of messages taken.
     #[inline]
     fn take_answers(
         &mut self,
@@ -201,10 +204,10 @@ pub(crate) trait Channel:
         Ok((most, None))
     }
 
-    /// The payload of the message that was received last.
+    /// The payload of the last received message.
     fn payload(&self, header: Header) -> &[u8];
 
-    /// The descriptor of the long message that was received last.
+    /// The descriptor of the last received message, which is long.
     ///
     /// # Errors
     /// When its payload has another length.
@@ -216,25 +219,25 @@ pub(crate) trait Channel:
     /// Whether a message has begun to arrive.
     fn has_arrival(&self) -> bool;
 
-    /// Whether [`Channel::make_room`] may find room for the longest message by now, as far as one look can tell. Where
-    /// there is none its server takes no request, and the peer's word about room wakes it.
+    /// Whether [`Channel::make_room`] may find room for the longest message, as far as one poll can tell. Without room
+    /// a server takes no request, and is woken when the peer reports room.
     fn may_have_room(&self) -> bool {
         true
     }
 
-    /// Whether there is nothing to do for it, as far as one look can tell: most looks of who waits or serves end here.
-    /// `false` is always right.
+    /// Whether there is nothing to do for the channel, as far as one poll can tell: most polls by waiting callers and
+    /// servers end here. `false` is always correct.
     #[inline]
     fn is_idle(&self) -> bool {
         false
     }
 
-    /// Tells the peer what was consumed, where that must be said apart from answers.
+    /// Tells the peer how much was consumed, where responses do not carry it.
     fn tell_consumed(&mut self) -> Result<(), ChannelError> {
         Ok(())
     }
 
-    /// The channel as one over rings, which credits belong to.
+    /// The channel as a ring channel, if it is one: only those have credits.
     fn ring(&mut self) -> Option<&mut RingChannel<Self::Device>> {
         None
     }
@@ -243,8 +246,8 @@ pub(crate) trait Channel:
     fn close(&mut self);
 }
 
-/// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step
-/// of a message may return it.
+/// The peer violated the protocol, or the queue pair failed: the channel can no longer be used. One word, because every
+/// step of a message may return it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ChannelError(Box<Fault>);
@@ -264,7 +267,7 @@ enum Fault {
 }
 
 impl ChannelError {
-    /// Bytes in our ring that an honest peer never writes.
+    /// The peer wrote bytes that an honest peer never writes.
     #[cold]
     pub(crate) fn violation(what: &'static str) -> Self {
         Self(Box::new(Fault::Violation(what)))
@@ -276,7 +279,7 @@ impl ChannelError {
         Self(Box::new(Fault::QueuePair(why)))
     }
 
-    /// The peer cannot be reached any more.
+    /// The peer can no longer be reached.
     #[cold]
     pub(crate) fn peer_gone() -> Self {
         Self(Box::new(Fault::PeerGone))
@@ -288,7 +291,7 @@ impl ChannelError {
         Self(Box::new(Fault::Memory(why)))
     }
 
-    /// Our own fault: the peer's ring would be written beyond what is free.
+    /// An error of this side: a write would exceed the free space of the peer's ring.
     #[cold]
     pub(crate) fn overrun() -> Self {
         Self(Box::new(Fault::Overrun))

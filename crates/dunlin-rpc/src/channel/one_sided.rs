@@ -1,19 +1,19 @@
-//! One-sided operations as values (FLOCK §6): what a thread wants of memory that a server has granted, before it is a
-//! work request.
+//! One-sided operations as values (FLOCK §6): what a thread requests of memory that a server has granted, before it
+//! becomes a work request.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use dunlin_verbs::{Access, RemoteAddress, RemoteKey};
 
-/// Bytes of the answer to a request to attach a region.
+/// Size in bytes of the response to a request to attach a region.
 pub(crate) const GRANT_BYTES: usize = 24;
-/// Longest name of a region in bytes.
+/// Maximum length of a region's name in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 200;
-/// Bytes of a WRITE that travel in the request itself; longer ones are read from an export buffer.
+/// Maximum number of bytes of a WRITE that travel in the request itself; longer ones are read from an export buffer.
 pub(crate) const INLINE_BYTES: usize = 64;
 
-/// A region of the server's as one connection may use it.
+/// A region of the server as granted to one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attached {
     pub(crate) remote: RemoteAddress,
@@ -22,7 +22,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// The answer to a request to attach.
+    /// Encodes the response to a request to attach.
     pub(crate) fn encode(&self) -> [u8; GRANT_BYTES] {
         let mut bytes = [0; GRANT_BYTES];
         bytes[..8].copy_from_slice(&self.remote.address.to_le_bytes());
@@ -32,7 +32,7 @@ impl Attached {
         bytes
     }
 
-    /// Reads what a server wrote; `None` when it is not such an answer.
+    /// Decodes what a server wrote; `None` if it is not such a response.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; GRANT_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -48,10 +48,10 @@ impl Attached {
     }
 }
 
-/// What is to be done.
+/// The kind of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Verb {
-    /// The bytes come with the completion.
+    /// The bytes arrive with the completion.
     Read {
         length: usize,
     },
@@ -64,7 +64,7 @@ pub(crate) enum Verb {
     WriteBuffer {
         buffer: Arc<dyn Any + Send + Sync>,
     },
-    /// The bytes stand, or land, in memory of the caller's own.
+    /// The bytes are read from, or written to, the caller's own memory.
     Own(OwnPart, Direction),
     FetchAndAdd {
         add: u64,
@@ -75,7 +75,7 @@ pub(crate) enum Verb {
     },
 }
 
-/// Which way bytes of the caller's own memory go.
+/// The direction of a transfer from or to the caller's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToPeer,
@@ -83,7 +83,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// What the peer has to grant.
+    /// The access that the peer must have granted.
     pub(crate) fn access(self) -> Access {
         match self {
             Direction::ToPeer => Access::REMOTE_WRITE,
@@ -92,25 +92,25 @@ impl Direction {
     }
 }
 
-/// What a lane makes of memory of the caller's own: a region of its device, or none where it cannot have it.
+/// A lane's registration of the caller's own memory: a region of its device, or none if the device cannot use it.
 pub(crate) type Registration = Option<Arc<dyn Any + Send + Sync>>;
 
-/// A part of memory of the caller's own that its lane has registered ([`crate::call::own`]).
+/// A part of the caller's own memory that its lane has registered ([`crate::call::own`]).
 #[derive(Clone, Debug)]
 pub(crate) struct OwnPart {
     /// The lane's registration: a region of its device.
     pub(crate) region: Arc<dyn Any + Send + Sync>,
     pub(crate) offset: usize,
     pub(crate) length: usize,
-    /// Held until the operation has ended; behind the region, so that it is given up after it.
+    /// Held until the operation has completed; declared after the region, so that it is dropped after it.
     #[allow(dead_code)]
     pub(crate) use_of: Arc<()>,
 }
 
-/// One operation, prepared by the thread that wants it; a leader makes the work request of it.
+/// One operation, prepared by the thread that requests it; a leader makes the work request from it.
 #[derive(Clone, Debug)]
 pub(crate) struct OneSided {
-    /// Whose it is: it travels in the work request's id.
+    /// The call that it belongs to: it travels in the work request's id.
     pub(crate) call: u64,
     pub(crate) remote: RemoteAddress,
     pub(crate) verb: Verb,

@@ -1,6 +1,6 @@
-//! The sending half of a ring: encodes messages into batches and keeps account of the room at the peer.
+//! The sending half of a ring: encodes messages into batches and keeps account of the free space at the peer.
 //!
-//! Pure values: it knows neither queue pair nor memory. [`super::ring::RingChannel`] writes the batches out.
+//! It works on plain values, without queue pair or memory. [`super::ring::RingChannel`] writes the batches.
 
 use dunlin_verbs::PeerMemory;
 
@@ -9,27 +9,28 @@ use super::message;
 use super::message_place::MessagePlace;
 use super::ChannelError;
 
-/// Bytes of content after which a batch is written without waiting for more: the peer has work then.
+/// Number of bytes of content after which a batch is written without waiting for more, so that the peer can start on
+/// it.
 const FULL_BYTES: usize = 24 * LINE_BYTES;
 /// The same where batches are stored into mapped memory and the peer has nothing to read: it waits for this one.
-/// Measured on two cores with 64 bytes: one line is slower with 8 calls out, three and more are with 4.
+/// Measured on two cores with 64 bytes: one line is slower with 8 calls outstanding, three and more are with 4.
 const FULL_BYTES_LEAST: usize = 2 * LINE_BYTES;
 
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// The batch that is not written yet, as it will stand in the ring.
+    /// The batch that is not written yet, as it will be laid out in the ring.
     batch: Box<[u8]>,
-    /// Where the content ends in the batch, and up to where it may grow without a look at limits.
+    /// The end of the content in the batch, and the limit up to which it may grow without checks.
     end: usize,
     limit: usize,
-    /// It is full when its content ends here or behind.
+    /// The batch is full when its content ends here or later.
     full_end: usize,
     full_bytes_least: usize,
     messages: u32,
-    /// Lines written since the start of the connection (RB²'s tail).
+    /// Number of lines written since the start of the connection (RB²'s tail).
     written: u64,
-    /// Lines that the peer has consumed, as far as we know (RB²'s local head).
+    /// Number of lines that the peer is known to have consumed (RB²'s local head).
     consumed_by_peer: u64,
     /// The peer's ring has 2^shift lines.
     shift: u32,
@@ -37,12 +38,12 @@ pub(crate) struct Outbox {
     form: Form,
 }
 
-/// A contiguous part of a batch and its place in the peer's ring.
+/// A contiguous part of a batch and its position in the peer's ring.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     /// Byte offset in the ring.
     pub(crate) offset: usize,
-    /// Whole lines, but for a commit word that goes by itself.
+    /// Whole lines, except for a separate commit word.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -68,13 +69,13 @@ impl Outbox {
         outbox
     }
 
-    /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, and
+    /// Size in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, plus
     /// such a payload.
     pub(crate) fn batch_bytes(eager_bytes: usize) -> usize {
         batch::lines_of(FULL_BYTES + message::message_bytes(eager_bytes)) * LINE_BYTES
     }
 
-    /// Lines of the peer's ring that nothing written stands in.
+    /// Number of free lines in the peer's ring.
     #[inline]
     fn free(&self) -> usize {
         (1usize << self.shift) - (self.written - self.consumed_by_peer) as usize
@@ -86,32 +87,32 @@ impl Outbox {
         self.full_end = FRAME_BYTES + unread.clamp(self.full_bytes_least, FULL_BYTES);
     }
 
-    /// From now on batches are stored by the processor and no NIC counts them: one is full when it is as long as what
-    /// the peer has not read yet, so that the peer reads while we write, and neither waits for the other.
+    /// From now on batches are stored by the processor and cost no NIC a message: a batch is full when it is as long as
+    /// what the peer has not read yet, so that the peer reads while we write, and neither waits for the other.
     pub(crate) fn batch_adaptively(&mut self) {
         self.full_bytes_least = FULL_BYTES_LEAST;
         self.set_limit();
     }
 
-    /// Whether a message with `payload` bytes goes into the batch as it is.
+    /// Whether a message with `payload` bytes fits into the current batch.
     #[inline]
     pub(crate) fn fits(&self, payload: usize) -> bool {
         self.end < self.full_end && self.end + message::message_bytes(payload) <= self.limit
     }
 
-    /// The peer's count of consumed lines, as far as we know.
+    /// The number of lines that the peer is known to have consumed.
     #[inline]
     pub(crate) fn known_consumed(&self) -> u64 {
         self.consumed_by_peer
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether there is nothing to write.
     #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
         self.messages == 0
     }
 
-    /// Takes note of the peer's count of consumed lines, as its lower 32 bits. It may only grow, up to what was
+    /// Records the peer's count of consumed lines, given as its lower 32 bits. It may only grow, up to what was
     /// written.
     #[inline]
     pub(crate) fn peer_consumed(&mut self, low: u32) -> Result<(), ChannelError> {
@@ -126,13 +127,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// Where the next message will stand, for whose payload [`Outbox::fits`] was true.
+    /// The place of the next message, for whose payload [`Outbox::fits`] was true.
     #[inline(always)]
     pub(crate) fn place(&mut self) -> MessagePlace<'_> {
         MessagePlace::new(&mut self.batch, &mut self.end, &mut self.messages)
     }
 
-    /// Bytes that runs of whole messages may take in the batch as it is.
+    /// Number of bytes that runs of whole messages may take in the current batch.
     #[inline]
     pub(crate) fn run_room(&self) -> usize {
         let most = self.batch.len() - self.form.behind_content();
@@ -142,7 +143,7 @@ impl Outbox {
         self.limit.min(most).saturating_sub(self.end)
     }
 
-    /// Where runs will stand, of which [`Outbox::run_room`] had room for `bytes`.
+    /// The place for runs, for which [`Outbox::run_room`] had room of `bytes`.
     ///
     /// # Panics
     /// When it had not.
@@ -151,28 +152,28 @@ impl Outbox {
         &mut self.batch[self.end..][..bytes]
     }
 
-    /// Puts the messages into the batch that were encoded into [`Outbox::run_space`].
+    /// Adds the messages that were encoded into [`Outbox::run_space`] to the batch.
     #[inline]
     pub(crate) fn commit_run(&mut self, bytes: usize, messages: u32) {
         self.end += bytes;
         self.messages += messages;
     }
 
-    /// Bytes of the peer's ring.
+    /// Size of the peer's ring in bytes.
     pub(crate) fn ring_bytes(&self) -> usize {
         LINE_BYTES << self.shift
     }
 
-    /// Lines of the batch as it is.
+    /// Number of lines of the current batch.
     #[inline]
     fn lines(&self) -> usize {
         (self.end + self.form.behind_content()).div_ceil(LINE_BYTES)
     }
 
-    /// Gives the batch its head and its commit word; says how many lines it has.
+    /// Writes the head and the commit word of the batch; returns its number of lines.
     ///
     /// # Errors
-    /// When messages were put into it that did not fit: it would be written over what the peer has not read.
+    /// When messages were added that did not fit: writing it would overwrite what the peer has not read.
     #[inline(always)]
     fn close_batch(&mut self, consumed: u64) -> Result<usize, ChannelError> {
         let lines = self.lines();
@@ -196,13 +197,13 @@ impl Outbox {
         Ok(lines)
     }
 
-    /// Byte offset in the ring of a line, by its number since the start of the connection.
+    /// Byte offset in the ring of a line, given by its number since the start of the connection.
     #[inline]
     fn offset(&self, line: u64) -> usize {
         (line as usize & ((1 << self.shift) - 1)) * LINE_BYTES
     }
 
-    /// The bytes of a batch of so many lines before the end of the ring, and those at its start.
+    /// The bytes of a batch of `lines` lines before the end of the ring, and those at its start.
     #[inline]
     fn around_the_end(&self, lines: usize) -> (Piece<'_>, Piece<'_>) {
         let offset = self.offset(self.written);
@@ -212,8 +213,7 @@ impl Outbox {
         (piece(offset, before_end), piece(0, after))
     }
 
-    /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends
-    /// it.
+    /// The batch as contiguous pieces, in the order in which to write them; only the last non-empty one completes it.
     ///
     /// # Errors
     /// As for [`Outbox::close_batch`].
@@ -232,7 +232,7 @@ impl Outbox {
         })
     }
 
-    /// Stores the batch into the peer's ring, which is mapped, in the same order.
+    /// Stores the batch into the peer's mapped ring, in the same order.
     ///
     /// # Errors
     /// As for [`Outbox::close_batch`].
@@ -259,8 +259,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// The batch was written. Where batches are long, says where the next one will stand behind its first line, which
-    /// the reader polls: offset and bytes.
+    /// To be called when the batch was written. Where batches are long, returns the place of the next one after its
+    /// first line, which the reader polls: offset and number of bytes.
     #[inline]
     pub(crate) fn written(&mut self) -> Option<(usize, usize)> {
         let lines = self.lines();

@@ -1,6 +1,6 @@
-//! Copying what is short, as most messages are.
+//! Copying short payloads, as most are.
 
-/// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
+/// Copies with overlapping moves of fixed sizes if there are few bytes: a call of `memcpy` costs more than the copy.
 ///
 /// # Panics
 /// When the lengths differ.

@@ -1,22 +1,22 @@
 //! The messages of an open batch that have short headers, one after the other: nearly all that a ring carries.
 //!
-//! Where the reader has come is kept here, in registers, and goes back to the [`super::inbox::Inbox`] when this is
-//! dropped, which it is as well when whoever is given a message panics.
+//! The reader's position is kept here, in registers, and returned to the [`super::inbox::Inbox`] on drop, also when the
+//! receiver of a message panics.
 
 use super::inbox::{ends_beyond, too_long};
 use super::message::{padded, ShortHeader, ShortKind};
 use super::ChannelError;
 
-/// See the module.
+/// An iterator over these messages; see the module.
 pub(crate) struct ShortMessages<'a> {
-    /// What is not read yet of the private copy of the batch, and the messages in it.
+    /// The unread rest of the private copy of the batch, and its number of messages.
     pub(super) rest: &'a [u8],
     pub(super) left: u32,
-    /// Bytes from the payload of the last message that was taken to the end of the batch.
+    /// Number of bytes from the payload of the last taken message to the end of the batch.
     pub(super) behind_header: usize,
-    /// Longest payload that an honest peer puts into the ring.
+    /// Maximum length of a payload that an honest peer puts into the ring.
     pub(super) eager_bytes: usize,
-    /// Where the batch ends, and what the inbox keeps of all this.
+    /// The end of the batch, and the state kept by the inbox.
     pub(super) end: usize,
     pub(super) at: &'a mut usize,
     pub(super) payload_at: &'a mut usize,
@@ -24,16 +24,17 @@ pub(crate) struct ShortMessages<'a> {
 }
 
 impl<'a> ShortMessages<'a> {
-    /// Whether all are taken.
+    /// Whether all messages are taken.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// Takes the next message, which there is, if it has a short header of this kind: that, and its payload.
+    /// Takes the next message, which must exist, if it has a short header of this kind: returns the header and the
+    /// payload.
     ///
     /// # Errors
-    /// When what is there is no message that this side would accept.
+    /// When it is not a message that this side accepts.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -53,7 +54,7 @@ impl<'a> ShortMessages<'a> {
             return Err(ends_beyond());
         };
         self.behind_header = behind.len();
-        // The last message may lack the bytes that fill it up.
+        // The last message may lack its padding.
         self.rest = behind.get(padded(length)..).unwrap_or_default();
         self.left -= 1;
         Ok(Some((header, payload)))

@@ -1,10 +1,10 @@
-//! The requests of a batch that has come, before the first of them is handled.
+//! The requests of a batch that has arrived, before the first of them is handled.
 
 use super::message::{padded, ShortHeader, ShortKind};
 use crate::HandlerId;
 
-/// Short requests that have come together, in order, each with its handler and its payload: what a server looks at
-/// ahead ([`crate::ServerBuilder::prefetch`]). It ends at a message of another kind.
+/// Short requests that have arrived together, in order, each with its handler and its payload, so that a server can
+/// look ahead ([`crate::ServerBuilder::prefetch`]). It ends at a message of another kind.
 #[derive(Clone, Debug)]
 pub struct Upcoming<'a> {
     content: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Upcoming<'a> {
 }
 
 impl<'a> Upcoming<'a> {
-    /// Of the private copy of a batch, whose messages are not checked yet.
+    /// From the private copy of a batch, whose messages are not checked yet.
     pub(super) fn new(content: &'a [u8], messages: u32) -> Self {
         Self { content, messages }
     }
@@ -27,7 +27,7 @@ impl<'a> Iterator for Upcoming<'a> {
         let (header, rest) = self.content.split_first_chunk()?;
         let header = ShortHeader::read(ShortKind::Request, *header)?;
         let payload = rest.get(..header.length())?;
-        // The last message may lack the bytes that fill it up.
+        // The last message may lack its padding.
         self.content = rest.get(padded(payload.len())..).unwrap_or_default();
         Some((header.handler(), payload))
     }
