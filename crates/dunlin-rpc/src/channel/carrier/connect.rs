@@ -1,4 +1,4 @@
-//! Setting up a carrier: the objects of one side, before its peer is known, and joining both.
+//! Setting up a carrier: the objects of one side, before its peer is known, and connecting both.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,44 +28,44 @@ pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
     exports: Arc<BufferPool<D>>,
     landings: Arc<BufferPool<D>>,
     pub(in crate::channel) device: D,
-    /// A domain for each connection: no key of another connection is of any use here.
+    /// A domain for each connection: keys of other connections are of no use here.
     pub(in crate::channel) domain: D::ProtectionDomain,
     pub(in crate::channel) config: ChannelConfig,
     pub(in crate::channel) inline_bytes: usize,
 }
 
-/// Where completions of RECEIVEs go that is not the carrier's own queue: one that many share. Whoever polls that hands
-/// them to [`Carrier::arrived`].
+/// The queue for completions of RECEIVEs, if it is not the carrier's own but shared by many. Its poller passes them to
+/// [`Carrier::arrived`].
 #[derive(Debug)]
 pub(in crate::channel) struct Arrivals<'a, Q> {
     /// The queue.
     pub(in crate::channel) queue: &'a Q,
-    /// What its owner knows the carrier by; not [`QUIET`].
+    /// The id by which its owner knows the carrier; not [`QUIET`].
     pub(in crate::channel) id: u64,
-    /// RECEIVEs that are kept posted.
+    /// Number of RECEIVEs that are kept posted.
     pub(in crate::channel) receives: usize,
 }
 
-/// What the peer may write of ours.
+/// The memory that the peer may write.
 #[derive(Debug)]
 pub(in crate::channel) struct Inlet<D: Device> {
     pub(in crate::channel) region: D::Region,
-    /// Where it begins in the region.
+    /// Its offset in the region.
     pub(in crate::channel) at: usize,
 }
 
-/// What the peer has said of itself.
+/// What the peer has stated about itself.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::channel) struct Peer {
     pub(in crate::channel) inlet: RemoteAddress,
-    /// Longest payload that it takes.
+    /// Maximum length of a payload that it accepts.
     pub(in crate::channel) longest: usize,
-    /// Traffic class that it would have; zero: none.
+    /// The traffic class that it requests; zero if none.
     pub(in crate::channel) traffic_class: u8,
 }
 
 impl<D: Device> UnconnectedCarrier<D> {
-    /// Makes the objects of one side, whose requests carry up to `inline_bytes` inside themselves if the device can.
+    /// Creates the objects of one side, whose requests carry up to `inline_bytes` inline if the device supports it.
     /// `wake` is raised when the peer wakes this channel.
     pub(in crate::channel) fn new(
         device: &D,
@@ -76,7 +76,7 @@ impl<D: Device> UnconnectedCarrier<D> {
         Self::with_arrivals(device, wake, config, inline_bytes, (None, 1))
     }
 
-    /// As [`UnconnectedCarrier::new`], for a channel whose messages are SENDs: with so many RECEIVEs of so many bytes.
+    /// As [`UnconnectedCarrier::new`], for a channel whose messages are SENDs: with RECEIVEs of this number and size.
     pub(in crate::channel) fn with_buffers(
         device: &D,
         wake: &D::CompletionChannel,
@@ -88,8 +88,8 @@ impl<D: Device> UnconnectedCarrier<D> {
         Self::with(device, wake, config, inline_bytes, (None, 1, receives))
     }
 
-    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and so many segments of a request
-    /// if the device has them.
+    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and this number of segments per
+    /// request if the device supports it.
     pub(in crate::channel) fn with_arrivals(
         device: &D,
         wake: &D::CompletionChannel,
@@ -168,14 +168,14 @@ impl<D: Device> UnconnectedCarrier<D> {
         })
     }
 
-    /// Where the peer reaches this side.
+    /// The address of this side for the peer.
     pub(in crate::channel) fn address(&self) -> EndpointAddress {
         self.queue_pair.address()
     }
 
-    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because
-    /// a queue pair takes requests only when its owner has come so far, and how long that takes no timeout of a request
-    /// should bound.
+    /// Connects the side that was dialled, before its peer: this side posts nothing until it has heard from the peer,
+    /// because a queue pair accepts requests only when its owner has connected it, and the time for that should not be
+    /// bounded by a timeout of a request.
     pub(in crate::channel) fn join(
         self,
         address: &EndpointAddress,
@@ -185,8 +185,8 @@ impl<D: Device> UnconnectedCarrier<D> {
         let Self { mut queue_pair, .. } = self;
         let timeouts = ConnectAttributes {
             timeout_ns: 500_000_000,
-            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our
-            // sends.
+            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has none would block
+            // our sends.
             receiver_not_ready_retries: 0,
             traffic_class: match self.config.traffic_class {
                 0 => peer.traffic_class,
@@ -249,7 +249,7 @@ impl<D: Device> UnconnectedCarrier<D> {
 }
 
 impl<D: Device> Carrier<D> {
-    /// This side has dialled: its peer is joined already, and is told that this side is.
+    /// Called by the dialling side: its peer is connected already, and is notified that this side is, too.
     pub(in crate::channel) fn greet(&mut self) -> Result<(), VerbsError> {
         self.met = true;
         self.dialled = true;
@@ -258,7 +258,7 @@ impl<D: Device> Carrier<D> {
     }
 }
 
-/// A number that the peer has said, of `what` this is a part.
+/// A number among the peer's parameters; `what` names the set that it belongs to.
 pub(in crate::channel) fn number(
     parameters: &Parameters,
     what: &str,
@@ -276,14 +276,14 @@ pub(in crate::channel) fn number(
         .ok_or_else(|| VerbsError::Peer(format!("its {name} is {value}, more than {most}")))
 }
 
-/// The traffic class that a client asks for; zero where it says none.
+/// The traffic class that a client requests; zero if none.
 pub(in crate::channel) fn traffic_class(parameters: &Parameters) -> Result<u8, VerbsError> {
     let class = parameters.get(CLASS_PARAMETER).copied().unwrap_or(0);
     u8::try_from(class)
         .map_err(|_| VerbsError::Peer(format!("its {CLASS_PARAMETER} is {class}, more than 255")))
 }
 
-/// A place in the peer's memory, from the parameters of these names.
+/// A location in the peer's memory, from the parameters with these names.
 pub(in crate::channel) fn place(
     parameters: &Parameters,
     what: &str,

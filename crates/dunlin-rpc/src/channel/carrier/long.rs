@@ -1,5 +1,5 @@
-//! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ, by several
-//! one behind the other where one cannot bring so much.
+//! Messages too long to be sent with the others: the sender exports them, the receiver fetches them by READ, or by
+//! several READs in sequence where one is not long enough.
 
 use dunlin_link::Completed;
 use dunlin_verbs::{
@@ -12,21 +12,21 @@ use crate::channel::buffers::Buffer;
 use crate::channel::message::Descriptor;
 use crate::channel::ChannelError;
 
-/// A payload that is not asked for in whole.
+/// A payload that has not been requested completely.
 #[derive(Debug)]
 pub(super) struct Fetch<D: Device> {
     id: u64,
     buffer: Buffer<D>,
     remote: RemoteAddress,
-    /// Bytes that READs were posted for.
+    /// Number of bytes for which READs were posted.
     asked: usize,
 }
 
 impl<D: Device> Carrier<D> {
-    /// Starts to fetch the payload that `descriptor` names; it is found in [`Carrier::take_fetched`] under `id`.
+    /// Starts to fetch the payload described by `descriptor`; [`Carrier::take_fetched`] returns it under `id`.
     ///
     /// # Errors
-    /// When the descriptor is not one, or names more than this side takes.
+    /// When the descriptor is invalid, or describes more than this side accepts.
     pub(crate) fn fetch(&mut self, id: u64, descriptor: &[u8]) -> Result<(), ChannelError> {
         if id == QUIET {
             return Err(ChannelError::violation("a call with a reserved number"));
@@ -64,8 +64,8 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    /// Posts the next READ of the first fetch; `false`: the queue is full. READs complete in order, so the last tells
-    /// of all.
+    /// Posts the next READ of the first fetch; `false`: the queue is full. READs complete in order, so the last
+    /// completion covers all.
     fn post_part(&mut self) -> Result<bool, ChannelError> {
         let most = self.longest_verb();
         let Some(fetch) = self.fetches.front_mut() else {
@@ -103,20 +103,20 @@ impl<D: Device> Carrier<D> {
         Ok(true)
     }
 
-    /// Bytes of the payloads that are being fetched.
+    /// Number of bytes of the payloads that are being fetched.
     pub(crate) fn fetching_bytes(&self) -> usize {
         let waiting = self.fetches.iter().map(|fetch| &fetch.buffer);
         let reading = self.reading.iter().map(|held| &held.value().1);
         waiting.chain(reading).map(Buffer::len).sum()
     }
 
-    /// Whether READs are under way or wait to be taken.
+    /// Whether READs are in flight or fetched payloads wait to be taken.
     #[inline]
     pub(crate) fn is_fetching(&self) -> bool {
         !self.fetches.is_empty() || !self.reading.is_empty()
     }
 
-    /// The next fetched payload, and what the caller named it.
+    /// The next fetched payload, with the caller's id.
     pub(crate) fn take_fetched(&mut self) -> Option<(u64, Completed<Buffer<D>>)> {
         let read = self.sends.finish_first(&mut self.reading)?;
         Some(read.split())

@@ -1,8 +1,8 @@
-//! What every channel over a connected queue pair stands on, whatever its messages look like: the send queue and its
-//! account, long payloads by READ, one-sided operations, sleep and wake-ups, probes of a silent peer.
+//! What all channels over a connected queue pair share, whatever their message format: the send queue and its account,
+//! long payloads by READ, one-sided operations, sleep and wake-ups, probes of a silent peer.
 //!
-//! Each side has an *inlet*, which only its peer is told of: a few control words, of which the peer's wish to be woken
-//! is one, and behind them whatever the channel's messages need. Nobody waits in here.
+//! Each side has an *inlet*, whose address only its peer knows: a few control words, one of which is the peer's request
+//! to be woken, followed by what the channel's messages need. Nothing here waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,22 +32,22 @@ use receives::Receives;
 pub(crate) use one_sided::Finished;
 pub(crate) use requests::PROBE_INTERVAL;
 
-/// Offset in an inlet of the number of the peer's latest sleep; a new number asks for a wake-up.
+/// Offset in an inlet of the number of the peer's latest sleep; a new number requests a wake-up.
 pub(in crate::channel) const SLEEP_AT: usize = 64;
 
-/// Entries of the send queue.
+/// Number of entries of the send queue.
 pub(in crate::channel) const SEND_REQUESTS: usize = 256;
-/// One in this many WRITEs is signaled (FaSST's selective signaling), so that entries of the send queue come back.
+/// One in this many WRITEs is signaled (FaSST's selective signaling), so that entries of the send queue are freed.
 const SIGNAL_EVERY: usize = 64;
-/// Ids of work requests whose completion means nothing but that entries came back.
+/// The id of work requests whose completion only frees entries.
 pub(in crate::channel) const QUIET: u64 = u64::MAX;
 
-/// The bit of an immediate that tells a request for credits from a wake-up; the others are the median coalescing
-/// degree.
+/// The bit of an immediate that distinguishes a request for credits from a wake-up; the other bits are the median
+/// coalescing degree.
 pub(in crate::channel) const ASKS: u32 = 1 << 31;
-/// The bit of an immediate that reports one-sided operations; the others are their median degree.
+/// The bit of an immediate that reports one-sided operations; the other bits are their median degree.
 pub(in crate::channel) const REPORTS: u32 = 1 << 30;
-/// The bit of an immediate that tells where a message is; the others are the channel's.
+/// The bit of an immediate that states where a message is; the other bits belong to the channel.
 pub(in crate::channel) const NOTIFICATIONS: u32 = 1 << 29;
 
 /// One side of a connected queue pair.
@@ -55,9 +55,9 @@ pub(in crate::channel) const NOTIFICATIONS: u32 = 1 << 29;
 pub(crate) struct Carrier<D: Device> {
     pub(crate) queue_pair: D::QueuePair,
     completions: D::CompletionQueue,
-    /// The id of RECEIVEs. Another one than [`QUIET`]: their completions go to a queue that others share.
+    /// The id of RECEIVEs. If it is not [`QUIET`], their completions go to a shared queue.
     receive_id: u64,
-    /// Where RECEIVEs have memory.
+    /// The memory of RECEIVEs, if they have any.
     buffers: Option<Receives<D>>,
     wake: D::CompletionChannel,
     pub(super) inlet: D::Region,
@@ -66,35 +66,36 @@ pub(crate) struct Carrier<D: Device> {
     pub(super) config: ChannelConfig,
     pub(super) inline_bytes: usize,
     pub(super) peer_inlet: RemoteAddress,
-    /// Longest payload that the peer takes.
+    /// Maximum length of a payload that the peer accepts.
     peer_longest: usize,
     pub(super) sends: SendQueue,
     /// Something waits for an entry of the send queue.
     short: bool,
-    /// Looks for their completions in vain, in a row, and when the first of them was that looked at the clock.
+    /// Number of consecutive polls without such a completion, and when the first of them read the clock.
     vain_looks: u32,
     stalled_since: Instant,
     /// Payloads whose READs wait for room in the send queue, and those whose READs are posted.
     fetches: VecDeque<Fetch<D>>,
     reading: VecDeque<InFlight<(u64, Buffer<D>)>>,
     sleep: SleepWord,
-    /// The last request that was posted to show, when it is done, that all that was sent before has arrived.
+    /// The last request posted as a fence: its completion shows that all that was sent before has arrived.
     fence: Ticket,
-    /// The last request that brought the peer something, until it is known to have arrived.
+    /// The last request that transferred something to the peer, until it is known to have arrived.
     pub(super) unconfirmed: Option<Ticket>,
     pub(super) broken: Option<ChannelError>,
-    /// The peer asked for credits and reported this degree.
+    /// The degree that the peer reported with its request for credits.
     pub(super) asked: Option<u32>,
-    /// The peer reported this degree of one-sided operations.
+    /// The degree of one-sided operations that the peer reported.
     pub(super) reported: Option<u32>,
     one_sided: OneSidedWork<D>,
-    /// The peer's queue pair is known to take requests.
+    /// The peer's queue pair is known to accept requests.
     pub(super) met: bool,
-    /// Since when the peer's first word is waited for: by the clock of whoever polls, who need not be who joined.
+    /// When waiting for the peer's first message began: by the clock of the polling thread, which need not be the one
+    /// that connected.
     waited_since: Option<Instant>,
-    /// This side has dialled.
+    /// Whether this side has dialled.
     pub(super) dialled: bool,
-    /// The last probe, while it is not known to have arrived.
+    /// The last probe, until it is known to have arrived.
     probe: Option<Ticket>,
     next_probe: Instant,
     pub(super) device: D,
@@ -102,17 +103,17 @@ pub(crate) struct Carrier<D: Device> {
 }
 
 impl<D: Device> Carrier<D> {
-    /// Longest payload that the peer takes.
+    /// Maximum length of a payload that the peer accepts.
     pub(crate) fn longest(&self) -> usize {
         self.peer_longest
     }
 
-    /// Bytes that one WRITE or READ takes along at most.
+    /// Maximum number of bytes of one WRITE or READ.
     fn longest_verb(&self) -> usize {
         self.device.attributes().max_message_bytes
     }
 
-    /// Bytes of a one-sided operation at most.
+    /// Maximum number of bytes of a one-sided operation.
     pub(crate) fn longest_operation(&self) -> usize {
         self.longest().min(self.longest_verb())
     }
@@ -122,12 +123,12 @@ impl<D: Device> Carrier<D> {
         &self.config
     }
 
-    /// What to sleep on.
+    /// The channel to sleep on.
     pub(crate) fn wake(&self) -> &D::CompletionChannel {
         &self.wake
     }
 
-    /// Where export buffers come from.
+    /// The pool of export buffers.
     pub(crate) fn exports(&self) -> &Arc<BufferPool<D>> {
         &self.exports
     }
@@ -144,13 +145,13 @@ impl<D: Device> Carrier<D> {
         buffer.is_of(&self.exports)
     }
 
-    /// Whether the channel is known to be of no more use. The path of a call asks.
+    /// Whether the channel is known to have failed. Called on the path of a call.
     #[inline]
     pub(crate) fn is_known_failed(&self) -> bool {
         self.broken.is_some() || self.queue_pair.is_known_failed()
     }
 
-    /// Registers a region of this device for the peer of this channel alone, with this access of what it has.
+    /// Registers a region of this device for the peer of this channel only, with this subset of its access.
     pub(crate) fn register_again(
         &self,
         region: &D::Region,
@@ -161,17 +162,17 @@ impl<D: Device> Carrier<D> {
             .map_err(|e| ChannelError::memory(e.to_string()))
     }
 
-    /// What ends it from another thread; see [`QueuePair::aborter`].
+    /// Ends it from another thread; see [`QueuePair::aborter`].
     pub(crate) fn aborter(&self) -> Option<Aborter> {
         self.queue_pair.aborter()
     }
 
-    /// Whether the peer's queue pair is known to take requests.
+    /// Whether the peer's queue pair is known to accept requests.
     pub(crate) fn is_met(&self) -> bool {
         self.met
     }
 
-    /// Bytes that a work request carries inside itself.
+    /// Number of bytes that a work request can carry inline.
     pub(crate) fn inline_bytes(&self) -> usize {
         self.inline_bytes
     }

@@ -1,9 +1,8 @@
-//! One-sided operations on the queue pair that carries the messages (FLOCK §6), posted in lists, which end in their
-//! order.
+//! One-sided operations on the queue pair that carries the messages (FLOCK §6), posted in lists and completed in order.
 //!
-//! Small results land in a *cell* of a region of our own, of which each entry of the send queue has one; longer ones in
-//! a landing buffer. All are signaled at the end of their list only: an RC queue pair completes in order, so one
-//! completion ends all before it.
+//! Small results are placed in a *cell* of a region of our own, one for each entry of the send queue; longer ones in a
+//! landing buffer. Only the last operation of a list is signaled: an RC queue pair completes in order, so one
+//! completion covers all before it.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -20,45 +19,45 @@ use crate::channel::buffers::Buffer;
 use crate::channel::one_sided::{Direction, OneSided, OwnPart, Verb};
 use crate::channel::ChannelError;
 
-/// Bytes of a cell: longer READs take a landing buffer.
+/// Size of a cell in bytes: longer READs use a landing buffer.
 const CELL_BYTES: usize = 512;
-/// Work requests handed to the device at a time.
+/// Maximum number of work requests in a list.
 const LIST: usize = 8;
-/// Entries of the send queue that one-sided operations leave to messages.
+/// Number of send queue entries that one-sided operations leave to messages.
 const SPARE_ENTRIES: usize = SEND_REQUESTS / 4;
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 struct Work<D: Device> {
     call: u64,
-    /// The last request of its list, which alone is signaled.
+    /// The last request of its list, the only signaled one.
     list: Ticket,
     place: Place<InFlight<Buffer<D>>, InFlight<OwnPart>>,
 }
 
-/// Where the result of an operation will stand.
+/// The place for the result of an operation.
 #[derive(Debug)]
 enum Place<B, O> {
-    /// It has none. The buffer that a WRITE reads from is held until the completion.
+    /// It has no result. The buffer that a WRITE reads from is held until the completion.
     Nowhere(#[allow(dead_code)] Option<Arc<dyn Any + Send + Sync>>),
-    /// So many bytes in a cell.
+    /// A cell, with the number of bytes.
     Cell(u16, usize),
     Buffer(B),
-    /// Memory of the caller's own, which is read or filled.
+    /// The caller's own memory, which is read or filled.
     Own(O),
 }
 
-/// An operation that is to be posted.
+/// An operation to be posted.
 type Prepared<'o, D> = (&'o OneSided, Place<Buffer<D>, OwnPart>);
 
 /// An operation that has ended.
 #[derive(Debug)]
 pub(crate) enum Finished<D: Device> {
-    /// With so many bytes, which stand in [`Carrier::result`].
+    /// With a result of this many bytes, which is in [`Carrier::result`].
     Short(u64, usize),
-    /// With the bytes of this buffer.
+    /// With a result in this buffer.
     Long(u64, Completed<Buffer<D>>),
-    /// Not: there was no memory for its result, and it was not posted.
+    /// Without having been posted, because there was no memory for its result.
     Refused(u64, ChannelError),
 }
 
@@ -85,19 +84,20 @@ impl<D: Device> OneSidedWork<D> {
 }
 
 impl<D: Device> Carrier<D> {
-    /// How many one-sided operations may be posted now.
+    /// Number of one-sided operations that may be posted now.
     pub(crate) fn one_sided_room(&mut self) -> Result<usize, ChannelError> {
         let limit = SEND_REQUESTS - SPARE_ENTRIES;
         if self.sends.outstanding() + LIST > limit {
             self.progress()?;
         }
-        // A cell is free when its result was taken, which comes after the completion.
+        // A cell is free when its result was taken, which is after the completion.
         let used = self.sends.outstanding().max(self.one_sided.under_way.len());
         Ok(limit.saturating_sub(used))
     }
 
-    /// Posts operations, for which there is [`Carrier::one_sided_room`], behind one another; the last of each list is
-    /// signaled. One whose result has no memory is not posted and ends alone.
+    /// Posts operations, for which there is [`Carrier::one_sided_room`], in sequence; the last of each list is
+    /// signaled. An operation without memory for its result is not posted and ends with an error; the others are not
+    /// affected.
     pub(crate) fn post_one_sided<'o>(
         &mut self,
         operations: impl Iterator<Item = &'o OneSided>,
@@ -169,7 +169,7 @@ impl<D: Device> Carrier<D> {
         })
     }
 
-    /// Posts a list of so many operations.
+    /// Posts a list of `count` operations.
     fn post_list(
         &mut self,
         list: [Option<Prepared<'_, D>>; LIST],
@@ -228,7 +228,7 @@ impl<D: Device> Carrier<D> {
             debug_assert!(!matches!(error.kind, PostErrorKind::Full { .. }));
             self.fail(ChannelError::queue_pair(error.to_string()))
         });
-        // Of a list that failed the device may have taken a part: it is held as well, for good.
+        // The device may have accepted a part of a list that failed, so its resources are held, too, for good.
         let list_end = self.sends.post(count, true);
         for (operation, place) in list.into_iter().flatten() {
             let place = match place {
@@ -246,7 +246,7 @@ impl<D: Device> Carrier<D> {
         posted
     }
 
-    /// Whether one-sided operations are under way or wait to be taken.
+    /// Whether one-sided operations are in flight or wait to be taken.
     #[inline]
     pub(crate) fn has_one_sided(&self) -> bool {
         !self.one_sided.under_way.is_empty() || !self.one_sided.refused.is_empty()
@@ -283,7 +283,7 @@ impl<D: Device> Carrier<D> {
         })
     }
 
-    /// The first `length` bytes of the result that was taken last.
+    /// The first `length` bytes of the last result taken.
     pub(crate) fn result(&self, length: usize) -> &[u8] {
         &self.one_sided.result[..length]
     }

@@ -1,4 +1,5 @@
-//! RECEIVEs with memory, for a channel whose messages are SENDs: what has come stands here until the channel takes it.
+//! RECEIVEs with memory, for a channel whose messages are SENDs: arrived messages stay here until the channel takes
+//! them.
 
 use std::collections::VecDeque;
 
@@ -7,12 +8,12 @@ use dunlin_verbs::{Access, Device, QueuePair, ReceiveRequest, Region, Segment, V
 use super::Carrier;
 use crate::channel::ChannelError;
 
-/// See the module.
+/// The RECEIVEs; see the module.
 #[derive(Debug)]
 pub(in crate::channel) struct Receives<D: Device> {
     region: D::Region,
     bytes: usize,
-    /// Which RECEIVE each message came in, and its bytes.
+    /// The RECEIVE that each message arrived in, and its length.
     arrived: VecDeque<(usize, usize)>,
 }
 
@@ -53,18 +54,18 @@ impl<D: Device> Receives<D> {
 }
 
 impl<D: Device> Carrier<D> {
-    /// Whether messages are SENDs, each of which raises an event where one is asked for.
+    /// Whether messages are SENDs, each of which raises an event if one was requested.
     pub(super) fn hears_sends(&self) -> bool {
         self.buffers.is_some()
     }
 
-    /// The next message that has come: which RECEIVE it is in, and its bytes. It stays until [`Carrier::post_again`].
+    /// The next message that has arrived: its RECEIVE and its length. It stays until [`Carrier::post_again`].
     #[inline]
     pub(in crate::channel) fn next_arrived(&mut self) -> Option<(usize, usize)> {
         self.buffers.as_mut()?.arrived.pop_front()
     }
 
-    /// Whether a message has come that was not taken.
+    /// Whether a message has arrived and was not taken.
     pub(in crate::channel) fn has_arrived(&self) -> bool {
         let buffers = self.buffers.as_ref();
         buffers.is_some_and(|buffers| !buffers.arrived.is_empty())
@@ -73,7 +74,7 @@ impl<D: Device> Carrier<D> {
     /// Copies the beginning of a message.
     ///
     /// # Panics
-    /// When it has not so many bytes.
+    /// When the message is shorter.
     #[inline]
     pub(in crate::channel) fn read_arrived(&self, receive: usize, target: &mut [u8]) {
         if let Some(buffers) = &self.buffers {
@@ -83,7 +84,7 @@ impl<D: Device> Carrier<D> {
         }
     }
 
-    /// The message in a RECEIVE is not needed any more.
+    /// The message in this RECEIVE is no longer needed.
     #[inline]
     pub(in crate::channel) fn post_again(&mut self, receive: usize) -> Result<(), ChannelError> {
         match &self.buffers {

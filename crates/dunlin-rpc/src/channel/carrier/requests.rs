@@ -1,4 +1,4 @@
-//! The requests of a channel: posted when there is an entry of the send queue for them, and what becomes of them.
+//! The requests of a channel: posting them when the send queue has an entry, and handling their completions.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use dunlin_verbs::{
 use super::{Carrier, ASKS, NOTIFICATIONS, QUIET, REPORTS};
 use crate::channel::ChannelError;
 
-/// Why a channel whose requests stay out is given up.
+/// The reason for ending a channel whose requests do not complete.
 const NO_COMPLETION: &str = "the peer lets no request complete";
-/// How often a peer is probed that may have gone without a word.
+/// Interval of probes of a peer that may have gone without notice.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long requests may be out while none completes: somewhat longer than a queue pair repeats what nobody answers,
-/// after which it says so itself. One that forgets to (soft-RoCE's, when its interface goes down) still acknowledges
-/// what the peer writes, so that neither side would ever see an error.
+/// Maximum time without a completion while requests are outstanding: somewhat longer than a queue pair retransmits to a
+/// peer that does not answer before it reports that itself. A queue pair that fails to report it (soft-RoCE's, when its
+/// interface goes down) still acknowledges what the peer writes, so that neither side would ever see an error.
 const STALLED: Duration = Duration::from_secs(5);
-/// A network that is slower than a shared gigabit is not waited for.
+/// Networks slower than a shared gigabit link are not waited for.
 const SLOWEST_BYTES_PER_S: f64 = 25e6;
-/// Looks in vain for completions between two looks at the clock.
+/// Number of polls without a completion between two reads of the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
-/// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe
+/// Time that the dialling side has to send its first message, as long as a handshake. After it the retries of a probe
 /// decide.
 const MEETING: Duration = Duration::from_secs(5);
 
-/// Lists of completions taken in one look: more than the send queue holds. A peer that makes completions of RECEIVEs
-/// without end keeps nobody here.
+/// Maximum number of completion lists taken in one poll: more than the send queue holds. A peer that causes completions
+/// of RECEIVEs without end cannot keep the poller here.
 const ROUNDS: usize = 16;
 
 impl<D: Device> Carrier<D> {
@@ -58,9 +58,9 @@ impl<D: Device> Carrier<D> {
         self.sends.has_entries(entries)
     }
 
-    /// Whether `entries` of the send queue are free, of which completions may bring some back. `false`: not now. Who
-    /// has something to post keeps it then, and [`Carrier::is_short`] says so until the channel's next flush. An RC
-    /// peer that lives gives entries back soon; when none comes for long the channel fails.
+    /// Whether `entries` of the send queue are free, after taking completions if necessary. `false`: not now. The
+    /// caller then keeps what it has to post, and [`Carrier::is_short`] returns `true` until the channel's next flush.
+    /// A live RC peer frees entries soon; if none become free for long, the channel fails.
     #[inline]
     pub(in crate::channel) fn reserve(&mut self, entries: usize) -> Result<bool, ChannelError> {
         if self.has_entries(entries) {
@@ -77,30 +77,31 @@ impl<D: Device> Carrier<D> {
         Ok(has_entries)
     }
 
-    /// Whether something could not be posted since the last flush. The next one tries again; until then nobody sleeps.
+    /// Whether something could not be posted since the last flush. The next flush tries again; until then the thread
+    /// does not sleep.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short
     }
 
-    /// A flush begins: whatever finds no entry says so again.
+    /// Called at the start of a flush: what finds no entry sets it again.
     #[inline]
     pub(in crate::channel) fn take_short(&mut self) -> bool {
         std::mem::take(&mut self.short)
     }
 
-    /// The request that was posted last.
+    /// The request posted last.
     #[inline]
     pub(in crate::channel) fn last_posted(&self) -> Ticket {
         self.sends.last()
     }
 
-    /// Whether a request is known to be done.
+    /// Whether a request is known to be completed.
     pub(in crate::channel) fn is_done(&self, request: Ticket) -> bool {
         self.sends.is_finished(request)
     }
 
-    /// Takes completions: entries that came back, READs that are done, wake-ups, failures.
+    /// Takes completions: freed entries, completed READs, wake-ups, failures.
     pub(crate) fn progress(&mut self) -> Result<(), ChannelError> {
         let outstanding = self.sends.outstanding();
         let mut completions = [Completion::EMPTY; 16];
@@ -132,13 +133,13 @@ impl<D: Device> Carrier<D> {
         self.post_fetches()
     }
 
-    /// How long the longest message may take on its way: everything posted after it completes after it.
+    /// Maximum time to transfer the longest message: everything posted after it completes after it.
     fn longest_transfer(&self) -> Duration {
         let longest = self.config.max_message_bytes.max(self.peer_longest);
         Duration::from_secs_f64(longest as f64 / SLOWEST_BYTES_PER_S)
     }
 
-    /// Signaled requests are out, and none has completed since the last look.
+    /// Called when signaled requests are outstanding and none has completed since the last poll.
     fn look_in_vain(&mut self) -> Result<(), ChannelError> {
         self.vain_looks += 1;
         if self.vain_looks % LOOKS_PER_CLOCK != 0 {
@@ -153,9 +154,9 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough. A
-    /// peer that was never heard of is left alone for [`MEETING`] and is probed then: it may have ended before its
-    /// first word, which nobody else would tell.
+    /// Posts a request without effect, whose failure shows that the peer has gone, unless one is outstanding. A peer
+    /// that was never heard of is probed only after [`MEETING`]: it may have ended before its first message, which
+    /// nothing else would show.
     pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
         let out = self.probe.is_some_and(|probe| !self.is_done(probe));
         let expected = !self.met && {
@@ -171,7 +172,7 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    /// Posts a signaled WRITE of nothing. `false`: there is no entry for it.
+    /// Posts a signaled WRITE of no bytes. `false`: there is no entry for it.
     pub(in crate::channel) fn post_nothing(
         &mut self,
         immediate: Option<u32>,
@@ -184,8 +185,8 @@ impl<D: Device> Carrier<D> {
         self.post_write(operation, Payload::Inline(&[]), flags | SendFlags::SIGNALED)
     }
 
-    /// [`Carrier::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it
-    /// only to who posts, and so do requests that stay out.
+    /// [`Carrier::probe`], once per [`PROBE_INTERVAL`]: for a side that waits. The end of a server, and requests that
+    /// do not complete, are only noticed by a side that posts.
     pub(crate) fn probe_at_intervals(&mut self) -> Result<(), ChannelError> {
         let now = thread::now();
         if now < self.next_probe {
@@ -218,8 +219,8 @@ impl<D: Device> Carrier<D> {
         }
     }
 
-    /// A RECEIVE has completed, which is posted anew. What the peer tells by it of messages is the caller's to
-    /// understand, if it is that.
+    /// Handles the completion of a RECEIVE, which is posted anew. What it tells about messages is left to the caller,
+    /// if it does.
     ///
     /// # Errors
     /// When the queue pair failed.
@@ -279,13 +280,13 @@ impl<D: Device> Carrier<D> {
         self.post_write(operation, Payload::Inline(word), self.next_flags())
     }
 
-    /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).
+    /// The flags of the next request whose completion is not waited for (FaSST's selective signaling).
     #[inline]
     pub(in crate::channel) fn next_flags(&self) -> SendFlags {
         self.sends.next_flags()
     }
 
-    /// A request with these flags was posted.
+    /// To be called when a request with these flags was posted.
     #[inline]
     pub(in crate::channel) fn note_posted(&mut self, flags: SendFlags) {
         self.sends.post_one(flags);

@@ -1,4 +1,4 @@
-//! Sleep and wake-ups of a channel, by the words of [`dunlin_link::SleepWord`].
+//! Sleep and wake-ups of a channel, with the words of [`dunlin_link::SleepWord`].
 
 use dunlin_link::Ticket;
 use dunlin_verbs::{CompletionQueue, Device, Notify, Payload, Region, SendFlags};
@@ -7,7 +7,7 @@ use super::{Carrier, QUIET};
 use crate::bugs::{is_planted, Bug};
 use crate::channel::ChannelError;
 
-/// Entries that an announcement takes, with a wake-up for the peer.
+/// Number of entries for an announcement and a wake-up of the peer.
 const ANNOUNCED: usize = 2;
 
 impl<D: Device> Carrier<D> {
@@ -27,35 +27,35 @@ impl<D: Device> Carrier<D> {
     #[cold]
     pub(in crate::channel) fn wake_peer(&mut self, number: u64) -> Result<(), ChannelError> {
         let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
-        // Without an entry for it the next flush tries again.
+        // If there is no entry for it, the next flush tries again.
         if self.post_write(self.sleep.wake_up(), Payload::Inline(&[]), flags)? {
             self.sleep.answer(number);
         }
         Ok(())
     }
 
-    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true`
-    /// when the announcement is known to have reached the peer; until then this side may not sleep, because a peer that
-    /// has not heard of it wakes nobody. Then the caller looks once more for messages, for longer than a store takes to
-    /// become visible, and only then sleeps on [`Carrier::wake`].
+    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. Returns
+    /// `true` when the announcement is known to have reached the peer; until then this side may not sleep, because the
+    /// peer would not wake it. Then the caller keeps polling for messages, for longer than a store takes to become
+    /// visible, and only then sleeps on [`Carrier::wake`].
     ///
-    /// A side that hears of messages by completions in a queue that others share needs no wake-up: there is nothing to
-    /// announce, and who polls that queue asks it for an event. What it has sent must be known to have arrived all the
-    /// same, but where both sides hear of messages so.
+    /// A side that receives messages by completions in a shared queue needs no wake-up: there is nothing to announce,
+    /// and the poller of that queue requests an event of it. What it has sent must be known to have arrived all the
+    /// same, except where both sides receive messages in this way.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
-        // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
+        // The wake-up for the last announcement may have arrived; one that arrives later wakes us needlessly, once.
         self.progress()?;
         if self.is_short() || !self.reserve(ANNOUNCED)? {
-            // Who has something to post does not sleep.
+            // A thread with something to post does not sleep.
             return Ok(false);
         }
         if !self.met {
-            // Its first word comes as a wake-up.
+            // The peer's first message arrives as a wake-up.
             self.ask_for_event()?;
             return Ok(true);
         }
         if self.hears_sends() {
-            // So does the peer: whatever is on its way wakes whoever sleeps when it comes.
+            // The same holds for the peer: messages in flight wake a sleeping side on arrival.
             self.ask_for_event()?;
             self.progress()?;
             return Ok(true);
@@ -67,18 +67,18 @@ impl<D: Device> Carrier<D> {
             return Ok(false);
         }
         if self.unconfirmed.take().is_some() {
-            // A message may have arrived later than it was posted, after the peer announced its sleep and looked in
-            // vain.
+            // A message may have arrived later than it was posted, after the peer announced its sleep and polled
+            // without success.
             self.wake_if_asleep()?;
         }
         self.ask_for_event()?;
-        // A wake-up that came before raises no event, and there is no second one for the same sleep.
+        // A wake-up that arrived before raises no event, and there is no second one for the same sleep.
         self.progress()?;
         Ok(self.is_confirmed(announces))
     }
 
-    /// Posts what shows that all that was sent has arrived, if that is not on its way: the announcement, where this
-    /// side `announces` its sleep.
+    /// Posts a request that shows that all that was sent has arrived, unless one is in flight: the announcement, if
+    /// this side `announces` its sleep.
     fn confirm(&mut self, announces: bool) -> Result<(), ChannelError> {
         if !announces {
             return self.fence().map(drop);
@@ -87,15 +87,15 @@ impl<D: Device> Carrier<D> {
         let unconfirmed = self.unconfirmed.is_some_and(|sent| sent > last);
         if unconfirmed || !self.sleep.is_unanswered() {
             let (write, number) = self.sleep.announce();
-            // Behind all messages: when it is done, they have arrived.
+            // After all messages: when it is completed, they have arrived.
             self.post_write(write, Payload::Inline(&number), SendFlags::SIGNALED)?;
             self.sleep.announced(self.sends.last());
         }
         Ok(())
     }
 
-    /// Posts a request behind all that has brought the peer something, unless there is one or all of it is known to
-    /// have arrived. `false`: there is no entry for it.
+    /// Posts a request after all that has transferred something to the peer, unless there is one already or all of it
+    /// is known to have arrived. `false`: there is no entry for it.
     pub(crate) fn fence(&mut self) -> Result<bool, ChannelError> {
         let is_behind = |sent| sent > self.fence && !self.is_done(sent);
         if !self.unconfirmed.is_some_and(is_behind) {
@@ -113,12 +113,12 @@ impl<D: Device> Carrier<D> {
         self.is_done(self.fence)
     }
 
-    /// The last request that has brought the peer something and is not known to have arrived.
+    /// The last request that has transferred something to the peer and is not known to have arrived.
     pub(crate) fn unconfirmed(&self) -> Option<Ticket> {
         self.unconfirmed
     }
 
-    /// Whether all that was sent has arrived, with the announcement if there is one.
+    /// Whether all that was sent has arrived, including the announcement if there is one.
     fn is_confirmed(&self, announces: bool) -> bool {
         if announces {
             self.sleep.is_heard(&self.sends)

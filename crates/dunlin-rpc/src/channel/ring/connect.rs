@@ -1,4 +1,5 @@
-//! Setting up a channel: the objects of one side, what it tells the peer, and what it makes of the peer's answer.
+//! Setting up a channel: the objects of one side, the parameters that it sends, and how it interprets those of the
+//! peer.
 
 use dunlin_verbs::{Access, Device, EndpointAddress, Placement, Region, VerbsError};
 
@@ -19,10 +20,10 @@ mod parameter {
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const CANARIES: &str = "ring-canaries";
-    /// One: the owner's device places the bytes of a WRITE in order. What is not said is not so.
+    /// One: the owner's device places the bytes of a WRITE in order. An absent parameter means no.
     pub(super) const IN_ORDER: &str = "ring-in-order";
-    /// One: a WRITE of the owner's device is a message, so it writes batches in one where its peer's device places in
-    /// order.
+    /// One: a WRITE of the owner's device is a message, so it writes batches in one WRITE if its peer's device places
+    /// in order.
     pub(super) const ONE_WRITE: &str = "ring-one-write";
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct UnconnectedRing<D: Device> {
 }
 
 impl<D: Device> UnconnectedRing<D> {
-    /// Makes the objects of one side. `wake` is raised when the peer wakes this channel.
+    /// Creates the objects of one side. `wake` is raised when the peer wakes this channel.
     pub(crate) fn new(
         device: &D,
         wake: &D::CompletionChannel,
@@ -56,12 +57,12 @@ impl<D: Device> UnconnectedRing<D> {
         })
     }
 
-    /// Where the peer reaches this side.
+    /// The address of this side for the peer.
     pub(crate) fn address(&self) -> EndpointAddress {
         self.carrier.address()
     }
 
-    /// What the peer must know beyond the address.
+    /// The parameters that the peer needs in addition to the address.
     pub(crate) fn parameters(&self) -> Parameters {
         let inlet = self.inlet.remote();
         let lines = self.carrier.config.ring_bytes / LINE_BYTES;
@@ -90,7 +91,7 @@ impl<D: Device> UnconnectedRing<D> {
         self.carrier.device.attributes().writes_are_messages
     }
 
-    /// Joins the side that dialled: its peer is joined already, and is told that this side is.
+    /// Connects the dialling side: its peer is connected already, and is notified that this side is, too.
     pub(crate) fn connect(
         self,
         peer: &EndpointAddress,
@@ -101,14 +102,14 @@ impl<D: Device> UnconnectedRing<D> {
         Ok(channel)
     }
 
-    /// Joins the side that was dialled. See [`UnconnectedCarrier::join`].
+    /// Connects the side that was dialled. See [`UnconnectedCarrier::join`].
     pub(crate) fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<RingChannel<D>, VerbsError> {
         let said = |name| parameters.get(name) == Some(&1);
-        // Each side knows both: what it says of itself, and what it was told.
+        // Each side knows both: its own parameters and those of the peer.
         let sends = Form::between(self.one_write(), said(parameter::IN_ORDER));
         let receives = Form::between(said(parameter::ONE_WRITE), self.in_order());
         let number = |name, most| carrier::number(parameters, "a ring", name, most);

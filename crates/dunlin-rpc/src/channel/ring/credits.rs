@@ -1,5 +1,5 @@
-//! What admission needs of a channel: a request for credits goes by WRITE with immediate (FLOCK §5.1), a grant by a
-//! WRITE of one word; and what sharing needs: room for runs of messages that others encode.
+//! What admission needs of a channel: a request for credits is sent by WRITE with immediate (FLOCK §5.1), a grant by a
+//! WRITE of one word. And what sharing needs: room for runs of messages that others encode.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::channel::carrier::{ASKS, REPORTS};
 use crate::channel::ChannelError;
 
 impl<D: Device> RingChannel<D> {
-    /// Bytes that runs of whole messages may take now; looks at the peer's count when that is less than `wanted`.
+    /// Number of bytes that runs of whole messages may take now; reads the peer's count if that is less than `wanted`.
     #[inline]
     pub(crate) fn run_room(&mut self, wanted: usize) -> Result<usize, ChannelError> {
         let room = self.outbox.run_room();
@@ -33,7 +33,7 @@ impl<D: Device> RingChannel<D> {
         self.outbox.commit_run(bytes, messages);
     }
 
-    /// What the peer granted last: the word of [`RingChannel::grant`], zero when it never did.
+    /// The peer's last grant: the word of [`RingChannel::grant`], or zero if there was none.
     #[inline]
     pub(crate) fn granted(&self) -> u64 {
         self.inlet
@@ -42,7 +42,7 @@ impl<D: Device> RingChannel<D> {
             .load(Ordering::Relaxed)
     }
 
-    /// Tells the peer a new word, and wakes it if it sleeps: it may wait for nothing else. `false`: not now.
+    /// Sends the peer a new word, and wakes it if it sleeps: it may be waiting for this only. `false`: not now.
     pub(crate) fn grant(&mut self, word: u64) -> Result<bool, ChannelError> {
         if !self.write_word(GRANT_AT, &word.to_le_bytes())? {
             return Ok(false);
@@ -52,8 +52,8 @@ impl<D: Device> RingChannel<D> {
         Ok(true)
     }
 
-    /// Asks the peer for credits with a word of 30 bits, by an immediate on the last WRITE of the batch that is being
-    /// made: it costs no request of its own.
+    /// Requests credits of the peer with a word of 30 bits, in the immediate of the last WRITE of the batch being made,
+    /// so that it costs no request of its own.
     #[inline]
     pub(crate) fn ask_for_credits(&mut self, word: u32) {
         self.asks = Some(ASKS | word);
@@ -66,20 +66,20 @@ impl<D: Device> RingChannel<D> {
         (self.granted(), known.max(consumed.load(Ordering::Relaxed)))
     }
 
-    /// Reports the median degree of one-sided operations, of which the peer's processor sees nothing.
+    /// Reports the median degree of one-sided operations, which the peer's processor does not observe.
     pub(crate) fn report(&mut self, degree: u32) -> Result<(), ChannelError> {
         let posted = self.post_nothing(Some(REPORTS | degree), SendFlags::empty())?;
-        // The peer takes one at a time, so there is no other.
+        // The peer has at most one report pending, so there is no other.
         self.unreported = (!posted).then_some(degree);
         Ok(())
     }
 
-    /// The degree that the peer reported last, once.
+    /// Takes the degree that the peer reported last.
     pub(crate) fn take_reported(&mut self) -> Option<u32> {
         self.reported.take()
     }
 
-    /// The word of the peer's last request for credits, once.
+    /// Takes the word of the peer's last request for credits.
     #[inline]
     pub(crate) fn take_asked(&mut self) -> Option<u32> {
         self.asked.take()

@@ -1,8 +1,8 @@
 //! A ring channel: inbox, outbox and the queue pair between two of them.
 //!
 //! Each side registers one *inlet*, which only its peer may write: a control line with the peer's count of consumed
-//! lines, one with the peer's wish to be woken, then the ring. Nobody waits in here: [`RingChannel::receive`] looks,
-//! [`RingChannel::flush`] writes, and the drivers above decide when to look again or to sleep.
+//! lines, one with the peer's request to be woken, then the ring. Nothing here waits: [`RingChannel::receive`] polls,
+//! [`RingChannel::flush`] writes, and the drivers above decide when to poll again or to sleep.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
@@ -26,33 +26,33 @@ mod credits;
 
 pub(crate) use connect::UnconnectedRing;
 
-/// Offset in an inlet of the lines of the *other* ring that the peer has consumed.
+/// Offset in an inlet of the number of lines of the *other* ring that the peer has consumed.
 const CONSUMED_AT: usize = 0;
-/// Offset in an inlet of the credits that the peer has granted, and whether it wants this lane active.
+/// Offset in an inlet of the word with the credits that the peer has granted and whether it wants this lane active.
 const GRANT_AT: usize = 128;
-/// Offset in an inlet of the ring; a page, so that lines are cache lines.
+/// Offset in an inlet of the ring: one page, so that lines are cache lines.
 const RING_AT: usize = 4096;
 
 type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
 
-/// One ring each way over one RC queue pair.
+/// A ring in each direction over one RC queue pair.
 #[derive(Debug)]
 pub(crate) struct RingChannel<D: Device> {
     carrier: Carrier<D>,
-    /// Where batches stand that are too long to be inline: a copy of the peer's ring.
+    /// Staging memory for batches that are too long to be inline: a copy of the peer's ring.
     staging: Option<D::Region>,
     inbox: Inbox,
     outbox: Outbox,
-    /// Longest payload that the peer takes in its ring.
+    /// Maximum length of a payload that the peer accepts in its ring.
     peer_eager_bytes: usize,
-    /// Lines of our inbox that the peer was told to be consumed by a WRITE of its own. Tags tell it too, but only when
-    /// it reads them, and a peer that waits for room does not read.
+    /// Number of consumed lines of our inbox that the peer was last told by a separate WRITE. Batches carry it too, but
+    /// the peer learns it only by reading them, and a peer that waits for room does not read.
     told_consumed: u64,
-    /// The peer's ring, where that is mapped here and was written once.
+    /// The peer's ring, if it is mapped here and has been written once.
     peer_ring: Option<Mapped<D>>,
-    /// The immediate that goes with the next batch.
+    /// The immediate to send with the next batch.
     asks: Option<u32>,
-    /// A report that found no entry of the send queue.
+    /// A report for which there was no entry of the send queue.
     unreported: Option<u32>,
 }
 
@@ -73,7 +73,7 @@ impl<D: Device> DerefMut for RingChannel<D> {
 }
 
 impl<D: Device> RingChannel<D> {
-    /// Once in a batch; kept apart so that what every message does stays small.
+    /// Called once per batch; kept out of line so that the code for every message stays small.
     #[inline(never)]
     fn begin_batch(&mut self, payload: usize) -> Result<bool, ChannelError> {
         self.flush()?;
@@ -89,20 +89,20 @@ impl<D: Device> RingChannel<D> {
         self.peer_consumed(self.told_of_room())
     }
 
-    /// The lines that the peer has consumed, as its last WRITE of its own says.
+    /// The number of lines that the peer has consumed, according to its last separate WRITE.
     fn told_of_room(&self) -> u32 {
         let memory = self.carrier.inlet.memory();
         memory.atomic_u64(CONSUMED_AT).load(Ordering::Acquire) as u32
     }
 
-    /// Whether so many lines are more than are known to be consumed.
+    /// Whether this number of lines is larger than the known one.
     #[inline]
     fn is_news(&self, told: u32) -> bool {
         told.wrapping_sub(self.outbox.known_consumed() as u32) as i32 > 0
     }
 
-    /// The peer says how many lines it has consumed, in the tail of a batch or by a WRITE of its own. Either may be
-    /// older than the other; a count never goes back.
+    /// The peer has reported how many lines it has consumed, in a batch's commit word or by a separate WRITE. Either
+    /// may be older than the other; the count never decreases.
     #[inline]
     fn peer_consumed(&mut self, told: u32) -> Result<(), ChannelError> {
         if self.is_news(told) {
@@ -111,7 +111,7 @@ impl<D: Device> RingChannel<D> {
         Ok(())
     }
 
-    /// Posts what found no entry of the send queue before.
+    /// Posts what had no entry of the send queue before.
     #[cold]
     fn catch_up(&mut self) -> Result<(), ChannelError> {
         if !self.carrier.take_short() {
@@ -138,7 +138,7 @@ impl<D: Device> RingChannel<D> {
         self.wake_if_asleep()
     }
 
-    /// Stores the batch into the peer's ring where that is mapped. `false`: it is to be posted.
+    /// Stores the batch into the peer's ring if that is mapped. `false`: it must be posted.
     #[inline(always)]
     fn store_batch(&mut self) -> Result<bool, ChannelError> {
         let Some(peer) = &self.peer_ring else {
@@ -213,7 +213,7 @@ impl<D: Device> RingChannel<D> {
         Ok(true)
     }
 
-    /// Opens the next batch when the last one is taken; says whether a message waits.
+    /// Opens the next batch when all messages of the last were taken; returns whether a message waits.
     #[inline]
     fn has_message(&mut self) -> Result<bool, ChannelError> {
         if self.inbox.messages() > 0 {
@@ -241,7 +241,7 @@ impl<D: Device> RingChannel<D> {
         self.outbox.place().put(header, payload);
     }
 
-    /// Batches that have been received.
+    /// Number of batches received.
     pub(crate) fn batches_received(&self) -> u64 {
         self.inbox.opened()
     }
@@ -262,7 +262,7 @@ impl<D: Device> Channel for RingChannel<D> {
         Some(self)
     }
 
-    /// Makes room for a message with `payload` bytes, by flushing and by looking at the peer's count. `false`: not now.
+    /// Makes room for a message with `payload` bytes, by flushing and by reading the peer's count. `false`: not now.
     #[inline]
     fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
         if self.outbox.fits(payload) {
@@ -271,7 +271,7 @@ impl<D: Device> Channel for RingChannel<D> {
         self.begin_batch(payload)
     }
 
-    /// Puts a message into the batch. The caller has made room and keeps to [`RingChannel::eager_bytes`].
+    /// Adds a message to the batch. The caller has made room and keeps to [`RingChannel::eager_bytes`].
     #[inline]
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
         self.put(Header::new(kind, handler, call, payload.len()), payload);
@@ -298,8 +298,8 @@ impl<D: Device> Channel for RingChannel<D> {
         self.outbox.place().commit(header, length);
     }
 
-    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
-    /// caller has made room for it.
+    /// What a handler needs: the payload of the last received message, and the place for the response's, if the caller
+    /// has made room for it.
     #[inline]
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let place = match has_room {
@@ -309,8 +309,8 @@ impl<D: Device> Channel for RingChannel<D> {
         (self.inbox.payload(header), place, self.carrier.exports())
     }
 
-    /// Puts the message into the batch whose payload, of `length` bytes, was written where [`RingChannel::exchange`]
-    /// said.
+    /// Adds the message whose payload, of `length` bytes, was written at the place returned by
+    /// [`RingChannel::exchange`] to the batch.
     #[inline]
     fn commit(&mut self, call: u64, length: usize) {
         D::charge(effort::ADDED);
@@ -358,12 +358,12 @@ impl<D: Device> Channel for RingChannel<D> {
         let eager = self.peer_eager_bytes;
         let mut served = 0;
         while served < most {
-            // Before room is made, because a batch takes whole lines of it when it is written.
+            // Before room is made, because a written batch takes whole lines.
             self.end_batch()?;
             if served > 0 && self.inbox.is_idle(self.carrier.inlet.memory()) {
                 break;
             }
-            // Room first: a request that is taken is answered, and one that is not waits in the ring.
+            // Room first: a request that is taken must be answered; otherwise it waits in the ring.
             if !self.make_room(eager)? || !self.has_message()? {
                 break;
             }
@@ -424,7 +424,7 @@ impl<D: Device> Channel for RingChannel<D> {
         Ok((taken, None))
     }
 
-    /// The payload of the message that was received last.
+    /// The payload of the last received message.
     #[inline]
     fn payload(&self, header: Header) -> &[u8] {
         self.inbox.payload(header)
@@ -451,7 +451,7 @@ impl<D: Device> Channel for RingChannel<D> {
             && !carrier.has_one_sided()
     }
 
-    /// Tells the peer what was consumed, once for each quarter of the ring (RB²'s lazy push).
+    /// Tells the peer how much was consumed, once for each quarter of the ring (RB²'s lazy push).
     #[inline]
     fn tell_consumed(&mut self) -> Result<(), ChannelError> {
         let untold = self.inbox.consumed() - self.told_consumed;
@@ -463,16 +463,16 @@ impl<D: Device> Channel for RingChannel<D> {
             return Ok(());
         }
         self.told_consumed = consumed;
-        // The peer may sleep for want of room rather than of messages.
+        // The peer may be sleeping because it waits for room and not for messages.
         self.unconfirmed = Some(self.last_posted());
         self.wake_if_asleep()
     }
 
-    /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to
-    /// say would see the end only when it says something.
+    /// Ends the channel. The dialling side tells its peer, if it can: a server that has nothing to send would notice
+    /// the end only when it sends something.
     fn close(&mut self) {
         let whole = self.broken.is_none() && self.queue_pair.state() == QueuePairState::ReadyToSend;
-        // What was not flushed is not sent any more, and nobody waits for room here.
+        // What was not flushed is no longer sent, and nothing here waits for room.
         let room = self.outbox.is_flushed() && self.outbox.fits(0) && self.has_entries(8);
         if self.dialled && whole && room {
             self.push(Kind::Goodbye, 0, 0, &[]);

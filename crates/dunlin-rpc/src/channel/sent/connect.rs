@@ -1,4 +1,5 @@
-//! Setting up a channel of SENDs: the objects of one side, what it tells the peer, and what it makes of the answer.
+//! Setting up a channel of SENDs: the objects of one side, the parameters that it sends, and how it interprets those of
+//! the peer.
 
 use std::collections::VecDeque;
 
@@ -19,13 +20,13 @@ mod parameter {
     pub(super) const LONGEST: &str = "max-message-bytes";
 }
 
-/// For messages about what a peer said.
+/// For error messages about the peer's parameters.
 const WHAT: &str = "a channel of SENDs";
-/// RECEIVEs of a side.
+/// Number of RECEIVEs of a side.
 const RECEIVES: usize = 64;
-/// The most that a peer may have.
+/// Maximum number that a peer may have.
 const RECEIVES_MAX: usize = 4096;
-/// Where one-sided operations of the carrier go that have no other place.
+/// Size of the inlet, which the carrier's one-sided operations target if they have no other target.
 const INLET_BYTES: usize = 4096;
 
 /// A channel whose peer is not known yet.
@@ -36,14 +37,14 @@ pub(crate) struct UnconnectedSent<D: Device> {
 }
 
 impl<D: Device> UnconnectedSent<D> {
-    /// Makes the objects of one side. `wake` is raised when something comes.
+    /// Creates the objects of one side. `wake` is raised when something arrives.
     pub(crate) fn new(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
     ) -> Result<Self, VerbsError> {
         let bytes = slot_bytes(config.eager_bytes);
-        // Beside those of messages: the first word of a side is a wake-up.
+        // In addition to those of messages: the first message of a side is a wake-up.
         let count = RECEIVES + WAKE_RECEIVES;
         let carrier =
             UnconnectedCarrier::with_buffers(device, wake, config, bytes, (count, bytes))?;
@@ -52,12 +53,12 @@ impl<D: Device> UnconnectedSent<D> {
         Ok(Self { carrier, inlet })
     }
 
-    /// Where the peer reaches this side.
+    /// The address of this side for the peer.
     pub(crate) fn address(&self) -> EndpointAddress {
         self.carrier.address()
     }
 
-    /// What the peer must know beyond the address.
+    /// The parameters that the peer needs in addition to the address.
     pub(crate) fn parameters(&self) -> Parameters {
         let inlet = self.inlet.remote();
         let config = &self.carrier.config;
@@ -72,7 +73,7 @@ impl<D: Device> UnconnectedSent<D> {
         .into()
     }
 
-    /// Joins the side that dialled: its peer is joined already, and is told that this side is.
+    /// Connects the dialling side: its peer is connected already, and is notified that this side is, too.
     pub(crate) fn connect(
         self,
         peer: &EndpointAddress,
@@ -83,7 +84,7 @@ impl<D: Device> UnconnectedSent<D> {
         Ok(channel)
     }
 
-    /// Joins the side that was dialled. See [`UnconnectedCarrier::join`].
+    /// Connects the side that was dialled. See [`UnconnectedCarrier::join`].
     pub(crate) fn join(
         self,
         peer: &EndpointAddress,

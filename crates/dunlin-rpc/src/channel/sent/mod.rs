@@ -1,11 +1,11 @@
-//! Messages by SEND over RC, as X-RDMA has it (Ma et al., CLUSTER '19), the library that Flor took the place of (Flor
-//! §7.1): each short message is one SEND into a RECEIVE of the peer's, and a long payload is fetched by READ.
+//! Messages by SEND over RC, as in X-RDMA (Ma et al., CLUSTER '19), the library that Flor replaced (Flor §7.1): each
+//! short message is one SEND into a RECEIVE of the peer, and a long payload is fetched by READ.
 //!
 //! ```text
 //! SEND:  messages of the receiver whose RECEIVEs came back u32 | 0 u32 | header 16 B | payload
 //! ```
 //!
-//! A SEND of the first 8 bytes alone is a word about the window ([`window`]) and nothing else.
+//! A SEND of only the first 8 bytes is a window update ([`window`]).
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -25,19 +25,19 @@ pub(crate) use connect::UnconnectedSent;
 use outgoing::{Outgoing, TOGETHER};
 use window::Window;
 
-/// Bytes in front of a header.
+/// Number of bytes before a header.
 const WORD_BYTES: usize = 8;
-/// Bytes in front of a payload.
+/// Number of bytes before a payload.
 const FRONT_BYTES: usize = WORD_BYTES + HEADER_BYTES;
-/// One SEND in so many is signaled, so that its memory is known to be free again before the peer has room for it.
+/// One in this many SENDs is signaled, so that its memory is known to be free again before the peer has room for it.
 const SIGNAL_EVERY: u64 = 8;
 
-/// Bytes of a SEND with the longest payload.
+/// Size in bytes of a SEND with the longest payload.
 fn slot_bytes(eager_bytes: usize) -> usize {
     (FRONT_BYTES + eager_bytes).next_multiple_of(64)
 }
 
-/// What a peer has sent: its count, and the header if there is one. The payload is behind it.
+/// Decodes a message of the peer: its count, and the header if there is one. The payload follows.
 fn parse(bytes: &[u8], eager_bytes: usize) -> Result<(u32, Option<Header>), ChannelError> {
     let short = || ChannelError::violation("a message without a front");
     let (word, rest) = bytes.split_first_chunk().ok_or_else(short)?;
@@ -68,13 +68,13 @@ pub(crate) struct SentChannel<D: Device> {
     carrier: Carrier<D>,
     window: Window,
     outgoing: Outgoing<D>,
-    /// The longest payload that the peer takes.
+    /// Maximum length of a payload that the peer accepts.
     eager_bytes: usize,
-    /// Messages that were handed to the device, ever.
+    /// Total number of messages posted to the device.
     posted: u64,
-    /// What has come and was not taken: RECEIVE and bytes. What it tells of the window has been heard.
+    /// Messages that have arrived and were not taken: RECEIVE and length. Their window updates have been processed.
     arrived: VecDeque<(usize, usize)>,
-    /// The message that was received last.
+    /// The last received message.
     scratch: Box<[u8]>,
 }
 
@@ -95,21 +95,21 @@ impl<D: Device> DerefMut for SentChannel<D> {
 }
 
 impl<D: Device> SentChannel<D> {
-    /// Whether the device is done with the place of the next message.
+    /// Whether the device no longer needs the place of the next message.
     #[inline]
     fn is_place_free(&self) -> bool {
         let next = self.window.made();
         next < self.outgoing.places() || self.carrier.is_done(self.outgoing.ticket(next))
     }
 
-    /// The next message is made.
+    /// To be called when the next message was made.
     #[inline]
     fn made(&mut self, bytes: usize) {
         self.outgoing.made(self.window.made(), bytes);
         self.window.make();
     }
 
-    /// Hears what arrived messages tell of the window, when they come and not when they are taken: who has no room
+    /// Processes the window updates of arrived messages, on arrival and not when they are taken: a server without room
     /// takes none.
     fn hear(&mut self) -> Result<(), ChannelError> {
         while let Some((receive, bytes)) = self.carrier.next_arrived() {
@@ -127,8 +127,8 @@ impl<D: Device> SentChannel<D> {
         Ok(())
     }
 
-    /// After a look in vain. A word about the window that found no place before is told now: the peer may wait for
-    /// nothing else, and then no message comes any more after which it would be.
+    /// To be called after a poll without success. A window update that had no entry before is sent now: the peer may
+    /// wait for this only, and then no further message arrives that would trigger it.
     fn catch_up(&mut self) -> Result<(), ChannelError> {
         self.flush()?;
         self.carrier.progress()?;
@@ -136,7 +136,7 @@ impl<D: Device> SentChannel<D> {
         self.tell_consumed()
     }
 
-    /// Copies a message out, which is its last word, and gives its RECEIVE back.
+    /// Copies a message out, which is its last use, and reposts its RECEIVE.
     fn read(
         &mut self,
         receive: usize,
@@ -149,8 +149,7 @@ impl<D: Device> SentChannel<D> {
         parse(&self.scratch[..bytes], self.carrier.config().eager_bytes)
     }
 
-    /// Hands the next messages to the device with one doorbell, as many as go together. `false`: there is no entry for
-    /// one.
+    /// Posts the next messages with one doorbell, as many as may share one. `false`: there is no entry for any.
     fn post(&mut self) -> Result<bool, ChannelError> {
         let waiting = usize::try_from(self.window.made() - self.posted).unwrap_or(TOGETHER);
         let mut count = waiting.min(TOGETHER);
@@ -244,7 +243,7 @@ impl<D: Device> Channel for SentChannel<D> {
         Ok(())
     }
 
-    /// A message is a SEND: those that are made leave with the next.
+    /// Each message is a SEND: those made so far are sent with the next one.
     fn end_batch(&mut self) -> Result<(), ChannelError> {
         match self.carrier.config().answer_each_message {
             true => self.flush(),
@@ -282,14 +281,14 @@ impl<D: Device> Channel for SentChannel<D> {
     }
 
     fn may_have_room(&self) -> bool {
-        // What was not heard yet may tell of room.
+        // What was not processed yet may contain a window update.
         self.carrier.is_short()
             || self.carrier.has_arrived()
             || self.window.has_room() && self.is_place_free()
     }
 
     fn tell_consumed(&mut self) -> Result<(), ChannelError> {
-        // What is made and not sent tells it.
+        // Messages that were made and not sent will carry it.
         let untold = self.window.owes_word() && self.posted == self.window.made();
         if untold && self.window.has_room_for_word() && self.is_place_free() {
             self.made(WORD_BYTES);
@@ -298,7 +297,7 @@ impl<D: Device> Channel for SentChannel<D> {
         Ok(())
     }
 
-    /// Ends the channel. The side that dialled tells its peer, as far as that can be done.
+    /// Ends the channel. The dialling side tells its peer, if it can.
     fn close(&mut self) {
         let carrier = &self.carrier;
         let whole =

@@ -1,4 +1,4 @@
-//! Messages that are made: each in a place of its own, from where one list of SENDs takes several.
+//! Messages to be sent, each in a place of its own, from which one list of SENDs takes several.
 
 use dunlin_link::Ticket;
 use dunlin_verbs::{
@@ -8,27 +8,27 @@ use dunlin_verbs::{
 use super::WORD_BYTES;
 use crate::channel::carrier::QUIET;
 
-/// SENDs that go with one doorbell, at most.
+/// Maximum number of SENDs per doorbell.
 pub(super) const TOGETHER: usize = 16;
 
-/// A place of a message.
+/// The place of a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     bytes: usize,
-    /// Its last SEND.
+    /// The SEND that used it last.
     ticket: Ticket,
 }
 
-/// As many places as the peer has RECEIVEs, used one after the other: a message's number says which.
+/// As many places as the peer has RECEIVEs, used in turn: a message's number determines its place.
 #[derive(Debug)]
 pub(super) struct Outgoing<D: Device> {
     places: Box<[Place]>,
     bytes: Box<[u8]>,
-    /// The same in registered memory, where requests do not carry that much inside themselves.
+    /// The same in registered memory, if requests cannot carry that much inline.
     staging: Option<D::Region>,
-    /// Of a place.
+    /// Size of a place.
     slot_bytes: usize,
-    /// Of a request, inside itself.
+    /// Number of bytes that a request can carry inline.
     inline_bytes: usize,
 }
 
@@ -62,21 +62,21 @@ impl<D: Device> Outgoing<D> {
         self.places[self.place(number)].ticket
     }
 
-    /// All bytes of a message's place.
+    /// The whole place of a message.
     #[inline]
     pub(super) fn bytes_of(&mut self, number: u64) -> &mut [u8] {
         let at = self.place(number) * self.slot_bytes;
         &mut self.bytes[at..][..self.slot_bytes]
     }
 
-    /// The message is made.
+    /// To be called when the message was made.
     #[inline]
     pub(super) fn made(&mut self, number: u64, bytes: usize) {
         let place = self.place(number);
         self.places[place].bytes = bytes;
     }
 
-    /// Writes the first word of a message that leaves now, by the SEND of this ticket.
+    /// Writes the first word of a message that is being sent by the SEND with this ticket.
     pub(super) fn seal(&mut self, number: u64, word: [u8; WORD_BYTES], ticket: Ticket) {
         let place = self.place(number);
         self.places[place].ticket = ticket;
@@ -109,7 +109,7 @@ impl<D: Device> Outgoing<D> {
         queue_pair.post_send(&requests[..flags.len()])
     }
 
-    /// Where a message is in registered memory, if its request does not carry it inside itself.
+    /// The place of a message in registered memory, if its request does not carry it inline.
     #[inline]
     fn segment(&self, number: u64) -> Option<Segment<'_, D::Region>> {
         let place = self.place(number);

@@ -1,32 +1,33 @@
-//! How many messages may be on their way: X-RDMA's window of sequence numbers and acknowledgements, as values.
+//! The number of messages that may be in flight: X-RDMA's window of sequence numbers and acknowledgements, as values.
 //!
-//! A SEND needs a RECEIVE at the peer. Each message says how many of the peer's messages have given their RECEIVEs
-//! back, so the peer knows how many more it may send; a message without anything else says so where no other goes.
+//! A SEND needs a RECEIVE at the peer. Each message states how many of the peer's messages have released their
+//! RECEIVEs, so the peer knows how many more it may send; if there is no other message, one without contents states it.
 
 use crate::channel::ChannelError;
 
-/// Messages of the window that only words about it may use, so that they are not held back by what they tell of.
+/// Number of messages of the window reserved for window updates, so that these are not blocked by the window
+/// themselves.
 const KEPT: u64 = 2;
 
-/// See the module.
+/// The window; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// RECEIVEs of the peer, and ours.
+    /// Number of RECEIVEs of the peer, and ours.
     theirs: u64,
     ours: u64,
-    /// Messages that were made, ever, and those whose RECEIVEs have been given back.
+    /// Total number of messages made, and of those whose RECEIVEs have been released.
     made: u64,
     freed: u64,
-    /// Those of the peer whose RECEIVEs were given back here, and how many of them it was told.
+    /// Number of the peer's messages whose RECEIVEs were released here, and how many of them the peer was told.
     taken: u64,
     told: u64,
 }
 
 impl Window {
-    /// The least RECEIVEs of a side.
+    /// Minimum number of RECEIVEs of a side.
     pub(super) const LEAST: usize = 8;
 
-    /// With so many RECEIVEs at the peer and here.
+    /// With these numbers of RECEIVEs at the peer and here.
     pub(super) fn new(theirs: usize, ours: usize) -> Self {
         Self {
             theirs: theirs as u64,
@@ -38,53 +39,53 @@ impl Window {
         }
     }
 
-    /// Whether a message may be made that carries something.
+    /// Whether a message with contents may be made.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.made - self.freed < self.theirs - KEPT
     }
 
-    /// Whether any may be made.
+    /// Whether any message may be made.
     #[inline]
     pub(super) fn has_room_for_word(&self) -> bool {
         self.made - self.freed < self.theirs
     }
 
-    /// Messages that were made, ever.
+    /// Total number of messages made.
     #[inline]
     pub(super) fn made(&self) -> u64 {
         self.made
     }
 
-    /// A message is made, for which there was room.
+    /// To be called when a message is made, for which there was room.
     #[inline]
     pub(super) fn make(&mut self) {
         self.made += 1;
     }
 
-    /// What the message that is sent next tells of the peer's.
+    /// The count to send with the next message.
     #[inline]
     pub(super) fn tell(&mut self) -> u32 {
         self.told = self.taken;
         self.taken as u32
     }
 
-    /// A RECEIVE was given back.
+    /// To be called when a RECEIVE was released.
     #[inline]
     pub(super) fn take(&mut self) {
         self.taken += 1;
     }
 
-    /// Whether the peer is to be told by a message of its own: once in a quarter of our RECEIVEs.
+    /// Whether a separate window update is due: once per quarter of our RECEIVEs.
     #[inline]
     pub(super) fn owes_word(&self) -> bool {
         self.taken - self.told >= self.ours / 4
     }
 
-    /// The peer tells how many of our messages have given their RECEIVEs back.
+    /// The peer states how many of our messages have released their RECEIVEs.
     ///
     /// # Errors
-    /// When it tells of more than there were.
+    /// When it states more than there were.
     #[inline]
     pub(super) fn hear(&mut self, told: u32) -> Result<(), ChannelError> {
         let more = u64::from(told.wrapping_sub(self.freed as u32));
@@ -106,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// One end, and what is on its way to it: what each message tells, and whether it carries something.
+    /// One end, and the messages in flight to it: the count in each, and whether it has contents.
     struct End {
         window: Window,
         coming: VecDeque<(u32, bool)>,
@@ -124,7 +125,7 @@ mod tests {
             }
         }
 
-        /// Says what it sends, if it sends something.
+        /// Returns what it sends, if anything.
         fn send(&mut self) -> Option<(u32, bool)> {
             let carries = self.to_send > 0 && self.window.has_room();
             let word = self.window.owes_word() && self.window.has_room_for_word();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever has its turn, no message comes without a RECEIVE for it, and in the end all have come.
+        /// Whatever the order of turns, no message arrives without a RECEIVE for it, and in the end all have arrived.
         #[test]
         fn all_messages_come_and_each_finds_a_receive(
             receives in prop::array::uniform2(Window::LEAST..40),
