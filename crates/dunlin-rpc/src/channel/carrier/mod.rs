@@ -71,7 +71,7 @@ pub(crate) struct Carrier<D: Device> {
     pub(super) sends: SendQueue,
     /// Something waits for an entry of the send queue.
     short: bool,
-    /// Number of consecutive polls without such a completion, and when the first of them read the clock.
+    /// Number of consecutive polls without a completion, and when the first of them read the clock.
     vain_looks: u32,
     stalled_since: Instant,
     /// Payloads whose READs wait for room in the send queue, and those whose READs are posted.

@@ -219,8 +219,8 @@ impl<D: Device> Carrier<D> {
         }
     }
 
-    /// Handles the completion of a RECEIVE, which is posted anew. What it tells about messages is left to the caller,
-    /// if it does.
+    /// Handles the completion of a RECEIVE, which is posted anew. Returns the part of its immediate that is about
+    /// messages, if it has one, for the caller to interpret.
     ///
     /// # Errors
     /// When the queue pair failed.

@@ -1,4 +1,4 @@
-//! Setting up a session: what one side tells the other, and what it makes of the answer.
+//! Setting up a session: the parameters that one side sends, and how it interprets those of the peer.
 
 use std::sync::{Arc, PoisonError};
 
@@ -18,21 +18,21 @@ mod parameter {
     pub(super) const CALLS: &str = "session-calls";
 }
 
-/// What one side says of itself.
+/// What one side states about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// How the other side names the session in its datagrams.
+    /// The head by which the other side addresses the session in its datagrams.
     pub(crate) to: Head,
-    /// Longest datagram that it takes.
+    /// Maximum size of a datagram that it accepts.
     pub(crate) packet_bytes: usize,
-    /// Longest message that it takes.
+    /// Maximum length of a message that it accepts.
     pub(crate) longest: usize,
-    /// Calls that may be out.
+    /// Maximum number of outstanding calls.
     pub(crate) calls: usize,
 }
 
 impl Greeting {
-    /// As it travels.
+    /// Encodes it.
     pub(crate) fn parameters(&self) -> Parameters {
         [
             (parameter::SESSION, u64::from(self.to.session)),
@@ -45,7 +45,7 @@ impl Greeting {
         .into()
     }
 
-    /// Reads what a peer said.
+    /// Decodes what a peer stated.
     pub(crate) fn read(parameters: &Parameters) -> Result<Self, VerbsError> {
         let number = |name: &'static str, least: usize, most: usize| {
             let value = parameters.get(name).copied().ok_or_else(|| {
@@ -74,7 +74,7 @@ impl Greeting {
         })
     }
 
-    /// Longest payload in one datagram to this side, of a side whose own datagrams are at most `own`.
+    /// Maximum length of a payload in one datagram to this side, for a sender whose own datagrams are at most `own`.
     pub(crate) fn capacity(&self, own: usize) -> usize {
         packet::capacity(self.packet_bytes.min(own))
     }
@@ -94,7 +94,7 @@ impl<D: Device> UnconnectedSession<D> {
     /// Takes a place at the endpoint, with RECEIVEs.
     ///
     /// # Errors
-    /// When it has no more places, or the device no memory.
+    /// When there are no more places, or the device has no memory.
     pub(crate) fn new(
         endpoint: &Shared<D>,
         calls: usize,
@@ -136,20 +136,20 @@ impl<D: Device> UnconnectedSession<D> {
         })
     }
 
-    /// Where the server reaches it.
+    /// The address of this side for the server.
     pub(crate) fn address(&self) -> EndpointAddress {
         self.address
     }
 
-    /// What the server must know beyond the address.
+    /// The parameters that the server needs in addition to the address.
     pub(crate) fn parameters(&self) -> Parameters {
         self.greeting.parameters()
     }
 
-    /// Joins it to the server; gives what the server said, and its address.
+    /// Connects it to the server; returns what the server stated, and its address.
     ///
     /// # Errors
-    /// When the server's words make no session.
+    /// When the server's parameters are invalid.
     pub(crate) fn join(
         &mut self,
         peer: &EndpointAddress,
@@ -179,7 +179,7 @@ impl<D: Device> Drop for UnconnectedSession<D> {
     }
 }
 
-/// Posts a session's RECEIVEs, unless those of an earlier one at the same place are there.
+/// Posts a session's RECEIVEs, unless those of an earlier one at the same place are still posted.
 fn provide<D: Device>(endpoint: &mut Endpoint<D>, number: u32) -> Result<(), VerbsError> {
     if endpoint.provided() > number as usize {
         return Ok(());
@@ -190,7 +190,7 @@ fn provide<D: Device>(endpoint: &mut Endpoint<D>, number: u32) -> Result<(), Ver
         .map_err(|error| VerbsError::Peer(error.to_string()))
 }
 
-/// The way to a peer.
+/// The address handle of a peer.
 fn route<D: Device>(
     endpoint: &Endpoint<D>,
     peer: &EndpointAddress,
@@ -198,7 +198,7 @@ fn route<D: Device>(
     route_in(endpoint.device(), endpoint.domain(), peer)
 }
 
-/// The way to a peer, from a queue pair of this domain.
+/// The address handle of a peer, for a queue pair of this domain.
 pub(crate) fn route_in<D: Device>(
     device: &D,
     domain: &D::ProtectionDomain,

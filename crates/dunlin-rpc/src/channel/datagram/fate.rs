@@ -1,27 +1,27 @@
-//! What became of a call without an answer: the client asks, the server says (FaSST §4.3 finds lost packets by a timer,
-//! and ends there).
+//! The state of a call without a response: the client asks, the server reports it (FaSST §4.3 detects lost packets by a
+//! timer, and ends there).
 //!
-//! A question is a list of calls, an answer a list of calls with their fates. The server that says *unknown* has
-//! promised that it will not execute the call any more, should its request come after all.
+//! A question is a list of calls, an answer a list of calls with their states. A server that reports *unknown*
+//! guarantees that it will not execute the call later, even if its request arrives after all.
 
-/// What a server says of a call.
+/// The state of a call at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fate {
-    /// Its request did not arrive, or was refused before a handler saw it, and is not executed any more.
+    /// Its request did not arrive, or was refused before it reached a handler, and will not be executed.
     Unknown = 1,
-    /// It is at work, or its response waits behind others.
+    /// It is being executed, or its response is queued behind others.
     Working = 2,
     /// Its response was sent.
     Answered = 3,
 }
 
-/// Bytes of a call in a question.
+/// Size of a call in a question, in bytes.
 pub(crate) const ASKED_BYTES: usize = 8;
-/// Bytes of a call in an answer.
+/// Size of a call in an answer, in bytes.
 pub(crate) const TOLD_BYTES: usize = 9;
 
-/// The calls of a question; bytes beyond the last whole one mean nothing.
+/// The calls of a question; incomplete trailing bytes are ignored.
 pub(crate) fn asked(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let calls = payload.chunks_exact(ASKED_BYTES);
     calls.map(|call| u64::from_le_bytes(std::array::from_fn(|i| call[i])))
@@ -33,7 +33,7 @@ pub(crate) fn tell(answer: &mut Vec<u8>, call: u64, fate: Fate) {
     answer.push(fate as u8);
 }
 
-/// The calls of an answer and their fates; what is no fate is left out.
+/// The calls of an answer and their states; invalid entries are left out.
 pub(crate) fn told(payload: &[u8]) -> impl Iterator<Item = (u64, Fate)> + '_ {
     payload.chunks_exact(TOLD_BYTES).filter_map(|entry| {
         let fate = match entry[8] {

@@ -1,14 +1,14 @@
-//! A long message on its way in. What it says of its length costs memory only as its bytes come; where there is none for
-//! them, its parts are taken all the same, because what is to be said of that is said when the last one is here.
+//! A long message being received. Its claimed length costs memory only as its bytes arrive. If there is no memory for
+//! them, its parts are accepted all the same, because the error is reported when the last one is here.
 
 use super::spare::{LongBytes, Spare};
 use crate::memory::{self, NoMemory};
 
-/// What has come of it.
+/// The part that has arrived.
 #[derive(Debug)]
 pub(crate) struct Growing {
     total: usize,
-    /// `None`: there was no memory.
+    /// `None` if there was no memory.
     bytes: Option<LongBytes>,
 }
 
@@ -23,7 +23,7 @@ impl Default for Growing {
 }
 
 impl Growing {
-    /// Nothing yet, of a message that says it has `total` bytes.
+    /// Nothing yet of a message that claims `total` bytes.
     pub(crate) fn new(total: usize, spare: &Spare) -> Self {
         Self {
             total,
@@ -31,13 +31,13 @@ impl Growing {
         }
     }
 
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     #[inline]
     pub(crate) fn total(&self) -> usize {
         self.total
     }
 
-    /// Whether it holds memory: something has come, and found room.
+    /// Whether it holds memory: something has arrived and was stored.
     #[inline]
     pub(crate) fn holds_bytes(&self) -> bool {
         self.bytes.as_ref().is_some_and(|bytes| !bytes.is_empty())
@@ -55,7 +55,7 @@ impl Growing {
         }
     }
 
-    /// Takes a piece that has its place at `offset`, whatever has come before.
+    /// Takes a piece that belongs at `offset`, in any order.
     pub(crate) fn put(&mut self, offset: usize, piece: &[u8]) {
         let Some(bytes) = &mut self.bytes else {
             return;
@@ -74,7 +74,7 @@ impl Growing {
         bytes[offset..end].copy_from_slice(piece);
     }
 
-    /// What is here.
+    /// What has arrived.
     ///
     /// # Errors
     /// When there was no memory for it.

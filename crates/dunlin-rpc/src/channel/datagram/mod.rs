@@ -1,15 +1,15 @@
-//! The datagram channel of FaSST (§4): SENDs over UD, one queue pair for each thread, whoever the peers are.
+//! The datagram channel of FaSST (§4): SENDs over UD, one queue pair per thread, for any peers.
 //!
-//! An [`endpoint::Endpoint`] is a queue pair with its RECEIVEs, and the sessions that use it: one for each peer that
-//! made the handshake. A [`packet`] carries several messages to one peer; packets for any number of peers leave with
-//! one doorbell. Nothing is acknowledged and nothing is sent twice: an answer says that its request arrived, and a call
-//! without one is asked about ([`fate`]).
+//! An [`endpoint::Endpoint`] is a queue pair with its RECEIVEs and the sessions that use it: one for each peer that
+//! completed the handshake. A [`packet`] carries several messages to one peer; packets for any number of peers are
+//! posted with one doorbell. There are no acknowledgements and no retransmissions: a response shows that its request
+//! arrived, and the client asks for the state of a call without one ([`fate`]).
 //!
-//! That is the protocol of `fasst`. With that of eRPC ([`driven`]) each packet is answered and lost ones are sent
-//! again.
+//! That is the protocol of `fasst`. With that of eRPC ([`driven`]) each packet is answered and lost ones are
+//! retransmitted.
 //!
-//! Nobody overruns a receive queue: a session has [`CALLS`] calls out at most, each of which is one packet on its way
-//! or less, and the queue has RECEIVEs for those of all its sessions.
+//! A receive queue is never overrun: a session has at most [`CALLS`] calls outstanding, each with at most one packet in
+//! flight, and the queue has RECEIVEs for those of all its sessions.
 
 pub(crate) mod connect;
 pub(crate) mod driven;
@@ -28,23 +28,23 @@ use crate::channel::Parameters;
 pub(crate) use connect::{Greeting, UnconnectedSession};
 pub(crate) use endpoint::{Endpoint, Shared};
 
-/// What a session does about packets that are lost.
+/// The protocol of a session with respect to lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Nothing is sent twice: the calls in them end with an error (`fasst`).
+    /// No retransmission: the calls in them end with an error (`fasst`).
     Bare,
-    /// They are sent again, under credits and a rate (`erpc`).
+    /// They are retransmitted, under credits and rate control (`erpc`).
     Driven,
     /// As [`Protocol::Bare`], but short requests are WRITTEN over UC (`herd`).
     Written,
 }
 
-/// Calls of a session that are out at most: its credits.
+/// Maximum number of outstanding calls of a session: its credits.
 pub(crate) const CALLS: usize = 32;
-/// RECEIVEs that a session needs beyond those: segments of a long message, words about segments, questions about lost
-/// calls, and what is taken from the queue but not posted again yet.
+/// Number of RECEIVEs that a session needs in addition: for segments of a long message, reports about segments,
+/// questions about lost calls, and those taken from the queue but not reposted yet.
 pub(crate) const BESIDE_CALLS: usize = 32;
-/// Datagrams are no longer than this, whatever the device's path takes.
+/// Maximum size of datagrams, whatever the device's path allows.
 pub(crate) const PACKET_BYTES_MAX: usize = 4096;
-/// And no shorter.
+/// Their minimum size.
 pub(crate) const PACKET_BYTES_MIN: usize = 256;

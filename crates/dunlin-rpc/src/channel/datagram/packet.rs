@@ -1,15 +1,15 @@
-//! The wire format of a datagram: a head that says whose it is, then messages as in a batch of the ring.
+//! The wire format of a datagram: a head that identifies its session, then messages as in a batch of the ring.
 //!
 //! ```text
 //! head: cookie of the receiver's session u64 | number of that session u16 | messages u8 | version u4, flags u4
 //! then: header 16 B | payload, to 8 B | header | payload | ...
 //! ```
 //!
-//! So a call of 32 bytes is a datagram of 60, and its work queue element, with a datagram's address, two lines of 64: a
-//! NIC fetches it so.
+//! So a call of 32 bytes is a datagram of 60, and its work queue element, including the address, takes two lines of 64,
+//! the units in which a NIC fetches it.
 //!
-//! A queue pair takes datagrams from anybody. The cookie is random and was told to one peer, in the handshake: a
-//! datagram without it is nobody's. What follows is still checked like all that a peer writes.
+//! A queue pair receives datagrams from anybody. The cookie is random and known to one peer only, from the handshake: a
+//! datagram without it is discarded. What follows is still checked like everything that a peer writes.
 
 use std::ops::Range;
 
@@ -22,25 +22,25 @@ pub(crate) const HEAD_BYTES: usize = 12;
 /// Version of the format, in the lower half of its byte.
 const VERSION: u8 = 2;
 const VERSION_MASK: u8 = 0x0f;
-/// In the upper half: [`Head::wants_datagrams`].
+/// The flag in the upper half: [`Head::wants_datagrams`].
 const WANTS_DATAGRAMS: u8 = 0x10;
 
-/// Whose datagram it is, and what is in it.
+/// The session of a datagram, and its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// What only the session's peer knows.
+    /// The secret that only the session's peer knows.
     pub(crate) cookie: u64,
     /// The receiver's number of the session.
     pub(crate) session: u16,
-    /// Messages that follow: the longest datagram has no more of them.
+    /// Number of messages that follow: even the longest datagram has no more.
     pub(crate) messages: u8,
-    /// The server wants datagrams of clients that have the choice
+    /// The server requests datagrams of clients that have the choice
     /// ([`Standing::DATAGRAMS`](crate::admission::Standing::DATAGRAMS)).
     pub(crate) wants_datagrams: bool,
 }
 
 impl Head {
-    /// The bytes on the wire.
+    /// Encodes the head.
     #[inline]
     pub(crate) fn encode(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
@@ -55,7 +55,7 @@ impl Head {
         bytes
     }
 
-    /// Reads what anybody may have written; `None` when it is of another version, or no head at all.
+    /// Decodes what any host may have written; `None` if it has another version, or is not a head.
     #[inline]
     pub(crate) fn read(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
         let (cookie, rest) = bytes.split_first_chunk()?;
@@ -71,17 +71,17 @@ impl Head {
     }
 }
 
-/// Longest payload that crosses in one datagram of `packet_bytes`.
+/// Maximum length of a payload in one datagram of `packet_bytes`.
 pub(crate) fn capacity(packet_bytes: usize) -> usize {
     ((packet_bytes - HEAD_BYTES) & !7) - HEADER_BYTES
 }
 
-/// What goes into a datagram at most.
+/// Limits on the contents of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Bytes that its receiver takes.
+    /// Number of bytes that its receiver accepts.
     pub(crate) bytes: usize,
-    /// Messages that its sender puts together, at least one.
+    /// Number of messages that its sender combines, at least one.
     pub(crate) messages: u8,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// An empty one, of so many bytes at most and as many messages as fit.
+    /// Creates an empty packet of at most `packet_bytes`, with as many messages as fit.
     pub(crate) fn new(packet_bytes: usize) -> Self {
         let bytes = packet_bytes & !7;
         Self {
@@ -109,13 +109,13 @@ impl Packet {
         }
     }
 
-    /// Whether no message is in it.
+    /// Whether it has no message.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.messages == 0
     }
 
-    /// Whether a message with `payload` bytes fits in as well.
+    /// Whether another message with `payload` bytes fits.
     #[inline]
     pub(crate) fn fits(&self, payload: usize) -> bool {
         message_bytes(payload) <= self.room.bytes - self.length
@@ -129,8 +129,8 @@ impl Packet {
         self.commit(header);
     }
 
-    /// Where the payload of the next message goes: all the room there is, in whole words, because a message is filled
-    /// up to one.
+    /// The place for the payload of the next message: all the remaining room, in whole words, because messages are
+    /// padded to words.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let start = (self.length + HEADER_BYTES).min(self.room.bytes);
@@ -146,7 +146,7 @@ impl Packet {
         self.messages += 1;
     }
 
-    /// Addresses it: `to` names the session, the count of messages is added.
+    /// Writes the head: `to` identifies the session; the number of messages is added.
     #[inline]
     pub(crate) fn seal(&mut self, to: Head) {
         let head = Head {
@@ -156,13 +156,13 @@ impl Packet {
         self.bytes[..HEAD_BYTES].copy_from_slice(&head.encode());
     }
 
-    /// What is sent.
+    /// The bytes to send.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// Begins anew, with no more than this in it.
+    /// Empties it and sets its limits.
     #[inline]
     pub(crate) fn clear_for(&mut self, room: Room) {
         self.room = Room {
@@ -172,7 +172,7 @@ impl Packet {
         self.clear();
     }
 
-    /// Begins anew.
+    /// Empties it.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.length = HEAD_BYTES;
@@ -180,7 +180,8 @@ impl Packet {
     }
 }
 
-/// The place in a datagram that is being read. The bytes are a private copy: their sender cannot change them any more.
+/// The position in a datagram that is being read. The bytes are a private copy: their sender cannot change them any
+/// more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     at: usize,
@@ -188,7 +189,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Before the first message of a datagram with this head.
+    /// The position before the first message of a datagram with this head.
     pub(crate) fn new(head: Head) -> Self {
         Self {
             at: HEAD_BYTES,
@@ -196,10 +197,10 @@ impl Cursor {
         }
     }
 
-    /// The next message of `bytes` and where its payload stands; `Ok(None)` after the last.
+    /// The next message of `bytes` and the position of its payload; `Ok(None)` after the last.
     ///
     /// # Errors
-    /// What is wrong, when the bytes are not as many messages as the head says.
+    /// What is wrong, when the bytes do not contain as many messages as the head states.
     #[inline]
     pub(crate) fn take(
         &mut self,

@@ -1,8 +1,8 @@
-//! The RECEIVEs of a datagram queue pair: one place for each datagram that its sessions may have on their way.
+//! The RECEIVEs of a datagram queue pair: one place for each datagram that its sessions may have in flight.
 //!
-//! Places come in blocks, one with each session, and stay for the next. A place that was read goes back when nothing
-//! else is to be done, or in a batch with others: one post, one doorbell (FaSST's cheap RECEIVE posting). So at low
-//! load no request and no answer waits for it.
+//! Places come in blocks, one with each session, and are reused by the next. A place that was read is reposted when
+//! there is nothing else to do, or in a batch with others: one post, one doorbell (FaSST's cheap RECEIVE posting). So
+//! at low load no request and no response waits for it.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use dunlin_verbs::{
 use crate::channel::ChannelError;
 use crate::config::RECEIVES_AT_ONCE;
 
-/// The datagram begins here in its place, on a cache line, behind its routing header.
+/// Offset of the datagram in its place: on a cache line, after its routing header.
 const DATAGRAM_AT: usize = 64;
 
-/// Blocks of one registration, at most.
+/// Maximum number of blocks per registration.
 const BLOCKS_AT_ONCE: usize = 16;
 
-/// Places that are posted together for the first time: those of a session.
+/// The places of a session, which are posted together the first time.
 #[derive(Debug)]
 pub(crate) struct Block<D: Device> {
     region: Arc<D::Region>,
@@ -27,28 +27,28 @@ pub(crate) struct Block<D: Device> {
     places: usize,
 }
 
-/// A block of [`Receives`], and whether it goes.
+/// A block of [`Receives`], and whether it is being retired.
 #[derive(Debug)]
 struct Held<D: Device> {
     block: Block<D>,
-    /// Of a block that goes: its places that are neither posted nor being read any more.
+    /// For a block being retired: its places that are neither posted nor being read any more.
     leaves: Option<Vec<u64>>,
 }
 
-/// Where blocks come from: each registration holds as many as there were before it. A NIC with few large regions
-/// translates few addresses, and the places of blocks that stand one behind the other lie in all sets of a cache, where
-/// those of regions that begin alike would fight for a few.
+/// The source of blocks: each registration holds as many as there were before it. A NIC with few large regions
+/// translates few addresses, and the places of contiguous blocks are distributed over all sets of a cache, where those
+/// of equally aligned regions would compete for a few.
 #[derive(Debug)]
 pub(crate) struct Stock<D: Device> {
     region: Option<Arc<D::Region>>,
-    /// Blocks that were taken, of this registration and of all; and those that this one holds.
+    /// Number of blocks taken, of this registration and in total; and the number that this registration holds.
     taken: usize,
     all: usize,
     holds: usize,
 }
 
 impl<D: Device> Stock<D> {
-    /// Nothing is registered yet.
+    /// A stock without registrations.
     pub(crate) fn new() -> Self {
         Self {
             region: None,
@@ -58,7 +58,7 @@ impl<D: Device> Stock<D> {
         }
     }
 
-    /// A block of `places` for datagrams of at most `packet_bytes`; both are always the same.
+    /// Takes a block of `places` for datagrams of at most `packet_bytes`; both are the same in every call.
     ///
     /// # Errors
     /// When there is no memory to register.
@@ -89,7 +89,7 @@ impl<D: Device> Stock<D> {
         Ok(block)
     }
 
-    /// So many blocks are left of all that were taken: lets go of what nobody else holds.
+    /// Called with the number of blocks that are left of those taken: drops memory that is no longer held elsewhere.
     pub(crate) fn left(&mut self, blocks: usize) {
         self.all = blocks;
         if self
@@ -106,14 +106,14 @@ fn place_bytes(packet_bytes: usize) -> usize {
     DATAGRAM_AT + packet_bytes.next_multiple_of(64)
 }
 
-/// All of them.
+/// The RECEIVEs of a queue pair.
 #[derive(Debug)]
 pub(super) struct Receives<D: Device> {
     blocks: Vec<Held<D>>,
-    /// Blocks that go.
+    /// Number of blocks being retired.
     leaving: usize,
     packet_bytes: usize,
-    /// Places posted at once.
+    /// Number of places posted at once.
     together: usize,
     /// Places that are not posted: block in the upper half, place in the lower.
     idle: Vec<u64>,
@@ -150,7 +150,7 @@ impl<D: Device> Receives<D> {
         self.idle_block(number);
     }
 
-    /// Blocks that have places.
+    /// Number of blocks that have places.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
             .iter()
@@ -158,13 +158,13 @@ impl<D: Device> Receives<D> {
             .count()
     }
 
-    /// Whether blocks are on their way out.
+    /// Whether blocks are being retired.
     pub(super) fn has_leaving(&self) -> bool {
         self.leaving > 0
     }
 
-    /// The newest block goes: its places are not posted again, and when the last of them has been used its memory is
-    /// given back.
+    /// Retires the newest block: its places are not posted again, and when the last of them has been used its memory is
+    /// released.
     pub(super) fn retire(&mut self) {
         let stays = |held: &Held<D>| held.block.places > 0 && held.leaves.is_none();
         let Some(number) = self.blocks.iter().rposition(stays).filter(|&at| at > 0) else {
@@ -187,8 +187,8 @@ impl<D: Device> Receives<D> {
         }
     }
 
-    /// A block that goes stays after all; those of its places that are not posted are by [`Receives::post_all`].
-    /// `false`: there is none such.
+    /// Keeps a block that was being retired; those of its places that are not posted will be by [`Receives::post_all`].
+    /// `false`: there is no such block.
     pub(super) fn take_back(&mut self) -> bool {
         let Some(free) = self.blocks.iter_mut().find_map(|held| held.leaves.take()) else {
             return false;
@@ -198,9 +198,9 @@ impl<D: Device> Receives<D> {
         true
     }
 
-    /// No place of a block that goes is in use any more.
+    /// Called when no place of a block being retired is in use any more.
     fn empty(&mut self, number: usize) {
-        // A place that nobody asks for; the first block stays for good.
+        // A placeholder that is never used; the first block is never retired.
         let region = Arc::clone(&self.blocks[0].block.region);
         self.blocks[number] = Held {
             block: Block {
@@ -213,7 +213,7 @@ impl<D: Device> Receives<D> {
         self.leaving -= 1;
     }
 
-    /// A place was used; `true`: it is of a block that goes.
+    /// Called when a place was used; `true` if it belongs to a block being retired.
     #[cold]
     fn leave(&mut self, id: u64) -> bool {
         let number = (id >> 32) as usize;
@@ -228,14 +228,14 @@ impl<D: Device> Receives<D> {
         true
     }
 
-    /// All places of a block may be posted.
+    /// Marks all places of a block as ready to be posted.
     fn idle_block(&mut self, number: usize) {
         let ids =
             (0..self.blocks[number].block.places as u64).map(|place| (number as u64) << 32 | place);
         self.idle.extend(ids);
     }
 
-    /// All places are idle again: the queue pair that had them is gone.
+    /// Marks all places as idle: the queue pair that had them is gone.
     pub(super) fn reclaim(&mut self) {
         self.idle.clear();
         for number in 0..self.blocks.len() {
@@ -259,7 +259,7 @@ impl<D: Device> Receives<D> {
         region.memory().read(at + DATAGRAM_AT, target);
     }
 
-    /// The place was read. Its RECEIVE is posted by [`Receives::post_one`], or with the next batch.
+    /// Called when the place was read. Its RECEIVE is posted by [`Receives::post_one`], or with the next batch.
     #[inline]
     pub(super) fn give_back(
         &mut self,
@@ -276,7 +276,8 @@ impl<D: Device> Receives<D> {
         Ok(())
     }
 
-    /// Nothing has come: posts one that is idle. Says whether there was one; then something may have come meanwhile.
+    /// Called when nothing has arrived: posts an idle place. Returns whether there was one; then something may have
+    /// arrived meanwhile.
     #[inline]
     pub(super) fn post_one(&mut self, queue_pair: &mut D::QueuePair) -> Result<bool, ChannelError> {
         if self.idle.is_empty() {
@@ -286,7 +287,7 @@ impl<D: Device> Receives<D> {
         Ok(true)
     }
 
-    /// Posts all that are idle.
+    /// Posts all idle places.
     pub(super) fn post_all(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
         while !self.idle.is_empty() {
             self.post_together(queue_pair)?;
@@ -294,7 +295,7 @@ impl<D: Device> Receives<D> {
         Ok(())
     }
 
-    /// Posts as many as go together.
+    /// Posts as many as are posted at once.
     fn post_together(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
         match self.idle.len().min(self.together) {
             1 => self.post::<1>(1, queue_pair),
@@ -302,8 +303,8 @@ impl<D: Device> Receives<D> {
         }
     }
 
-    /// Posts the last `count` of those that are idle, at most `N`, for which there is room: one is posted for each
-    /// datagram at low load, and what describes it should not take sixteen.
+    /// Posts the last `count` idle places, at most `N`, for which there is room: at low load one is posted per
+    /// datagram, and its request list should not have the size of sixteen.
     #[inline]
     fn post<const N: usize>(
         &mut self,
@@ -332,7 +333,7 @@ impl<D: Device> Receives<D> {
                 Ok(())
             }
             Err(error) => {
-                // Those before the one that was refused are posted: another time they would be two datagrams' place.
+                // Those before the refused one are posted: if posted again, two datagrams would share a place.
                 self.idle.drain(first..first + error.index.min(count));
                 Err(ChannelError::queue_pair(error.to_string()))
             }

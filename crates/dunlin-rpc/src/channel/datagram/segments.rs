@@ -1,9 +1,9 @@
-//! Messages above one datagram: cut by [`Transfer`], put together by [`Reassembly`]. The paper has none (§4.1: "MTU
-//! 4096"); these are ours.
+//! Messages longer than one datagram: split by [`Transfer`], reassembled by [`Reassembly`]. The paper has none (§4.1:
+//! "MTU 4096"); these are Dunlin's own.
 //!
-//! A session has one transfer in each direction at a time, [`WINDOW`] segments of it on their way. The receiver says
-//! how many it has; it takes them in any order and each once. A lost one leaves the transfer incomplete, which its
-//! caller's timer finds (`loss.rs`).
+//! A session has one transfer in each direction at a time, with [`WINDOW`] segments in flight. The receiver reports how
+//! many it has; it accepts them in any order and each once. A lost segment leaves the transfer incomplete, which its
+//! caller's timer detects (`loss.rs`).
 
 use std::ops::Range;
 
@@ -16,27 +16,27 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::memory::NoMemory;
 
-/// Segments of a transfer that are on their way at most.
+/// Maximum number of segments of a transfer in flight.
 pub(crate) const WINDOW: usize = 16;
-/// The receiver says how many segments it has each time that it has so many more.
+/// Number of new segments after which the receiver reports how many it has.
 pub(crate) const TOLD_EVERY: usize = WINDOW / 4;
-/// Bytes that a segment's payload begins with: length of the whole message, place of the segment in it, number of the
+/// Size of the header in a segment's payload: length of the whole message, position of the segment in it, number of the
 /// transfer.
 pub(crate) const SEGMENT_HEAD_BYTES: usize = 12;
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHead {
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub(crate) total: u32,
-    /// First byte of this piece.
+    /// Offset of the first byte of this piece.
     pub(crate) offset: u32,
-    /// Which transfer of the session, counted by the sender.
+    /// The number of the transfer in the session, counted by the sender.
     pub(crate) transfer: u32,
 }
 
 impl SegmentHead {
-    /// The bytes before the piece.
+    /// Encodes the header.
     pub(crate) fn encode(self) -> [u8; SEGMENT_HEAD_BYTES] {
         let mut bytes = [0; SEGMENT_HEAD_BYTES];
         bytes[..4].copy_from_slice(&self.total.to_le_bytes());
@@ -45,7 +45,7 @@ impl SegmentHead {
         bytes
     }
 
-    /// Reads what a peer wrote, and what follows it.
+    /// Decodes what a peer wrote, and returns what follows it.
     pub(crate) fn read(payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, piece) = payload.split_first_chunk::<SEGMENT_HEAD_BYTES>()?;
         let word =
@@ -59,17 +59,17 @@ impl SegmentHead {
     }
 }
 
-/// A long message on its way out.
+/// A long message being sent.
 #[derive(Debug)]
 pub(crate) struct Transfer<B> {
     pub(crate) call: u64,
     pub(crate) handler: u16,
     pub(crate) kind: Kind,
     pub(crate) bytes: B,
-    /// Segments sent, and of these the ones that the receiver has.
+    /// Number of segments sent, and of these the number that the receiver has.
     sent: usize,
     taken: usize,
-    /// How many these were when the receiver asked last.
+    /// These numbers when the receiver asked last.
     asked: Option<(usize, usize)>,
 }
 
@@ -90,8 +90,9 @@ impl<B: AsRef<[u8]>> Transfer<B> {
         self.bytes.as_ref().len().div_ceil(piece)
     }
 
-    /// The receiver asks what has become of it. Whether nothing has moved since it asked before: then a segment is
-    /// lost. One question shows only that it waits, and may have crossed the segments of a sender that stood still.
+    /// The receiver asks for the state of the message. Returns whether there was no progress since it asked before, so
+    /// that a segment must be lost. A single question only shows that it waits, and may have crossed the segments of a
+    /// sender that had paused.
     pub(crate) fn is_stuck(&mut self) -> bool {
         let now = (self.sent, self.taken);
         self.asked.replace(now) == Some(now)
@@ -102,7 +103,7 @@ impl<B: AsRef<[u8]>> Transfer<B> {
         self.sent > 0
     }
 
-    /// The next segment of `piece` bytes, if one may go now: where it stands in the message.
+    /// The position in the message of the next segment of `piece` bytes, if one may be sent now.
     pub(crate) fn next(&mut self, piece: usize) -> Option<Range<usize>> {
         if self.sent >= self.segments(piece) || self.sent - self.taken >= WINDOW {
             return None;
@@ -112,7 +113,7 @@ impl<B: AsRef<[u8]>> Transfer<B> {
         Some(start..self.bytes.as_ref().len().min(start + piece))
     }
 
-    /// The receiver has so many segments; counts that make no sense are not news. Whether it has all.
+    /// The receiver has `count` segments; implausible counts are ignored. Returns whether it has all.
     pub(crate) fn has(&mut self, count: usize, piece: usize) -> bool {
         if count <= self.sent {
             self.taken = self.taken.max(count);
@@ -121,7 +122,7 @@ impl<B: AsRef<[u8]>> Transfer<B> {
     }
 }
 
-/// Puts a piece of a transfer into an empty packet.
+/// Adds a piece of a transfer to an empty packet.
 pub(crate) fn put_segment<D: Device>(
     packet: &mut Packet,
     transfer: &Transfer<impl AsRef<[u8]>>,
@@ -143,7 +144,7 @@ pub(crate) fn put_segment<D: Device>(
     packet.commit(Header::new(kind, handler, call, length));
 }
 
-/// The count in a message about segments.
+/// The count in a report about segments.
 pub(crate) fn count_in(payload: &[u8]) -> Result<u32, ChannelError> {
     let count: [u8; 4] = payload
         .try_into()
@@ -151,7 +152,7 @@ pub(crate) fn count_in(payload: &[u8]) -> Result<u32, ChannelError> {
     Ok(u32::from_le_bytes(count))
 }
 
-/// A long message on its way in.
+/// A long message being received.
 #[derive(Debug)]
 struct Reassembly {
     call: u64,
@@ -159,26 +160,25 @@ struct Reassembly {
     transfer: u32,
     piece: usize,
     bytes: Growing,
-    /// One bit for each segment that is here.
+    /// One bit for each segment that has arrived.
     here: Vec<u64>,
     count: usize,
     told: usize,
 }
 
-/// What became of a segment.
+/// The effect of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
-    /// It was not new, or one of many.
+    /// It was not new, or no report is due.
     Nothing,
-    /// The sender is due to hear how many there are.
+    /// The sender is due to receive the number of segments here.
     Tell(usize),
-    /// The message is whole.
+    /// The message is complete.
     Whole(usize),
 }
 
 impl Reassembly {
-    /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: nothing of this kind is sent
-    /// honestly.
+    /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: an honest peer does not send this.
     fn new(
         head: SegmentHead,
         (handler, call): (u16, u64),
@@ -198,7 +198,7 @@ impl Reassembly {
         })
     }
 
-    /// How a transfer stands to this one: of the same number, later or earlier.
+    /// The order of a segment's transfer relative to this one: the same, later or earlier.
     fn compare(&self, head: SegmentHead) -> std::cmp::Ordering {
         (head.transfer.wrapping_sub(self.transfer) as i32).cmp(&0)
     }
@@ -229,7 +229,7 @@ impl Reassembly {
         if self.count == total.div_ceil(self.piece) {
             return Some(Taken::Whole(self.count));
         }
-        // The first one opens the way for a sender that was not heard of before.
+        // The first one is reported at once, for a sender that was not heard of before.
         if self.count - self.told >= TOLD_EVERY || self.count == 1 {
             self.told = self.count;
             return Some(Taken::Tell(self.count));
@@ -238,7 +238,7 @@ impl Reassembly {
     }
 }
 
-/// The long messages of one direction that are on their way in, one at a time.
+/// The long messages of one direction being received, one at a time.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     current: Option<Reassembly>,
@@ -247,14 +247,14 @@ pub(crate) struct Incoming {
     spare: Spare,
 }
 
-/// What a segment has brought about.
+/// The effect of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Nothing,
-    /// The sender is due to hear that so many segments are here.
+    /// The sender is due to be told that this many segments are here.
     Tell(u32),
-    /// The message is whole, and its sender is due to hear that; the handler is its first segment's. There may have
-    /// been no memory for it.
+    /// The message is complete, and its sender is due to be told; the handler is that of its first segment. There may
+    /// have been no memory for it.
     Whole(u32, u16, Result<LongBytes, NoMemory>),
 }
 
@@ -272,7 +272,7 @@ impl Incoming {
     /// Takes a segment, unless it is late: of an earlier message, or of a call that is not `wanted`.
     ///
     /// # Errors
-    /// When no honest peer sends it, or `wanted` fails.
+    /// When an honest peer would not send it, or `wanted` fails.
     pub(crate) fn take(
         &mut self,
         header: Header,
@@ -316,7 +316,7 @@ impl Incoming {
         Ok(arrived)
     }
 
-    /// The message of this call will not be wanted any more.
+    /// The message of this call is no longer wanted.
     pub(crate) fn forget(&mut self, call: u64) {
         self.current.take_if(|begun| begun.call == call);
     }
@@ -366,7 +366,7 @@ mod tests {
             prop_assert_eq!(&whole.unwrap()[..], &bytes[..]);
         }
 
-        /// However long it says that the message is, and wherever it begins.
+        /// Whatever length it claims for the message, and wherever it begins.
         #[test]
         fn a_message_takes_memory_as_its_bytes_come(total in 1u32..1 << 30, piece in 512usize..4096, at: u32) {
             let pieces = total.div_ceil(piece as u32);

@@ -10,10 +10,10 @@ use crate::channel::ChannelError;
 use crate::config::{DatagramBatches, DOORBELL};
 use crate::effort;
 
-/// Entries of the send queue.
+/// Number of entries of the send queue.
 pub(super) const ENTRIES: usize = 256;
 
-/// Where datagrams for a session go.
+/// The destination of a session's datagrams.
 #[derive(Debug)]
 pub(crate) struct Route<D: Device> {
     pub(crate) handle: D::AddressHandle,
@@ -21,14 +21,14 @@ pub(crate) struct Route<D: Device> {
     pub(crate) queue_key: u32,
 }
 
-/// What was posted, and where payloads stand that are too long to be inline.
+/// The requests posted, and the memory for payloads that are too long to be inline.
 #[derive(Debug)]
 pub(super) struct Sends<D: Device> {
-    /// A place for each entry of the send queue, where the device copies fewer bytes than a datagram into the request.
+    /// A place for each entry of the send queue, if the device cannot inline a whole datagram.
     staging: Option<D::Region>,
     packet_bytes: usize,
     inline_bytes: usize,
-    /// Datagrams with one doorbell.
+    /// Number of datagrams per doorbell.
     together: usize,
     queue: SendQueue,
 }
@@ -59,32 +59,32 @@ impl<D: Device> Sends<D> {
         self.queue.has_entries(entries)
     }
 
-    /// Datagrams that go with one doorbell.
+    /// Number of datagrams per doorbell.
     #[inline]
     pub(super) fn together(&self) -> usize {
         self.together
     }
 
-    /// Takes a completion of the queue pair, of a SEND or of a RECEIVE.
+    /// Handles a completion of the queue pair, of a SEND or of a RECEIVE.
     ///
     /// # Errors
-    /// When it failed.
+    /// When the request failed.
     #[inline]
     pub(super) fn complete(&mut self, completion: &Completion) -> Result<Ended, CompletionStatus> {
         self.queue.complete(completion)
     }
 
-    /// The next SEND is signaled.
+    /// Makes the next SEND signaled.
     pub(super) fn signal_next(&mut self) {
         self.queue.signal_next();
     }
 
-    /// What was posted went with its queue pair.
+    /// Forgets what was posted, because the queue pair is gone.
     pub(super) fn forget(&mut self) {
         self.queue = self.queue.renewed();
     }
 
-    /// Whether every SEND is known to be done.
+    /// Whether every SEND is known to be completed.
     pub(super) fn are_done(&self) -> bool {
         self.queue.outstanding() == 0
     }
@@ -184,7 +184,7 @@ fn post<Q: QueuePair>(
         .map_err(|error| ChannelError::queue_pair(error.to_string()))
 }
 
-/// Bytes of a datagram that the device copies into the request.
+/// Number of bytes of a datagram that the device can inline.
 pub(super) fn inline_bytes<D: Device>(device: &D, packet_bytes: usize) -> usize {
     device.attributes().max_inline_bytes.min(packet_bytes)
 }

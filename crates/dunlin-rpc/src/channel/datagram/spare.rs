@@ -1,5 +1,5 @@
-//! Memory of long messages, kept for the next: what is given back to the system comes again page by page, which takes
-//! longer than a copy of the message.
+//! Memory of long messages, kept for the next one: memory returned to the system is mapped again page by page, which
+//! takes longer than copying the message.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 use crate::channel::buffers::{Bytes, BytesMut};
 use crate::memory::{self, NoMemory};
 
-/// Bytes that are kept at most.
+/// Maximum number of bytes kept.
 const KEPT_BYTES: usize = 32 << 20;
-/// What is shorter is left to the allocator.
+/// Shorter memory is left to the allocator.
 const SHORTEST: usize = 32 << 10;
-/// Memory of so many times the length of a message is too much for it.
+/// Memory longer than this many times the length of a message is not used for it.
 const MOST_TIMES: usize = 4;
 
-/// Memory that messages have left.
+/// Memory released by messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spare {
-    /// The shortest memory that is here for a message of `length` bytes, with what the last one has left in it.
+    /// The shortest memory kept for a message of `length` bytes, with the contents of its last message.
     fn take(&self, length: usize) -> Option<Vec<u8>> {
         let mut kept = self.0.try_lock().ok()?;
         let fits = |bytes: &Vec<u8>| (length..=length * MOST_TIMES).contains(&bytes.capacity());
@@ -32,7 +32,7 @@ impl Spare {
     }
 
     fn give_back(&self, bytes: Vec<u8>) {
-        // After a fork nobody may ever give the lock back; then the memory is not kept.
+        // After a fork the lock may never be released; then the memory is not kept.
         let Ok(mut kept) = self.0.try_lock() else {
             return;
         };
@@ -42,7 +42,7 @@ impl Spare {
         }
     }
 
-    /// Nothing, which is to become `length` bytes.
+    /// Empty memory that is to grow to `length` bytes.
     pub(crate) fn empty(&self, length: usize) -> LongBytes {
         let mut bytes = self.take(length).unwrap_or_default();
         bytes.clear();
@@ -52,7 +52,7 @@ impl Spare {
         }
     }
 
-    /// `length` bytes to be filled: some are zeros, some of earlier messages that stood here.
+    /// `length` bytes to be filled: zeros or remains of earlier messages.
     ///
     /// # Errors
     /// When there is no memory for them.
@@ -79,7 +79,7 @@ impl Spare {
     }
 }
 
-/// A long message, or what has come of it. Its memory goes back where it came from.
+/// A long message, or the part of it that has arrived. Its memory returns to where it came from.
 #[derive(Debug, Default)]
 pub(crate) struct LongBytes {
     bytes: Vec<u8>,
@@ -175,7 +175,7 @@ mod tests {
         let mut second = spare.empty(80_000);
         assert_eq!((second.len(), second.as_ptr()), (0, place));
         second.extend_from_slice(&[1; 10]);
-        // What is too long for a message is left for others.
+        // Memory too long for this message is left for others.
         assert_ne!(spare.empty(1_000).as_ptr(), place);
         drop(second);
         assert_ne!(spare.empty(10_000).as_ptr(), place);

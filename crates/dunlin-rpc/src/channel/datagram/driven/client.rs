@@ -1,4 +1,4 @@
-//! The client's side: what is outstanding of each call, the session's credits, its rate, and the timers (eRPC §5).
+//! The client's side: the outstanding packets of each call, the session's credits, its rate, and the timers (eRPC §5).
 
 use std::collections::VecDeque;
 
@@ -13,39 +13,40 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::memory::NoMemory;
 
-/// Time without an answer after which a call goes back to its first packet without one (eRPC §5.3).
+/// Time without an answer after which a call goes back to its first unanswered packet (eRPC §5.3).
 const TIMEOUT_NS: u64 = 5_000_000;
-/// Doublings of that at most, while one timeout follows another: a server that is at work is asked less and less often.
+/// Maximum number of doublings of that time, while one timeout follows another: a server that is executing a call is
+/// asked less and less often.
 const DOUBLINGS: u32 = 5;
 
-/// A call that may be out.
+/// A slot for an outstanding call.
 #[derive(Debug, Default)]
 struct Slot {
     call: u64,
     handler: u16,
-    /// Whether it is out.
+    /// Whether the call is outstanding.
     out: bool,
-    /// Whether it stands in the line of those that have packets to send.
+    /// Whether it is in the queue of calls that have packets to send.
     in_line: bool,
-    /// A packet was sent again: whose answer comes is not known, so none is a measurement.
+    /// A packet was retransmitted, so it is unknown which one an answer belongs to, and none serves as a measurement.
     again: bool,
     failed: bool,
     request: Vec<u8>,
-    /// The request, in its place, where it came with memory of its own.
+    /// The request itself, if it came with memory of its own.
     long_request: Option<LongBytes>,
     requests: u32,
     response: Vec<u8>,
-    /// In its place a response of several parts.
+    /// A response of several parts.
     long_response: Growing,
-    /// Known with the first part of the response.
+    /// Number of parts of the response, known from the first one.
     responses: Option<u32>,
-    /// Packets sent, and answers to them that have come, each in its order.
+    /// Number of packets sent, and of answers to them that have arrived, each in order.
     sent: u32,
     got: u32,
-    /// When something was last heard of it, or sent while nothing was out.
+    /// When it was last heard of, or sent while nothing was in flight.
     moved_ns: u64,
     timeouts: u32,
-    /// When packets were sent, by their number modulo the credits.
+    /// When packets were sent, by number modulo the credits.
     sent_ns: Box<[u64]>,
 }
 
@@ -58,10 +59,10 @@ impl Slot {
         }
     }
 
-    /// Packets that may be sent, as far as is known.
+    /// Number of packets that may be sent, as far as known.
     #[inline]
     fn limit(&self) -> u32 {
-        // All but one part of the response are asked for.
+        // All parts of the response but one are requested.
         self.requests + self.responses.map_or(0, |parts| parts - 1)
     }
 
@@ -74,49 +75,49 @@ impl Slot {
     }
 }
 
-/// What a packet of the server has brought about.
+/// The effect of a packet of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// It was late, or came twice.
+    /// None: it was late or a duplicate.
     Nothing,
-    /// The call goes on.
+    /// The call has made progress.
     Progress,
-    /// The response is whole: see [`Driver::take_response`].
+    /// The response is complete: see [`Driver::take_response`].
     Whole,
 }
 
-/// A response that is whole.
+/// A complete response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Response<'a> {
-    /// In the slot's memory until its next call.
+    /// In the slot's memory until the slot's next call.
     Short(&'a [u8]),
     /// There may have been no memory for it.
     Long(Result<LongBytes, NoMemory>),
-    /// The words of a failure.
+    /// An encoded failure.
     Failure(&'a [u8]),
 }
 
-/// A session's side that drives.
+/// The driving side of a session.
 #[derive(Debug)]
 pub(crate) struct Driver {
     slots: Box<[Slot]>,
     /// Slots with packets to send: each sends one and goes to the end.
     line: VecDeque<u32>,
-    /// Packets that may still be on their way.
+    /// Number of further packets that may be in flight.
     credits: usize,
     most_credits: usize,
-    /// Bytes of a piece, and of the longest response that is taken.
+    /// Size of a piece, and maximum length of a response, in bytes.
     piece: usize,
     longest: usize,
-    /// The rate, where there is a network whose queues it can be made for.
+    /// The rate, where there is a network with queues to control.
     timely: Option<Timely>,
     pacer: Pacer,
-    /// Where memory of long responses comes from.
+    /// The source of memory for long responses.
     spare: Spare,
 }
 
 impl Driver {
-    /// For as many calls, with as many packets of `piece` bytes on their way. `controlled`: congestion is looked for.
+    /// For `calls` calls and `credits` packets of `piece` bytes in flight. `controlled`: with congestion control.
     pub(crate) fn new(
         calls: usize,
         credits: usize,
@@ -141,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// Begins a call in the slot that its number names, which no call is out in.
+    /// Starts a call in the slot given by its name, which must be free.
     #[inline]
     pub(crate) fn begin(&mut self, call: u64, handler: u16, request: &[u8]) {
         let slot = &mut self.slots[slot_of(call)];
@@ -151,7 +152,7 @@ impl Driver {
         self.begun(call, handler);
     }
 
-    /// As [`Driver::begin`], without a copy.
+    /// As [`Driver::begin`], without copying the request.
     pub(crate) fn begin_long(&mut self, call: u64, handler: u16, request: LongBytes) {
         self.slots[slot_of(call)].long_request = Some(request);
         self.begun(call, handler);
@@ -179,23 +180,23 @@ impl Driver {
         }
     }
 
-    /// Whether packets wait that could be sent, but for the rate.
+    /// Whether there are packets that could be sent, apart from the rate.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
         self.credits > 0 && !self.line.is_empty()
     }
 
-    /// Packets on their way.
+    /// Number of packets in flight.
     pub(crate) fn unanswered(&self) -> usize {
         self.most_credits - self.credits
     }
 
-    /// Whether packets are on their way, or wait.
+    /// Whether packets are in flight or queued.
     pub(crate) fn is_busy(&self) -> bool {
         self.unanswered() > 0 || self.slots.iter().any(Slot::has_more)
     }
 
-    /// Whether a packet that nobody has confirmed is on its way, or could be sent: time matters to it.
+    /// Whether an unconfirmed packet is in flight or could be sent, so that time matters.
     pub(crate) fn is_hurried(&self) -> bool {
         !self.line.is_empty()
             || self
@@ -204,7 +205,7 @@ impl Driver {
                 .any(|slot| slot.out && slot.timeouts == 0 && slot.sent > slot.got)
     }
 
-    /// Puts the next packet that may leave into `packet`, which is empty. `false`: none may.
+    /// Adds the next packet that may be sent to `packet`, which is empty. `false`: none may.
     #[inline]
     pub(crate) fn put(&mut self, packet: &mut Packet, now_ns: u64) -> bool {
         while self.credits > 0 {
@@ -249,17 +250,17 @@ impl Driver {
         false
     }
 
-    /// The call's place, if it is out.
+    /// The slot of a call, if it is outstanding.
     #[inline]
     fn index(&self, call: u64) -> Option<u32> {
         let slot = self.slots.get(slot_of(call))?;
         (slot.out && slot.call == call).then_some(slot_of(call) as u32)
     }
 
-    /// Takes a packet of the server's.
+    /// Handles a packet of the server.
     ///
     /// # Errors
-    /// When no honest server sends it.
+    /// When an honest server would not send it.
     #[inline]
     pub(crate) fn hear(
         &mut self,
@@ -308,7 +309,7 @@ impl Driver {
         }
         slot.got += 1;
         if slot.sent < slot.got {
-            // To a packet that was given up as lost, and holds no credit any more.
+            // The answer to a packet that was given up as lost, and no longer holds a credit.
             slot.sent = slot.got;
         } else {
             self.credits += 1;
@@ -332,7 +333,7 @@ impl Driver {
         Ok(Heard::Progress)
     }
 
-    /// The response of a call that has become whole last in its slot.
+    /// The response of a call that has just become complete in its slot.
     #[inline]
     pub(crate) fn take_response(&mut self, call: u64) -> Response<'_> {
         let slot = &mut self.slots[slot_of(call)];
@@ -351,8 +352,8 @@ impl Driver {
         }
     }
 
-    /// Lets calls without an answer for too long go back to their first packet without one (eRPC §5.3: go-back-N).
-    /// `true`: some did.
+    /// Makes calls without an answer for too long go back to their first unanswered packet (eRPC §5.3: go-back-N).
+    /// Returns `true` if any did.
     #[cold]
     pub(crate) fn go_back(&mut self, now_ns: u64) -> bool {
         let mut any = false;
@@ -393,7 +394,7 @@ fn put_request(slot: &Slot, number: u32, piece: usize, packet: &mut Packet) {
     );
 }
 
-/// Puts a piece into an empty packet.
+/// Adds a piece to an empty packet.
 pub(super) fn put_part(
     packet: &mut Packet,
     kind: Kind,

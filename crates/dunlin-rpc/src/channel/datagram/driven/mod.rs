@@ -1,4 +1,4 @@
-//! The client-driven protocol of eRPC (NSDI'19, §5): what makes calls over datagrams survive lost packets.
+//! The client-driven protocol of eRPC (NSDI'19, §5): makes calls over datagrams survive packet loss.
 //!
 //! ```text
 //! client                                    server
@@ -10,11 +10,11 @@
 //!                <------------------------- ResponsePart 1 (the last)
 //! ```
 //!
-//! The client numbers its packets of a call, and each is answered by exactly one of the same place. So the client alone
-//! knows what is outstanding ([`client::Driver`]): it has timers, credits and a rate, and after a timeout it goes back
-//! to the first packet without an answer. The server ([`server::Answerer`]) has neither timer nor clock; it takes the
-//! packets of a call in order, runs the handler once, and keeps the response to send any part of it again. Both are
-//! state machines that are handed packets and, at the client, the time.
+//! The client numbers its packets of a call, and each is answered by exactly one packet of the same position. So only
+//! the client knows what is outstanding ([`client::Driver`]): it has timers, credits and a rate, and after a timeout it
+//! goes back to the first unanswered packet. The server ([`server::Answerer`]) has neither timer nor clock; it accepts
+//! the packets of a call in order, runs the handler once, and keeps the response to resend any part of it. Both are
+//! state machines whose inputs are packets and, at the client, the time.
 
 pub(crate) mod client;
 mod pace;
@@ -23,32 +23,32 @@ pub(crate) mod server;
 mod tests;
 mod timely;
 
-/// Packets of a session on their way at once, by default (eRPC §4.3.1).
+/// Default number of packets of a session in flight (eRPC §4.3.1).
 pub(crate) const CREDITS: usize = 8;
-/// The same by default where no NIC makes packets: as many as there are RECEIVEs. In memory there are no queues of a
-/// network that they would be for, and through two kernels a round trip is so long that eight carry little (eRPC's
-/// choice is the bandwidth-delay product).
+/// The default where no NIC makes packets: as many as there are RECEIVEs. In memory there are no network queues for the
+/// credits to limit, and through two kernels a round trip is so long that eight carry little (eRPC's choice is the
+/// bandwidth-delay product).
 pub(crate) const CREDITS_WITHOUT_NIC: usize = crate::channel::datagram::CALLS;
-/// Bytes before a piece.
+/// Size of the header of a piece, in bytes.
 pub(crate) const PART_BYTES: usize = 12;
 
-/// The response is an error, in the words of the wire.
+/// The response is an encoded error.
 const FAILURE: u32 = 1;
-/// The call waited for a worker, so the time until its answer says nothing of the network.
+/// The call waited for a worker, so the time until its response does not reflect the network.
 const HELD: u32 = 2;
 
-/// What a piece of a message says of itself.
+/// The header of a piece of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub(crate) total: u32,
-    /// Which of its pieces.
+    /// The number of the piece.
     pub(crate) number: u32,
     flags: u32,
 }
 
 impl Part {
-    /// The bytes before the piece.
+    /// Encodes the header.
     #[inline]
     pub(crate) fn encode(self) -> [u8; PART_BYTES] {
         let low = u128::from(self.total) | u128::from(self.number) << 32;
@@ -56,10 +56,10 @@ impl Part {
         std::array::from_fn(|i| all[i])
     }
 
-    /// Reads what a peer wrote, and what follows it. `piece`: payload of all pieces but the last.
+    /// Decodes what a peer wrote, and returns what follows it. `piece` is the payload of all pieces but the last.
     ///
     /// # Errors
-    /// What is wrong, when it is no piece of any message of at most `longest` bytes.
+    /// What is wrong, when it is not a piece of a message of at most `longest` bytes.
     #[inline]
     pub(crate) fn read(
         payload: &[u8],
@@ -89,13 +89,13 @@ impl Part {
     }
 }
 
-/// Pieces of a message of `total` bytes: one at least, also of nothing.
+/// Number of pieces of a message of `total` bytes: at least one, even if it is empty.
 #[inline]
 pub(crate) fn pieces(total: usize, piece: usize) -> u32 {
     (total.div_ceil(piece) as u32).max(1)
 }
 
-/// The number that a packet without a piece carries.
+/// The number in a packet without a piece.
 fn number_in(payload: &[u8]) -> Result<u32, &'static str> {
     let number: [u8; 4] = payload.try_into().map_err(|_| "a number that is none")?;
     Ok(u32::from_le_bytes(number))

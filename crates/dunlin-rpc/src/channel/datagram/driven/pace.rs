@@ -1,7 +1,7 @@
-//! When a packet of a session may leave: the rate limiter of eRPC (§5.2; Carousel's, of one session).
+//! When a packet of a session may be sent: the rate limiter of eRPC (§5.2; Carousel's, for one session).
 //!
-//! eRPC keeps packets of all sessions in a wheel by their time. Here a lane is one session and is looked at by its own
-//! thread, so the time of its next packet is all there is to keep, and the packet is not made before.
+//! eRPC keeps packets of all sessions in a wheel ordered by time. Here a lane is one session and is polled by its own
+//! thread, so only the time of its next packet is kept, and the packet is not made earlier.
 
 /// The time of a session's next packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,14 +10,14 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Whether a packet may leave now.
+    /// Whether a packet may be sent now.
     #[inline]
     pub(crate) fn lets_go(&self, now_ns: u64) -> bool {
         now_ns >= self.next_ns
     }
 
-    /// A packet of so many bytes has left, at a rate of bytes a second. Time in which nothing was sent is not made
-    /// good.
+    /// To be called when a packet of this length was sent, at a rate in bytes per second. Time in which nothing was
+    /// sent is not made up for.
     #[inline]
     pub(crate) fn left(&mut self, bytes: usize, rate: f64, now_ns: u64) {
         let takes = (bytes as f64 * 1e9 / rate) as u64;

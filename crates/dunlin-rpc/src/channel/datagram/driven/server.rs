@@ -1,4 +1,4 @@
-//! The server's side: takes the packets of a call in order, keeps its response, and answers each packet by one (eRPC
+//! The server's side: accepts the packets of a call in order, keeps its response, and answers each packet by one (eRPC
 //! §5). It has no timers.
 
 use super::client::put_part;
@@ -11,72 +11,72 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::memory::NoMemory;
 
-/// What stands in a slot.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// Parts of the request come.
+    /// Parts of the request are arriving.
     #[default]
     Coming,
-    /// The handler has it.
+    /// The handler is executing it.
     Working,
-    /// The response is here.
+    /// The response is available.
     Answered,
 }
 
-/// A call of the client.
+/// A slot for a call of the client.
 #[derive(Debug, Default)]
 struct Slot {
     call: u64,
     stage: Stage,
-    /// Parts of the request that have come.
+    /// Number of parts of the request that have arrived.
     got: u32,
-    /// Bytes of the request, as its first part says, and those that have come.
+    /// Length of the request as stated in its first part, and the bytes that have arrived.
     total: u32,
     request: Growing,
-    /// The response in the first bytes: so many.
+    /// The response, in the first bytes, with their number.
     response: Vec<u8>,
     length: usize,
     flags: u32,
-    /// Parts of it that were sent at least once.
+    /// Number of its parts that were sent at least once.
     sent: u32,
 }
 
-/// What is to be done with a packet of a request.
+/// How to handle a packet of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It is late, or ahead of one that is lost.
+    /// Ignore it: it is late, or comes after a lost one.
     Nothing,
-    /// It is answered by a credit.
+    /// Answer it with a credit.
     Credit(u32),
-    /// The request is whole: in this one packet, or in several.
+    /// The request is complete: in this single packet, or in several.
     Run(Option<LongBytes>),
-    /// The request is whole, and there was no memory for so many bytes.
+    /// The request is complete, but there was no memory for so many bytes.
     Starved(usize),
-    /// It came again, while the handler runs.
+    /// It is a duplicate, while the handler runs.
     AtWork,
-    /// It came again, and the response is here: its first part is sent again.
+    /// It is a duplicate, and the response is available: its first part is sent again.
     Again,
 }
 
-/// A session's side that answers.
+/// The answering side of a session.
 #[derive(Debug)]
 pub(crate) struct Answerer {
     slots: Box<[Slot]>,
     piece: usize,
     longest: usize,
-    /// Bytes of responses of more than one part.
+    /// Number of bytes of responses of more than one part.
     kept: usize,
-    /// Bytes of requests of more than one part that are coming, as far as they will come.
+    /// Total length of the requests of more than one part that are arriving.
     coming: usize,
-    /// Where memory of long requests comes from.
+    /// The source of memory for long requests.
     spare: Spare,
 }
 
-/// Bytes of requests that come at once; one that is alone comes however long it is.
+/// Maximum number of bytes of requests arriving at once; a single one is accepted whatever its length.
 const COMING_MAX: usize = 64 << 20;
 
 impl Answerer {
-    /// For as many calls, with requests of up to `longest` bytes in pieces of `piece`.
+    /// For `calls` calls, with requests of up to `longest` bytes in pieces of `piece`.
     pub(crate) fn new(calls: usize, piece: usize, longest: usize, spare: &Spare) -> Self {
         Self {
             slots: (0..calls).map(|_| Slot::default()).collect(),
@@ -88,17 +88,17 @@ impl Answerer {
         }
     }
 
-    /// Bytes of a piece.
+    /// Size of a piece in bytes.
     pub(crate) fn piece(&self) -> usize {
         self.piece
     }
 
-    /// Bytes of long responses that are kept.
+    /// Number of bytes of long responses that are kept.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Whether every part of every response was sent, however often it was lost.
+    /// Whether every part of every response was sent, whether or not it was lost.
     pub(crate) fn is_quiet(&self) -> bool {
         let waits = |slot: &Slot| {
             slot.stage == Stage::Answered && slot.sent < pieces(slot.length, self.piece)
@@ -106,11 +106,11 @@ impl Answerer {
         !self.slots.iter().any(waits)
     }
 
-    /// Takes a part of a request, whose slot is one that there is. `is_new`: the call was not executed yet. The bytes
-    /// of the part are behind those of its head.
+    /// Handles a part of a request, whose slot must exist. `is_new`: the call was not executed yet. The bytes of the
+    /// part follow its header.
     ///
     /// # Errors
-    /// When no honest client sends it.
+    /// When an honest client would not send it.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -141,7 +141,7 @@ impl Answerer {
                 return Err(ChannelError::violation(words));
             }
             if last > 0 && self.coming > 0 && self.coming + part.total as usize > COMING_MAX {
-                // It is sent again, and taken when others are whole.
+                // It is sent again, and accepted when others are complete.
                 return Ok(Step::Nothing);
             }
             self.kept -= kept_of(slot, self.piece);
@@ -182,7 +182,7 @@ impl Answerer {
         })
     }
 
-    /// Where the response of a call may be written that is no longer than a piece.
+    /// The place for the response of a call if it is no longer than a piece.
     #[inline]
     pub(crate) fn place(&mut self, call: u64) -> &mut [u8] {
         let piece = self.piece;
@@ -193,14 +193,14 @@ impl Answerer {
         &mut slot.response[..piece]
     }
 
-    /// The response of a call stands in its place, with so many bytes.
+    /// To be called when the response of a call, of this length, is in its place.
     #[inline]
     pub(crate) fn placed(&mut self, call: u64, length: usize) {
         let slot = &mut self.slots[slot_of(call)];
         (slot.stage, slot.length, slot.flags) = (Stage::Answered, length, 0);
     }
 
-    /// The response of a call. `failed`: its bytes are the words of a failure. `held`: it waited for a worker.
+    /// Sets the response of a call. `failed`: it is an encoded failure. `held`: the call waited for a worker.
     pub(crate) fn answer(&mut self, call: u64, response: Vec<u8>, failed: bool, held: bool) {
         let slot = &mut self.slots[slot_of(call)];
         slot.flags = if failed { FAILURE } else { 0 } | if held { HELD } else { 0 };
@@ -209,7 +209,7 @@ impl Answerer {
         self.kept += kept_of(slot, self.piece);
     }
 
-    /// Puts a part of a response into an empty packet. `false`: there is none such.
+    /// Adds a part of a response to an empty packet. `false`: there is no such part.
     #[inline]
     pub(crate) fn put(&mut self, call: u64, number: u32, packet: &mut Packet) -> bool {
         let Some(slot) = self.slots.get_mut(slot_of(call)) else {
@@ -239,7 +239,7 @@ impl Answerer {
         true
     }
 
-    /// The client has all of a response.
+    /// The client has the whole response.
     pub(crate) fn release(&mut self, call: u64) {
         if let Some(slot) = self.slots.get_mut(slot_of(call)) {
             if slot.call == call && slot.stage == Stage::Answered {
@@ -251,7 +251,7 @@ impl Answerer {
     }
 }
 
-/// Bytes of a slot's request that count: it comes in parts, of which the first is here.
+/// Number of bytes of a slot's request that count: it has several parts, of which the first is here.
 fn coming_of(slot: &Slot) -> usize {
     match slot.stage == Stage::Coming && slot.request.holds_bytes() {
         true => slot.total as usize,
@@ -259,7 +259,7 @@ fn coming_of(slot: &Slot) -> usize {
     }
 }
 
-/// Bytes of a slot's response that count.
+/// Number of bytes of a slot's response that count.
 fn kept_of(slot: &Slot, piece: usize) -> usize {
     match slot.stage == Stage::Answered && slot.length > piece {
         true => slot.length,
@@ -267,7 +267,7 @@ fn kept_of(slot: &Slot, piece: usize) -> usize {
     }
 }
 
-/// A slot's earlier call is over; this one begins.
+/// Ends a slot's earlier call and starts this one.
 fn forget(slot: &mut Slot, call: u64, piece: usize) {
     if slot.response.len() > piece {
         slot.response = Vec::new();

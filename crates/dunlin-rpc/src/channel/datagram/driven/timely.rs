@@ -1,28 +1,28 @@
-//! Timely's rate of a session, from round trips that the client measured (TIMELY, SIGCOMM'15, algorithm 1, with the
-//! weight that *ECN or Delay*, CoNEXT'16, gives it; eRPC §5.2). No clock: times are nanoseconds by whoever calls.
+//! Timely's rate of a session, from round trips measured by the client (TIMELY, SIGCOMM'15, algorithm 1, with the
+//! weight of *ECN or Delay*, CoNEXT'16; eRPC §5.2). It has no clock: times are nanoseconds given by the caller.
 
-/// Share of the newest difference in the average of differences.
+/// Weight of the newest difference in the average of differences.
 const EWMA: f64 = 0.46;
-/// Share that a decrease takes away at most.
+/// Maximum fraction by which a decrease lowers the rate.
 const BETA: f64 = 0.26;
-/// Round trips below this are no sign of a queue.
+/// Round trips below this do not indicate a queue.
 const LOW_NS: f64 = 50_000.0;
-/// Round trips above this are one, whatever their trend.
+/// Round trips above this do, whatever their trend.
 const HIGH_NS: f64 = 1_000_000.0;
-/// What differences are measured by: a round trip without queues.
+/// The unit for differences: a round trip without queues.
 const LEAST_RTT_NS: f64 = 2_000.0;
-/// Bytes a second that one increase adds.
+/// Bytes per second added by one increase.
 const STEP: f64 = 5e6;
-/// The lowest rate, 15 Mb/s, so that a session goes on asking how the network is.
+/// The lowest rate, 15 Mb/s, so that a session keeps probing the network.
 const LOWEST: f64 = 15e6 / 8.0;
-/// The highest: devices do not say how fast their links are, and 100 Gb/s is as fast as those of the papers. On a
-/// slower link the first decreases begin higher than they need to.
+/// The highest rate: devices do not report the speed of their links, and 100 Gb/s is the speed of those in the papers.
+/// On a slower link the first decreases start from a rate that is too high.
 const LINK: f64 = 12.5e9;
 
 /// The rate of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Timely {
-    /// Bytes a second.
+    /// Bytes per second.
     rate: f64,
     /// Average difference between a round trip and the one before, in nanoseconds.
     trend: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Timely {
 }
 
 impl Timely {
-    /// Uncongested: as fast as any link.
+    /// Uncongested: at the highest rate.
     pub(crate) fn new(now_ns: u64) -> Self {
         Self {
             rate: LINK,
@@ -41,12 +41,12 @@ impl Timely {
         }
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Whether nothing needs to be held back: no rate limiter is asked then (eRPC §5.2.2).
+    /// Whether no packet needs to be held back: then the rate limiter is bypassed (eRPC §5.2.2).
     #[inline]
     pub(crate) fn is_uncongested(&self) -> bool {
         self.rate >= LINK
@@ -67,18 +67,18 @@ impl Timely {
         let difference = rtt - self.last_rtt;
         self.last_rtt = rtt;
         self.trend = (1.0 - EWMA) * self.trend + EWMA * difference;
-        // Changes are of one round trip's size, however many packets are answered in one.
+        // Changes are scaled to one round trip, however many packets are answered in one.
         let since = now_ns.saturating_sub(self.updated_ns) as f64;
         let part = (since / rtt.max(LEAST_RTT_NS)).min(1.0);
         self.updated_ns = now_ns;
         let rate = next_rate(self.rate, rtt, self.trend / LEAST_RTT_NS, part);
-        // At most by half at once.
+        // By at most half at once.
         self.rate = rate.max(self.rate / 2.0).clamp(LOWEST, LINK);
     }
 }
 
-/// The rate after one round trip of `rtt` nanoseconds with this trend (differences by the least round trip); `part` of
-/// a full change.
+/// The rate after a round trip of `rtt` nanoseconds with this trend (differences relative to the least round trip);
+/// `part` is the fraction of a full change.
 fn next_rate(rate: f64, rtt: f64, trend: f64, part: f64) -> f64 {
     if rtt < LOW_NS {
         return rate + part * STEP;
@@ -86,8 +86,8 @@ fn next_rate(rate: f64, rtt: f64, trend: f64, part: f64) -> f64 {
     if rtt > HIGH_NS {
         return rate * (1.0 - part * BETA * (1.0 - HIGH_NS / rtt));
     }
-    // Between both, by the trend alone there would be no one rate that sessions settle at: how far the round trip is
-    // from the low one pulls them together.
+    // Between both, the trend alone would not make sessions converge to one rate: the distance of the round trip from
+    // the low threshold does.
     let weight = (2.0 * trend + 0.5).clamp(0.0, 1.0);
     let excess = (rtt - LOW_NS) / LOW_NS;
     rate * (1.0 - (part * BETA * weight * excess).min(1.0)) + part * STEP * (1.0 - weight)
@@ -149,7 +149,7 @@ mod tests {
             }
         }
 
-        /// Two sessions that see the same queue come to the same rate, wherever they began.
+        /// Two sessions that see the same queue converge to the same rate from any initial rates.
         #[test]
         fn sessions_that_share_a_link_come_together(first in 1e8f64..1e10, second in 1e8f64..1e10) {
             let link = 5e9;

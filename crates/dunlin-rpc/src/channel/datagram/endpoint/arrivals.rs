@@ -1,4 +1,4 @@
-//! What comes to a datagram queue pair: which session each datagram is for, until that takes it.
+//! Arrivals at a datagram queue pair: assigns each datagram to its session, until the session takes it.
 
 use dunlin_link::Ended;
 use dunlin_verbs::{Completion, CompletionQueue, Device, Work, GRH_BYTES};
@@ -8,12 +8,12 @@ use super::{receives_of_session, Endpoint, FIRST_RECEIVES};
 use crate::channel::ChannelError;
 use crate::effort;
 
-/// Lists of completions taken in one poll, of up to eight each: senders who go on for ever do not keep the poller from
-/// its sessions.
+/// Maximum number of completion lists, of up to eight each, taken in one poll: continuous senders do not keep the
+/// poller from its sessions.
 const POLL_BUDGET: usize = 16;
 impl<D: Device> Endpoint<D> {
-    /// Takes completions, so many at most: datagrams go to their sessions, which `news` hears the numbers of. Says how
-    /// many those were; one if only others were there, and more may be.
+    /// Takes a limited number of completions: datagrams are assigned to their sessions, whose numbers are passed to
+    /// `news`. Returns the number of these datagrams; one if there were only others, and there may be more.
     ///
     /// # Errors
     /// When the queue pair has failed: all its sessions are lost.
@@ -46,18 +46,18 @@ impl<D: Device> Endpoint<D> {
                 }
             }
             if count < completions.len() {
-                // There is time for what nobody waits for.
+                // There is time for work that nothing waits for.
                 if arrived == 0 && self.receives.post_one(&mut self.queue_pair)? {
                     continue;
                 }
                 return Ok(arrived);
             }
         }
-        // There is more: whoever asks whether there is work must not sleep.
+        // There is more, so the caller must not sleep.
         Ok(arrived.max(1))
     }
 
-    /// Finds out whose a datagram is.
+    /// Determines the session of a datagram.
     #[inline]
     fn arrive(&mut self, completion: &Completion) -> Result<Option<u32>, ChannelError> {
         let length = completion.bytes.saturating_sub(GRH_BYTES);
@@ -65,7 +65,7 @@ impl<D: Device> Endpoint<D> {
         if length >= HEAD_BYTES {
             self.receives.read(completion.id, &mut bytes);
         }
-        // Zeros are of no version.
+        // Zeros are not a valid version.
         let Some(head) = Head::read(&bytes) else {
             return self.refuse(completion.id);
         };
@@ -82,7 +82,7 @@ impl<D: Device> Endpoint<D> {
         self.refuse(completion.id)
     }
 
-    /// Gives a datagram to its session, if there is one.
+    /// Assigns a datagram to its session, if there is one.
     #[inline]
     fn claim(&mut self, head: Head, source: Option<u32>, entry: (u64, u32)) -> bool {
         let Some(place) = self.places.get_mut(usize::from(head.session)) else {
@@ -106,21 +106,21 @@ impl<D: Device> Endpoint<D> {
         Ok(None)
     }
 
-    /// Datagrams of sessions that are not known yet are kept until [`Endpoint::settle`].
+    /// From now on datagrams of sessions that are not known yet are kept until [`Endpoint::settle`].
     pub(crate) fn keep_unclaimed(&mut self) {
         self.keeps_unclaimed = true;
     }
 
-    /// Whether there are such.
+    /// Whether there are any such datagrams.
     #[inline]
     pub(crate) fn has_unclaimed(&self) -> bool {
         !self.unclaimed.is_empty()
     }
 
-    /// All sessions that there are have been entered: gives them their datagrams and throws the others away.
+    /// To be called when all existing sessions have been entered: assigns their datagrams and discards the others.
     #[cold]
     pub(crate) fn settle(&mut self, mut news: impl FnMut(u32)) -> Result<(), ChannelError> {
-        // In their order: a question about a call stands behind its request.
+        // In order: a question about a call comes after its request.
         for (id, length, head, source) in std::mem::take(&mut self.unclaimed) {
             if self.claim(head, source, (id, length)) {
                 news(head.session.into());
@@ -131,7 +131,7 @@ impl<D: Device> Endpoint<D> {
         Ok(())
     }
 
-    /// The next datagram of a session, copied into `target`, which takes the longest: its bytes.
+    /// Copies the next datagram of a session into `target`, which must have room for the longest; returns its length.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -151,7 +151,7 @@ impl<D: Device> Endpoint<D> {
         Ok(Some(length))
     }
 
-    /// Whether something is here for a session.
+    /// Whether a datagram is here for a session.
     #[inline]
     pub(crate) fn has_arrival(&self, session: u32) -> bool {
         !self.places[session as usize].arrived.is_empty()

@@ -1,5 +1,5 @@
-//! A datagram queue pair and the sessions that use it. Nobody waits in here: what finds no entry in the send queue
-//! stays with its sender.
+//! A datagram queue pair and the sessions that use it. Nothing here waits: what finds no entry in the send queue stays
+//! with its sender.
 
 mod arrivals;
 mod sending;
@@ -22,27 +22,27 @@ use super::{BESIDE_CALLS, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::channel::ChannelError;
 use crate::config::{DatagramBatches, MESSAGES, REST};
 
-/// RECEIVEs of a queue pair at most: they bound its sessions.
+/// Maximum number of RECEIVEs of a queue pair: they limit its sessions.
 const RECEIVES_MAX: usize = 16 << 10;
-// The number of a session is 16 bits of a datagram.
+// The number of a session has 16 bits in a datagram.
 const _: () = assert!(RECEIVES_MAX <= u16::MAX as usize);
-/// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
+/// Number of RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
 pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
 
-/// An endpoint of a client. Its sessions are those of one thread, so the lock has no rivals on the way of a call;
-/// others take it to close a session.
+/// An endpoint of a client. Its sessions belong to one thread, so the lock is uncontended on the path of a call; other
+/// threads take it to close a session.
 pub(crate) type Shared<D> = Arc<Mutex<Endpoint<D>>>;
 
-/// How long an endpoint that ends waits for its last datagrams to leave.
+/// How long an endpoint that ends waits for its last datagrams to be sent.
 const FINISH: Duration = Duration::from_millis(100);
 
 /// A session's place at an endpoint.
 #[derive(Debug)]
 struct Place<D: Device> {
-    /// What its peer must say. `None`: the place is free.
+    /// The cookie that its peer must send. `None`: the place is free.
     cookie: Option<u64>,
     route: Option<Route<D>>,
-    /// Datagrams that are here: the place of each, and its bytes.
+    /// Datagrams that have arrived: place and length.
     arrived: VecDeque<(u64, u32)>,
 }
 
@@ -57,48 +57,48 @@ pub(crate) struct Endpoint<D: Device> {
     sends: Sends<D>,
     places: Vec<Place<D>>,
     packet_bytes: usize,
-    /// Messages that go into a datagram at most.
+    /// Maximum number of messages in a datagram.
     messages: u8,
     broken: Option<ChannelError>,
-    /// Sessions that there are RECEIVEs for.
+    /// Number of sessions that there are RECEIVEs for.
     provided: usize,
-    /// Since when the send queue has had no room, and no SEND has completed.
+    /// Since when the send queue has been full without a completed SEND.
     full_since: Option<Instant>,
-    /// Sessions whose datagrams came while room was looked for: news for the next poll.
+    /// Sessions whose datagrams arrived while the send queue was polled for room: reported by the next poll.
     missed: Vec<u32>,
-    /// Datagrams that were nobody's.
+    /// Number of datagrams without a session.
     strange: u64,
-    /// Those that are nobody's yet, where sessions may be on their way to us by another road: place, bytes, head.
+    /// Datagrams without a session as yet, while new sessions may be about to be entered: place, length, head.
     unclaimed: Vec<(u64, u32, Head, Option<u32>)>,
     keeps_unclaimed: bool,
-    /// Packets of several sessions that are to leave together: the first `gathered_count` of them, each with its
+    /// Packets of several sessions that are to be sent together: the first `gathered_count` of them, each with its
     /// session.
     gathered: Vec<(u32, Packet)>,
     gathered_count: usize,
-    /// Looks for room in the send queue that are still to find none: a device whose SENDs take their time.
+    /// Number of polls for room in the send queue that are to fail, to simulate a device with slow SENDs.
     #[cfg(test)]
     pub(crate) vain_looks: usize,
     domain: D::ProtectionDomain,
     device: D,
 }
 
-/// RECEIVEs of one session.
+/// Number of RECEIVEs of one session.
 pub(crate) const fn receives_of_session() -> usize {
     CALLS + BESIDE_CALLS
 }
 
-/// Sessions that a queue pair of this device can have.
+/// Maximum number of sessions of a queue pair of this device.
 pub(crate) fn sessions_max<D: Device>(device: &D) -> usize {
     let receives = device.attributes().max_receive_requests.min(RECEIVES_MAX);
     receives.saturating_sub(FIRST_RECEIVES) / receives_of_session()
 }
 
-/// Datagrams of this device are so long at most.
+/// Maximum size of datagrams of this device.
 pub(crate) fn packet_bytes<D: Device>(device: &D) -> usize {
     device.attributes().mtu_bytes.min(PACKET_BYTES_MAX) & !7
 }
 
-/// A queue pair that is ready to send, and where its completions go.
+/// A queue pair that is ready to send, and its completion queue.
 fn queue_pair<D: Device>(
     device: &D,
     domain: &D::ProtectionDomain,
@@ -126,7 +126,7 @@ fn queue_pair<D: Device>(
 }
 
 impl<D: Device> Endpoint<D> {
-    /// Makes one, ready to send. `wake` is raised when a datagram comes to who has asked for that.
+    /// Creates an endpoint that is ready to send. `wake` is raised when a datagram arrives, if that was requested.
     ///
     /// # Errors
     /// When the device has no datagrams, or a limit is reached.
@@ -182,22 +182,22 @@ impl<D: Device> Endpoint<D> {
         &self.domain
     }
 
-    /// Where peers reach it.
+    /// Its address for peers.
     pub(crate) fn address(&self) -> EndpointAddress {
         self.queue_pair.address()
     }
 
-    /// What ends it from another thread; see [`QueuePair::aborter`].
+    /// Ends it from another thread; see [`QueuePair::aborter`].
     pub(crate) fn aborter(&self) -> Option<Aborter> {
         self.queue_pair.aborter()
     }
 
-    /// Longest datagram that it takes.
+    /// Maximum size of a datagram that it accepts.
     pub(crate) fn packet_bytes(&self) -> usize {
         self.packet_bytes
     }
 
-    /// What goes into a datagram to a peer that takes so many bytes in one.
+    /// Limits on a datagram to a peer that accepts `theirs` bytes in one.
     pub(crate) fn room_for(&self, theirs: usize) -> Room {
         Room {
             bytes: theirs.min(self.packet_bytes),
@@ -205,12 +205,12 @@ impl<D: Device> Endpoint<D> {
         }
     }
 
-    /// What to sleep on.
+    /// The channel to sleep on.
     pub(crate) fn wake(&self) -> &D::CompletionChannel {
         &self.wake
     }
 
-    /// Sessions that there are RECEIVEs for.
+    /// Number of sessions that there are RECEIVEs for.
     pub(crate) fn provided(&self) -> usize {
         self.provided
     }
@@ -225,10 +225,10 @@ impl<D: Device> Endpoint<D> {
             .take(&self.device, &self.domain, places, self.packet_bytes)
     }
 
-    /// Posts RECEIVEs for one more session: those of a block, or what is missing of one that was to go.
+    /// Posts RECEIVEs for one more session: those of a block, or the missing ones of a block that was being retired.
     pub(crate) fn provide(&mut self, block: Block<D>) -> Result<(), ChannelError> {
         self.provided += 1;
-        // What such a block has posted stays in the queue, which has room for no more blocks than there are sessions.
+        // What such a block has posted stays in the queue, which has no room for more blocks than there are sessions.
         match self.receives.take_back() {
             true => self.receives.post_all(&mut self.queue_pair),
             false => self.add(block),
@@ -241,23 +241,23 @@ impl<D: Device> Endpoint<D> {
         self.receives.post_all(&mut self.queue_pair)
     }
 
-    /// One session fewer has RECEIVEs from now on.
+    /// From now on one session fewer has RECEIVEs.
     pub(crate) fn retire(&mut self) {
         self.provided = self.provided.saturating_sub(1);
         self.receives.retire();
     }
 
-    /// Blocks of RECEIVEs that it holds.
+    /// Number of blocks of RECEIVEs that it holds.
     pub(crate) fn blocks(&self) -> usize {
         self.receives.blocks()
     }
 
-    /// Whether blocks wait for datagrams to use up their RECEIVEs before they go.
+    /// Whether retired blocks wait for datagrams to use up their RECEIVEs.
     pub(crate) fn has_leaving(&self) -> bool {
         self.receives.has_leaving()
     }
 
-    /// A place for a session that nobody has, if there is one, with what its peer must say.
+    /// Takes a free place for a session, if there is one, with the cookie that its peer must send.
     pub(crate) fn enter(&mut self, cookie: u64) -> Option<u32> {
         let free = self.places.iter().position(|place| place.cookie.is_none());
         let number = match free {
@@ -282,18 +282,18 @@ impl<D: Device> Endpoint<D> {
         self.places[index].cookie = Some(cookie);
     }
 
-    /// Says where the session's peer is.
+    /// Sets the address of the session's peer.
     pub(crate) fn join(&mut self, number: u32, route: Route<D>) {
         self.places[number as usize].route = Some(route);
     }
 
-    /// The place is free again; what came for the session is thrown away.
+    /// Frees the place; what arrived for the session is discarded.
     pub(crate) fn leave(&mut self, number: u32) {
         let place = &mut self.places[number as usize];
         place.cookie = None;
         place.route = None;
         while let Some((id, _)) = self.places[number as usize].arrived.pop_front() {
-            // An endpoint that is broken has no use for it.
+            // A failed endpoint does not need it.
             let _ = self.receives.give_back(id, &mut self.queue_pair);
         }
     }
@@ -304,11 +304,10 @@ impl<D: Device> Endpoint<D> {
         self.broken.get_or_insert(error).clone()
     }
 
-    /// Another queue pair in the place of one that failed, with the same RECEIVEs: its address is another. Sessions
-    /// must have left.
+    /// Replaces a failed queue pair by a new one with the same RECEIVEs and another address. Sessions must have left.
     ///
     /// # Errors
-    /// When the device does not make it; the endpoint is as broken as before.
+    /// When the device cannot create it; the endpoint remains failed.
     pub(crate) fn renew(&mut self) -> Result<(), VerbsError> {
         let (queue_pair, completions) =
             queue_pair(&self.device, &self.domain, &self.wake, self.packet_bytes)?;
@@ -325,14 +324,14 @@ impl<D: Device> Endpoint<D> {
         posted.map_err(|error| VerbsError::Peer(error.to_string()))
     }
 
-    /// Whether the device has heard that the session's peer is no more.
+    /// Whether the device has reported that the session's peer is gone.
     #[inline]
     pub(crate) fn is_gone(&self, session: u32) -> bool {
         let route = self.places[session as usize].route.as_ref();
         route.is_some_and(|route| D::is_gone(&route.handle))
     }
 
-    /// Datagrams so far that were nobody's.
+    /// Number of datagrams so far that had no session.
     #[cfg(test)]
     pub(crate) fn strange(&self) -> u64 {
         self.strange
@@ -344,12 +343,12 @@ impl<D: Device> Endpoint<D> {
         self.broken.is_some() || self.queue_pair.state() == QueuePairState::Error
     }
 
-    /// The next datagram is sent so that [`Endpoint::finish`] knows when it is gone.
+    /// Makes the next SEND signaled, so that [`Endpoint::finish`] knows when it has been sent.
     pub(crate) fn signal_next(&mut self) {
         self.sends.signal_next();
     }
 
-    /// Waits until what was sent has left, for a short time.
+    /// Waits for a short time until what was posted has been sent.
     pub(crate) fn finish(&mut self) {
         let started = thread::now();
         while !self.sends.are_done() && thread::now().duration_since(started) < FINISH {
@@ -360,7 +359,7 @@ impl<D: Device> Endpoint<D> {
         }
     }
 
-    /// Asks for an event when the next datagram comes; who asks looks once more before it sleeps.
+    /// Requests an event for the next datagram; the caller polls once more before it sleeps.
     pub(crate) fn prepare_sleep(&mut self) -> Result<(), ChannelError> {
         self.completions
             .request_notify(Notify::Next)

@@ -1,4 +1,4 @@
-//! What leaves a datagram queue pair: lists of datagrams by one doorbell, while the send queue has room.
+//! Sending on a datagram queue pair: lists of datagrams with one doorbell, while the send queue has room.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::{Endpoint, Route};
 use crate::channel::ChannelError;
 use crate::config::DOORBELL;
 
-/// How long the send queue may be full while no SEND completes.
+/// How long the send queue may be full without a completed SEND.
 const RECLAIM: Duration = Duration::from_secs(2);
 
 impl<D: Device> Endpoint<D> {
-    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes. Says to how
-    /// many of them: there is no room now for the others.
+    /// Sends a datagram to each of these sessions, all with one doorbell if it takes that many. Returns how many were
+    /// sent: there is no room now for the others.
     #[inline]
     pub(crate) fn send<'a>(
         &mut self,
@@ -30,7 +30,7 @@ impl<D: Device> Endpoint<D> {
             sent += 1;
             let place = self.places.get(session as usize);
             let Some(route) = place.and_then(|place| place.route.as_ref()) else {
-                // A session that has ended needs no answers.
+                // A session that has ended needs no responses.
                 continue;
             };
             let posted = if datagrams.peek().is_none() || together == 1 {
@@ -56,8 +56,8 @@ impl<D: Device> Endpoint<D> {
         Ok(sent)
     }
 
-    /// Takes the first of a session's packets, which leave with those of others, and says how many: there is no room
-    /// now for the others. The caller gets an empty packet for each of them, whose limit it sets.
+    /// Takes the first of a session's packets, to be sent with those of others, and returns how many: there is no room
+    /// now for the others. The caller gets an empty packet for each of them, whose limits it sets.
     #[inline]
     pub(crate) fn gather(
         &mut self,
@@ -93,13 +93,13 @@ impl<D: Device> Endpoint<D> {
         Ok(true)
     }
 
-    /// Whether something that was gathered is still to be sent.
+    /// Whether gathered packets are still to be sent.
     #[inline]
     pub(crate) fn has_gathered(&self) -> bool {
         self.gathered_count > 0
     }
 
-    /// Sends what was gathered, with one doorbell if that takes it. What finds no room stays.
+    /// Sends what was gathered, with one doorbell if it takes that many. Packets without room stay.
     #[inline]
     pub(crate) fn send_gathered(&mut self) -> Result<(), ChannelError> {
         let count = std::mem::take(&mut self.gathered_count);
@@ -119,17 +119,17 @@ impl<D: Device> Endpoint<D> {
         sent.map(drop)
     }
 
-    /// Whether so many datagrams find room, whatever lists they go by.
+    /// Whether there is room for this many datagrams, in any number of lists.
     #[inline]
     pub(crate) fn has_room(&mut self, datagrams: usize) -> Result<bool, ChannelError> {
         let entries = datagrams + DOORBELL;
         Ok(self.sends.has_entries(entries) || self.look_for_room(entries)?)
     }
 
-    /// Takes completions for entries of the send queue.
+    /// Takes completions to free entries of the send queue.
     ///
     /// # Errors
-    /// When it has been full for long and none came, or the queue pair has failed.
+    /// When it has been full for long without a completion, or the queue pair has failed.
     #[cold]
     fn look_for_room(&mut self, entries: usize) -> Result<bool, ChannelError> {
         #[cfg(test)]

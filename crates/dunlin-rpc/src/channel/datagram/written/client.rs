@@ -1,4 +1,4 @@
-//! The client's side: requests leave by WRITE.
+//! The client's side: sends requests by WRITE.
 
 use dunlin_link::SendQueue;
 use dunlin_verbs::{
@@ -25,7 +25,7 @@ pub(crate) struct UnconnectedUplink<D: Device> {
 }
 
 impl<D: Device> UnconnectedUplink<D> {
-    /// Makes one.
+    /// Creates one.
     ///
     /// # Errors
     /// When the device has no WRITE over UC, or a limit is reached.
@@ -37,15 +37,15 @@ impl<D: Device> UnconnectedUplink<D> {
         })
     }
 
-    /// What the server must know of it.
+    /// Adds the parameters that the server needs.
     pub(crate) fn tell(&self, parameters: &mut Parameters) {
         self.pair.tell(parameters);
     }
 
-    /// Joins it to the server.
+    /// Connects it to the server.
     ///
     /// # Errors
-    /// When the server's words make no zone.
+    /// When the server's parameters describe no valid zone.
     pub(crate) fn join(mut self, parameters: &Parameters) -> Result<Uplink<D>, VerbsError> {
         self.pair.join(parameters)?;
         let number = |name, most| carrier::number(parameters, WHAT, name, most);
@@ -73,17 +73,17 @@ impl<D: Device> UnconnectedUplink<D> {
     }
 }
 
-/// Where requests leave.
+/// The path of requests.
 #[derive(Debug)]
 pub(crate) struct Uplink<D: Device> {
     pair: Pair<D>,
     zone: RemoteAddress,
-    /// Bytes of a block, and of the longest request in one.
+    /// Size of a block, and maximum length of a request in one, in bytes.
     bytes: usize,
     capacity: usize,
     seals: Seals,
     draft: Draft,
-    /// Requests too long to be inline stand here until their call has ended: each block is one call's.
+    /// Staging memory for requests too long to be inline, until their call has ended: each block belongs to one call.
     staging: Option<D::Region>,
     inline_bytes: usize,
     queue: SendQueue,
@@ -91,7 +91,7 @@ pub(crate) struct Uplink<D: Device> {
 }
 
 impl<D: Device> Uplink<D> {
-    /// Whether all that was written could be.
+    /// Checks that all requests could be written.
     ///
     /// # Errors
     /// When the queue pair has failed.
@@ -100,13 +100,13 @@ impl<D: Device> Uplink<D> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Longest request that goes this way.
+    /// Maximum length of a request sent in this way.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Whether a request can leave now.
+    /// Whether a request can be sent now.
     ///
     /// # Errors
     /// When the queue pair has failed.
@@ -135,7 +135,7 @@ impl<D: Device> Uplink<D> {
         Ok(())
     }
 
-    /// WRITEs a request, for which there is room, into the block of its call. [`Uplink::check`] says whether it could.
+    /// WRITEs a request, for which there is room, into the block of its call. [`Uplink::check`] reports a failure.
     #[inline]
     pub(crate) fn write(&mut self, handler: u16, call: u64, payload: &[u8]) {
         let header = Header::new(Kind::Request, handler, call, payload.len());
@@ -174,14 +174,14 @@ impl<D: Device> Uplink<D> {
         }
     }
 
-    /// WRITEs what is no message into a block.
+    /// WRITEs bytes that are not a message into a block.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn tear(&mut self, block: usize, bytes: &[u8]) {
         let at = (block + 1) * self.bytes - bytes.len();
         self.scribble(self.zone.plus(at as u64), bytes);
     }
 
-    /// WRITEs anything anywhere.
+    /// WRITEs any bytes to any address.
     #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn scribble(&mut self, remote: RemoteAddress, bytes: &[u8]) {
         let write = Operation::Write {
@@ -195,7 +195,7 @@ impl<D: Device> Uplink<D> {
         }
     }
 
-    /// Where requests go.
+    /// The address of the zone for requests.
     #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn zone(&self) -> RemoteAddress {
         self.zone

@@ -1,4 +1,4 @@
-//! HERD's way for requests (SIGCOMM'14 §4): a client WRITEs them over UC into a zone of its own, whose blocks the
+//! HERD's transport for requests (SIGCOMM'14 §4): a client WRITEs them over UC into a zone of its own, whose blocks the
 //! server polls; responses and everything else are datagrams.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!                  <-- UD SEND: responses, fates ---------------------------
 //! ```
 //!
-//! UC acknowledges nothing, so a lost WRITE is what a lost datagram is: nobody is told, and the call is asked about.
-//! One that comes late, or in part, is found by the seal of its block and by its call's generation, as in the message
-//! pool, whose blocks these are.
+//! UC has no acknowledgements, so a lost WRITE is like a lost datagram: it is not reported, and the client asks for the
+//! state of the call. A late or partial WRITE is detected by the seal of its block and by its call's generation, as in
+//! the message pool, whose block format is used.
 
 mod client;
 #[cfg(feature = "fuzzing")]
@@ -40,7 +40,7 @@ mod parameter {
     const WORDS: usize = super::ENDPOINT_ADDRESS_BYTES / 8;
 }
 
-/// For messages about what a peer said.
+/// For error messages about the peer's parameters.
 const WHAT: &str = "a zone for requests";
 
 /// One side's UC queue pair.
@@ -52,7 +52,7 @@ struct Pair<D: Device> {
 }
 
 impl<D: Device> Pair<D> {
-    /// Makes one that may be written through as `access` says.
+    /// Creates one through which the peer has this `access`.
     ///
     /// # Errors
     /// When the device has no WRITE over UC, or a limit is reached.
@@ -85,7 +85,7 @@ impl<D: Device> Pair<D> {
         })
     }
 
-    /// Says where it is.
+    /// Adds its address to the parameters.
     fn tell(&self, parameters: &mut Parameters) {
         let address = self.queue_pair.address().encode();
         for (name, word) in parameter::UPLINK.iter().zip(address.chunks_exact(8)) {
@@ -94,7 +94,7 @@ impl<D: Device> Pair<D> {
         }
     }
 
-    /// Joins it to its peer, whose words these are.
+    /// Connects it to the peer with these parameters.
     fn join(&mut self, parameters: &Parameters) -> Result<(), VerbsError> {
         let mut address = [0; ENDPOINT_ADDRESS_BYTES];
         for (name, word) in parameter::UPLINK.iter().zip(address.chunks_exact_mut(8)) {

@@ -1,4 +1,4 @@
-//! The server's side: one client's zone, which is polled.
+//! The server's side: one client's zone, which it polls.
 
 use dunlin_verbs::{Access, Device, Region, VerbsError, Work};
 
@@ -13,24 +13,24 @@ use crate::effort;
 /// A client's zone.
 #[derive(Debug)]
 pub(crate) struct Zone<D: Device> {
-    /// It ends with the zone, and the client's access with it.
+    /// It ends with the zone, which ends the client's access.
     pair: Pair<D>,
     pub(super) region: D::Region,
     pub(super) blocks: Blocks,
     pub(super) seals: Seals,
     seen: [u64; BLOCKS],
     scan: Scan,
-    /// Where clients store by CPU a look is a load, and nobody is woken by what a look has missed.
+    /// Where clients store by CPU, polling is a load, and a missed request wakes nobody.
     rests: bool,
     secret: u64,
     eager: usize,
 }
 
 impl<D: Device> Zone<D> {
-    /// Makes one for requests of up to `eager` bytes, joined to the client whose words these are.
+    /// Creates a zone for requests of up to `eager` bytes, connected to the client with these parameters.
     ///
     /// # Errors
-    /// When the device has no WRITE over UC, a limit is reached, or the words make no client.
+    /// When the device has no WRITE over UC, a limit is reached, or the parameters are invalid.
     pub(crate) fn new(
         device: &D,
         eager: usize,
@@ -55,7 +55,7 @@ impl<D: Device> Zone<D> {
         })
     }
 
-    /// What the client must know of it.
+    /// Adds the parameters that the client needs.
     pub(crate) fn tell(&self, parameters: &mut Parameters) {
         let remote = self.region.remote();
         let numbers = [
@@ -68,13 +68,13 @@ impl<D: Device> Zone<D> {
         self.pair.tell(parameters);
     }
 
-    /// Looks for requests: the next that is new, and its block, with its payload at the beginning of `target`.
+    /// Polls for requests: returns the next new one and its block, with its payload at the beginning of `target`.
     #[inline]
     pub(crate) fn take(&mut self, target: &mut [u8]) -> Option<(usize, Header)> {
         let memory = self.region.memory();
         while let Some(block) = self.scan.next() {
             let seen = &mut self.seen[block];
-            // What is there in part may become whole; what does not is a lost request.
+            // A partial message may become complete; one that does not is a lost request.
             let look = self.blocks.take(memory, block, seen, &self.seals, target);
             if let Look::Whole(header, _) = look {
                 self.scan.found(1 << block);
@@ -89,7 +89,7 @@ impl<D: Device> Zone<D> {
         None
     }
 
-    /// Begins a look.
+    /// Begins a poll.
     #[inline]
     pub(crate) fn begin(&mut self) {
         match self.rests {
@@ -100,18 +100,18 @@ impl<D: Device> Zone<D> {
         }
     }
 
-    /// The next look is at every block.
+    /// Makes the next poll cover every block.
     pub(crate) fn look_at_all(&mut self) {
         self.scan.look_at_all();
     }
 
-    /// Whether something is there that was not taken, be it a message or not.
+    /// Whether there is something that was not taken, message or not.
     pub(crate) fn has_news(&self) -> bool {
         let memory = self.region.memory();
         (0..BLOCKS).any(|block| self.blocks.is_new(memory, block, self.seen[block]))
     }
 
-    /// Whether a message is there that was not taken.
+    /// Whether there is a message that was not taken.
     pub(crate) fn has_arrival(&self) -> bool {
         self.blocks
             .have_arrival(self.region.memory(), &self.seen, &self.seals, |_| false)
