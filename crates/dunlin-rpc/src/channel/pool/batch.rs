@@ -1,21 +1,21 @@
-//! Whether a client is between two batches: a turn that ends in the middle of one cuts it in two.
+//! Whether a client is between two batches: a turn that ends in the middle of one would split it.
 //!
-//! Each request tells how many of its client's calls were out when it left, itself among them: a batch of three tells
-//! 1, 2 and 3, and one call after the other from a window of three always 3. What was told comes again with the next
-//! batch, and then the last one was whole.
+//! Each request states how many calls of its client were outstanding when it was sent, including itself: the requests
+//! of a batch of three state 1, 2 and 3, and single calls from a window of three always 3. When a number recurs, the
+//! next batch has begun, and the last one was complete.
 
 use super::CALLS;
 
-/// What the requests of a client have told, as sets of numbers.
+/// The numbers that the requests of a client have stated, as sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Batch {
-    /// Since something came again, and before that.
+    /// Those since a number recurred, and those before.
     told: u32,
     whole: u32,
 }
 
 impl Batch {
-    /// A request tells that so many calls are out. No number does harm: it is the client's own turn that ends earlier
+    /// A request states that `out` calls are outstanding. No number does harm: only the client's own turn ends earlier
     /// or later.
     #[inline]
     pub(super) fn took(&mut self, out: u16) {
@@ -26,7 +26,7 @@ impl Batch {
         self.told |= bit;
     }
 
-    /// Whether as much was told as by the batch before.
+    /// Whether as many numbers were stated as in the batch before.
     #[inline]
     pub(super) fn is_whole(&self) -> bool {
         self.told == self.whole

@@ -5,8 +5,9 @@
 //! | free | payload, to 8 B | header 16 B | turn 8 B | seal 8 B |
 //! ```
 //!
-//! The paper's Valid byte says that all has come because a NIC writes in ascending order. The *seal* says so because it
-//! is made of all the rest of the message: a sum, or a MAC where others can write into the same memory ([`Seals`]).
+//! The paper's Valid byte shows that all has arrived because a NIC writes in ascending order. The *seal* shows it
+//! because it is computed from the whole rest of the message: a sum, or a MAC where others can write into the same
+//! memory ([`Seals`]).
 
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
@@ -18,49 +19,49 @@ use super::bits;
 use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::short_copy::copy;
 
-/// Bytes behind the payload.
+/// Number of bytes after the payload.
 pub(crate) const TAIL_BYTES: usize = SEALED_BYTES + 8;
-/// Those of them that the seal is made of: header and turn.
+/// Number of these that the seal covers: header and turn.
 const SEALED_BYTES: usize = HEADER_BYTES + 8;
 
-/// Bytes of a cache line; blocks end with one.
+/// Size of a cache line in bytes; blocks end with one.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Blocks in a region, one behind the other.
+/// Contiguous blocks in a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    /// Byte offset of the first.
+    /// Byte offset of the first block.
     pub(crate) start: usize,
-    /// Bytes of each.
+    /// Size of each block in bytes.
     pub(crate) bytes: usize,
 }
 
-/// What a look at a block finds.
+/// The result of polling a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
-    /// What was there before.
+    /// Nothing new.
     Known,
-    /// Something else that is no whole message yet.
+    /// Something new that is not a complete message yet.
     Part,
     /// A message with its turn.
     Whole(Header, u64),
 }
 
 impl Blocks {
-    /// Where a block ends.
+    /// The end of a block.
     #[inline]
     pub(crate) fn end(&self, block: usize) -> usize {
         self.start + (block + 1) * self.bytes
     }
 
-    /// The seal of what a block holds. Zero: nothing was ever there.
+    /// The seal at the end of a block. Zero: nothing was ever written there.
     #[inline]
     fn seal(&self, memory: &Memory, block: usize) -> u64 {
         let word = memory.atomic_u64(self.end(block) - 8);
         u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// Leaves nothing in a block that could be taken for a message.
+    /// Clears a block so that it contains nothing that could be taken for a message.
     #[inline]
     pub(crate) fn clear(&self, memory: &Memory, block: usize) {
         let word = memory.atomic_u64(self.end(block) - 8);
@@ -69,14 +70,15 @@ impl Blocks {
         }
     }
 
-    /// Whether a block holds something else than what was `seen` there.
+    /// Whether the contents of a block differ from what was `seen` there.
     #[inline]
     pub(crate) fn is_new(&self, memory: &Memory, block: usize, seen: u64) -> bool {
         self.seal(memory, block) != seen
     }
 
-    /// Whether a whole message is there that was not seen, or what `counts` says of a block that holds something else.
-    /// What is no message, or not yet, keeps nobody awake else: who writes the rest of it wakes its reader.
+    /// Whether there is a complete message that was not seen or, for a block with other new contents, what `counts`
+    /// returns. Otherwise incomplete or invalid messages do not keep the reader awake: the peer that writes the rest
+    /// wakes it.
     pub(crate) fn have_arrival(
         &self,
         memory: &Memory,
@@ -93,9 +95,9 @@ impl Blocks {
         })
     }
 
-    /// Those blocks of a set that hold something else than what was `seen` there. Where peers store by CPU their last
-    /// lines are in another core's cache: here all are asked for at once, and for each that is new the line before it,
-    /// which most messages stand in as well.
+    /// The blocks of a set whose contents differ from what was `seen` there. Where peers store by CPU, the blocks' last
+    /// lines are in another core's cache: here all are requested at once, and for each new one also the line before it,
+    /// which most messages extend to.
     #[inline]
     pub(crate) fn news(&self, memory: &Memory, set: u32, seen: &[u64]) -> u32 {
         let mut new = 0;
@@ -109,8 +111,8 @@ impl Blocks {
         new
     }
 
-    /// Takes the message of a block, if it is another than the one whose seal was `seen`: then its payload stands at
-    /// the beginning of `target`.
+    /// Takes the message of a block, if its seal differs from the one `seen`: then its payload is at the beginning of
+    /// `target`.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -125,8 +127,8 @@ impl Blocks {
         }
         match self.read(memory, block, seals, target) {
             Some((header, turn, seal)) => {
-                // The one that was checked. What the first look saw may have been half of it (a NIC that is software
-                // writes bytes), and the message would be taken again.
+                // The seal that was checked. The first read may have seen half of it (a software NIC writes bytes), and
+                // the message would be taken again.
                 *seen = seal;
                 Look::Whole(header, turn)
             }
@@ -134,8 +136,8 @@ impl Blocks {
         }
     }
 
-    /// Copies the message of a block out and checks its seal: its header, turn and seal, when it is whole and its
-    /// payload is no longer than `target` has room for.
+    /// Copies the message of a block out and checks its seal: returns its header, turn and seal if it is complete and
+    /// its payload fits into `target`.
     #[inline]
     fn read(
         &self,
@@ -161,35 +163,35 @@ impl Blocks {
     }
 }
 
-/// A length as a multiple of eight; `None`: no message is so long.
+/// A length rounded up to a multiple of eight; `None`: no message is so long.
 #[inline]
 fn padded(length: usize) -> Option<usize> {
     (length < 1 << 30).then(|| (length + 7) & !7)
 }
 
-/// The seals of one direction of a connection. The reader chooses the secret at random and tells the writer alone.
+/// The seals of one direction of a connection. The reader chooses the secret at random and gives it only to the writer.
 #[derive(Clone, Debug)]
 pub(crate) enum Seals {
-    /// Of memory that only the writer writes: a sum that a message has when it is whole.
+    /// For memory that only the writer writes: a sum that a message has when it is complete.
     Sum(u64),
-    /// Of memory that others write as well: a MAC (SipHash-1-3), so that a message that others have made is none,
-    /// whatever they know but the key. One try in 2^64 passes. Nobody but the reader sees a seal, so the shorter form
-    /// of SipHash is enough.
+    /// For memory that others write as well: a MAC (SipHash-1-3), so that messages made by others are invalid, whatever
+    /// they know except the key. One try in 2^64 passes. Only the reader sees a seal, so the shorter form of SipHash is
+    /// sufficient.
     Mac(Box<SipHasher13>),
 }
 
 impl Seals {
-    /// Says whether a message is whole.
+    /// A seal that shows that a message is complete.
     pub(crate) fn sum(secret: u64) -> Self {
         Self::Sum(secret)
     }
 
-    /// Says also that it was made by who has the key.
+    /// A seal that also shows that the message was made by a holder of the key.
     pub(crate) fn mac([low, high]: [u64; 2]) -> Self {
         Self::Mac(Box::new(SipHasher13::new_with_keys(low, high)))
     }
 
-    /// The seal of a message in a block, by its payload and what stands behind it; never zero.
+    /// The seal of a message in a block, computed from its payload and what follows it; never zero.
     ///
     /// # Panics
     /// When `payload` is not a multiple of eight.
@@ -210,8 +212,8 @@ impl Seals {
     }
 }
 
-/// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: it finds out what is torn or
-/// of an earlier use of the block, where nobody forges.
+/// A keyed sum over whole words, by folded multiplication as in wyhash. It is not cryptographic: it detects what is
+/// torn or from an earlier use of the block, where nobody forges messages.
 #[inline]
 fn sum(secret: u64, block: usize, payload: &[u8], tail: &[u8; SEALED_BYTES]) -> u64 {
     #[inline]
@@ -244,21 +246,21 @@ fn sum(secret: u64, block: usize, payload: &[u8], tail: &[u8; SEALED_BYTES]) -> 
     fold(sum ^ (payload.len() + SEALED_BYTES) as u64, secret ^ K[2])
 }
 
-/// A message that is being made, in private memory.
+/// A message being made, in private memory.
 #[derive(Debug)]
 pub(crate) struct Draft {
     bytes: Box<[u8]>,
 }
 
 impl Draft {
-    /// For blocks of so many bytes.
+    /// For blocks of this size.
     pub(crate) fn new(block_bytes: usize) -> Self {
         Self {
             bytes: vec![0; block_bytes].into(),
         }
     }
 
-    /// Where the payload will stand, for up to `most` bytes.
+    /// The place of the payload, for up to `most` bytes.
     #[inline]
     pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
         &mut self.bytes[..most]
@@ -270,12 +272,12 @@ impl Draft {
         copy(&mut self.bytes[..payload.len()], payload);
     }
 
-    /// Takes an earlier message of so many bytes back from where it was written, to be sealed again.
+    /// Copies an earlier message of this length back from where it was written, to be sealed again.
     pub(crate) fn take(&mut self, memory: &Memory, end: usize, bytes: usize) {
         memory.read(end - bytes, &mut self.bytes[..bytes]);
     }
 
-    /// The message whose payload stands in [`Draft::space`].
+    /// Completes the message whose payload is in [`Draft::space`].
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -287,7 +289,7 @@ impl Draft {
         let length = header.length as usize;
         let padded = (length + 7) & !7;
         if padded != length {
-            // The last word of the payload, with zeros for what is not there.
+            // The last word of the payload, with zeros for missing bytes.
             let (last, mask) = (padded - 8, !(u64::MAX << (8 * (length % 8))));
             let word: [u8; 8] = std::array::from_fn(|at| self.bytes[last + at]);
             let word = u64::from_le_bytes(word) & mask;
@@ -297,7 +299,7 @@ impl Draft {
         self.seal(padded + TAIL_BYTES, turn, seals, block)
     }
 
-    /// The message of `bytes` bytes that is there already, in another turn.
+    /// Seals the present message of `bytes` bytes for another turn.
     ///
     /// # Panics
     /// When it is shorter than a message, or longer than a block.
@@ -312,7 +314,7 @@ impl Draft {
         &self.bytes[..bytes]
     }
 
-    /// The message of so many bytes that was made last.
+    /// The last message made, of this length.
     #[inline]
     pub(crate) fn message(&self, bytes: usize) -> &[u8] {
         &self.bytes[..bytes]
@@ -381,7 +383,7 @@ mod tests {
             prop_assert_eq!(read, turn);
             prop_assert_eq!(&target[..length], &payload[..]);
             prop_assert!(BLOCKS.seal(memory, block) != 0);
-            // Of another connection, or in another block.
+            // From another connection, or in another block.
             prop_assert!(BLOCKS.read(memory, block, &other, &mut target).is_none());
             let elsewhere = (block + 1) % 4;
             let copied = message(&mut draft, &payload, &seals, block, turn);
@@ -389,7 +391,7 @@ mod tests {
             prop_assert!(BLOCKS.read(memory, elsewhere, &seals, &mut target).is_none());
         }
 
-        /// Any change of any bit, be it by a late message of another client or by half of one, is seen.
+        /// Any change of any bit is detected, whether by a late message of another client or by half of one.
         #[test]
         fn a_message_that_was_touched_is_no_message(length in 0usize..200, at in 0usize..400, flip in 1u8.., seals in seals()) {
             let region = region();
@@ -401,7 +403,7 @@ mod tests {
             memory.write(BLOCKS.end(0) - sealed.len() + at, &[sealed[at] ^ flip]);
             let mut target = vec![0; BYTES];
             let read = BLOCKS.read(memory, 0, &seals, &mut target);
-            // The bytes of a header that say nothing are kept by the seal as well.
+            // The seal also covers the unused bytes of a header.
             prop_assert!(read.is_none());
         }
 
@@ -414,8 +416,8 @@ mod tests {
         }
     }
 
-    /// A sum has messages whose seal is known without the secret: here a factor is zero, then one, then zero. A pool
-    /// that others write needs a MAC.
+    /// With a sum there are messages whose seal is known without the secret: here a factor is zero, then one, then
+    /// zero. A pool that others write needs a MAC.
     #[test]
     fn nobody_seals_without_the_key() {
         let factor = 0xe703_7ed1_a0b4_28db_u64;
@@ -434,7 +436,7 @@ mod tests {
         assert!(!known.contains(&1));
     }
 
-    /// Software that stands in for a NIC writes bytes in any order; a look may see any of them. Each message is taken
+    /// Software acting as a NIC writes bytes in any order; a poll may see any of them. Each message is taken exactly
     /// once all the same.
     #[test]
     fn a_message_that_comes_byte_by_byte_is_taken_once() {
@@ -466,7 +468,7 @@ mod tests {
                     continue;
                 };
                 let again = matches!(look(), Look::Whole(..));
-                // The writer goes on before anything is asserted: it must not wait for ever.
+                // The writer is released before anything is asserted: it must not wait for ever.
                 let wrong = turn != expected || again;
                 taken.store(if wrong { MESSAGES } else { expected }, Ordering::Release);
                 assert!(

@@ -1,8 +1,8 @@
-//! A client's side of a message pool: writes requests while it is its turn, leaves them to be fetched while it is not
+//! A client's side of a message pool: writes requests during its turn, and otherwise leaves them to be fetched
 //! (ScaleRPC §3.4).
 //!
-//! Figure 7's states are [`State`]. Every request stands in this side's own memory until it is answered, so whatever
-//! became of what was written, it can be fetched.
+//! The states of Figure 7 are [`State`]. Every request is kept in this side's own memory until it is answered, so it
+//! can be fetched, whatever became of what was written.
 
 use std::ops::{Deref, DerefMut};
 
@@ -19,8 +19,8 @@ use crate::effort;
 
 mod requests;
 
-/// Words about turns that are heard in one look for answers: an honest server changes turns more slowly than anybody
-/// looks.
+/// Maximum number of turn messages processed in one poll for responses: an honest server changes turns more slowly than
+/// clients poll.
 const WORDS: usize = 4;
 
 /// Whether this client may write into the pool (ScaleRPC §3.4, Fig. 7).
@@ -28,9 +28,9 @@ const WORDS: usize = 4;
 pub(super) enum State {
     /// The server knows of no requests.
     Idle,
-    /// The endpoint entry says which requests are to be fetched. Later ones wait for the first word of the turn.
+    /// The endpoint entry states which requests are to be fetched. Later ones wait for the first message of the turn.
     Warmup,
-    /// It is its turn: requests are written.
+    /// It is the client's turn: requests are written.
     Process,
 }
 
@@ -39,25 +39,25 @@ pub(super) enum State {
 pub(super) struct Pool {
     /// The first block of the first zone.
     pub(super) zones: RemoteAddress,
-    /// Zones that there are.
+    /// Number of zones.
     pub(super) places: usize,
-    /// Bytes of a zone, and of a block in it.
+    /// Size of a zone, and of a block in it.
     pub(super) zone_bytes: usize,
     pub(super) block_bytes: usize,
-    /// The server hears of messages by completions, and knows this client there by this number.
+    /// The number by which the server identifies this client, if it receives messages by completions.
     pub(super) rings: Option<u32>,
-    /// There is one zone, this client's for good: nothing is ever fetched.
+    /// There is a single zone, which belongs to this client permanently: nothing is ever fetched.
     pub(super) is_fixed: bool,
 }
 
 impl Pool {
-    /// Where the last `length` bytes of a block begin, counted from the first zone.
+    /// Offset of the last `length` bytes of a block, counted from the first zone.
     #[inline]
     fn place(&self, zone: u16, block: usize, length: usize) -> usize {
         usize::from(zone) * self.zone_bytes + (block + 1) * self.block_bytes - length
     }
 
-    /// What is to be said with a message in this block.
+    /// The immediate to send with a message in this block.
     #[inline]
     fn ring(&self, block: u32) -> Option<u32> {
         self.rings.map(|client| NOTIFICATIONS | client << 8 | block)
@@ -69,44 +69,44 @@ impl Pool {
 pub(crate) struct PoolChannel<D: Device> {
     pub(super) carrier: Carrier<D>,
     pub(super) pool: Pool,
-    /// The zones, where they are mapped here and were written once.
+    /// The zones, if they are mapped here and have been written once.
     pub(super) peer_zones: Option<Mapped<D>>,
     /// Requests until they are answered; the server READs them from here.
     pub(super) requests: D::Region,
     pub(super) request_blocks: Blocks,
-    /// Where messages of a batch stand one behind the other.
+    /// Offset of the contiguous messages of a batch.
     pub(super) bundle_at: usize,
-    /// Answers, in the inlet.
+    /// Responses, in the inlet.
     pub(super) answers: Blocks,
-    /// Longest payload in a block of the server.
+    /// Maximum length of a payload in a block of the server.
     pub(super) capacity: usize,
-    /// The seals that the server makes, and ours.
+    /// The seals of the server's messages, and of ours.
     pub(super) reads: Seals,
     pub(super) writes: Seals,
     pub(super) state: State,
-    /// The turn that this client was last told of, and its place.
+    /// The turn last reported to this client, with its place.
     pub(super) turn: Turn,
-    /// Blocks whose messages are not answered; of these: those that are neither written nor told in the entry; and
-    /// those that the server has taken, to answer them whenever it can.
+    /// Blocks whose messages are not answered; of these: those neither written nor announced in the entry; and those
+    /// that the server has taken, to answer them at any time.
     pub(super) out: u32,
     pub(super) waiting: u32,
     pub(super) taken: u32,
-    /// The block after that of the last answer, where the next look begins: servers answer in the order of blocks, and
-    /// none of them is to wait for ever behind others that are used again and again.
+    /// The block after that of the last response, where the next poll begins: servers answer in the order of blocks,
+    /// and none of them should wait for ever behind others that are used again and again.
     pub(super) next: usize,
-    /// Blocks that had something new at the last look, and were not taken since.
+    /// Blocks that had something new in the last poll, and were not taken since.
     pub(super) found: u32,
-    /// Bytes of the message in each block, and the last seal that was read in answer.
+    /// Length of the message in each block, and the seal of the last response read.
     pub(super) lengths: [usize; EVENT],
     pub(super) seen: [u64; EVENT + 1],
-    /// Numbers of words that are no calls, by block.
+    /// Numbers of control messages, by block.
     pub(super) words: [u16; EVENT - CALLS],
     pub(super) serial: u16,
     pub(super) draft: Draft,
     pub(super) scratch: Box<[u8]>,
     /// Something was written since the last flush.
     pub(super) unflushed: bool,
-    /// The lane has heard that the server leaves.
+    /// The lane knows that the server is shutting down.
     pub(super) said_leaving: bool,
 }
 
@@ -127,7 +127,7 @@ impl<D: Device> DerefMut for PoolChannel<D> {
 }
 
 impl<D: Device> PoolChannel<D> {
-    /// Looks at a block of the answers; the payload of what is new stands in the scratch.
+    /// Polls a block of the responses; the payload of a new one is in the scratch buffer.
     #[inline]
     fn look_at(&mut self, block: usize) -> Look {
         let memory = self.carrier.inlet.memory();
@@ -135,7 +135,7 @@ impl<D: Device> PoolChannel<D> {
         self.answers.take(memory, block, seen, &self.reads, scratch)
     }
 
-    /// Blocks in which answers may be.
+    /// Blocks that may contain responses.
     #[inline]
     fn look_for_answers(&mut self) -> u32 {
         if !D::QueuePair::MAPS_PEERS {
@@ -148,7 +148,7 @@ impl<D: Device> PoolChannel<D> {
         self.found
     }
 
-    /// Looks for a word about the turn that came without an answer.
+    /// Polls for a turn message that came without a response.
     #[inline]
     fn look_for_event(&mut self) -> Result<bool, ChannelError> {
         match self.look_at(EVENT) {
@@ -169,7 +169,7 @@ impl<D: Device> PoolChannel<D> {
         Ok(true)
     }
 
-    /// The server has said something about the turn, and which calls it has taken without answering them.
+    /// Processes what the server reported about the turn, and which calls it has taken without answering them.
     #[inline]
     fn hear(&mut self, turn: Turn, taken: u32) -> Result<(), ChannelError> {
         if turn == self.turn {
@@ -210,7 +210,7 @@ impl<D: Device> PoolChannel<D> {
         self.out >> CALLS != ALL >> CALLS
     }
 
-    /// Takes the answer in a block, if a new one is there.
+    /// Takes the response in a block, if there is a new one.
     #[inline]
     fn take(&mut self, block: usize) -> Result<Option<Header>, ChannelError> {
         let Look::Whole(header, turn) = self.look_at(block) else {
@@ -222,7 +222,7 @@ impl<D: Device> PoolChannel<D> {
         self.carrier.met = true;
         self.expect(block);
         if block >= CALLS && header.handler != self.words[block - CALLS] {
-            // To an earlier word in this block, which was fetched twice.
+            // The response to an earlier control message in this block, which was fetched twice.
             return Ok(None);
         }
         let bit = !(1 << block);
@@ -252,7 +252,7 @@ impl<D: Device> Channel for PoolChannel<D> {
         CALLS
     }
 
-    /// Calls have blocks of their own; words that are no calls may have to wait for one.
+    /// Calls have blocks of their own; control messages may have to wait for one.
     #[inline]
     fn make_room(&mut self, _payload: usize) -> Result<bool, ChannelError> {
         if self.has_block_for_word() {
@@ -281,7 +281,7 @@ impl<D: Device> Channel for PoolChannel<D> {
         };
         self.draft.fill(payload);
         if let Err(error) = self.send(block, header) {
-            // The flush says it.
+            // The flush returns it.
             self.carrier.fail(error);
         }
     }
@@ -304,7 +304,7 @@ impl<D: Device> Channel for PoolChannel<D> {
         if let Some(error) = &self.carrier.broken {
             return Err(error.clone());
         }
-        // A wake-up may have found no entry as well.
+        // There may have been no entry for a wake-up either.
         self.unflushed |= self.carrier.is_short() && self.carrier.take_short();
         if self.waiting != 0 {
             self.send_waiting()?;
@@ -328,7 +328,7 @@ impl<D: Device> Channel for PoolChannel<D> {
                     return Ok(Some(header));
                 }
             }
-            // What was written before a word about the turn is there when that is, so one more look finds it.
+            // What was written before a turn message has arrived when that has, so one more poll finds it.
             if !self.look_for_event()? {
                 break;
             }
@@ -353,7 +353,7 @@ impl<D: Device> Channel for PoolChannel<D> {
         bits(self.out).any(new) || new(EVENT)
     }
 
-    /// Tells the server, as far as that can be done: it would see the end only when it says something.
+    /// Tells the server, if it can: the server would notice the end only when it sends something.
     fn close(&mut self) {
         let queue_pair = &self.carrier.queue_pair;
         let whole =

@@ -1,5 +1,5 @@
-//! Setting up a message pool between a client and a server: the objects of each side, what it tells the other, and what
-//! it makes of the answer.
+//! Setting up a message pool between a client and a server: the objects of each side, the parameters that it sends, and
+//! how it interprets those of the peer.
 
 use dunlin_verbs::{Access, Device, EndpointAddress, Region, RemoteAddress, VerbsError};
 
@@ -24,26 +24,26 @@ mod parameter {
     pub(super) const REQUESTS: (&str, &str) = ("requests-address", "requests-key");
     pub(super) const ZONES: (&str, &str) = ("pool-address", "pool-key");
     pub(super) const PLACES: &str = "pool-zones";
-    /// One: the zone is the client's for as long as it is connected.
+    /// One: the zone belongs to the client for as long as it is connected.
     pub(super) const FIXED: &str = "pool-fixed";
-    /// What a client that is heard by completions is known by.
+    /// The number that identifies a client received by completions.
     pub(super) const NOTIFICATIONS: &str = "pool-notifications";
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const SECRET: &str = "pool-secret";
-    /// The other half of a key: what is told is sealed by a MAC.
+    /// The other half of a key: messages are sealed by a MAC.
     pub(super) const SECRET_HIGH: &str = "pool-secret-high";
 }
 
-/// Where the only zone begins in memory that is one client's: on the page after that of its entry.
+/// Offset of the only zone in memory that belongs to one client: on the page after that of its entry.
 const OWN_ZONE_AT: usize = 4096;
-/// The highest number that a client is known by: it shares the immediate with a block.
+/// The highest number of a client: it shares the immediate with a block.
 const CLIENTS_MAX: usize = 0xffff;
 
-/// For messages about what a peer said.
+/// For error messages about the peer's parameters.
 const WHAT: &str = "a message pool";
 
-/// What each side says of itself.
+/// The parameters that each side states.
 struct Said {
     inlet: RemoteAddress,
     eager: usize,
@@ -79,12 +79,12 @@ impl Said {
     }
 }
 
-/// How what comes to this side is to be sealed.
+/// How messages to this side are to be sealed.
 #[derive(Clone, Copy, Debug)]
 enum Secret {
-    /// Memory that only the peer writes: a seal says that a message is whole.
+    /// For memory that only the peer writes: a seal shows that a message is complete.
     OfSum(u64),
-    /// Memory that others write as well: it also says whose the message is.
+    /// For memory that others write as well: it also shows that the message comes from the peer.
     OfMac([u64; 2]),
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct UnconnectedPool<D: Device> {
 }
 
 impl<D: Device> UnconnectedPool<D> {
-    /// Makes the objects of one side. `wake` is raised when the server wakes it.
+    /// Creates the objects of one side. `wake` is raised when the server wakes it.
     pub(crate) fn new(
         device: &D,
         wake: &D::CompletionChannel,
@@ -162,12 +162,12 @@ impl<D: Device> UnconnectedPool<D> {
         })
     }
 
-    /// Where the server reaches this side.
+    /// The address of this side for the server.
     pub(crate) fn address(&self) -> EndpointAddress {
         self.carrier.address()
     }
 
-    /// What the server must know beyond the address.
+    /// The parameters that the server needs in addition to the address.
     pub(crate) fn parameters(&self) -> Parameters {
         let places = [
             (parameter::INLET, self.inlet.remote()),
@@ -176,7 +176,7 @@ impl<D: Device> UnconnectedPool<D> {
         told(&self.carrier.config, self.secret, &places)
     }
 
-    /// Joins it to the server, which is joined already.
+    /// Connects it to the server, which is connected already.
     pub(crate) fn connect(
         self,
         peer: &EndpointAddress,
@@ -245,41 +245,41 @@ impl<D: Device> UnconnectedPool<D> {
     }
 }
 
-/// Where a client's entry and zone are, at the server.
+/// The memory of a client's entry and zone at the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PoolMemory<'a, R, Q> {
-    /// In memory of its own, for as long as it is connected (static mapping). With rings: its messages are heard by
-    /// completions.
+    /// Memory of its own, for as long as it is connected (static mapping). With notifications, its messages are
+    /// received by completions.
     Own(Option<Notifications<'a, Q>>),
-    /// In memory of its own, and it is served by turns: where who may write a pool could read it too
-    /// ([`dunlin_verbs::DeviceAttributes::grants_are_mappings`]). Zones of the pools are the right to be served, and
-    /// its own is where it is.
+    /// Memory of its own, while it is served by turns: for devices where a client that may write a pool could also read
+    /// it ([`dunlin_verbs::DeviceAttributes::grants_are_mappings`]). A zone of the pools is then only the right to be
+    /// served; the client's own zone is used in its place.
     OwnByTurns,
-    /// In memory that all clients share: its entry, the first of the zones, and how many they are.
+    /// Memory that all clients share: its entry, the first of the zones, and their number.
     Shared {
-        /// Entries and zones.
+        /// The region of entries and zones.
         region: &'a R,
         /// Offset of the client's entry.
         entry_at: usize,
         /// Offset of the first zone.
         zones_at: usize,
-        /// Zones.
+        /// Number of zones.
         places: usize,
     },
 }
 
-/// How messages of a client are heard by completions.
+/// How messages of a client are received by completions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notifications<'a, Q> {
-    /// Where the completions go.
+    /// The queue for the completions.
     pub(crate) queue: &'a Q,
-    /// The id that they have there.
+    /// Their id in the queue.
     pub(crate) id: u64,
-    /// What the client says that it is.
+    /// The number by which the client identifies itself.
     pub(crate) client: u32,
 }
 
-/// A server's side that is not joined to its client yet.
+/// A server's side that is not connected to its client yet.
 #[derive(Debug)]
 pub(crate) struct UnconnectedServedPool<D: Device> {
     carrier: UnconnectedCarrier<D>,
@@ -294,7 +294,7 @@ pub(crate) struct UnconnectedServedPool<D: Device> {
 }
 
 impl<D: Device> UnconnectedServedPool<D> {
-    /// Makes the objects of one side. `wake` is raised when the client wakes it.
+    /// Creates the objects of one side. `wake` is raised when the client wakes it.
     pub(crate) fn new(
         device: &D,
         wake: &D::CompletionChannel,
@@ -320,7 +320,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             UnconnectedCarrier::with_arrivals(device, wake, config, longest, (arrivals, segments))?;
         let fixed = matches!(memory, PoolMemory::Own(_));
         let has_own_zone = !matches!(memory, PoolMemory::Shared { .. });
-        // Others can write into a pool that is shared, so there a message has to show whose it is.
+        // Others can write into a shared pool, so a message has to show which client it comes from.
         let secret = match has_own_zone {
             true => Secret::of_sum(device)?,
             false => Secret::of_mac(device)?,
@@ -340,7 +340,7 @@ impl<D: Device> UnconnectedServedPool<D> {
                 places,
             } => {
                 let own = device.register_again(&carrier.domain, region, region.access())?;
-                // What an earlier client has left.
+                // Remains of an earlier client.
                 own.memory().fill(entry_at, ENTRY_BYTES, 0);
                 (own, entry_at, zones_at, places)
             }
@@ -358,12 +358,12 @@ impl<D: Device> UnconnectedServedPool<D> {
         })
     }
 
-    /// Where the client reaches this side.
+    /// The address of this side for the client.
     pub(crate) fn address(&self) -> EndpointAddress {
         self.carrier.address()
     }
 
-    /// What the client must know beyond the address.
+    /// The parameters that the client needs in addition to the address.
     pub(crate) fn parameters(&self) -> Parameters {
         let region = self.inlet.remote();
         let places = [
@@ -379,7 +379,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         parameters
     }
 
-    /// Joins it to the client.
+    /// Connects it to the client.
     pub(crate) fn join(
         self,
         peer: &EndpointAddress,

@@ -1,27 +1,27 @@
-//! Which blocks of a zone are looked at: a server that polls does not look at all of them each time.
+//! Selects the blocks of a zone that are polled: a polling server does not check all of them each time.
 
 use super::{ALL, BLOCKS, CALLS};
 
-/// Looks between two looks at every block of a zone; the others are at those where messages were found before.
+/// Number of polls of which one covers every block of a zone; the others cover those where messages were found before.
 const LOOKS_PER_SCAN: u32 = 16;
-/// Looks in vain, one after the other, after which a zone that may rest is passed over.
+/// Number of consecutive polls without success after which a zone that may rest is skipped.
 const LOOKS_BEFORE_REST: u32 = 16;
-/// Of so many looks at a zone that rests, one is a look.
+/// One in this many polls of a resting zone is carried out.
 const LOOKS_PER_REST: u32 = 4;
 
-/// A look at a zone, and what is known from those before.
+/// A poll of a zone, and what is known from earlier ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scan {
-    /// Blocks that messages were ever found in, those that are still to be looked at in this look, and looks.
+    /// Blocks in which messages were ever found, those still to be checked in this poll, and the number of polls.
     known: u32,
     left: u32,
     looks: u32,
-    /// Looks since something was found.
+    /// Number of polls since something was found.
     vain: u32,
 }
 
 impl Scan {
-    /// Begins a look when the last is over. `true`: at every block.
+    /// Begins a poll when the last is finished. `true`: it covers every block.
     #[inline]
     pub(crate) fn begin(&mut self) -> bool {
         if self.left != 0 {
@@ -30,14 +30,14 @@ impl Scan {
         self.looks = self.looks.wrapping_add(1);
         self.left = match self.looks % LOOKS_PER_SCAN {
             0 => ALL,
-            // And the first that was not used yet: clients use the lowest that is free.
+            // And the first that was not used yet: clients use the lowest free one.
             _ => self.known | (self.known & (ALL >> (BLOCKS - CALLS))).wrapping_add(1),
         };
         self.left == ALL
     }
 
-    /// As [`Scan::begin`], of a zone in which nothing was found for long only now and then: where there are many,
-    /// looking at all of them each time takes as long as the looks that are left out.
+    /// As [`Scan::begin`], but a zone in which nothing was found for long is polled only now and then: with many zones,
+    /// polling all of them each time takes as long as the skipped polls delay a message.
     #[inline]
     pub(crate) fn begin_or_rest(&mut self) {
         if self.left != 0 {
@@ -49,7 +49,7 @@ impl Scan {
         }
     }
 
-    /// The next block of this look.
+    /// The next block of this poll.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<usize> {
         let block = (self.left != 0).then(|| self.left.trailing_zeros() as usize);
@@ -57,25 +57,25 @@ impl Scan {
         block
     }
 
-    /// Of the blocks that are still to be looked at in this look, only those that `new` says have something new.
+    /// Restricts the blocks still to be checked in this poll to those that `new` returns as having something new.
     #[inline]
     pub(crate) fn keep(&mut self, new: impl FnOnce(u32) -> u32) {
         self.left = new(self.left);
     }
 
-    /// Messages are, or will be, in these blocks.
+    /// Records that messages are, or will be, in these blocks.
     #[inline]
     pub(crate) fn found(&mut self, blocks: u32) {
         self.known |= blocks;
         self.vain = 0;
     }
 
-    /// This look is at every block.
+    /// Makes this poll cover every block.
     pub(crate) fn look_at_all(&mut self) {
         self.left = ALL;
     }
 
-    /// A block is to be looked at; `false`: it was already.
+    /// Adds a block to be checked; `false`: it was already to be.
     #[inline]
     pub(crate) fn add(&mut self, block: u32) -> bool {
         let new = self.left & 1 << block == 0;
@@ -83,19 +83,19 @@ impl Scan {
         new
     }
 
-    /// Whether blocks are still to be looked at.
+    /// Whether blocks are still to be checked.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.left != 0
     }
 
-    /// Looks in this turn.
+    /// Number of polls in this turn.
     #[inline]
     pub(crate) fn looks(&self) -> u32 {
         self.looks
     }
 
-    /// Another turn begins.
+    /// Starts over for another turn.
     pub(crate) fn restart(&mut self) {
         (self.left, self.looks) = (0, 0);
     }

@@ -1,11 +1,12 @@
-//! What a server says about a client's turn, with every answer; and what a client says in its endpoint entry.
+//! What a server reports about a client's turn with every response, and what a client announces in its endpoint entry.
 
-/// The state of a turn, as one word: number, place, flags.
+/// The state of a turn, encoded in one word: number, place, flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Turns of a client are counted from one; zero is that of static mapping, which never ends.
+    /// The number of the turn. Turns of a client are counted from one; zero is for static mapping, where the turn never
+    /// ends.
     pub(super) number: u32,
-    /// Which zone of the pools it is in. What clients write has another number here: their calls that are out.
+    /// The zone of the pools it takes place in. In what clients write this is the number of their outstanding calls.
     pub(super) place: u16,
     /// The turn is over (ScaleRPC's context_switch_event).
     pub(super) over: bool,
@@ -17,7 +18,7 @@ const OVER: u64 = 1 << 48;
 const LEAVING: u64 = 1 << 49;
 
 impl Turn {
-    /// As it travels.
+    /// Encodes it.
     #[inline]
     pub(super) fn encode(self) -> u64 {
         let over = if self.over { OVER } else { 0 };
@@ -25,7 +26,7 @@ impl Turn {
         u64::from(self.number) | u64::from(self.place) << 32 | over | leaving
     }
 
-    /// Reads what a server wrote.
+    /// Decodes what a server wrote.
     #[inline]
     pub(super) fn decode(word: u64) -> Self {
         Self {
@@ -37,28 +38,28 @@ impl Turn {
     }
 }
 
-/// An endpoint entry (ScaleRPC §3.3's `<req_addr, batch_size>`), as one word: a client's requests stand in blocks of
-/// its own memory, so their numbers say where.
+/// An endpoint entry (ScaleRPC §3.3's `<req_addr, batch_size>`), encoded in one word: a client's requests are in blocks
+/// of its own memory, so their numbers give the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Another number for each word that is written; never zero, which is no entry.
+    /// Another number for each word written; never zero, which means no entry.
     pub(super) serial: u16,
-    /// Cache lines of the longest of the messages. [`Entry::GOODBYE`]: the client has left.
+    /// Number of cache lines of the longest message. [`Entry::GOODBYE`]: the client has left.
     pub(super) lines: u16,
-    /// Which blocks hold messages.
+    /// The blocks that hold messages.
     pub(super) blocks: u32,
 }
 
 impl Entry {
-    /// In place of a length.
+    /// Used in place of a length.
     pub(super) const GOODBYE: u16 = u16::MAX;
 
-    /// As it travels.
+    /// Encodes it.
     pub(super) fn encode(self) -> u64 {
         u64::from(self.blocks) | u64::from(self.lines) << 32 | u64::from(self.serial) << 48
     }
 
-    /// Reads what a client wrote.
+    /// Decodes what a client wrote.
     #[inline]
     pub(super) fn decode(word: u64) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Requests on their way: stored or written while it is the client's turn, else left where they are fetched from.
+//! Sending requests: stored or written during the client's turn, otherwise left where they are fetched from.
 
 use dunlin_verbs::{
     Device, Operation, Payload, PeerMemory, QueuePair, Region, Segment, SendFlags, Work,
@@ -13,8 +13,8 @@ use crate::channel::ChannelError;
 use crate::effort;
 
 impl<D: Device> PoolChannel<D> {
-    /// Stores the message that stands in the draft into its block of the zone, where that is mapped and nothing else
-    /// tells of it. `false`: it is to be posted.
+    /// Stores the message in the draft into its block of the zone, if that is mapped and messages are not announced by
+    /// completions. `false`: it must be posted.
     #[inline]
     fn store(&mut self, block: usize) -> bool {
         let Some(zones) = &self.peer_zones else {
@@ -30,8 +30,8 @@ impl<D: Device> PoolChannel<D> {
         true
     }
 
-    /// The block will soon be used again: its last line is the server's, which polls it, but the one before is wanted
-    /// here, if messages are as long as the last.
+    /// Prepares for the next use of the block: its last line is in the server's cache, which polls it, but the one
+    /// before is needed here, if messages are as long as the last.
     #[inline]
     pub(super) fn expect(&self, block: usize) {
         if let Some(zones) = &self.peer_zones {
@@ -42,7 +42,7 @@ impl<D: Device> PoolChannel<D> {
         }
     }
 
-    /// WRITEs the message of a block into the zone; it stands in the draft and in the memory that the server may read.
+    /// WRITEs the message of a block into the zone; it is in the draft and in the memory that the server may read.
     /// `false`: not now.
     #[inline]
     fn write(&mut self, block: usize) -> Result<bool, ChannelError> {
@@ -73,7 +73,7 @@ impl<D: Device> PoolChannel<D> {
         Ok(posted)
     }
 
-    /// Seals the message that stands in a block once more, for the turn of this number; so many calls are out.
+    /// Seals the message in a block again, for the turn of this number, with `out` calls outstanding.
     fn seal_again(&mut self, block: usize, number: u32, out: u32) {
         let (length, end) = (self.lengths[block], self.request_blocks.end(block));
         let memory = self.requests.memory();
@@ -88,7 +88,7 @@ impl<D: Device> PoolChannel<D> {
         D::charge(Work::Copy(length));
     }
 
-    /// Sends what waits: written where that may be, else told in the entry.
+    /// Sends what waits: written if permitted, otherwise announced in the entry.
     pub(super) fn send_waiting(&mut self) -> Result<(), ChannelError> {
         match self.state {
             State::Warmup => Ok(()),
@@ -107,10 +107,10 @@ impl<D: Device> PoolChannel<D> {
                 }
                 Ok(())
             }
-            // The entry that tells of them is to be posted.
+            // The entry that announces them must be posted.
             State::Idle if !self.carrier.reserve(1)? => Ok(()),
             State::Idle => {
-                // Those that were answered with the last words of the turn are taken with the next look.
+                // Those that were answered at the end of the turn are taken in the next poll.
                 let memory = self.carrier.inlet.memory();
                 let answered =
                     |&block: &usize| self.answers.is_new(memory, block, self.seen[block]);
@@ -156,11 +156,11 @@ impl<D: Device> PoolChannel<D> {
         Ok(())
     }
 
-    /// Puts the message whose payload stands in the draft on its way.
+    /// Sends the message whose payload is in the draft.
     #[inline]
     pub(super) fn send(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
         if self.state == State::Process && !self.pool.is_fixed {
-            // A turn may have ended since the last look; what is written then is late.
+            // A turn may have ended since the last poll; what is written then is late.
             self.look_for_event()?;
         }
         let others = self.out & !(ALL << CALLS) & !(1 << block);
@@ -178,7 +178,7 @@ impl<D: Device> PoolChannel<D> {
         self.out |= 1 << block;
         let is_turn = self.state == State::Process;
         if is_turn && self.pool.is_fixed && self.store(block) {
-            // Nobody fetches it.
+            // It is never fetched.
             return Ok(());
         }
         let end = self.request_blocks.end(block);

@@ -1,4 +1,4 @@
-//! Answers on their way: stored or written into the client's memory.
+//! Sending responses: stored or written into the client's memory.
 
 use dunlin_verbs::{
     Access, Device, Operation, Payload, PeerMemory, QueuePair, Region, Segment, Work,
@@ -11,8 +11,8 @@ use crate::channel::ChannelError;
 use crate::effort;
 
 impl<D: Device> ServedPool<D> {
-    /// Brings a message whose payload stands in the draft into a block of the client: it is stored there where that
-    /// memory is mapped, else by a WRITE.
+    /// Transfers a message whose payload is in the draft into a block of the client: it is stored if that memory is
+    /// mapped, otherwise sent by a WRITE.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -60,8 +60,8 @@ impl<D: Device> ServedPool<D> {
             let Some(staging) = &self.staging else {
                 return Ok(());
             };
-            // An answer stands here until the client puts its next request into the block, which it does when it has
-            // the answer.
+            // A response stays here until the client puts its next request into the block, which it does after
+            // receiving the response.
             staging.memory().write(at, message);
             D::charge(Work::Copy(length));
             let segment = [Segment {
@@ -77,7 +77,7 @@ impl<D: Device> ServedPool<D> {
             let pair = &mut self.carrier.queue_pair;
             self.peer_answers = pair.map_peer(self.theirs.answers, bytes);
         }
-        // There were entries for whatever answers a message when it was taken.
+        // There were entries for all responses to a message when it was taken.
         match posted {
             true => Ok(()),
             false => Err(ChannelError::queue_pair(
@@ -86,15 +86,15 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// Answers, with a word about the turn.
+    /// Sends a response, with the state of the turn.
     #[inline]
     pub(super) fn answer(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
         D::charge(effort::SERVED);
         D::charge(effort::SEALED);
         D::charge(Work::Copy(header.length as usize));
         self.working &= !(1 << block);
-        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for. To a
-        // call: a word that came twice is answered twice, and the client looks for one answer.
+        // The last response of a turn carries its end (§3.3), unless there is more to report than it has room for. It
+        // must be to a call: a duplicate control message is answered twice, and the client expects one response.
         let is_call = block < CALLS;
         let over = is_call
             && self.ending

@@ -1,5 +1,5 @@
 //! The server's side of a message pool, for one client: finds requests in the client's zone, answers them into the
-//! client's memory, and tells it about its turns.
+//! client's memory, and reports its turns to it.
 
 mod answers;
 mod turns;
@@ -21,34 +21,34 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange, Mapped};
 use crate::effort;
 
-/// Looks at a block whose message does not become whole, before the turn ends so that it is fetched.
+/// Number of polls of a block whose message does not become complete, before the turn ends so that it is fetched.
 const LOOKS_AT_PART: u8 = 200;
-/// Entries of the send queue that what is taken may ask for: an answer, a word about the turn, a wake-up.
+/// Number of send queue entries that a taken message may need: a response, a turn message, a wake-up.
 const ANSWERS: usize = 4;
 
 /// Memory of the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theirs {
-    /// Its requests, and the bytes of each block of them.
+    /// Its requests, and the size of each of their blocks.
     pub(super) requests: RemoteAddress,
     pub(super) request_bytes: usize,
-    /// Where those of a batch stand one behind the other.
+    /// Offset of the contiguous requests of a batch.
     pub(super) bundle_at: usize,
-    /// Its answers, and the bytes of each block of them.
+    /// Its responses, and the size of each of their blocks.
     pub(super) answers: RemoteAddress,
     pub(super) answer_bytes: usize,
 }
 
-/// What a client did in a turn (ScaleRPC §3.2's T and S are made of it).
+/// A client's load in a turn (ScaleRPC §3.2's T and S are computed from it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TurnLoad {
-    /// Requests taken.
+    /// Number of requests taken.
     pub(crate) requests: u64,
-    /// Bytes of their payloads.
+    /// Number of bytes of their payloads.
     pub(crate) bytes: u64,
-    /// Requests that were found in the zone and were of another turn, or no longer whole.
+    /// Number of requests found in the zone that were of another turn, or no longer complete.
     pub(crate) late: u64,
-    /// WRITEs that only told of the turn.
+    /// Number of WRITEs that only reported the turn.
     pub(crate) words: u64,
 }
 
@@ -57,64 +57,63 @@ pub(crate) struct TurnLoad {
 pub(crate) struct ServedPool<D: Device> {
     pub(super) carrier: Carrier<D>,
     pub(super) theirs: Theirs,
-    /// Its answers, where they are mapped here and were written once.
+    /// Its responses, if they are mapped here and have been written once.
     pub(super) peer_answers: Option<Mapped<D>>,
-    /// Bytes of the last message that was stored there.
+    /// Length of the last message that was stored there.
     pub(super) usual: usize,
-    /// Offset of the endpoint entry in the region, and of the first zone.
+    /// Offsets of the endpoint entry and of the first zone in the region.
     pub(super) entry_at: usize,
     pub(super) zones_at: usize,
-    /// There is one zone, the client's, whichever it is served in the place of.
+    /// There is a single zone, which belongs to the client, whatever place it is served in.
     pub(super) has_own_zone: bool,
-    /// Bytes of a zone, and of a block in it.
+    /// Size of a zone, and of a block in it.
     pub(super) zone_bytes: usize,
     pub(super) block_bytes: usize,
-    /// Longest payload in an answer.
+    /// Maximum length of a payload in a response.
     pub(super) capacity: usize,
     pub(super) reads: Seals,
     pub(super) writes: Seals,
-    /// Messages are heard by completions, in which the client says that it is this number; else they are looked for.
+    /// The client's number, if its messages are received by completions; otherwise its blocks are polled.
     pub(super) rings: Option<u32>,
     pub(super) mapping: Mapping,
-    /// The zone that is the client's.
+    /// The zone that belongs to the client.
     pub(super) place: Option<u16>,
     pub(super) turn: u32,
-    /// It is the client's turn; it is about to end, with the last call of a batch; and the client was told so, or of
-    /// the turn at all.
+    /// Whether it is the client's turn; whether it is about to end, with the last call of a batch; and whether the
+    /// client was told so, or of the turn at all.
     pub(super) active: bool,
     pub(super) ending: bool,
     pub(super) patient: bool,
     pub(super) batch: Batch,
     pub(super) told_over: bool,
     pub(super) told: bool,
-    /// It is to be told, when there is an entry for it.
+    /// A turn message is due when there is an entry for it.
     pub(super) event_due: bool,
     pub(super) leaving: bool,
-    /// The serial of the entry whose requests were fetched last, and the last of the READs, while it is not known to be
-    /// done.
+    /// The serial of the entry whose requests were fetched last, and the last of the READs, until it is known to be
+    /// completed.
     pub(super) served: u16,
-    /// Requests that one READ fetches.
+    /// Number of requests that one READ fetches.
     pub(super) bundle: usize,
     pub(super) fetch: Option<Ticket>,
     /// The last READ of a turn that was given up.
     pub(super) late: Option<Ticket>,
-    /// The generation of the next call in each block, and the number of the next word.
+    /// The generation of the next call in each block, and the number of the next control message.
     pub(super) next: [u32; CALLS],
     pub(super) words: [u16; BLOCKS - CALLS],
     /// Calls that were taken and are not answered.
     pub(super) working: u32,
-    /// What stood at the end of each block of the zone when it was looked at last, and how often that was no whole
-    /// message.
+    /// The last seal seen in each block of the zone, and the number of polls that found an incomplete message.
     pub(super) seen: [u64; BLOCKS],
     pub(super) parts: [u8; BLOCKS],
-    /// A message was hit by a late one.
+    /// A message was overwritten by a late one.
     pub(super) overwritten: bool,
-    /// Which blocks are to be looked at. Of a client that tells of messages: those that it told of.
+    /// The blocks to check. If messages are received by completions: those that were announced.
     pub(super) scan: Scan,
     pub(super) load: TurnLoad,
     pub(super) draft: Draft,
     pub(super) scratch: Box<[u8]>,
-    /// Where answers stand that are too long to be inline; made when there is one.
+    /// Staging memory for responses that are too long to be inline; allocated when needed.
     pub(super) staging: Option<D::Region>,
     pub(super) unflushed: bool,
 }
@@ -136,7 +135,7 @@ impl<D: Device> DerefMut for ServedPool<D> {
 }
 
 impl<D: Device> ServedPool<D> {
-    /// The zone that the client has at this place of the pools.
+    /// The client's zone at this place of the pools.
     #[inline]
     fn zone(&self, place: u16) -> u16 {
         match self.has_own_zone {
@@ -154,7 +153,7 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// The endpoint entry, when it is a new one.
+    /// The endpoint entry, if it is a new one.
     ///
     /// # Errors
     /// When the client has left.
@@ -187,10 +186,10 @@ impl<D: Device> ServedPool<D> {
         Ok(self.place.is_none() && self.new_entry()?.is_some() && may_fetch)
     }
 
-    /// The peer has told of a message.
+    /// Handles a completion by which the peer announces a message.
     ///
     /// # Errors
-    /// When it is nonsense, the client has left, or the queue pair failed.
+    /// When it is invalid, the client has left, or the queue pair failed.
     #[inline]
     pub(crate) fn ring(&mut self, completion: &Completion) -> Result<(), ChannelError> {
         let Some(ring) = self.carrier.arrived(completion)? else {
@@ -210,24 +209,24 @@ impl<D: Device> ServedPool<D> {
         Ok(())
     }
 
-    /// Whether messages that were told of are still to be taken.
+    /// Whether announced messages are still to be taken.
     #[inline]
     pub(crate) fn is_notified(&self) -> bool {
         self.rings.is_some() && self.scan.is_open()
     }
 
-    /// Whose its zone is, and how its messages are found.
+    /// Which client the zone belongs to, and how messages are found in it.
     pub(crate) fn mapping(&self) -> Mapping {
         self.mapping
     }
 
-    /// The zone that is the client's for its turn.
+    /// The zone that belongs to the client for its turn.
     pub(crate) fn place(&self) -> Option<u16> {
         self.place
     }
 
-    /// Whether the client's turn has to end because one of its messages was hit by another client's: it will be fetched
-    /// again.
+    /// Whether the client's turn has to end because one of its messages was overwritten by another client's: it will be
+    /// fetched again.
     #[inline]
     pub(crate) fn is_overwritten(&self) -> bool {
         self.overwritten
@@ -239,14 +238,15 @@ impl<D: Device> ServedPool<D> {
             return false;
         };
         let memory = self.carrier.inlet.memory();
-        // What a late message has hit is not written again: it is looked at until the turn ends for it.
+        // A message overwritten by a late one is not written again: its block is polled until that ends the turn.
         let may_be_hit = |block: usize| self.may_be_hit() && self.parts[block] < LOOKS_AT_PART;
         self.blocks(place)
             .have_arrival(memory, &self.seen, &self.reads, may_be_hit)
     }
 
-    /// Finds out which of the blocks that are to be looked at hold something new, and asks for what its answers will be
-    /// stored into: their last lines are the client's, which polls them, but those before are wanted here.
+    /// Finds out which of the blocks to check contain something new, and prefetches the memory that their responses
+    /// will be stored into: its last lines are in the cache of the client, which polls them, but those before are
+    /// needed here.
     #[inline]
     fn find(&mut self, place: u16) {
         let (blocks, memory, seen) = (self.blocks(place), self.carrier.inlet.memory(), &self.seen);
@@ -266,7 +266,7 @@ impl<D: Device> ServedPool<D> {
         });
     }
 
-    /// Takes the request in a block, if a new one is there.
+    /// Takes the request in a block, if there is a new one.
     #[inline]
     fn take(&mut self, place: u16, block: usize) -> Result<Option<Header>, ChannelError> {
         let blocks = self.blocks(place);
@@ -303,7 +303,7 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// There is no message in a block: of a client that told of one, `words` are what it did wrong.
+    /// There is no message in a block: if the client announced one, `words` describe its violation.
     #[inline]
     fn miss(&self, words: &'static str) -> Result<Option<Header>, ChannelError> {
         match self.rings {
@@ -312,13 +312,13 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// Whether late messages of others may come into the zone, and none is known to have come in this turn.
+    /// Whether late messages of others may arrive in the zone, and none is known to have arrived in this turn.
     fn may_be_hit(&self) -> bool {
         self.turn != 0 && !self.overwritten
     }
 
-    /// What stands in a block is no message: half of one, or what a late one has left of it. The second ends with the
-    /// turn. A zone that is the client's for good has no late ones.
+    /// A block contains no valid message: half of one, or one damaged by a late message. The latter ends the turn. A
+    /// zone that belongs to the client permanently has no late messages.
     #[cold]
     fn take_part(&mut self, block: usize) {
         self.parts[block] = self.parts[block].saturating_add(1);
@@ -328,7 +328,7 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// Takes a call that is new; its client told that so many were out.
+    /// Takes a new call; its client stated that `out` calls were outstanding.
     #[inline]
     fn begin(
         &mut self,
@@ -341,7 +341,7 @@ impl<D: Device> ServedPool<D> {
         }
         let generation = generation_of(header.call);
         if (generation.wrapping_sub(self.next[block]) as i32) < 0 {
-            // It was taken before: it came twice, by READ and by WRITE.
+            // It was taken before: it arrived twice, by READ and by WRITE.
             return Ok(None);
         }
         if self.working & 1 << block != 0 {
@@ -356,7 +356,7 @@ impl<D: Device> ServedPool<D> {
         Ok(Some(header))
     }
 
-    /// Takes a word that is no call; it is answered here, which frees its block.
+    /// Takes a control message; it is answered here, which frees its block.
     #[cold]
     fn take_word(&mut self, block: usize, header: Header) -> Result<Option<Header>, ChannelError> {
         let Some(last) = block
@@ -388,7 +388,7 @@ impl<D: Device> Channel for ServedPool<D> {
         self.capacity
     }
 
-    /// Each answer has its block; the send queue may be full.
+    /// Each response has its block; the send queue may be full.
     #[inline]
     fn make_room(&mut self, _payload: usize) -> Result<bool, ChannelError> {
         self.carrier.reserve(ANSWERS)
@@ -404,7 +404,7 @@ impl<D: Device> Channel for ServedPool<D> {
             self.answer(slot_of(call) % BLOCKS, header)
         };
         if let Err(error) = pushed {
-            // The flush says it.
+            // The flush returns it.
             self.carrier.fail(error);
         }
     }
@@ -457,7 +457,7 @@ impl<D: Device> Channel for ServedPool<D> {
                 self.find(place);
             }
         }
-        // What is taken is answered at once, if it is no call.
+        // A control message is answered as soon as it is taken.
         while self.carrier.reserve(ANSWERS)? {
             let Some(block) = self.scan.next() else {
                 break;
@@ -479,7 +479,7 @@ impl<D: Device> Channel for ServedPool<D> {
         if self.rings.is_some() {
             return self.scan.is_open();
         }
-        // An entry is looked at when the client has no zone.
+        // An entry is read when the client has no zone.
         let has_news = match self.new_entry() {
             Ok(entry) => entry.is_some() && self.place.is_none(),
             Err(_) => true,

@@ -1,4 +1,4 @@
-//! The turns of one client: its requests are fetched before, it is told, and it ends (ScaleRPC §3.3).
+//! The turns of one client: fetching its requests beforehand, notifying it, and ending the turn (ScaleRPC §3.3).
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, Region, Segment, SendFlags, SendRequest,
@@ -13,8 +13,9 @@ use crate::channel::pool::{are_bundled, bits, BLOCKS, BUNDLE, EVENT};
 use crate::channel::{Channel, ChannelError};
 
 impl<D: Device> ServedPool<D> {
-    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up). `false`: not now, for
-    /// want of entries, or because it has none: a client may take its entry back between two looks. The zone is not its.
+    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up). `false`: not now, because
+    /// there are no entries, or no requests: a client may take its entry back between two polls. The zone is then not
+    /// assigned to it.
     ///
     /// # Errors
     /// When the client has left, or the queue pair failed.
@@ -32,7 +33,7 @@ impl<D: Device> ServedPool<D> {
         self.parts = [0; BLOCKS];
         let blocks = self.blocks(place);
         for (block, seen) in self.seen.iter_mut().enumerate() {
-            // What others have left there is not taken for something new, and what stands there again is.
+            // Remains of others must not be taken for something new, and a message that is written there again must be.
             blocks.clear(self.carrier.inlet.memory(), block);
             *seen = 0;
         }
@@ -51,8 +52,7 @@ impl<D: Device> ServedPool<D> {
         Ok(true)
     }
 
-    /// Fetches messages of `length` bytes that stand one behind the other, many by one READ, each to the end of its
-    /// block.
+    /// Fetches contiguous messages of `length` bytes, many by one READ, each to the end of its block.
     pub(super) fn fetch_bundled(
         &mut self,
         to: Blocks,
@@ -75,9 +75,8 @@ impl<D: Device> ServedPool<D> {
         Ok(())
     }
 
-    /// READs pieces of `length` bytes that stand one behind the other at the client, from `theirs` on, to where each
-    /// ends here: [`BUNDLE`] of them at most. After the last READ of a turn is done, all are. There are entries for
-    /// them.
+    /// READs contiguous pieces of `length` bytes at the client, from `theirs` on, to the given ends here: at most
+    /// [`BUNDLE`] of them. When the last READ of a turn is completed, all are. There are entries for them.
     pub(super) fn post_read(
         &mut self,
         theirs: usize,
@@ -108,7 +107,7 @@ impl<D: Device> ServedPool<D> {
         Ok(())
     }
 
-    /// Whether the requests that were to be fetched are there.
+    /// Whether the requests being fetched have arrived.
     ///
     /// # Errors
     /// When the queue pair failed.
@@ -123,15 +122,15 @@ impl<D: Device> ServedPool<D> {
         Ok(self.fetch.is_none())
     }
 
-    /// The client's requests did not come in time: they will be fetched again, when these READs have ended. Until then
-    /// nobody waits for this client once more.
+    /// The client's requests did not arrive in time: they will be fetched again when these READs have completed. Until
+    /// then the server does not wait for this client again.
     pub(crate) fn give_up_warm_up(&mut self) {
         self.place = None;
         self.late = self.fetch.take();
         self.served = self.served.wrapping_sub(1);
     }
 
-    /// The client's turn begins, in the zone that its requests were fetched into.
+    /// Begins the client's turn, in the zone that its requests were fetched into.
     pub(crate) fn begin_turn(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         self.active = true;
@@ -144,7 +143,7 @@ impl<D: Device> ServedPool<D> {
         self.load = TurnLoad::default();
     }
 
-    /// After a look: tells the client that it is its turn when no answer has.
+    /// Called after a poll: tells the client that it is its turn if no response has.
     #[inline]
     pub(crate) fn tell_turn(&mut self) -> Result<(), ChannelError> {
         if self.told || !self.active || (self.scan.looks() < 4 && self.working == 0) {
@@ -154,8 +153,8 @@ impl<D: Device> ServedPool<D> {
         self.flush()
     }
 
-    /// The turn ends with the next answer: to the last call of a batch, as far as the turn has shown how many are in
-    /// one. Of a client that has sent fewer requests than `seldom` no other is waited for.
+    /// Makes the turn end with the next response: to the last call of a batch, as far as the turn has shown how many
+    /// are in one. If the client has sent fewer requests than `seldom`, no other is waited for.
     pub(crate) fn end_with_answer(&mut self, seldom: u64) {
         self.ending = true;
         self.patient = self.load.requests >= seldom;
@@ -166,14 +165,14 @@ impl<D: Device> ServedPool<D> {
         self.told_over || !self.patient
     }
 
-    /// The turn ends now: every block is looked at once more, and the last answer says that it is over.
+    /// Makes the turn end now: every block is polled once more, and the last response states that the turn is over.
     pub(crate) fn end_soon(&mut self) {
         self.ending = true;
         self.patient = false;
         self.scan.look_at_all();
     }
 
-    /// The turn ends; the zone is no longer the client's.
+    /// Ends the turn; the zone no longer belongs to the client.
     pub(crate) fn end_turn(&mut self) -> Result<TurnLoad, ChannelError> {
         self.ending = true;
         self.active = false;
@@ -185,7 +184,7 @@ impl<D: Device> ServedPool<D> {
         Ok(self.load)
     }
 
-    /// What is said with everything that is written.
+    /// The state of the turn, to be sent with everything that is written.
     #[inline]
     pub(super) fn turn_word(&self, over: bool) -> u64 {
         let turn = Turn {
@@ -200,11 +199,11 @@ impl<D: Device> ServedPool<D> {
         turn.encode()
     }
 
-    /// Says what there is to say about the turn, by a WRITE of its own.
+    /// Reports the state of the turn by a separate WRITE.
     #[cold]
     pub(super) fn write_event(&mut self) -> Result<(), ChannelError> {
         if !self.carrier.reserve(1)? {
-            // The next flush says it; what it says is how things stand then.
+            // The next flush sends it, with the state at that time.
             self.event_due = true;
             return Ok(());
         }
