@@ -1,5 +1,5 @@
-//! Attempts to make a lane for who has one already: a thread or pipeline that goes over to another keeps what it has
-//! while there is no other, and neither its calls nor the server are to pay for each attempt.
+//! Attempts to make a new lane for a thread or pipeline that already has one: it keeps the present lane until there is
+//! another, and neither its calls nor the server should bear the cost of every attempt.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::recipe::{Recipe, Successor};
 const SHARE: u32 = 2;
 /// The longest first attempt, however much time the call has, and the longest of all where no call's time bounds it.
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
-/// How long the first failure keeps the next attempt off, which doubles with each, and how long one does at most.
+/// Pause before the next attempt after the first failure, which doubles with each failure, and its maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Failures in a row to go over to another lane.
+/// Consecutive failures to change to another lane.
 #[derive(Default)]
 pub(super) struct Attempts {
     pause: Duration,
@@ -27,14 +27,15 @@ pub(super) struct Attempts {
 
 /// The last failure.
 struct Failed {
-    /// What was to make the lane.
+    /// The recipe that was to make the lane.
     recipe: Weak<Recipe>,
     /// When that may be tried again.
     again: Instant,
 }
 
 impl Attempts {
-    /// Leaves out another lane while it is too early to try that again. `current`: what would make it now.
+    /// Filters out another lane while it is too early to try again. `current` returns the recipe that would make it
+    /// now.
     #[inline]
     pub(super) fn but_failed(
         &self,
@@ -70,8 +71,8 @@ impl Attempts {
 }
 
 impl Failed {
-    /// Whether it says nothing of an attempt now: some time has passed, or the recipe is another, which may have lanes
-    /// ahead.
+    /// Whether the failure no longer matters: some time has passed, or there is another recipe, which may have made
+    /// lanes in advance.
     #[cold]
     fn is_over(&self, current: impl FnOnce() -> Option<Arc<Recipe>>) -> bool {
         let is_same = |now: Arc<Recipe>| std::ptr::eq(Arc::as_ptr(&now), self.recipe.as_ptr());

@@ -1,5 +1,5 @@
-//! A client that changes its preset while it is used (Flor §7.7): new lanes are made beside those there are, calls go
-//! over them from then on, and the former ones end when what is out on them is answered.
+//! Changing the preset of a client in use (Flor §7.7): new lanes are made in addition to the existing ones, calls use
+//! them from then on, and the former ones end when their outstanding calls have been answered.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -10,12 +10,12 @@ use crate::error::ConnectError;
 use crate::Preset;
 
 impl Client {
-    /// Changes the preset of a client that is in use, for all its clones, and the device with it where the preset needs
-    /// another (`flor`). No call fails by it: each ends on the connection that it was sent on. Threads, futures and
-    /// pipelines go over with the next call that they make; for as many of them as there are now connections are made
-    /// before. [`super::Peers`] that exist keep what they have, regions are attached anew by the next operation.
+    /// Changes the preset of a client in use, for all its clones, and also the device if the preset needs another
+    /// (`flor`). No call fails because of it: each ends on the connection that it was sent on. Threads, futures and
+    /// pipelines change over with their next call; connections for as many of them as there are now are made in
+    /// advance. Existing [`super::Peers`] keep their lanes; regions are attached again by the next operation.
     ///
-    /// When this returns the way is proven, and new calls use the new preset.
+    /// When this returns, a connection has been made and new calls use the new preset.
     ///
     /// # Errors
     /// When no connection can be made with it: then nothing has changed.
@@ -23,10 +23,10 @@ impl Client {
         self.change(|former| (preset, former.channel.traffic_class))
     }
 
-    /// Changes the traffic class of a client that is in use
+    /// Changes the traffic class of a client in use
     /// ([`ChannelConfig::traffic_class`](crate::ChannelConfig::traffic_class)), as
-    /// [`change_preset`](Self::change_preset) does the preset: from a priority where nothing is dropped to one where
-    /// something may be, and back.
+    /// [`change_preset`](Self::change_preset) does for the preset: for example from a lossless priority to a lossy one
+    /// and back.
     ///
     /// # Errors
     /// As [`change_preset`](Self::change_preset).
@@ -59,10 +59,10 @@ impl Client {
             self.core.recipe().forbid_datagrams();
         }
         former.replace();
-        // Calls that are out or wait there end there; the next one makes another lane.
+        // Calls that are outstanding or queued there end there; the next one makes another lane.
         dunlin_verbs::thread::lock(&self.core.asynchronous).replace();
         if self.core.closed.load(Ordering::Acquire) {
-            // Who closed it may have looked before.
+            // The client may have been closed before this recipe was in place.
             self.core.recipe().spares.clear();
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A lane over one channel of its own, and the calls that are out on it.
+//! A lane over one channel of its own, and its outstanding calls.
 
 mod calls;
 
@@ -35,9 +35,9 @@ pub(crate) struct ChannelLane<C: Channel> {
     operations: Vec<OneSided>,
     registered: Registered,
     attached: Vec<(u64, Attached)>,
-    /// The calls were told that the channel is lost.
+    /// The calls have been ended because the channel is lost.
     lost: bool,
-    /// What is held as long as the lane lives.
+    /// Held for as long as the lane lives.
     token: Option<Arc<()>>,
 }
 
@@ -117,7 +117,7 @@ impl<C: Channel> ChannelLane<C> {
     /// What the server has granted of a region on this connection.
     ///
     /// # Errors
-    /// When the connection takes nothing any more.
+    /// When the connection accepts no more calls.
     fn attached(&self, region: &RegionKey) -> Result<Option<Attached>, CallError> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
@@ -127,19 +127,19 @@ impl<C: Channel> ChannelLane<C> {
         Ok(found.map(|(_, attached)| *attached))
     }
 
-    /// Where a region is that may be mapped.
+    /// The address and length of a region that may be mapped.
     fn place_of(&self, region: &RegionKey) -> Option<(RemoteAddress, usize)> {
         let attached = self.attached(region).ok()??;
         Some((attached.remote, usize::try_from(attached.length).ok()?))
     }
 
-    /// Whether there is room for one operation more.
+    /// Whether there is room for one more operation.
     fn takes_operation(&mut self) -> Result<bool, CallError> {
         Ok(self.operations.len() < OPERATIONS_STAGED
             && self.core.channel.one_sided_room()? > self.operations.len())
     }
 
-    /// An operation that leaves with the next flush.
+    /// Queues an operation to be sent with the next flush.
     fn stage(&mut self, remote: RemoteAddress, verb: Verb, tag: u64) -> Submitted {
         match self.calls.begin_operation(tag) {
             Some(call) => {
@@ -180,7 +180,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
         if !matches!(channel.make_room(length), Ok(true)) {
             return None;
         }
-        // Before a slot is taken: what fills it may panic.
+        // Before a slot is taken, because `fill` may panic.
         fill(channel.request_space(length)?);
         let call = self.calls.slots.begin(tag, ())?;
         C::Device::charge(effort::ASKED);
@@ -228,7 +228,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
                 export
             }
             Body::Buffer(buffer) => {
-                // One that an earlier connection made, or another kind of lane, is worth nothing here.
+                // A buffer made by an earlier connection, or by another kind of lane, cannot be used here.
                 let copied = |foreign: &[u8]| {
                     let export = self.core.channel.export(length)?;
                     export.fill(foreign);
@@ -359,7 +359,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
     }
 
     fn abandon(&mut self, call: CallId) {
-        // Only a courtesy: when there is no room the server simply answers in vain.
+        // Optional: without room for the message, the server executes the call needlessly.
         if self.calls.slots.abandon(call) && matches!(self.core.channel.make_room(0), Ok(true)) {
             self.core.channel.push(Kind::Cancel, 0, call, &[]);
             let _ = self.core.channel.flush();
@@ -385,8 +385,9 @@ impl<C: Channel> Lane for ChannelLane<C> {
     }
 
     fn is_usable(&mut self) -> bool {
-        // What comes while nobody waits may be a goodbye, after which nobody would answer; before it may be answers to
-        // calls that were given up. It may have come only to a device that works on the time of those who wait.
+        // A message that arrives while nobody waits may be a goodbye, after which calls would not be answered; there
+        // may be responses to abandoned calls before it. It may have arrived only at a device that makes progress when
+        // its users wait.
         let maps_peers = <C::Device as Device>::QueuePair::MAPS_PEERS;
         for _ in 0..=self.calls.slots.outstanding() {
             let channel = &self.core.channel;

@@ -1,5 +1,5 @@
-//! The other lane of a thread or pipeline whose server may ask for datagrams: it has a port of the connection handle
-//! and a datagram queue pair, uses the one that the server has asked for last, and keeps the other here
+//! The other lane of a thread or pipeline whose server may request datagrams: it has a port of the connection handle
+//! and a datagram queue pair, uses the one that the server requested last, and keeps the other here
 //! ([`super::recipe`]).
 
 use std::time::Instant;
@@ -10,16 +10,16 @@ use super::recipe::{Recipe, Successor};
 use crate::call::lane::{Lane, NoCalls};
 use crate::fabric::Owner;
 
-/// See the module.
+/// The other lane; see the module.
 #[derive(Default)]
 pub(super) struct OtherLane {
     lane: Option<Owned<Box<dyn Lane>>>,
-    /// There was none to be had when it was asked for.
+    /// It could not be made when it was requested.
     is_refused: bool,
 }
 
 impl OtherLane {
-    /// Whether there is one, which takes calls.
+    /// Whether there is one that takes calls.
     pub(super) fn is_here(&mut self) -> bool {
         self.lane = self.take_usable();
         self.lane.is_some()
@@ -30,16 +30,16 @@ impl OtherLane {
         lane.and_then(|mut lane| lane.is_usable().then_some(lane))
     }
 
-    /// Leaves out the server's wish for this lane, if there was none to be had. When it is not asked for any more, or
-    /// another takes the place of both, it may be had the next time.
+    /// Filters out the server's request for this lane, if it could not be made. When the server no longer requests it,
+    /// or another lane replaces both, it may be tried again.
     #[inline]
     pub(super) fn but_refused(&mut self, successor: Option<Successor>) -> Option<Successor> {
         self.is_refused &= successor == Some(Successor::OtherKind);
         successor.filter(|_| !self.is_refused)
     }
 
-    /// Takes it, for who has `lane` now and keeps it here when nothing is out on it; it is made if it is not there,
-    /// until then or for as long as making a connection may take. None: there is none to be had.
+    /// Takes it for the user of `lane`, who keeps that one here when nothing is outstanding on it. It is made if there
+    /// is none, until `until` or for as long as making a connection may take. `None`: it could not be made.
     pub(super) fn take(
         &mut self,
         recipe: &Recipe,
@@ -58,7 +58,7 @@ impl OtherLane {
                 }
             },
         };
-        // What the server has said there since it was used: a failure is for the next call to find.
+        // Processes what the server has sent there since its last use: a failure is left to the next call.
         let _ = other.as_mut().check(&mut NoCalls);
         Some(other)
     }

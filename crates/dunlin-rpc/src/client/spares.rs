@@ -1,4 +1,4 @@
-//! Lanes that nobody has yet.
+//! Lanes that are not used by anyone yet.
 
 use std::sync::Mutex;
 
@@ -6,15 +6,15 @@ use dunlin_verbs::thread;
 
 use crate::call::lane::Lane;
 
-/// See the module.
+/// The spare lanes; see the module.
 #[derive(Default)]
 pub(super) struct Spares(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// The lane that proved the way.
+    /// The lane that was made to check the connection.
     first: Option<Box<dyn Lane>>,
-    /// Those that were made before they were needed.
+    /// Lanes made before they are needed.
     ahead: Vec<Box<dyn Lane>>,
 }
 
@@ -25,23 +25,23 @@ impl std::fmt::Debug for Spares {
 }
 
 impl Spares {
-    /// Keeps the lane that proved the way.
+    /// Keeps the lane that was made to check the connection.
     pub(super) fn keep_first(&self, lane: Box<dyn Lane>) {
         thread::lock(&self.0).first = Some(lane);
     }
 
-    /// Keeps one that was made before it is needed.
+    /// Keeps a lane made before it is needed.
     pub(super) fn keep_ahead(&self, lane: Box<dyn Lane>) {
         thread::lock(&self.0).ahead.push(lane);
     }
 
-    /// One for a pipeline or futures, if it still takes calls: its server may have gone since it proved the way.
+    /// Takes one for a pipeline or futures, if it still takes calls: its server may have gone in the meantime.
     pub(super) fn take(&self) -> Option<Box<dyn Lane>> {
         let first = thread::lock(&self.0).first.take();
         usable(first).or_else(|| self.take_ahead())
     }
 
-    /// One for anybody, if it still takes calls.
+    /// Takes one for any user, if it still takes calls.
     pub(super) fn take_ahead(&self) -> Option<Box<dyn Lane>> {
         loop {
             let lane = thread::lock(&self.0).ahead.pop()?;

@@ -19,12 +19,12 @@ use crate::config::ChannelConfig;
 /// What the clones of a client share.
 pub(crate) type Core = Owned<CoreState>;
 
-/// See [`Core`].
+/// The shared state; see [`Core`].
 pub(crate) struct CoreState {
     pub(super) id: u64,
-    /// What holds for all lanes, whatever the preset.
+    /// Settings that apply to all lanes, whatever the preset.
     pub(super) settings: Settings,
-    /// How lanes are made, and what the first of them uses.
+    /// The recipe for lanes, and the device and preset of the first one.
     pub(super) current: RwLock<(Arc<Recipe>, ConnectionInfo)>,
     /// Held while the preset changes.
     pub(super) changing: Mutex<()>,
@@ -33,7 +33,7 @@ pub(crate) struct CoreState {
     pub(super) asynchronous: Mutex<AsyncLanes>,
     /// The thread that reports, if there is one.
     pub(super) reporter: OnceLock<Thread>,
-    /// Regions attached so far.
+    /// Number of regions attached so far.
     pub(super) regions: AtomicU64,
     /// The server that the client's own server calls, if there is or was one.
     pub(super) callable: Mutex<Weak<Serving>>,
@@ -56,7 +56,7 @@ impl CoreState {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How lanes are made now.
+    /// The present recipe for lanes.
     pub(super) fn recipe(&self) -> Arc<Recipe> {
         Arc::clone(&self.current().0)
     }
@@ -79,7 +79,7 @@ impl CoreState {
 impl Drop for CoreState {
     fn drop(&mut self) {
         self.close();
-        // Pipelines may go on: the handle ends with the last of them.
+        // Pipelines may continue: the handle ends with the last of them.
         if let Some(handle) = self.recipe().handle() {
             handle.orphan();
         }

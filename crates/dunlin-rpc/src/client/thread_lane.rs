@@ -1,5 +1,5 @@
-//! One lane for each thread and client. Simulated threads of one real thread share what is thread-local: their entries
-//! say whose they are.
+//! One lane per thread and client. Simulated threads of one real thread share its thread-local state: the entries state
+//! which of them they belong to.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,13 +20,13 @@ use crate::call::lane::Lane;
 use crate::error::CallError;
 use crate::fabric::Owner;
 
-/// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on
-/// the way of a call.
+/// A thread's lane. It is owned by the thread; the client locks it only to close it, so the lock is uncontended on the
+/// path of a call.
 pub(super) struct ThreadLane {
     place: Mutex<Option<Held>>,
 }
 
-/// A lane, and what it was made by.
+/// A lane, and the recipe that made it.
 struct Held {
     lane: Owned<Box<dyn Lane>>,
     recipe: Arc<Recipe>,
@@ -44,7 +44,7 @@ impl Held {
         }
     }
 
-    /// What it is given up for, though it could be used.
+    /// The lane for which this one is to be given up, although it could be used.
     #[inline]
     fn successor(&mut self, core: &Core) -> Option<Successor> {
         let is_idle = |lane: &dyn Lane| !lane.is_shared() && lane.outstanding() == 0;
@@ -53,7 +53,7 @@ impl Held {
         self.attempts.but_failed(successor, || Some(core.recipe()))
     }
 
-    /// Goes over to a lane of the other kind, if there is one to be had.
+    /// Changes to a lane of the other kind, if one is available.
     fn change_kind(&mut self, until: Instant) {
         let (owner, lane) = ((Owner::Thread, 1), self.lane.as_ref());
         let other = self.other.take(&self.recipe, lane, owner, Some(until));
@@ -73,7 +73,8 @@ impl ThreadLane {
     }
 }
 
-/// A thread's hold on its lane. Counted without atomics, because every call takes one; the lane closes with the thread.
+/// A thread's reference to its lane. Counted without atomics, because every call takes one; the lane closes with the
+/// thread.
 struct Own(Arc<Owned<ThreadLane>>);
 
 impl Drop for Own {
@@ -86,8 +87,8 @@ impl Drop for Own {
 
 struct Entry {
     core: u64,
-    /// Which simulated thread's, if it is one's, and what keeps that number from being another's. Nothing says when
-    /// such a thread ends: its lanes end with the client.
+    /// The number of the simulated thread that it belongs to, if any, and what keeps that number from being reused. The
+    /// end of such a thread is not reported: its lanes end with the client.
     thread: usize,
     _waker: Option<Waker>,
     client: Weak<Core>,
@@ -107,7 +108,7 @@ fn of(core: &Arc<Core>) -> Rc<Own> {
         let lanes = lanes.borrow();
         lanes.iter().find(is_it).map(|e| Rc::clone(&e.lane))
     };
-    // A thread that ends may have no list any more: its lane is one of this call alone.
+    // The list of a thread that is ending may be gone: then the lane serves only this call.
     let known = LANES.try_with(find).ok().flatten();
     known.unwrap_or_else(|| enter(core, thread))
 }
@@ -129,14 +130,14 @@ fn enter(core: &Arc<Core>, thread: usize) -> Rc<Own> {
         client: Arc::downgrade(core),
         lane: Rc::clone(&lane),
     };
-    // Those of clients that are no more.
+    // Entries of clients that no longer exist.
     forget(|entry| entry.client.strong_count() == 0);
-    // Else it ends with who asked for it.
+    // Otherwise it ends with its caller.
     let _ = LANES.try_with(|lanes| lanes.borrow_mut().push(entry));
     lane
 }
 
-/// Closes the lanes of these entries. That may take the time of a simulated thread, in which others look here.
+/// Closes the lanes of these entries. That may take time of a simulated thread, in which other threads use the list.
 fn forget(which: impl Fn(&Entry) -> bool) {
     let take = |lanes: &RefCell<Vec<Entry>>| -> Vec<Entry> {
         let mut lanes = lanes.borrow_mut();
@@ -146,27 +147,27 @@ fn forget(which: impl Fn(&Entry) -> bool) {
     drop(gone);
 }
 
-/// Makes `lane` this thread's.
+/// Makes `lane` the lane of this thread.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
     let recipe = core.recipe();
     *of(core).0.lock() = Some(Held::new(lane, recipe));
 }
 
-/// Lanes that threads have now.
+/// Number of lanes that threads have now.
 pub(super) fn count(core: &Core) -> usize {
     let lanes = thread::lock(&core.lanes);
     lanes.iter().filter(|lane| lane.strong_count() > 0).count()
 }
 
-/// Does something with this thread's lane, which is made first if there is none or it is lost, within `limit`. `action`
-/// is told since when that runs, if the lane was made: else it begins now.
+/// Calls `action` with this thread's lane, which is made first if there is none or it is lost, within `limit`. If the
+/// lane had to be made, `action` also gets the time from which `limit` counts; otherwise it starts now.
 #[inline]
 pub(super) fn with<T>(
     core: &Arc<Core>,
     limit: Duration,
     action: impl FnOnce(&mut dyn Lane, Option<Instant>) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    // Before any lock: whoever held it in the parent is not here to give it back.
+    // Before any lock: after a fork, its holder may be a thread of the parent, which cannot release it here.
     core.check()?;
     let own = of(core);
     let mut place = own.0.lock();
@@ -183,7 +184,7 @@ pub(super) fn with<T>(
     }
 }
 
-/// Makes the lane anew. The place is free meanwhile, so closing the client does not wait for a handshake.
+/// Replaces the lane. The lock is not held meanwhile, so closing the client does not wait for a handshake.
 #[cold]
 fn renew<'a>(
     core: &Core,
@@ -196,7 +197,7 @@ fn renew<'a>(
     if core.is_closed() {
         return Err(CallError::Closed);
     }
-    // One that could be used is kept until there is another.
+    // A usable one is kept until there is another.
     let kept = former.and_then(|mut held| {
         let successor = held.successor(core)?;
         held.lane.is_usable().then_some((held, successor))
@@ -239,7 +240,7 @@ fn renew<'a>(
     };
     let mut place = own.lock();
     if core.is_closed() {
-        // Who closed it has looked here before.
+        // The thread that closed the client found no lane here.
         drop(place);
         return Err(CallError::Closed);
     }

@@ -1,4 +1,4 @@
-//! How a thread waits for a lane: it polls for a while, then sleeps until the server wakes it, and never beyond its
+//! How a thread waits on a lane: it polls for a while, then sleeps until the server wakes it, and never beyond its
 //! deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,48 +12,49 @@ use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;
 use crate::identity;
 
-/// Polls between two looks at the clock.
+/// Number of polls between two reads of the clock.
 const POLLS_PER_CLOCK: u32 = 64;
-/// Looks at the clock between two looks for failures.
+/// Number of reads of the clock between two checks for failures.
 const CLOCKS_PER_CHECK: u32 = 64;
-/// Which part of the time for which nothing has come a thread leaves its core to others while its peer has not heard of
-/// its sleep.
+/// While its peer is not known to have received the announcement of its sleep, a thread yields its core for this
+/// fraction of the time for which nothing has arrived.
 const UNHEARD_SHARE: u32 = 8;
 const LONGEST_UNHEARD_PAUSE: Duration = Duration::from_millis(20);
 
-/// When a wait of at most `limit` that began then is over; one that is longer than the clock goes lasts for years.
+/// The end of a wait of at most `limit` that began at `began`; one beyond the range of the clock lasts for years.
 pub(super) fn end_of(began: Instant, limit: Duration) -> Instant {
     const YEARS: Duration = Duration::from_secs(10 << 25);
     began.checked_add(limit).unwrap_or(began + YEARS)
 }
 
-/// How long to leave the core to others when nothing has come for so long and the peer has not heard of the sleep. The
-/// longer it has taken, the more threads there are that wait for the same: those who could tell the peer need the cores
-/// more. A call of which something comes (eRPC's packets of a long message) is not one of those, however long it takes.
+/// How long to yield the core when nothing has arrived for `idle` and the peer is not known to have received the
+/// announcement of the sleep. The longer it takes, the more threads are waiting for the same thing: the threads that
+/// could inform the peer need the cores more. A call that makes progress (eRPC's packets of a long message) is not
+/// among them, however long it takes.
 pub(super) fn unheard_pause(idle: Duration) -> Duration {
     (idle / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE)
 }
 
-/// The waiting of one call or batch.
+/// The wait for one call or batch.
 pub(super) struct Waiter<'a> {
     mode: WaitMode,
     limit: Duration,
     closed: &'a AtomicBool,
     polls: u32,
-    /// Polls that took something.
+    /// Number of polls that took something.
     arrivals: u32,
     clocks: u32,
     started: Option<Instant>,
     idle_since: Option<Instant>,
-    /// What [`progress::moved`] said last.
+    /// The last result of [`progress::moved`].
     moved: u32,
-    /// Which server is waited for, where the lane may be on another thread than it was made on; else zero.
+    /// The server that is waited for, if the lane may be used on another thread than it was made on; otherwise zero.
     server: u64,
 }
 
 impl<'a> Waiter<'a> {
-    /// For at most `limit`, counted from the first look at the clock (a call that is answered at once never looks), and
-    /// until `closed` is set.
+    /// For at most `limit`, counted from the first read of the clock (a call that is answered at once never reads it),
+    /// and until `closed` is set.
     #[inline]
     pub(super) fn new(mode: WaitMode, limit: Duration, closed: &'a AtomicBool) -> Self {
         Self {
@@ -77,22 +78,23 @@ impl<'a> Waiter<'a> {
         self
     }
 
-    /// As if it had begun then: its caller has waited for something else before.
+    /// Sets the beginning of the wait: the caller has waited for something else before.
     #[inline]
     pub(super) fn since(mut self, began: Option<Instant>) -> Self {
         self.started = began;
         self
     }
 
-    /// When it began, which is now if no look at the clock has shown it.
+    /// When the wait began: now, if the clock has not been read yet.
     pub(super) fn began(&mut self) -> Instant {
         *self.started.get_or_insert_with(thread::now)
     }
 
-    /// After a poll that took something. That need not be what is waited for, and a server may send without end.
+    /// To be called after a poll that took something. This need not be what is waited for, and a server may send
+    /// without end.
     ///
     /// # Errors
-    /// The deadline, or the end of the client.
+    /// When the deadline has passed or the client is closed.
     #[inline]
     pub(super) fn progressed(&mut self) -> Result<(), CallError> {
         self.idle_since = None;
@@ -104,10 +106,10 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// After a poll that took nothing: spins, checks the lane or sleeps.
+    /// To be called after a poll that took nothing: spins, checks the lane or sleeps.
     ///
     /// # Errors
-    /// The deadline, or the loss of the lane.
+    /// When the deadline has passed or the lane is lost.
     #[inline]
     pub(super) fn idle(
         &mut self,
@@ -115,7 +117,7 @@ impl<'a> Waiter<'a> {
         sink: &mut dyn Sink,
     ) -> Result<(), CallError> {
         if self.polls == 0 {
-            // What was waited for before has come.
+            // What was waited for before has arrived.
             thread::found();
         }
         self.polls += 1;
@@ -182,7 +184,7 @@ impl<'a> Waiter<'a> {
         match fall_asleep(lane, sink, left, &mut sleep)? {
             Dozed::Unheard => {
                 thread::sleep(unheard_pause(idle).min(left));
-                // One look is enough to see whether it was heard by now.
+                // One poll suffices to see whether the announcement has been received by now.
                 self.polls = POLLS_PER_CLOCK - 1;
             }
             Dozed::Found => self.idle_since = None,
@@ -192,10 +194,10 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Falls asleep on a lane as [`doze`] says; `sleep` is how.
+/// Falls asleep on a lane as described at [`doze`], using `sleep`.
 ///
 /// # Errors
-/// The loss of the lane, or those of `sleep`.
+/// When the lane is lost, and those of `sleep`.
 pub(super) fn fall_asleep(
     lane: &mut dyn Lane,
     sink: &mut dyn Sink,
@@ -205,7 +207,7 @@ pub(super) fn fall_asleep(
     doze(&mut Caller { lane, sink, sleep }, most)
 }
 
-/// Who waits for calls, and may fall asleep.
+/// A thread that waits for calls and may fall asleep.
 struct Caller<'a> {
     lane: &'a mut dyn Lane,
     sink: &'a mut dyn Sink,
@@ -236,7 +238,7 @@ impl Doze for Caller<'_> {
 mod tests {
     use super::*;
 
-    /// A server sends, poll after poll, what is no answer.
+    /// A server keeps sending messages that are not responses.
     #[test]
     fn what_arrives_without_end_is_not_waited_for_without_end() {
         let closed = AtomicBool::new(false);

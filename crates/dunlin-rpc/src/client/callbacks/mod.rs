@@ -1,4 +1,5 @@
-//! A client that its server may call: it is registered there, and a thread answers what the server wants opened.
+//! A client that its server may call: it is registered there, and a thread opens the connections that the server
+//! requests.
 
 mod serving;
 
@@ -16,35 +17,35 @@ use crate::call::callbacks::CALLBACKS;
 use crate::error::{CallError, ServeError};
 use crate::fabric::Fabric;
 
-/// Tags of the two calls that are out, and of the last one.
+/// Tags of the two outstanding calls, and of the last one.
 const STAY: u64 = 0;
 const NEXT: u64 = 1;
 const LEAVE: u64 = 2;
-/// Calls that may have to be out at once.
+/// Maximum number of calls outstanding at once.
 const CALLS_OUT: usize = 3;
-/// How long the server has to hear of the client's leaving.
+/// Time for informing the server that the client leaves.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What the server is told of the time of calls that it answers when there is something to say: nothing of it ends
-/// them, but on the way they count like others.
+/// The deadline stated for calls that the server answers only when there is something to report: it does not end them,
+/// but in transit they are treated like others.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the thread waits at a time before it looks whether it is to end.
+/// How long the thread waits at a time before it checks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long it waits before it registers again.
+/// How long it waits before it registers again: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
 
-/// See [`Client::other_end`].
+/// The data for a server that serves this client's server; see [`Client::other_end`].
 pub(crate) struct OtherEnd {
     /// The device of the client's connections.
     pub(crate) fabric: Arc<dyn Fabric>,
-    /// Who the client's server is, as far as is known.
+    /// The identity of the client's server, as far as known.
     pub(crate) peer: Peer,
-    /// By what it can be known.
+    /// Whether the secret can authenticate it.
     pub(crate) by_secret: bool,
     pub(crate) by_certificate: bool,
 }
 
 impl Client {
-    /// What a server stands on that serves this client's server.
+    /// The data for a server that serves this client's server.
     ///
     /// # Errors
     /// When the process was forked since.
@@ -61,10 +62,10 @@ impl Client {
         })
     }
 
-    /// Registers the client with its server, and keeps it so on a thread of its own.
+    /// Registers the client with its server, and keeps it registered on a separate thread.
     ///
     /// # Errors
-    /// When the server does not take it, or has it already.
+    /// When the server refuses it, or has it already.
     pub(crate) fn keep_callable(&self, serving: &Arc<Serving>) -> Result<(), ServeError> {
         let former = thread::lock(&self.core.callable).upgrade();
         if former.is_some_and(|former| !has_left(&former)) {
@@ -87,7 +88,7 @@ impl Client {
     }
 }
 
-/// Whether the server knows that one that is to end has; it is waited for.
+/// Whether the server knows that a registration that is to end has ended; waits for that.
 fn has_left(former: &Serving) -> bool {
     let until = thread::now() + 2 * FAREWELL;
     while former.is_ending() && !former.is_over() && thread::now() < until {
@@ -96,9 +97,9 @@ fn has_left(former: &Serving) -> bool {
     former.is_over()
 }
 
-/// The thread.
+/// The thread's function.
 fn keep(client: &Client, serving: &Arc<Serving>, first: Registered) {
-    /// Also after a panic.
+    /// Also runs after a panic.
     struct Over<'a>(&'a Serving);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -128,7 +129,7 @@ fn keep(client: &Client, serving: &Arc<Serving>, first: Registered) {
     leave(registered);
 }
 
-/// Tells the server, whose connection may go on: others share it.
+/// Informs the server, because the connection may continue: others share it.
 fn leave(registered: Option<Registered>) {
     if let Some(mut registered) = registered {
         if let Err(error) = registered.leave() {
@@ -137,7 +138,7 @@ fn leave(registered: Option<Registered>) {
     }
 }
 
-/// Leaves the server alone for so long, unless it is to end.
+/// Pauses before the server is contacted again, unless the registration is to end.
 fn sleep(client: &Client, serving: &Serving, pause: Duration) {
     let until = thread::now() + pause;
     while !serving.is_ending() && !client.is_closed() {
@@ -149,18 +150,18 @@ fn sleep(client: &Client, serving: &Serving, pause: Duration) {
     }
 }
 
-/// A client that is registered at its server, for as long as the pipeline's connection lasts.
+/// The registration of a client at its server, which lasts as long as the pipeline's connection.
 struct Registered {
     pipeline: Pipeline,
     heard: Heard,
 }
 
-/// What the server has answered, until somebody looks.
+/// Answers of the server that have not been processed yet.
 #[derive(Default)]
 struct Heard {
     next: Option<Vec<u8>>,
     has_left: bool,
-    /// Why the client is not registered any more.
+    /// Why the client is no longer registered.
     ended: Option<CallError>,
 }
 
@@ -169,7 +170,7 @@ impl Heard {
         match (tag, answer) {
             (LEAVE, _) => self.has_left = true,
             (NEXT, Ok(words)) => self.next = Some(words.to_vec()),
-            // The first says why, and others follow from it.
+            // The first error is the cause; others follow from it.
             (_, Err(error)) => drop(self.ended.get_or_insert(error)),
             (_, Ok(_)) => drop(self.ended.get_or_insert(CallError::Closed)),
         }
@@ -188,7 +189,7 @@ impl Registered {
         new.submit(&Serving::stay(), STAY, until)?;
         new.submit(&Serving::next(), NEXT, until)?;
         loop {
-            // The first answer to what is next says that it is welcome.
+            // The first answer to the request for what is next confirms the registration.
             if let Some(words) = new.wait(until)? {
                 new.submit(&serving.follow(&words)?, NEXT, until)?;
                 serving.set_registered(true);
@@ -200,7 +201,7 @@ impl Registered {
         }
     }
 
-    /// Waits for what the server wants, not for long, and does it.
+    /// Waits for a short time for a request of the server, and carries it out.
     fn go_on(&mut self, serving: &Serving) -> Result<(), CallError> {
         match self.wait(thread::now() + LOOK)? {
             Some(words) => {
@@ -211,10 +212,11 @@ impl Registered {
         }
     }
 
-    /// The answer to what is next, if it comes until then.
+    /// The answer to the request for what is next, if it arrives until then.
     ///
     /// # Errors
-    /// When the connection is lost, or the server has answered the call that stands for as long as it calls the client.
+    /// When the connection is lost, or the server has answered the call that stays outstanding for as long as the
+    /// client is registered.
     fn wait(&mut self, until: Instant) -> Result<Option<Vec<u8>>, CallError> {
         self.hear(until)?;
         match self.heard.ended.take() {
@@ -223,7 +225,7 @@ impl Registered {
         }
     }
 
-    /// Waits for some answer.
+    /// Waits for any answer.
     fn hear(&mut self, until: Instant) -> Result<(), CallError> {
         let limit = until.saturating_duration_since(thread::now());
         let heard = &mut self.heard;
@@ -247,7 +249,7 @@ impl Registered {
 
     fn submit(&mut self, ask: &[u8], tag: u64, until: Instant) -> Result<(), CallError> {
         let began = thread::now();
-        // Others of the client's may have the room on a connection that is shared.
+        // Other calls of the client may take up the room on a shared connection.
         while !self.pipeline.submit_here(CALLBACKS, ask, tag)? {
             let heard = &mut self.heard;
             let taken = self.pipeline.poll(|tag, answer| heard.take(tag, answer))?;

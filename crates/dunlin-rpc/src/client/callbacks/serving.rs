@@ -1,5 +1,5 @@
-//! The client's own server as the thread sees it that keeps it registered: what the peer is told, and the connections
-//! that are opened when it asks.
+//! The client's own server, as seen by the thread that keeps the client registered: the messages to the peer, and the
+//! connections that are opened at its request.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use crate::identity::SERVER_PARAMETER;
 /// Opens a connection for the server.
 type Open = dyn Fn(&OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync;
 
-/// What the thread that keeps the client registered has of the client's own server.
+/// The client's own server, for the thread that keeps the client registered.
 pub(crate) struct Serving {
     device: String,
     open: Box<Open>,
     ending: AtomicBool,
     registered: AtomicBool,
-    /// Its thread has ended, and the server was told.
+    /// Its thread has ended, and the server was informed.
     over: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    /// Of a server on `device`, whose connections `open` makes.
+    /// For a server on `device`, whose connections are made by `open`.
     pub(crate) fn new(
         device: String,
         open: impl Fn(&OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync + 'static,
@@ -49,7 +49,7 @@ impl Serving {
         }
     }
 
-    /// The client is to be registered no longer; its thread tells the server so.
+    /// Requests the end of the registration; its thread informs the server.
     pub(crate) fn begin_to_end(&self) {
         self.ending.store(true, Ordering::Release);
     }
@@ -66,7 +66,7 @@ impl Serving {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Nobody will register the client any more.
+    /// The client will not be registered again.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Release);
         self.over.store(true, Ordering::Release);
@@ -76,7 +76,7 @@ impl Serving {
         self.registered.store(is_registered, Ordering::Release);
     }
 
-    /// The call that stands for as long as the client is registered.
+    /// The call that stays outstanding for as long as the client is registered.
     pub(crate) fn stay() -> Vec<u8> {
         Ask::STAY.encode()
     }
@@ -91,10 +91,10 @@ impl Serving {
         Ask::Leave.encode()
     }
 
-    /// Does what the server says, and what to ask it next.
+    /// Carries out the server's request, and returns the next one to send.
     ///
     /// # Errors
-    /// When it says nothing that this client knows.
+    /// When this client does not know the request.
     pub(crate) fn follow(&self, words: &[u8]) -> Result<Vec<u8>, CallError> {
         let unreadable = CallError::Unreadable;
         match Told::decode(words).map_err(unreadable)? {
@@ -127,7 +127,8 @@ impl Serving {
         };
         let message = match outcome {
             Ok(mut reply) => {
-                // It says which polling threads would wait for themselves; those of the other side are other ones.
+                // It identifies the polling threads that would wait for themselves; those of the other side are
+                // different ones.
                 reply.parameters.remove(SERVER_PARAMETER);
                 Outcome::Accepted(reply)
             }

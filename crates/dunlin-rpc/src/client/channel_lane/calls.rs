@@ -1,4 +1,4 @@
-//! The calls that are out on a lane of one channel, and how they end.
+//! The outstanding calls of a lane over one channel, and how they end.
 
 use dunlin_verbs::Device;
 
@@ -10,7 +10,7 @@ use crate::channel::ChannelError;
 use crate::effort;
 use crate::error::CallError;
 
-/// Marks of a call: its response is being fetched, an entry of `exports` is its, it is a one-sided operation.
+/// Marks of a call: its response is being fetched, it has an entry in `exports`, it is a one-sided operation.
 const FETCHING: u8 = 1;
 pub(super) const EXPORTS: u8 = 2;
 const ONE_SIDED: u8 = 4;
@@ -21,14 +21,14 @@ pub(super) struct Calls<D: Device> {
     pub(super) slots: Slots<()>,
     /// Payloads of long requests while the server may still read them.
     pub(super) exports: Vec<(CallId, Buffer<D>)>,
-    /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the channel lost.
+    /// Calls are accepted: the server has not sent a goodbye (`leaving`), and the channel is not lost.
     pub(super) open: bool,
-    /// The server said goodbye: answers still come.
+    /// The server has sent a goodbye: responses still arrive.
     pub(super) leaving: bool,
 }
 
 impl<D: Device> Calls<D> {
-    /// Names a one-sided operation, unless as many calls as there may be are out.
+    /// Names a one-sided operation, unless the maximum number of calls is outstanding.
     pub(super) fn begin_operation(&mut self, tag: u64) -> Option<CallId> {
         let call = self.slots.begin(tag, ())?;
         self.slots.mark(call, ONE_SIDED);
@@ -48,7 +48,7 @@ impl<D: Device> Calls<D> {
         self.finish(call)
     }
 
-    /// The call has ended: says whose it was, unless nobody wants the answer.
+    /// The call has ended: returns its tag, unless its response is no longer wanted.
     fn finish(&mut self, call: CallId) -> Result<Option<u64>, ChannelError> {
         let ended = self.slots.finish(call).ok_or_else(no_such_call)?;
         if ended.marks & EXPORTS != 0 {
@@ -58,7 +58,7 @@ impl<D: Device> Calls<D> {
     }
 }
 
-/// They, and who wants the answers.
+/// The calls, and the receiver of their responses.
 pub(super) struct Answered<'a, D: Device> {
     pub(super) calls: &'a mut Calls<D>,
     pub(super) sink: &'a mut dyn Sink,

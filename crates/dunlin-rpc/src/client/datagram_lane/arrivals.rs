@@ -1,4 +1,4 @@
-//! What comes: answers, words about segments and about calls that were asked for.
+//! Receiving: responses, reports about segments, and answers about calls.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::channel::ChannelError;
 use crate::error::{CallError, WireFailure};
 use crate::memory::NoMemory;
 
-/// Datagrams taken in one poll: bounds the time that a poll holds its caller.
+/// Maximum number of datagrams taken in one poll: bounds the duration of a poll.
 const POLL_BUDGET: usize = 64;
 
 impl<D: Device> DatagramLane<D> {
@@ -36,7 +36,7 @@ impl<D: Device> DatagramLane<D> {
                 looked = true;
                 held.poll(|_| {})?;
                 if held.has_gathered() {
-                    // It found no room before.
+                    // There was no room for them before.
                     held.send_gathered()?;
                 }
             }
@@ -62,7 +62,7 @@ impl<D: Device> DatagramLane<D> {
         Ok(taken)
     }
 
-    /// Takes the messages of the datagram in `scratch`.
+    /// Processes the messages of the datagram in `scratch`.
     #[inline]
     fn read(&mut self, length: usize, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
         let Some(head) = self.scratch.first_chunk().and_then(Head::read) else {
@@ -81,7 +81,7 @@ impl<D: Device> DatagramLane<D> {
             if header.kind == Kind::ResponsePart {
                 self.hear(header, payload, sink)?;
             } else if header.kind == Kind::Response && self.driving.is_none() {
-                // A late one, of a call that was given up as lost, is nobody's.
+                // A late response to a call that was given up as lost is discarded.
                 if let Some(tag) = self.finish(header.call) {
                     sink.answer(tag, &self.scratch[payload]);
                 }
@@ -136,8 +136,8 @@ impl<D: Device> DatagramLane<D> {
             }
             Kind::Asleep if self.uplink.is_some() => {
                 self.asleep = true;
-                // What was written last it may have missed. One question at a time is enough, however often it slept
-                // while segments came: it sleeps again after that, and says so.
+                // It may have missed what was written last. One question at a time suffices, however often it slept
+                // while segments arrived: afterwards it sleeps again, and reports that.
                 if self.calls.outstanding() > 0 && !self.rousing {
                     self.rouse()?;
                 }
@@ -151,16 +151,16 @@ impl<D: Device> DatagramLane<D> {
         Ok(())
     }
 
-    /// What the server says became of a call.
+    /// Handles the state of a call as reported by the server.
     fn learn(&mut self, call: CallId, fate: Fate, sink: &mut dyn Sink) {
         if self.driving.is_some() {
-            // That it lives is all there is to it: its answer will be asked for again.
+            // This only shows that the server is alive: it will be asked for the response again.
             return;
         }
         match fate {
             Fate::Working => {
                 self.touch(call);
-                // It is there, whole, whatever became of the word about its segments.
+                // The request has arrived completely, even if the report about its segments was lost.
                 let front = self.transfers.front();
                 if front.is_some_and(|transfer| transfer.call == call) {
                     self.transfers.pop_front();
@@ -191,7 +191,7 @@ impl<D: Device> DatagramLane<D> {
         let Self {
             incoming, calls, ..
         } = self;
-        // Late ones are of a call that was given up as lost.
+        // Late ones belong to a call that was given up as lost.
         let wanted = || Ok(calls.is_out(call));
         let payload = &self.scratch[payload];
         let arrived = incoming.take(header, payload, wanted)?;
@@ -215,7 +215,7 @@ impl<D: Device> DatagramLane<D> {
     }
 }
 
-/// What a call hears whose long response has come, and whether there was memory for it.
+/// The result of a call whose long response has arrived, depending on whether there was memory for it.
 pub(super) fn long_answer(
     bytes: Result<LongBytes, NoMemory>,
 ) -> Result<Answer<'static>, CallError> {

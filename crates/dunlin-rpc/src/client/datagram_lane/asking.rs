@@ -1,4 +1,4 @@
-//! Questions about calls that are overdue (FaSST §4.3: a lost packet is found by its call's timer).
+//! Questions about overdue calls (FaSST §4.3: a lost packet is detected by its call's timer).
 
 use dunlin_verbs::{thread, Device};
 
@@ -9,11 +9,11 @@ use crate::channel::datagram::packet::Packet;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 
-/// Calls in one question: it is one datagram on any device.
+/// Maximum number of calls in a question: it fits into one datagram on any device.
 const QUESTION_CALLS: usize = 24;
 
 impl<D: Device> DatagramLane<D> {
-    /// Looks at the clock, and asks about calls that are overdue.
+    /// Reads the clock, and asks about overdue calls.
     #[cold]
     pub(super) fn look(&mut self) -> Result<usize, ChannelError> {
         match self.watch.pass(thread::now()) {
@@ -24,7 +24,7 @@ impl<D: Device> DatagramLane<D> {
             Due::Question => match &self.driving {
                 None => self.ask().map(|()| 0),
                 Some(driving) => {
-                    // Packets that are sent again are questions enough.
+                    // Retransmitted packets serve as questions.
                     if driving.driver.is_busy() {
                         self.watch.asked();
                     }
@@ -34,7 +34,7 @@ impl<D: Device> DatagramLane<D> {
         }
     }
 
-    /// Wakes a server that sleeps: a question about nothing is heard as every datagram is.
+    /// Wakes a sleeping server: a question without calls is received like any datagram.
     #[cold]
     pub(super) fn rouse(&mut self) -> Result<(), ChannelError> {
         let mut packet = Packet::new(self.room.bytes);
@@ -44,14 +44,14 @@ impl<D: Device> DatagramLane<D> {
         let sent = self.endpoint().send(question)?;
         self.asleep = sent == 0;
         self.rousing = !self.asleep;
-        // It is asked again with the next look.
+        // It is asked again in the next poll.
         self.written |= self.asleep;
         self.held_up |= self.asleep;
         Ok(())
     }
 
     fn ask(&mut self) -> Result<(), ChannelError> {
-        // What is asked about must have been sent, or the server would say that it did not come.
+        // The calls asked about must have been sent, or the server would report that they did not arrive.
         self.send()?;
         let mut question = Vec::with_capacity(QUESTION_CALLS * fate::ASKED_BYTES);
         let waiting = |call| {
@@ -64,7 +64,7 @@ impl<D: Device> DatagramLane<D> {
                 continue;
             }
             overdue = true;
-            // Before the server was heard of most calls are not sent: then the question is only whether it is there.
+            // Before the server was heard of most calls are not sent: then the question only asks whether it is there.
             if self.met && question.len() < QUESTION_CALLS * fate::ASKED_BYTES {
                 question.extend_from_slice(&call.to_le_bytes());
             }
@@ -73,9 +73,9 @@ impl<D: Device> DatagramLane<D> {
             return Ok(());
         }
         self.watch.asked();
-        // If one that roused is lost, this one does as well.
+        // If a question that was to wake the server is lost, this one serves as well.
         self.rousing = false;
-        // In a datagram of its own: what waits in the batch may wait for the very answer.
+        // In a datagram of its own: packets in the batch may be waiting for this very answer.
         let mut packet = Packet::new(self.room.bytes);
         if let Some((call, count)) = self.last_whole {
             packet.push(
@@ -85,7 +85,7 @@ impl<D: Device> DatagramLane<D> {
         }
         packet.push(Header::new(Kind::Question, 0, 0, question.len()), &question);
         packet.seal(self.to);
-        // Without room for it there is another question soon.
+        // If there is no room for it, another question follows soon.
         let question = std::iter::once((self.session, packet.bytes()));
         self.endpoint().send(question).map(drop)
     }

@@ -1,4 +1,4 @@
-//! What leaves: packets of messages that wait for a flush, and segments of long requests.
+//! Sending: packets of messages that wait for a flush, and segments of long requests.
 
 use std::sync::PoisonError;
 
@@ -14,12 +14,12 @@ use crate::effort;
 use crate::HandlerId;
 
 impl<D: Device> DatagramLane<D> {
-    /// Bytes of a segment.
+    /// Size of a segment in bytes.
     pub(super) fn piece(&self) -> usize {
         self.capacity - SEGMENT_HEAD_BYTES
     }
 
-    /// Makes the open packet one that a message with `payload` bytes fits into, if the batch has such.
+    /// Makes the open packet one that has room for a message with `payload` bytes, if the batch has such a packet.
     #[inline]
     pub(super) fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
         if self.packets[self.last].fits(payload) {
@@ -45,7 +45,8 @@ impl<D: Device> DatagramLane<D> {
         Ok(true)
     }
 
-    /// One more packet. As long as any of the endpoint, because sessions exchange them: see [`Lane::gather`].
+    /// Adds a packet. It has the same size as all of the endpoint, because sessions exchange them: see
+    /// [`Lane::gather`].
     ///
     /// [`Lane::gather`]: crate::call::lane::Lane::gather
     pub(super) fn add_packet(&mut self) {
@@ -61,7 +62,7 @@ impl<D: Device> DatagramLane<D> {
         self.packets[self.last].push(header, payload);
     }
 
-    /// Hands the batch to the device, and as many segments of long requests as may be on their way.
+    /// Posts the batch to the device, with as many segments of long requests as may be in flight.
     #[inline]
     pub(super) fn send(&mut self) -> Result<(), ChannelError> {
         if self.driving.is_some() {
@@ -77,7 +78,8 @@ impl<D: Device> DatagramLane<D> {
             if !self.transfers.is_empty() {
                 self.continue_transfers()?;
             }
-            // Who was told that nobody waits may stop; that is not to wait for the next request.
+            // A server that learns of cancelled calls may stop executing them; this should not wait for the next
+            // request.
             let tells = self.met && !self.cancels.is_empty();
             if self.packets[0].is_empty() && !tells {
                 return Ok(());
@@ -98,8 +100,7 @@ impl<D: Device> DatagramLane<D> {
         }
     }
 
-    /// Sends so many packets, if there is room for all: `false`, when there is not, and those that are left stay for
-    /// the next look.
+    /// Sends `count` packets. `false`: there is no room for all, and the rest stays for the next poll.
     #[inline]
     pub(super) fn send_packets(&mut self, count: usize) -> Result<bool, ChannelError> {
         let count = match self.has_control_messages() {
@@ -127,7 +128,7 @@ impl<D: Device> DatagramLane<D> {
             packet.clear_for(self.room);
         }
         if gone <= self.last {
-            // Only before the server was heard of, or for want of room.
+            // Only before the server was heard of, or when there is no room.
             self.packets[..=self.last].rotate_left(gone);
         }
         self.last -= gone.min(self.last);
@@ -135,7 +136,7 @@ impl<D: Device> DatagramLane<D> {
         sent.map(|sent| sent == count)
     }
 
-    /// Whether the server is to hear that calls are cancelled, or that long responses have arrived.
+    /// Whether the server is to be told of cancelled calls or of long responses that have arrived.
     #[inline]
     pub(super) fn has_control_messages(&self) -> bool {
         !self.cancels.is_empty() || !self.releases.is_empty()
@@ -147,7 +148,7 @@ impl<D: Device> DatagramLane<D> {
     #[cold]
     fn add_control_messages(&mut self, count: usize) -> usize {
         self.fill_with_control_messages();
-        // Until the server was heard of, only one packet may be on its way.
+        // Until the server was heard of, only one packet may be in flight.
         if !self.has_control_messages() || !self.met || count == PACKETS {
             return count;
         }
@@ -160,7 +161,7 @@ impl<D: Device> DatagramLane<D> {
         count + 1
     }
 
-    /// Puts as many of them into the first packet as fit.
+    /// Adds as many of them to the first packet as fit.
     fn fill_with_control_messages(&mut self) {
         while self.packets[0].fits(0) {
             let cancel = self.cancels.pop().map(|call| (Kind::Cancel, call));
@@ -172,7 +173,7 @@ impl<D: Device> DatagramLane<D> {
         }
     }
 
-    /// Puts segments of long requests into the batch, as many as may be on their way.
+    /// Adds segments of long requests to the batch, as many as may be in flight.
     #[cold]
     pub(super) fn continue_transfers(&mut self) -> Result<(), ChannelError> {
         let piece = self.piece();

@@ -1,5 +1,5 @@
-//! The lane with eRPC's protocol: the driver says what leaves and when, and understands what comes; here is the clock
-//! that it goes by.
+//! The lane with eRPC's protocol: the driver decides what is sent and when, and interprets what arrives; this module
+//! provides its clock.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -17,7 +17,7 @@ use crate::channel::ChannelError;
 use crate::effort;
 use crate::error::WireFailure;
 
-/// Looks in vain between two looks at the clock: timers are of milliseconds.
+/// Number of polls without success between two reads of the clock: timers are in milliseconds.
 const LOOKS_PER_CLOCK: u32 = 64;
 
 /// A driver and its clock.
@@ -26,7 +26,7 @@ pub(super) struct Driving {
     pub(super) driver: Driver,
     began: Option<Instant>,
     looks: u32,
-    /// When the datagrams came that are being read: one look at the clock for all of them (eRPC §5.2.2).
+    /// When the datagrams being read arrived: one read of the clock for all of them (eRPC §5.2.2).
     came_ns: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Driving {
         }
     }
 
-    /// Nanoseconds since the first look, by the clock of who polls.
+    /// Nanoseconds since the first read, by the clock of the polling thread.
     fn now_ns(&mut self) -> u64 {
         let now = thread::now();
         let since = now.saturating_duration_since(*self.began.get_or_insert(now));
@@ -49,16 +49,17 @@ impl Driving {
 }
 
 impl<D: Device> DatagramLane<D> {
-    /// Hands what may leave to the device.
+    /// Posts what may be sent to the device.
     pub(super) fn drive(&mut self) -> Result<(), ChannelError> {
         loop {
             let most = match (self.met, self.introduced) {
-                // One packet is left for control messages that find no room in the others.
+                // One packet is reserved for control messages that do not fit into the others.
                 (true, _) => PACKETS - usize::from(self.has_control_messages()),
                 (false, false) => 1,
                 (false, true) => return Ok(()),
             };
-            // Who was told that nobody waits may stop; that is not to wait for the next request.
+            // A server that learns of cancelled calls may stop executing them; this should not wait for the next
+            // request.
             let tells = self.met && !self.cancels.is_empty();
             let Some(driving) = &mut self.driving else {
                 return Ok(());
@@ -66,7 +67,7 @@ impl<D: Device> DatagramLane<D> {
             if !driving.driver.may_send() && !tells {
                 return Ok(());
             }
-            // What the driver puts into a packet has left, as far as it knows.
+            // The driver regards what it puts into a packet as sent.
             let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
             if !held.has_room(PACKETS)? {
                 self.held_up = true;
@@ -98,7 +99,7 @@ impl<D: Device> DatagramLane<D> {
         }
     }
 
-    /// After a look at what has come.
+    /// To be called after a poll for arrivals.
     #[inline]
     pub(super) fn drive_on(&mut self, taken: usize) -> Result<(), ChannelError> {
         let Some(driving) = &mut self.driving else {
@@ -112,11 +113,11 @@ impl<D: Device> DatagramLane<D> {
         if driving.looks % LOOKS_PER_CLOCK == 0 {
             return self.keep_time();
         }
-        // Only a rate keeps such back.
+        // Only a rate delays such packets.
         self.drive()
     }
 
-    /// Sends again what stayed without an answer, and what the rate lets go.
+    /// Retransmits what remained unanswered, and sends what the rate permits.
     #[cold]
     pub(super) fn keep_time(&mut self) -> Result<(), ChannelError> {
         let Some(driving) = &mut self.driving else {
@@ -130,7 +131,7 @@ impl<D: Device> DatagramLane<D> {
         self.drive()
     }
 
-    /// Takes a message of the driver's server.
+    /// Handles a message from the server.
     pub(super) fn hear(
         &mut self,
         header: Header,

@@ -1,8 +1,8 @@
-//! A lane over a datagram session: FaSST's RPC as a client sees it (§4).
+//! A lane over a datagram session: the client's side of FaSST's RPC (§4).
 //!
-//! A call is a message in the packet that leaves with the next flush. There is no acknowledgement but the answer. Calls
-//! that stay without one are asked about (`asking.rs`); the server says what became of them, and a lost packet is an
-//! error to the calls that were in it.
+//! A call is a message in the packet that is sent with the next flush. The response is the only acknowledgement. The
+//! client asks about calls that remain without one (`asking.rs`); the server reports their state, and the calls in a
+//! lost packet end with an error.
 
 mod arrivals;
 mod asking;
@@ -40,7 +40,7 @@ use crate::HandlerId;
 use driving::Driving;
 use watch::Watch;
 
-/// Packets that wait for a flush, at most; as many go with one doorbell.
+/// Maximum number of packets that wait for a flush; the maximum for one doorbell.
 const PACKETS: usize = 16;
 /// A lane over a datagram session.
 #[derive(Debug)]
@@ -48,61 +48,62 @@ pub(crate) struct DatagramLane<D: Device> {
     endpoint: Shared<D>,
     wake: D::CompletionChannel,
     session: u32,
-    /// Where the server is: the device may hear that it is no more.
+    /// The address of the server: the device may report that it is gone.
     server: D::AddressHandle,
-    /// How the server knows us.
+    /// The head by which the server knows this session.
     to: Head,
-    /// Longest payload in one datagram, and at all, to the server.
+    /// Maximum length of a payload to the server, in one datagram and altogether.
     capacity: usize,
     longest: usize,
-    /// With the tick at which something was last heard of each, or it began.
+    /// The calls, with the tick at which each began or was last heard of.
     calls: Slots<u32>,
-    /// The batch: packets up to `last` hold something, or are the one that is open.
+    /// The batch: packets up to `last` are filled or open.
     packets: Vec<Packet>,
     last: usize,
     room: Room,
-    /// Something that is to leave has found no room.
+    /// Something to be sent has found no room.
     held_up: bool,
     /// Packets wait in the endpoint for those of other sessions.
     gathering: bool,
-    /// The datagram that is being read.
+    /// The datagram being read.
     scratch: Box<[u8]>,
-    /// Long requests: the first is on its way.
+    /// Long requests: the first is being sent.
     transfers: VecDeque<Transfer<LongBytes>>,
     transfer: u32,
     /// Memory of long messages.
     spare: Spare,
-    /// The long response that is on its way.
+    /// The long response being received.
     incoming: Incoming,
-    /// The last long response that came whole, and its segments: the word about it may be lost, and others wait behind
-    /// it.
+    /// The last long response that was complete, and its number of segments: the report about it may have been lost,
+    /// and other responses wait behind it.
     last_whole: Option<(CallId, u32)>,
-    /// Given up by their callers, and those whose long responses are here that the server keeps: it hears it with the
-    /// next packet.
+    /// Calls given up by their callers, and calls whose long responses have arrived but are still kept by the server:
+    /// it is informed with the next packet.
     cancels: Vec<CallId>,
     releases: Vec<CallId>,
-    /// What sends, in place of all that is above, where packets are sent again.
+    /// If packets are retransmitted, the driver that sends in place of all that is above.
     driving: Option<Box<Driving>>,
-    /// Where short requests leave, if not in packets.
+    /// The uplink for short requests, if they are not sent in packets.
     uplink: Option<Box<Uplink<D>>>,
-    /// The server said that it sleeps, and hears nothing that is written. Something was written since the last flush.
+    /// The server has reported that it sleeps, and does not notice what is written. Something was written since the
+    /// last flush.
     asleep: bool,
     written: bool,
-    /// It was asked something to wake it, and has not answered yet.
+    /// It was sent a question to wake it, and has not answered yet.
     rousing: bool,
     watch: Watch,
-    /// The server was heard of: until then one datagram of ours may be on its way, because its RECEIVEs may not be
+    /// The server has been heard of: before that only one datagram may be in flight, because its RECEIVEs may not be
     /// posted yet.
     met: bool,
     introduced: bool,
-    /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the session lost.
+    /// Calls are accepted: the server has not sent a goodbye (`leaving`), and the session is not lost.
     open: bool,
     leaving: bool,
     lost: bool,
     on_loss: PacketLoss,
     /// Set when a packet of the client was lost.
     packet_lost: Arc<AtomicBool>,
-    /// What the last datagram said: see [`Lane::wants_datagrams`].
+    /// From the last datagram: see [`Lane::wants_datagrams`].
     wants_datagrams: bool,
 }
 
@@ -119,13 +120,13 @@ impl<D: Device> DatagramLane<D> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let (own, wake) = (held.packet_bytes(), held.wake().clone());
-        // There is no wire, or kernels and threads stand before it at both ends: a round trip says little of a
-        // network's queues then.
+        // There is no wire, or kernels and threads precede it at both ends, so a round trip says little about a
+        // network's queues.
         let without_nic = held.device().attributes().queue_pairs_by_software();
         let mut room = held.room_for(theirs.packet_bytes);
         drop(held);
         if setup.protocol == Protocol::Driven {
-            // Each packet has one part of a message, and what else there is to say goes beside it.
+            // Each packet has one part of a message, with control messages in addition.
             room.messages = MESSAGES;
         }
         let capacity = theirs.capacity(own);
@@ -190,13 +191,13 @@ impl<D: Device> DatagramLane<D> {
         self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The call has ended: says whose it was, unless it is not out or nobody wants the answer.
+    /// The call has ended: returns its tag, unless it is not outstanding or its response is not wanted.
     #[inline]
     fn finish(&mut self, call: CallId) -> Option<u64> {
         self.calls.finish(call)?.tag
     }
 
-    /// Something was heard of the call.
+    /// Records that the call was heard of.
     fn touch(&mut self, call: CallId) {
         if let Some(since) = self.calls.extra(call) {
             *since = self.watch.tick();
@@ -230,13 +231,13 @@ impl<D: Device> DatagramLane<D> {
         })
     }
 
-    /// Whether a lost packet has ended the client, as it does where the user wants that.
+    /// Whether a lost packet has ended the client, as it does if so configured.
     #[inline]
     fn is_over(&self) -> bool {
         self.on_loss == PacketLoss::EndClient && self.packet_lost.load(Ordering::Relaxed)
     }
 
-    /// A long request in memory of this lane's.
+    /// Takes a long request into memory of this lane.
     fn own(&self, body: &mut Body<'_>) -> Result<LongBytes, CallError> {
         match body.take() {
             Body::Bytes(bytes) => {
@@ -389,7 +390,7 @@ impl<D: Device> Lane for DatagramLane<D> {
     }
 
     fn gathers(&self) -> bool {
-        // One that is alone goes at once.
+        // A single request is sent at once.
         self.calls.outstanding() > 1
     }
 
@@ -403,7 +404,7 @@ impl<D: Device> Lane for DatagramLane<D> {
             self.cancels.push(call);
             let limit = self.calls.limit();
             if self.cancels.len() > limit {
-                // Only a courtesy: without it the server simply answers in vain.
+                // Optional: otherwise the server executes them needlessly.
                 self.cancels.clear();
             }
         }
@@ -433,10 +434,10 @@ impl<D: Device> Lane for DatagramLane<D> {
     fn is_usable(&mut self) -> bool {
         let may_be_behind = !D::QueuePair::MAPS_PEERS && self.open && self.calls.nobody_waits();
         if may_be_behind && progress::catch_up() {
-            // A goodbye may have come to a device that works on the time of those who wait.
+            // A goodbye may have arrived at a device that makes progress when its users wait.
             let _ = self.take(&mut NoCalls);
         }
-        // One that a lost packet has ended is not made anew: it says so.
+        // A lane ended by a lost packet is not replaced: it returns that error.
         self.open && !D::is_gone(&self.server) || self.is_over()
     }
 
@@ -446,7 +447,7 @@ impl<D: Device> Lane for DatagramLane<D> {
             true => Err(ChannelError::queue_pair("it is in error".to_owned())),
             false if self.lost => Err(ChannelError::peer_gone()),
             false if D::is_gone(&self.server) => {
-                // What it sent before it went is an answer.
+                // What the server sent before it went away may be a response.
                 while let Ok(1..) = self.take(sink) {}
                 Err(ChannelError::peer_gone())
             }
@@ -465,7 +466,7 @@ impl<D: Device> Lane for DatagramLane<D> {
         if self.held_up {
             return Ok(false);
         }
-        // What the server should answer at once is waited for awake, for as long as a timer runs.
+        // If the server should answer at once, the thread waits awake, for as long as a timer runs.
         let hurried = |driving: &Driving| driving.driver.is_hurried();
         Ok(!self.driving.as_deref().is_some_and(hurried))
     }
@@ -480,14 +481,14 @@ impl<D: Device> Drop for DatagramLane<D> {
         let mut packet = Packet::new(self.room.bytes);
         packet.push(Header::new(Kind::Goodbye, 0, 0, 0), &[]);
         packet.seal(self.to);
-        // Of the last session nobody takes care of what is on its way.
+        // After the last session nothing takes care of packets in flight.
         let is_last = Arc::strong_count(&self.endpoint) == 1;
         let mut held = self.endpoint();
         if !self.lost && !held.is_broken() && !D::is_gone(&self.server) {
-            // If it is lost, the server finds a session that is silent when it needs the place.
+            // If it is lost, the server discovers the silent session when it needs the place.
             held.signal_next();
             let sent = held.send(std::iter::once((self.session, packet.bytes())));
-            // The time of a simulated device does not pass while a real thread waits.
+            // The time of a simulated device does not advance while a real thread waits.
             let time_passes = held.device().seed().is_none() || thread::is_simulated();
             if sent.is_ok() && is_last && time_passes {
                 held.finish();

@@ -1,25 +1,25 @@
-//! The timer of a datagram lane: when a call without an answer is asked about, and when its server is given up (FaSST
+//! The timer of a datagram lane: when to ask about a call without a response, and when to give up its server (FaSST
 //! §4.3).
 //!
-//! Time is counted in ticks, a quarter of the timeout each, that pass only while the lane is looked at: a thread that
-//! stood still has not waited for its server. No call reads a clock.
+//! Time is counted in ticks of a quarter of the timeout, which pass only while the lane is polled: a thread that was
+//! stopped has not waited for its server. No call reads a clock.
 
 use std::time::{Duration, Instant};
 
-/// Ticks without news after which a call is asked about.
+/// Number of ticks without news after which to ask about a call.
 pub(super) const OVERDUE: u32 = 4;
-/// Questions without an answer after which the server is gone.
+/// Number of unanswered questions after which the server counts as gone.
 const QUESTIONS: u32 = 16;
-/// Looks at the lane between two looks at the clock.
+/// Number of polls of the lane between two reads of the clock.
 const LOOKS_PER_CLOCK: u32 = 4096;
 
-/// What is due.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// A question about the calls that are overdue, if there are any.
+    /// Ask about the overdue calls, if there are any.
     Question,
-    /// The server has answered none of many questions.
+    /// The server has not answered many questions in a row.
     Gone,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Watch {
     looks: u32,
     last: Option<Instant>,
     tick: u32,
-    /// Questions since the last answer.
+    /// Number of questions since the last answer.
     unanswered: u32,
 }
 
@@ -45,20 +45,20 @@ impl Watch {
         }
     }
 
-    /// The tick now.
+    /// The current tick.
     #[inline]
     pub(super) fn tick(&self) -> u32 {
         self.tick
     }
 
-    /// The lane was looked at; whether the clock is due.
+    /// The lane was polled; returns whether the clock should be read.
     #[inline]
     pub(super) fn looked(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
         self.looks % LOOKS_PER_CLOCK == 0
     }
 
-    /// Looks at the clock.
+    /// Processes the time.
     pub(super) fn pass(&mut self, now: Instant) -> Due {
         let last = *self.last.get_or_insert(now);
         if now.duration_since(last) < self.step {
@@ -72,17 +72,17 @@ impl Watch {
         Due::Question
     }
 
-    /// Whether a call that was last heard of then is overdue.
+    /// Whether a call that was last heard of at tick `since` is overdue.
     pub(super) fn is_overdue(&self, since: u32) -> bool {
         self.tick.wrapping_sub(since) >= OVERDUE
     }
 
-    /// A question was sent.
+    /// To be called when a question was sent.
     pub(super) fn asked(&mut self) {
         self.unanswered += 1;
     }
 
-    /// The server lives.
+    /// To be called when the server was heard of.
     #[inline]
     pub(super) fn heard(&mut self) {
         self.unanswered = 0;
@@ -99,7 +99,7 @@ mod tests {
         let begin = Instant::now();
         let since = watch.tick();
         assert_eq!(watch.pass(begin), Due::Nothing);
-        // However long the thread stood still: it looked once.
+        // However long the thread was stopped: it has polled once.
         let mut now = begin + Duration::from_secs(60);
         assert_eq!(watch.pass(now), Due::Question);
         assert!(!watch.is_overdue(since));

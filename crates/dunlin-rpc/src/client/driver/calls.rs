@@ -1,4 +1,4 @@
-//! The calls of a client's futures: what is wanted, until it can be sent, and what became of it.
+//! The calls of a client's futures: the requests until they can be sent, and their results.
 
 mod sending;
 mod slot;
@@ -20,40 +20,40 @@ pub(in crate::client) use slot::{Keep, Slot, State};
 pub(in crate::client) use terms::Terms;
 pub(in crate::client) use wish::{Asked, Wish};
 
-/// The tag of the driver's own question for a region; calls have the numbers of their slots.
+/// The tag of the driver's own request for a region; calls are tagged by the numbers of their slots.
 pub(super) const ATTACH: u64 = u64::MAX;
 
-/// What became of the calls, by tag.
+/// The calls and their results, by tag.
 pub(in crate::client) struct Calls<K: Keep = Reply> {
     pub(in crate::client) slots: Vec<Slot<K>>,
-    /// The first place that is free, which names the next; as many as there are when none is.
+    /// The first free slot, which holds the next one; equal to the number of slots when none is free.
     free: usize,
-    /// Calls that are not sent yet, in their order.
+    /// Calls that are not sent yet, in order.
     pub(in crate::client) waiting: VecDeque<usize>,
-    /// Calls that are out or wait, and how many there may be.
+    /// Number of calls that are outstanding or queued, and its limit.
     pub(in crate::client) live: usize,
     pub(super) limit: usize,
-    /// What the server knows of their deadlines.
+    /// The default deadline that the server knows.
     told: Told,
     pub(super) attaching: Option<Attaching>,
     pub(in crate::client) waiters: Waiters,
-    /// The call whose task has asked last to be woken.
+    /// The call whose task was the last to request to be woken.
     pub(super) last_asked: usize,
-    /// Who is to be woken when the lock is given back.
+    /// Tasks to be woken when the lock is released.
     pub(in crate::client) woken: Vec<Waker>,
 }
 
-/// What a call has of the places that there are, before it is put among the others.
+/// The place that a call holds before it is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) enum Holds {
     Nothing,
-    /// One that counts as a call already.
+    /// A place that counts as a call already.
     Place,
-    /// One among the calls of a lane before this: it is taken here, too, though all may be.
+    /// A place among the calls of an earlier lane: it gets one here, too, even if all are taken.
     PlaceElsewhere,
 }
 
-/// The question for a region that the first of the waiting calls needs.
+/// The request for a region that the first of the queued calls needs.
 pub(super) struct Attaching {
     pub(super) call: CallId,
     pub(super) region: Arc<RegionKey>,
@@ -76,13 +76,14 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// The question for a region is given up: who needs that asks again. Says its call, if it is out.
+    /// Gives up the request for a region: calls that need it request it again. Returns its call, if that is
+    /// outstanding.
     pub(in crate::client) fn give_up_attaching(&mut self) -> Option<CallId> {
         let attaching = self.attaching.take()?;
         attaching.answer.is_none().then_some(attaching.call)
     }
 
-    /// Those that are out now are on the former lane from now on.
+    /// Marks the calls that are outstanding now as being on the former lane.
     pub(in crate::client) fn leave_lane(&mut self) {
         for slot in &mut self.slots {
             if let State::Out(_) = slot.state {
@@ -91,21 +92,21 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// Whether somebody waits for one that is out on the former lane.
+    /// Whether a call on the former lane is still waited for.
     pub(in crate::client) fn are_on_former(&self) -> bool {
         let mut terms = self.slots.iter().filter_map(Slot::terms);
         terms.any(|terms| terms.on_former)
     }
 
-    /// Whether somebody waits for one that has not ended.
+    /// Whether a call that has not ended is still waited for.
     pub(super) fn are_awaited(&self) -> bool {
         self.slots.iter().any(|slot| slot.state.is_live())
     }
 
-    /// A place for a call that may take so long.
+    /// Reserves a slot for a call with the deadline `after`.
     ///
     /// # Errors
-    /// When as many as there may be are out or wait, and it holds no place.
+    /// When the maximum number of calls is outstanding or queued, and it holds no place.
     #[inline]
     fn reserve(
         &mut self,
@@ -121,7 +122,7 @@ impl<K: Keep> Calls<K> {
         Ok((tag, slot))
     }
 
-    /// A free place, which is one no more.
+    /// Takes a free slot.
     #[inline]
     fn unused(&mut self) -> (usize, &mut Slot<K>) {
         let tag = self.free;
@@ -135,7 +136,7 @@ impl<K: Keep> Calls<K> {
         (tag, slot)
     }
 
-    /// A call that has failed before it could be sent, for its future to find.
+    /// Stores a call that failed before it could be sent, for its future.
     #[cold]
     pub(in crate::client) fn refuse(&mut self, error: CallError) -> usize {
         let (tag, slot) = self.unused();
@@ -143,7 +144,7 @@ impl<K: Keep> Calls<K> {
         tag
     }
 
-    /// Nobody wants what is in the slot any more. The waker that it had is for the caller to drop.
+    /// Frees a slot whose contents are no longer wanted. Its waker is returned for the caller to drop.
     pub(in crate::client) fn release(&mut self, tag: usize) -> Option<Waker> {
         let slot = &mut self.slots[tag];
         let state = std::mem::replace(&mut slot.state, State::Free(self.free));
@@ -160,14 +161,14 @@ impl<K: Keep> Calls<K> {
         waker
     }
 
-    /// Whether a call has ended, and what became of it is to be taken.
+    /// Whether a call has ended, and its result is ready to be taken.
     #[inline]
     pub(in crate::client) fn has_ended(&self, tag: usize) -> bool {
         matches!(self.slots[tag].state, State::Answered | State::Failed(_))
     }
 
-    /// What became of a call that has ended, for its task. In line: an answer is moved once then, from its place to
-    /// where the task wants it.
+    /// Takes the result of a call that has ended, for its task. Inlined: then a response is moved only once, from its
+    /// slot to where the task wants it.
     #[inline(always)]
     pub(in crate::client) fn take(&mut self, tag: usize) -> Result<K::Reply, CallError> {
         let slot = &mut self.slots[tag];
@@ -196,7 +197,7 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// A call has been answered. Its answer is given back where nobody waits for it.
+    /// Stores the response of a call, or returns it if the call is not waited for.
     #[inline(always)]
     fn answered<'a>(&mut self, tag: usize, answer: Answer<'a>) -> Result<(), Answer<'a>> {
         let slot = match self.slots.get_mut(tag) {
@@ -213,14 +214,14 @@ impl<K: Keep> Calls<K> {
         Ok(())
     }
 
-    /// Whose call this is is woken when the lock is given back.
+    /// The task of this call is woken when the lock is released.
     #[inline(never)]
     fn wake_later(&mut self, tag: usize) {
         let waker = self.slots[tag].terms.waker.take();
         self.woken.extend(waker);
     }
 
-    /// A call has failed.
+    /// Ends a call with an error.
     #[cold]
     fn fail(&mut self, tag: usize, error: CallError) {
         let Some(slot) = self.slots.get_mut(tag) else {
@@ -235,7 +236,7 @@ impl<K: Keep> Calls<K> {
         self.offer_place();
     }
 
-    /// All calls end.
+    /// Ends all calls.
     pub(in crate::client) fn end(&mut self, error: &CallError) {
         self.waiting.clear();
         self.attaching = None;
@@ -245,8 +246,8 @@ impl<K: Keep> Calls<K> {
         self.wake_waiters();
     }
 
-    /// Calls end whose time is up, and waits for a place. Those that are out are given up: their names, and whether
-    /// that is on the lane before the present one.
+    /// Ends calls, and waits for a place, whose deadlines have passed. Outstanding ones are passed to `give_up`, with
+    /// their names and whether they are on the former lane.
     pub(in crate::client) fn expire(
         &mut self,
         now: Instant,
@@ -274,13 +275,13 @@ impl<K: Keep> Calls<K> {
             self.waiting
                 .retain(|&tag| matches!(slots[tag].state, State::Waiting(_)));
             if let Some(attaching) = self.attaching.take() {
-                // The next that needs the region asks again.
+                // The next call that needs the region requests it again.
                 give_up(attaching.call, false);
             }
         }
     }
 
-    /// When the first and the last of the calls that are not sent yet have to end.
+    /// The first and the last deadline of the calls that are not sent yet.
     pub(super) fn deadlines_of_waiting(&self) -> Option<(Instant, Instant)> {
         let terms = self.waiting.iter().map(|&tag| self.slots[tag].terms());
         let mut deadlines = terms.flatten().filter_map(Terms::deadline);
@@ -289,7 +290,7 @@ impl<K: Keep> Calls<K> {
         Some(deadlines.fold((first, first), widen))
     }
 
-    /// How long it is until the first call has to end, whether it is out or waits, or a wait for a place.
+    /// The time until the first deadline of a call, outstanding or queued, or of a wait for a place.
     pub(in crate::client) fn until_deadline(&mut self, now: Instant) -> Duration {
         let terms = self.slots.iter_mut().filter_map(Slot::terms_mut);
         let calls = terms.map(|terms| terms.until(now));
@@ -318,7 +319,7 @@ impl<K: Keep> Sink for Calls<K> {
 }
 
 impl<K: Keep> Calls<K> {
-    /// The end of what is no call that waits for an answer, or has none.
+    /// Handles the end of anything but a waiting call that was answered.
     #[cold]
     fn complete_other(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
         match (tag, result) {

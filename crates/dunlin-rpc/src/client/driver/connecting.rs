@@ -1,5 +1,5 @@
-//! How the driver makes its lane. A server may be silent for longer than a call has time that comes meanwhile, so the
-//! connection is made by a thread of its own, and the driver ends calls whose time is over.
+//! How the driver makes its lane. A server may be silent for longer than the deadlines of calls submitted meanwhile, so
+//! a separate thread makes the connection, and the driver ends calls whose deadlines have passed.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -22,17 +22,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 type Opened = Result<Box<dyn Lane>, ConnectError>;
 
 fn open(recipe: &Recipe, until: Instant) -> Opened {
-    // The calls of all threads go over it.
+    // The calls of all threads use it.
     let window = recipe.channel.max_outstanding;
     let opened = recipe.open(Owner::Alone, window, Some(until));
     opened.map(|(lane, _)| lane)
 }
 
 impl AsyncLane {
-    /// Makes the lane for the calls that wait, each for as long as its deadline allows: an attempt goes on while one of
-    /// them has time, and those that have less end meanwhile. `false`: there is none, and no call any more.
+    /// Makes the lane for the queued calls, each for as long as its deadline allows: an attempt continues while one of
+    /// them has time left, and those that have less end meanwhile. `false`: it could not be made, and no call is queued
+    /// any more.
     pub(super) fn connect(&self, recipe: &Arc<Recipe>, mut spare: Option<Box<dyn Lane>>) -> bool {
-        // Who comes meanwhile wakes the driver.
+        // Calls submitted meanwhile wake the driver.
         self.sleeping.store(true, Ordering::SeqCst);
         let is_made = self.connect_for_calls(recipe, &mut spare);
         self.sleeping.store(false, Ordering::SeqCst);
@@ -54,7 +55,7 @@ impl AsyncLane {
             };
             let opened = match usable(spare.take()) {
                 Some(lane) => Ok(lane),
-                // Nobody else is waited for.
+                // Nothing else is waited for.
                 None if recipe.is_local() => open(recipe, until),
                 None => match self.open_beside(recipe, until) {
                     Some(opened) => opened,
@@ -63,7 +64,7 @@ impl AsyncLane {
             };
             let mut inner = self.lock();
             match opened {
-                // It was closed meanwhile; the lane goes when the lock is given back.
+                // It was closed meanwhile; the lane is dropped when the lock is released.
                 Ok(_) if inner.over => return false,
                 Ok(lane) => {
                     let _ = self.sleeper.set(lane.sleeper());
@@ -81,14 +82,14 @@ impl AsyncLane {
         false
     }
 
-    /// Ends the calls whose time is over; says when that of the first and of the last of the others is, if there are
-    /// any, and when to look again. `None`: nobody waits for the lane any more, or holds a place on it.
+    /// Ends the calls whose deadlines have passed; returns the first and the last deadline of the others, if there are
+    /// any, and when to check again. `None`: no call waits for the lane any more, or holds a place on it.
     fn attend_to_waiting(&self) -> Option<(Option<(Instant, Instant)>, Instant)> {
         let now = thread::now();
         let mut inner = self.lock();
         inner.calls.expire(now, |_, _| {});
         let deadlines = inner.calls.deadlines_of_waiting();
-        // There is nothing to make it for; the next begins anew.
+        // There is no call to make it for; the next one starts anew.
         inner.over |= inner.calls.live == 0 || self.ending.load(Ordering::Acquire);
         let is_over = inner.over;
         let most = LONGEST_SLEEP.min(inner.calls.until_deadline(now));
@@ -96,7 +97,7 @@ impl AsyncLane {
         (!is_over).then_some((deadlines, now + most))
     }
 
-    /// Opens a lane by a thread of its own. `None`: nobody waits for it any more.
+    /// Opens a lane on a separate thread. `None`: no call waits for it any more.
     fn open_beside(&self, recipe: &Arc<Recipe>, until: Instant) -> Option<Opened> {
         let place = Arc::new(Mutex::new(None));
         let (theirs, made_by, driver) = (Arc::clone(&place), Arc::clone(recipe), thread::waker());

@@ -1,13 +1,12 @@
-//! Who looks at the lane of the futures: one of the tasks that wait, as long as the executor comes back to it, else the
-//! driver.
+//! Who polls the lane of the futures: one of the waiting tasks, as long as the executor polls it, otherwise the driver.
 //!
-//! FLOCK's leader among followers, with tasks for threads: the first task that finds no answer becomes the *leader*. It
-//! asks its executor to be polled again, behind all others that are ready, and with each poll sends what they have
-//! submitted and takes what has come for all of them. So nobody crosses to another core for an answer, the lock has no
-//! rivals, and requests of many tasks leave together. A leader whose answer has come names the next; one that finds
-//! nothing for as long as a thread would spin ([`WaitMode`]) leaves the lane to the driver, which sleeps until
-//! something comes. The driver keeps watch over leaders: one that is not polled for a while, because its executor's
-//! thread is held up or its future is kept without being polled, is one no more.
+//! This is FLOCK's leader and followers, with tasks in place of threads: the first task that finds no response becomes
+//! the *leader*. It asks its executor to be polled again, behind all other ready tasks, and with each poll sends what
+//! they have submitted and takes what has arrived for all of them. So no response crosses to another core, the lock is
+//! uncontended, and requests of many tasks are sent together. A leader whose response has arrived names the next; one
+//! that finds nothing for as long as a thread would spin ([`WaitMode`]) leaves the lane to the driver, which sleeps
+//! until something arrives. The driver monitors leaders: one that is not polled for a while, because its executor's
+//! thread is held up or its future is kept without being polled, is replaced.
 
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -22,12 +21,12 @@ use crate::call::reply::Reply;
 use crate::config::WaitMode;
 use crate::error::CallError;
 
-/// A leader's looks between two looks at the clock.
+/// Number of a leader's polls between two reads of the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
-/// How often the driver looks whether a leader is still polled.
+/// Interval at which the driver checks whether a leader is still polled.
 const WATCH: Duration = Duration::from_millis(1);
 
-/// The task that looks at the lane.
+/// The task that polls the lane.
 #[derive(Default)]
 pub(super) struct Leader {
     /// Its call, while there is one.
@@ -35,23 +34,23 @@ pub(super) struct Leader {
     idle_since: Option<Instant>,
 }
 
-/// What a task does after its look.
+/// What a task does after polling.
 pub(super) enum Looked {
-    /// It waits to be woken: somebody else looks.
+    /// Wait to be woken: another task or the driver polls.
     Wait,
-    /// It leads, and wants to be polled again; whether its look was in vain.
+    /// Lead, and request to be polled again; with whether its poll was without success.
     Lead(bool),
-    /// It has led, and the driver takes over.
+    /// Stop leading: the driver takes over.
     Leave,
 }
 
 impl Inner {
-    /// Whether a task looks at the lane soon, and sends what was submitted.
+    /// Whether a task polls the lane soon, and sends what was submitted.
     pub(super) fn is_led(&self) -> bool {
         self.leader.tag.is_some()
     }
 
-    /// A task looks, whose call has not ended: it leads, unless another does.
+    /// Polls for a task whose call has not ended: it leads, unless another does.
     pub(super) fn look_as_task(&mut self, tag: usize, wait: WaitMode) -> Looked {
         match self.leader.tag {
             Some(leader) if leader != tag => return Looked::Wait,
@@ -70,13 +69,13 @@ impl Inner {
         };
         let in_vain = match turn(lane.as_mut(), calls) {
             Ok(taken) => taken == 0,
-            // The driver says so to the others.
+            // The driver reports it to the others.
             Err(_) => return self.leave(),
         };
         if !in_vain {
             self.leader.idle_since = None;
         }
-        // Of all leaders: each may lead for one look.
+        // Counted over all leaders: each may lead for a single poll.
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS_PER_CLOCK != 0 {
             return Looked::Lead(in_vain);
@@ -86,7 +85,7 @@ impl Inner {
             self.expire(now);
             return Looked::Lead(false);
         }
-        // The driver ends what has failed.
+        // The driver handles the failure.
         if self.attend(now).is_err() {
             return self.leave();
         }
@@ -102,8 +101,8 @@ impl Inner {
         Looked::Leave
     }
 
-    /// Calls end whose time is up. Where answers may be there that nobody has taken yet nothing else is asked: a peer
-    /// that has answered and gone has answered.
+    /// Ends calls whose deadlines have passed. Where responses may have arrived that were not taken yet, failures are
+    /// not checked: a peer that has answered and gone has answered.
     pub(super) fn expire(&mut self, now: Instant) {
         let Self { lane, calls, .. } = self;
         if now >= self.next_expiry {
@@ -115,8 +114,8 @@ impl Inner {
         }
     }
 
-    /// What the clock asks for after a look in vain: calls end whose time is up, and the lane is looked at for
-    /// failures.
+    /// Work triggered by the clock after a poll without success: ends calls whose deadlines have passed, and checks the
+    /// lane for failures.
     pub(super) fn attend(&mut self, now: Instant) -> Result<(), CallError> {
         let Self { lane, calls, .. } = self;
         let Some(lane) = lane.as_mut().filter(|_| now >= self.next_expiry) else {
@@ -127,7 +126,7 @@ impl Inner {
         lane.check(calls)
     }
 
-    /// As [`Calls::take`]; if it was the leader's call, another that waits is to look.
+    /// As [`Calls::take`]; if it was the leader's call, another waiting task is woken to poll.
     #[inline(always)]
     pub(super) fn take(&mut self, tag: usize) -> Result<Reply, CallError> {
         self.leave_lead_of(tag);
@@ -148,13 +147,13 @@ impl Inner {
         }
     }
 
-    /// The driver looks from now on, whatever a task has promised.
+    /// From now on the driver polls, whatever task leads.
     pub(super) fn depose(&mut self) {
         self.leader.tag = None;
     }
 }
 
-/// Sends what was submitted and takes what has come; says how many answers.
+/// Sends what was submitted and takes what has arrived; returns the number of messages.
 pub(super) fn turn(lane: &mut (dyn Lane + 'static), calls: &mut Calls) -> Result<usize, CallError> {
     let taken = lane.turn(calls, true)?;
     if !calls.waiting.is_empty() && calls.send_waiting(lane) {
@@ -164,7 +163,7 @@ pub(super) fn turn(lane: &mut (dyn Lane + 'static), calls: &mut Calls) -> Result
 }
 
 impl Calls {
-    /// Wakes the task of one call that is out, other than `tag`; whoever it is asks again to be woken.
+    /// Wakes the task of one outstanding call other than `tag`; that task then requests again to be woken.
     fn wake_one_that_is_out(&mut self, tag: usize) {
         let asked = |slot: &mut Slot<Reply>| -> Option<Waker> { slot.terms_mut()?.waker.take() };
         let last = self.last_asked;
@@ -172,7 +171,7 @@ impl Calls {
             true => None,
             false => self.slots.get_mut(last).and_then(asked),
         };
-        // By far most often the last that asked is still out, or nobody is.
+        // Nearly always the call that was last to ask is still outstanding, or none is.
         if waker.is_none() && self.live > 1 {
             let mut others = self.slots.iter_mut().enumerate();
             waker = others.find_map(|(other, slot)| match other == tag {
@@ -185,7 +184,7 @@ impl Calls {
 }
 
 impl AsyncLane {
-    /// Whether tasks look at the lane: then the driver has nothing to do but to watch that they go on.
+    /// Whether tasks poll the lane: then the driver only has to check that they continue.
     pub(super) fn is_looked_at(&self, seen: &mut u64) -> bool {
         let looks = self.task_looks.load(Ordering::Relaxed);
         std::mem::replace(seen, looks) != looks
@@ -196,7 +195,7 @@ impl AsyncLane {
         thread::park(WATCH);
     }
 
-    /// What the clock asks for while tasks look, however seldom they are polled.
+    /// Work triggered by the clock while tasks poll, however rarely.
     pub(super) fn attend_beside(&self) {
         if let Ok(mut inner) = self.inner.try_lock() {
             inner.expire(thread::now());

@@ -1,9 +1,9 @@
-//! Calls as futures: one lane for all of a client's futures, and a thread that makes it, and polls it while any of them
-//! is out and no task does ([`looking`]).
+//! Calls as futures: one lane for all of a client's futures, and a thread that makes it, and polls it while any call is
+//! outstanding and no task polls ([`looking`]).
 //!
-//! Who calls never waits. A call that finds no lane yet, or no room on it, stands in a queue, in order, until there is
-//! some for it; the lock is held for a look at the lane and never while a connection is made. Wakers are
-//! somebody else's code, which may call or give up calls: none is cloned, woken or dropped under the lock.
+//! Callers never block. A call for which there is no lane yet, or no room on it, is queued, in order, until there is;
+//! the lock is held for a poll of the lane and never while a connection is made. Wakers are foreign code, which may
+//! make or cancel calls: none is cloned, woken or dropped under the lock.
 
 pub(in crate::client) mod calls;
 mod connecting;
@@ -34,29 +34,29 @@ use crate::error::CallError;
 use calls::{Calls, Holds, Wish};
 use looking::{turn, Leader};
 
-/// Polls between two looks at the clock.
+/// Number of polls between two reads of the clock.
 const POLLS_PER_CLOCK: u32 = 64;
-/// Looks that the driver leaves out in a row because a task has the lock, at most. A task that has it looks itself; a
-/// driver that waited for it would cost that task a system call.
+/// Maximum number of consecutive polls that the driver skips because a task holds the lock. A task that holds it polls
+/// itself; if the driver waited for it, that would cost the task a system call.
 const LOOKS_LEFT_OUT: u32 = 256;
-/// How exactly deadlines are kept.
+/// The precision of deadlines.
 pub(in crate::client) const DEADLINE_STEP: Duration = Duration::from_millis(1);
-/// Longest sleep: the harm of a wake-up lost after all.
+/// Longest sleep: bounds the harm of a lost wake-up.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// The lane of a client's futures.
 pub(in crate::client) struct AsyncLane {
     inner: Mutex<Inner>,
-    /// There when the lane is.
+    /// Set when the lane exists.
     sleeper: OnceLock<Box<dyn Sleeper>>,
     /// Whether the driver is about to sleep or asleep.
     sleeping: AtomicBool,
     /// The client was closed.
     ending: AtomicBool,
-    /// A new lane has taken its place: what somebody waits for is finished, and then the driver ends.
+    /// A new lane has replaced it: calls with a waiting future are completed, and then the driver ends.
     replaced: AtomicBool,
     wait: WaitMode,
-    /// Looks of tasks.
+    /// Number of polls by tasks.
     task_looks: AtomicU64,
     /// A task has left the lane to the driver.
     handed_over: AtomicBool,
@@ -69,21 +69,21 @@ struct Inner {
     lane: Option<Box<dyn Lane>>,
     calls: Calls,
     leader: Leader,
-    /// Looks of leaders.
+    /// Number of polls by leaders.
     looks: u32,
-    /// When calls are looked at next for their deadlines, and the lane for failures.
+    /// When to check calls for their deadlines, and the lane for failures, next.
     next_expiry: Instant,
-    /// The driver has ended: a call that is sent now would never be answered.
+    /// The driver has ended: a call sent now would never be answered.
     over: bool,
 }
 
 impl Inner {
-    /// Whether a call may be put here: the lane is being made, or can be used.
+    /// Whether a call may be submitted here: the lane is being made, or can be used.
     fn takes_calls(&mut self) -> bool {
         !self.over && self.lane.as_mut().is_none_or(|lane| lane.is_usable())
     }
 
-    /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
+    /// Sends a call, or queues it until there is room. `awake`: the driver will poll the lane soon.
     fn put(
         &mut self,
         wish: Wish<'_>,
@@ -105,14 +105,14 @@ impl Inner {
 /// The lanes of a client's futures.
 #[derive(Default)]
 pub(in crate::client) struct AsyncLanes {
-    /// What they go over now.
+    /// The present lane.
     pub(in crate::client) current: Option<Arc<Owned<AsyncLane>>>,
-    /// Those that another has taken the place of, for as long as they have a driver or futures.
+    /// Lanes that were replaced, for as long as they have a driver or futures.
     replaced: Vec<Weak<Owned<AsyncLane>>>,
 }
 
 impl AsyncLanes {
-    /// What is out is finished where it is; the next call makes another lane.
+    /// Outstanding calls are completed on the present lane; the next call makes another.
     pub(in crate::client) fn replace(&mut self) {
         if let Some(lane) = self.current.take() {
             lane.replace();
@@ -121,7 +121,7 @@ impl AsyncLanes {
         }
     }
 
-    /// What is out on any of them ends.
+    /// Ends the calls outstanding on any of them.
     pub(in crate::client) fn close(self) {
         let replaced = self.replaced.iter().filter_map(Weak::upgrade);
         for lane in replaced.chain(self.current) {
@@ -132,21 +132,21 @@ impl AsyncLanes {
 
 /// What the driver does next.
 enum Next {
-    /// It looks again: something came, or the clock says so.
+    /// Poll again: something arrived, or the clock requires it.
     Look,
-    /// Nothing has come.
+    /// Nothing has arrived.
     Spin,
-    /// Nothing has come for a while: others go first.
+    /// Nothing has arrived for a while: yield to others.
     GiveWay,
     Sleep,
     End,
 }
 
-/// The driver's loop, as far as it goes on from look to look.
+/// The state of the driver's loop between polls.
 struct Rounds {
     polls: u32,
     idle_since: Option<Instant>,
-    /// A task has looked in vain for so long that there is nothing to spin for.
+    /// A task has polled without success for so long that spinning is useless.
     spun: bool,
 }
 
@@ -172,7 +172,7 @@ impl AsyncLane {
         }
     }
 
-    /// Whether the driver has more to do than to look at the lane.
+    /// Whether the driver has more to do than to poll the lane.
     fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire) || self.replaced.load(Ordering::Acquire)
     }
@@ -184,7 +184,7 @@ impl AsyncLane {
     fn wake(&self) {
         match (self.sleeper.get(), self.driver.get()) {
             (Some(sleeper), _) => sleeper.wake(),
-            // It makes the lane.
+            // It is making the lane.
             (None, Some(driver)) => driver.wake_by_ref(),
             (None, None) => {}
         }
@@ -194,7 +194,7 @@ impl AsyncLane {
         self.ending.store(true, Ordering::Release);
         let mut inner = self.lock();
         if inner.lane.is_none() {
-            // The driver may be making it for long: its calls are not to wait for that.
+            // The driver may take long to make it: its calls should not wait for that.
             inner.over = true;
             inner.calls.end(&CallError::Closed);
         }
@@ -202,7 +202,7 @@ impl AsyncLane {
         self.wake();
     }
 
-    /// Another takes its place: what is out is finished, and then its driver ends.
+    /// Another lane replaces this one: outstanding calls are completed, and then its driver ends.
     fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
         self.wake();
@@ -214,10 +214,9 @@ impl AsyncLane {
         }
     }
 
-    /// The driver: makes the lane, and polls it until its end.
-    /// `spare`: a lane that nobody has yet.
+    /// The driver: makes the lane, and polls it until it ends. `spare`: a lane that is not used yet.
     fn drive(&self, recipe: Arc<Recipe>, spare: Option<Box<dyn Lane>>) {
-        /// Also after a panic nobody waits for a driver that is no more.
+        /// Also after a panic no future waits for a driver that has ended.
         struct Over<'a>(&'a AsyncLane);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -279,10 +278,10 @@ impl AsyncLane {
         }
     }
 
-    /// One look at the lane, with the lock held.
+    /// Polls the lane once, with the lock held.
     fn look(&self, inner: &mut Inner, rounds: &mut Rounds) -> Next {
         let ending = self.ending.load(Ordering::Acquire);
-        // It is here because no task has looked for a while, or because they have ended.
+        // The driver is here because no task has polled for a while, or because the tasks have ended.
         inner.depose();
         let spun = std::mem::take(&mut rounds.spun);
         let Inner {
@@ -291,16 +290,16 @@ impl AsyncLane {
         let Some(lane) = lane else {
             return Next::End;
         };
-        // What tasks have submitted since the last look leaves here, with one doorbell (FaSST's master coroutine).
+        // What tasks have submitted since the last poll is sent here, with one doorbell (FaSST's master coroutine).
         let polled = turn(lane.as_mut(), calls);
         if ending || polled.is_err() {
-            // With the lock held, so that no call comes in between.
+            // With the lock held, so that no call is submitted in between.
             *over = true;
             calls.end(&polled.err().unwrap_or(CallError::Closed));
             return Next::End;
         }
         let is_busy = lane.outstanding() > 0 || !calls.waiting.is_empty();
-        // Calls that were given up, or whose time was over, may be out on the lane for ever.
+        // Calls that were cancelled or whose deadline has passed may be outstanding on the lane for ever.
         if self.replaced.load(Ordering::Acquire) && !(is_busy && calls.are_awaited()) {
             *over = true;
             return Next::End;
@@ -317,7 +316,7 @@ impl AsyncLane {
         }
         let now = thread::now();
         if found {
-            // Also while answers come all the time: there may be none to one of the calls.
+            // Also while responses keep arriving: there may be none to one of the calls.
             inner.expire(now);
             return Next::Look;
         }
@@ -330,7 +329,7 @@ impl AsyncLane {
         let spin = match self.wait {
             WaitMode::Doze { .. } if spun => Duration::ZERO,
             WaitMode::Doze { spin } => spin,
-            // Latency mode polls while calls are out, and only then.
+            // Latency mode polls while calls are outstanding, and only then.
             WaitMode::Spin if is_busy => return Next::Look,
             WaitMode::Spin => Duration::from_millis(1),
         };
@@ -338,13 +337,13 @@ impl AsyncLane {
             return Next::GiveWay;
         }
         rounds.idle_since = None;
-        // Who comes from now on wakes it.
+        // Calls submitted from now on wake it.
         self.sleeping.store(true, Ordering::SeqCst);
         Next::Sleep
     }
 }
 
-/// Gives the lock back, and then wakes those whose calls have ended under it.
+/// Releases the lock, and then wakes the tasks of calls that have ended under it.
 #[inline]
 fn give_back(inner: MutexGuard<'_, Inner>) {
     if !inner.calls.woken.is_empty() {
@@ -354,14 +353,14 @@ fn give_back(inner: MutexGuard<'_, Inner>) {
 
 fn give_back_and_wake(mut inner: MutexGuard<'_, Inner>) {
     thread_local! {
-        /// Room for wakers, so that none is allocated for each look.
+        /// A buffer for wakers, so that none is allocated for each poll.
         static ROOM: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
     }
-    // A thread that ends may have no room any more.
+    // The buffer of a thread that is ending may be gone.
     let mut woken = ROOM.try_with(Cell::take).unwrap_or_default();
     std::mem::swap(&mut inner.calls.woken, &mut woken);
     drop(inner);
-    // Wakers may do anything, and come here again.
+    // Wakers may run any code, including this function.
     woken.drain(..).for_each(Waker::wake);
     let _ = ROOM.try_with(|room| room.set(woken));
 }

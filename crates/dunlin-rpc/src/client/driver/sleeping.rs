@@ -24,14 +24,14 @@ impl AsyncLane {
             true => LONGEST_SLEEP,
             false => 5 * LONGEST_SLEEP,
         };
-        // No longer than until a call has to end.
+        // At most until the next deadline of a call.
         let most = longest.min(inner.calls.until_deadline(thread::now()));
         let mut driver = Driver {
             lane: self,
             inner: Some(inner),
             before,
         };
-        // What fails is told by the next look.
+        // A failure is found by the next poll.
         let dozed = doze(&mut driver, most);
         driver.give_back();
         if matches!(dozed, Ok(Dozed::Unheard)) {
@@ -41,11 +41,11 @@ impl AsyncLane {
     }
 }
 
-/// The driver thread, which has the lock until it sleeps.
+/// The driver thread, which holds the lock until it sleeps.
 struct Driver<'a> {
     lane: &'a AsyncLane,
     inner: Option<MutexGuard<'a, Inner>>,
-    /// Calls that were out when it began to fall asleep.
+    /// Number of outstanding calls when it began to fall asleep.
     before: usize,
 }
 
@@ -56,7 +56,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Does something to the lane, if the lock is held and there is one.
+    /// Does something with the lane, if the lock is held and there is one.
     fn with<T>(
         &mut self,
         action: impl FnOnce(&mut dyn Lane, &mut Calls) -> Result<T, CallError>,
@@ -75,7 +75,7 @@ impl Doze for Driver<'_> {
     type Error = CallError;
 
     fn announce(&mut self) -> Result<bool, CallError> {
-        // What came since the last look leaves here.
+        // What was submitted since the last poll is sent here.
         let announced = self.with(|lane, calls| {
             lane.turn(calls, true)?;
             lane.prepare_sleep(calls)

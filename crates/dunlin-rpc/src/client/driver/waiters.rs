@@ -1,4 +1,4 @@
-//! Tasks that wait for a place among the calls of futures, served in their order.
+//! Tasks that wait for a place among the calls of futures, served in order.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -22,11 +22,11 @@ struct Waiter {
     waker: Waker,
 }
 
-/// How long a task has for the wait and for its call together.
+/// The time that a task has for the wait and for its call together.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::client) struct Limit {
     after: Duration,
-    /// `None`: it has not waited yet, and the clock was not looked at.
+    /// `None`: it has not waited yet, and the clock was not read.
     until: Option<Instant>,
 }
 
@@ -35,7 +35,7 @@ impl Limit {
         Self { after, until: None }
     }
 
-    /// It counts from the first wait on.
+    /// The time counts from the first wait on.
     pub(in crate::client) fn begin(&mut self) -> Instant {
         let after = self.after;
         *self
@@ -43,10 +43,10 @@ impl Limit {
             .get_or_insert_with(|| end_of(thread::now(), after))
     }
 
-    /// What is left of it.
+    /// The time left.
     ///
     /// # Errors
-    /// When nothing is.
+    /// When there is none.
     pub(in crate::client) fn left(&self) -> Result<Duration, CallError> {
         let Some(until) = self.until else {
             return Ok(self.after);
@@ -60,8 +60,8 @@ impl Limit {
 }
 
 impl Waiters {
-    /// A task waits from now on, until then at most: at the end of the queue, or where it stood if it has a ticket.
-    /// Gives its ticket, and the waker that it had there, for the caller to drop.
+    /// Queues a task that waits from now on, at most until `until`: at the end of the queue, or at its former position
+    /// if it has a ticket. Returns its ticket, and its former waker, for the caller to drop.
     pub(in crate::client) fn stand(
         &mut self,
         ticket: Option<u64>,
@@ -82,7 +82,7 @@ impl Waiters {
         match known {
             Some(known) => (ticket, Some(std::mem::replace(&mut known.waker, waker))),
             None => {
-                // It was woken, and somebody else was faster.
+                // It was woken, but another task was faster.
                 self.queue.push_front(Waiter {
                     ticket,
                     until,
@@ -93,25 +93,26 @@ impl Waiters {
         }
     }
 
-    /// The waker of a task that waits no more; `None`: it has been woken.
+    /// Removes a task from the queue and returns its waker; `None`: it has been woken.
     pub(in crate::client) fn remove(&mut self, ticket: u64) -> Option<Waker> {
         let index = self.queue.iter().position(|other| other.ticket == ticket)?;
         self.queue.remove(index).map(|waiter| waiter.waker)
     }
 
-    /// When the time of the first of them is over.
+    /// The first deadline.
     pub(super) fn first_deadline(&self) -> Option<Instant> {
         self.queue.iter().map(|waiter| waiter.until).min()
     }
 }
 
 impl<K: Keep> Calls<K> {
-    /// Whether one more call may be out or wait.
+    /// Whether one more call may be outstanding or queued.
     pub(in crate::client) fn have_place(&self) -> bool {
         self.live < self.limit
     }
 
-    /// A place has become free, or who was told of one does not want it any more: the first that waits is woken.
+    /// A place has become free, or the task that was woken for it does not want it any more: wakes the first waiting
+    /// task.
     #[inline]
     pub(in crate::client) fn offer_place(&mut self) {
         if !self.waiters.queue.is_empty() {
@@ -139,8 +140,8 @@ impl<K: Keep> Calls<K> {
         self.offer_place();
     }
 
-    /// A task waits for no place any more; one that was woken and does not come tells the next. The waker is for the
-    /// caller to drop.
+    /// A task no longer waits for a place; if it was woken and does not use the place, the next is woken. The waker is
+    /// for the caller to drop.
     pub(in crate::client) fn leave_queue(&mut self, ticket: u64) -> Option<Waker> {
         let left = self.waiters.remove(ticket);
         if left.is_none() {
@@ -149,13 +150,13 @@ impl<K: Keep> Calls<K> {
         left
     }
 
-    /// All that wait look again: the lane has ended.
+    /// Wakes all waiting tasks, because the lane has ended.
     pub(super) fn wake_waiters(&mut self) {
         let all = self.waiters.queue.drain(..);
         self.woken.extend(all.map(|waiter| waiter.waker));
     }
 
-    /// Those whose time is up look again, and find that.
+    /// Wakes those whose deadlines have passed, which then find that out.
     pub(super) fn wake_expired_waiters(&mut self, now: Instant) {
         let first = self.waiters.first_deadline();
         if first.is_none_or(|first| first > now) {

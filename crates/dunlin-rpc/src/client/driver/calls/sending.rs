@@ -1,4 +1,4 @@
-//! How calls of futures get onto their lane: at once where there is room, else behind those that wait for it.
+//! Submitting calls of futures to their lane: at once if there is room, otherwise after those that wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::client::region::granted_on;
 use crate::error::CallError;
 
 impl<K: Keep> Calls<K> {
-    /// Sends those that wait, as far as there is room; says whether any was.
+    /// Sends queued calls, as far as there is room; returns whether any was sent.
     pub(in crate::client) fn send_waiting(&mut self, lane: &mut dyn Lane) -> bool {
         let mut sent = false;
         while let Some(&tag) = self.waiting.front() {
@@ -37,7 +37,7 @@ impl<K: Keep> Calls<K> {
             let wish = asked.wish();
             let said = self.told.says(slot.terms.after, slot.terms.began());
             let submitted = match (refused, wish) {
-                // Who asked for it may have been given up.
+                // The call that requested it may have been given up.
                 (Some((number, error)), Wish::OneSided(region, ..)) if region.number == number => {
                     Err(error)
                 }
@@ -75,8 +75,8 @@ impl<K: Keep> Calls<K> {
 }
 
 impl<K: Keep> Calls<K> {
-    /// Sends a call that may take so long, or lets it wait for room. `flush_now`: nobody else hands the lane's batch to
-    /// the device soon.
+    /// Sends a call with the deadline `after`, or queues it until there is room. `flush_now`: no one else posts the
+    /// lane's batch to the device soon.
     #[inline]
     pub(in crate::client) fn put(
         &mut self,
@@ -86,13 +86,13 @@ impl<K: Keep> Calls<K> {
         flush_now: bool,
     ) -> Result<usize, CallError> {
         if !self.waiting.is_empty() {
-            // Those that wait are before it.
+            // Queued calls come first.
             return self.wait(wish, (after, holds));
         }
         let told = self.told;
         let (tag, slot) = self.reserve(after, holds)?;
         let submitted = match wish {
-            // Nearly all are such.
+            // Nearly all calls are of this kind.
             Wish::Call(handler, payload) if told.is_enough(after) => {
                 lane.submit_short(handler, payload, tag as u64)
             }
@@ -103,13 +103,13 @@ impl<K: Keep> Calls<K> {
             None => self.put_any(lane, wish, tag)?,
         }
         if flush_now {
-            // A lane that is lost has said so to its calls.
+            // A lane that is lost has ended its calls with the error.
             let _ = lane.flush(self);
         }
         Ok(tag)
     }
 
-    /// One that says something of its time, is no short call, or finds no room.
+    /// Sends a call that carries its deadline, is not short, or finds no room.
     #[inline(never)]
     fn put_any(
         &mut self,
@@ -118,11 +118,11 @@ impl<K: Keep> Calls<K> {
         tag: usize,
     ) -> Result<(), CallError> {
         let slot = &mut self.slots[tag];
-        // It is out before it is named: it may end while it is sent.
+        // It is outstanding before it is named: it may end while it is sent.
         slot.state = State::Out(CallId::MAX);
         let said = self.told.says(slot.terms.after, None);
         if said.is_some() {
-            // It says how much time it has, so that begins now.
+            // It states its remaining time, so that begins now.
             slot.terms.begin();
         }
         let mut submitted = wish.submit(lane, tag, said);
@@ -144,7 +144,7 @@ impl<K: Keep> Calls<K> {
         Ok(())
     }
 
-    /// A call that found no room waits for it.
+    /// Queues a call that found no room.
     #[cold]
     fn put_behind(&mut self, lane: &mut (dyn Lane + 'static), wish: Wish<'_>, tag: usize) {
         let slot = &mut self.slots[tag];
@@ -158,7 +158,7 @@ impl<K: Keep> Calls<K> {
         }
     }
 
-    /// Puts a call behind those that wait.
+    /// Puts a call at the end of the queue.
     pub(in crate::client) fn wait(
         &mut self,
         wish: Wish<'_>,

@@ -1,24 +1,24 @@
-//! The place of a future's call: how far the call is, how long it may take, and what came of it.
+//! The slot of a future's call: its state, its deadline, and its result.
 
 use super::{Asked, Terms};
 use crate::call::lane::{Answer, CallId};
 use crate::call::reply::Reply;
 use crate::error::CallError;
 
-/// How an answer is kept until its task takes it. What has been taken may be used again for the next.
+/// How a response is kept until its task takes it. The memory of a response that was taken may be reused for the next.
 pub(in crate::client) trait Keep {
-    /// What a task gets.
+    /// What a task receives.
     type Reply;
-    /// Nothing is kept yet.
+    /// Creates it without a response.
     fn empty() -> Self;
-    /// The call has been answered.
+    /// Stores the response of the call.
     fn keep(&mut self, answer: Answer<'_>);
-    /// What its task gets, if anything is kept.
+    /// Takes what its task receives, if anything is kept.
     fn take(&mut self) -> Option<Self::Reply>;
 }
 
-/// A [`Reply`] that its task owns, on any thread. Of one that stands in itself the place keeps the bytes, which the
-/// next writes over.
+/// A [`Reply`] that its task owns, on any thread. For an inline reply the slot keeps the bytes, which the next one
+/// overwrites.
 impl Keep for Reply {
     type Reply = Reply;
 
@@ -37,21 +37,21 @@ impl Keep for Reply {
     }
 }
 
-/// See the module. Its parts are written one by one, each with as much as a call needs: a move that is wider than the
-/// stores before it waits for them.
+/// The slot; see the module. Its parts are written separately, each only as far as a call needs: a move that is wider
+/// than the stores before it would wait for them.
 pub(in crate::client) struct Slot<K> {
     pub(in crate::client) state: State,
-    /// Of a call that has not ended.
+    /// The terms of a call that has not ended.
     pub(super) terms: Terms,
-    /// Of a call that is [`State::Answered`].
+    /// The response of a call that is [`State::Answered`].
     pub(super) kept: K,
 }
 
-/// Two words.
+/// The state, in two words.
 pub(in crate::client) enum State {
-    /// Which place is the next that is free.
+    /// Free, with the index of the next free slot.
     Free(usize),
-    /// It is not sent yet.
+    /// Not sent yet.
     Waiting(Box<Asked>),
     Out(CallId),
     Answered,
@@ -59,7 +59,7 @@ pub(in crate::client) enum State {
 }
 
 impl State {
-    /// Puts a state where there is none that would have to be dropped, so that nobody looks what it was.
+    /// Stores a state where the former one need not be dropped, so that it is not inspected.
     #[inline]
     pub(super) fn fill(&mut self, with: Self) {
         std::mem::forget(std::mem::replace(self, with));
@@ -81,13 +81,13 @@ impl<K: Keep> Slot<K> {
         }
     }
 
-    /// Of a call that has not ended.
+    /// The terms of a call that has not ended.
     #[inline]
     pub(in crate::client) fn terms(&self) -> Option<&Terms> {
         self.state.is_live().then_some(&self.terms)
     }
 
-    /// Whether the call is on the lane before the present one.
+    /// Whether the call is on the former lane.
     pub(in crate::client) fn on_former(&self) -> bool {
         self.terms.on_former
     }

@@ -1,4 +1,4 @@
-//! How long a call of a future may take, and who wants its answer.
+//! The deadline of a future's call, and the task that wants its response.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use dunlin_verbs::thread;
 
 use crate::client::wait::end_of;
 
-/// See the module.
+/// The terms; see the module.
 #[derive(Default)]
 pub(in crate::client) struct Terms {
-    /// `None`: it counts from the next look at the clock on. A call that is sent at once does not look at it by itself.
+    /// `None`: the time counts from the next read of the clock on. Sending a call at once does not read it.
     deadline: Option<Instant>,
     pub(in crate::client::driver) after: Duration,
     pub(in crate::client) waker: Option<Waker>,
-    /// It is out on the lane before the present one.
+    /// The call is outstanding on the former lane.
     pub(in crate::client) on_former: bool,
 }
 
 impl Terms {
-    /// A call takes the place of one that has ended, and whose waker was taken.
+    /// Initialises it for a new call; the former call has ended and its waker was taken.
     #[inline]
     pub(super) fn renew(&mut self, after: Duration) {
         debug_assert!(self.waker.is_none(), "of a call that has ended");
@@ -28,7 +28,7 @@ impl Terms {
         self.on_former = false;
     }
 
-    /// Its time begins now, if it has not yet.
+    /// Starts its time now, if it has not started yet.
     pub(super) fn begin(&mut self) {
         self.until(thread::now());
     }
@@ -38,12 +38,12 @@ impl Terms {
         self.deadline?.checked_sub(self.after)
     }
 
-    /// When it has to end, if that is known.
+    /// The deadline, if known.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// When it has to end.
+    /// The deadline.
     pub(super) fn until(&mut self, now: Instant) -> Instant {
         *self.deadline.get_or_insert_with(|| end_of(now, self.after))
     }

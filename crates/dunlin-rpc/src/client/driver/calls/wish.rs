@@ -1,4 +1,4 @@
-//! What a future wants: in its caller's memory, or kept until it can be sent.
+//! What a future requests: in its caller's memory, or kept until it can be sent.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::call::wanted::{RegionKey, Wanted};
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// What a caller wants, in its own memory.
+/// A request in the caller's own memory.
 #[derive(Clone, Copy)]
 pub(in crate::client) enum Wish<'a> {
     Call(HandlerId, &'a [u8]),
@@ -16,11 +16,11 @@ pub(in crate::client) enum Wish<'a> {
     Attach(&'a Arc<RegionKey>),
 }
 
-/// The same, until it can be sent.
+/// The same, kept until it can be sent.
 pub(in crate::client) enum Asked {
     Call(HandlerId, Box<[u8]>),
     Write(Arc<RegionKey>, u64, Box<[u8]>),
-    /// An operation that takes no bytes along.
+    /// An operation that carries no bytes.
     Bare(Arc<RegionKey>, u64, Wanted<'static>),
     Attach(Arc<RegionKey>),
 }
@@ -47,7 +47,7 @@ impl Wish<'_> {
         }
     }
 
-    /// Submits it, with what it says of its time. `Full`: there is no room now.
+    /// Submits it, with its deadline if needed. `Full`: there is no room now.
     pub(in crate::client) fn submit(
         &self,
         lane: &mut dyn Lane,
